@@ -177,7 +177,7 @@ pub mod testing {
     }
     pub mod train {
         pub use crate::train::{
-            Ended, Observer, Parts, Position, StepReport, Sums, Trainer, Updater, WeightAverage,
+            Ended, Observer, Parts, Position, RunTensors, StepReport, Sums, Trainer, Updater,
         };
     }
     pub mod worker {

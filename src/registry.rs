@@ -22,13 +22,13 @@ pub struct Registry {
     models: BTreeMap<String, Arc<dyn ModelKind>>,
     datasets: BTreeMap<String, Arc<dyn DatasetKind>>,
     comm_hooks: BTreeMap<String, HookSource>,
-    optimizers: Vec<(String, OptimizerKind)>,
-    schedules: Vec<(String, ScheduleKind)>,
-    tasks: Vec<(String, TaskKind)>,
-    losses: Vec<(String, LossKind)>,
-    metrics: Vec<(String, MetricKind)>,
-    observers: Vec<(String, ObserverKind)>,
-    transforms: Vec<(String, TransformKind)>,
+    pub(crate) optimizers: Vec<(String, OptimizerKind)>,
+    pub(crate) schedules: Vec<(String, ScheduleKind)>,
+    pub(crate) tasks: Vec<(String, TaskKind)>,
+    pub(crate) losses: Vec<(String, LossKind)>,
+    pub(crate) metrics: Vec<(String, MetricKind)>,
+    pub(crate) observers: Vec<(String, ObserverKind)>,
+    pub(crate) transforms: Vec<(String, TransformKind)>,
 }
 
 impl Registry {
@@ -39,16 +39,13 @@ impl Registry {
 
     /// The components that ship with ddp-run.
     pub fn standard() -> Self {
-        let owned = |name: &str| name.to_owned();
+        let hooks = HookSource::standard().into_iter();
         Self {
-            models: models::standard_kinds().into_iter().map(|(name, kind)| (owned(name), kind)).collect(),
-            datasets: data::standard_kinds().into_iter().map(|(name, kind)| (owned(name), kind)).collect(),
-            comm_hooks: HookSource::standard().into_iter().map(|hook| (owned(hook.name()), hook)).collect(),
-            optimizers: standard_kinds().into_iter().map(|(name, kind)| (owned(name), kind)).collect(),
-            schedules: schedule::standard_kinds()
-                .into_iter()
-                .map(|(name, kind)| (owned(name), kind))
-                .collect(),
+            models: owned(models::standard_kinds()),
+            datasets: owned(data::standard_kinds()),
+            comm_hooks: hooks.map(|hook| (hook.name().to_owned(), hook)).collect(),
+            optimizers: owned(standard_kinds()),
+            schedules: owned(schedule::standard_kinds()),
             ..Self::default()
         }
     }
@@ -156,41 +153,6 @@ impl Registry {
         self.comm_hooks.get(name)
     }
 
-    /// Names of optimizers, and how each reads its table.
-    pub(crate) fn optimizer_kinds(&self) -> impl Iterator<Item = (&str, OptimizerKind)> {
-        self.optimizers.iter().map(|(name, kind)| (name.as_str(), *kind))
-    }
-
-    /// Names of schedules, and how each reads its table.
-    pub(crate) fn schedule_kinds(&self) -> impl Iterator<Item = (&str, ScheduleKind)> {
-        self.schedules.iter().map(|(name, kind)| (name.as_str(), *kind))
-    }
-
-    /// Names of tasks, and how each reads its table.
-    pub(crate) fn task_kinds(&self) -> impl Iterator<Item = (&str, TaskKind)> {
-        self.tasks.iter().map(|(name, kind)| (name.as_str(), *kind))
-    }
-
-    /// Names of losses, and how each reads its table.
-    pub(crate) fn loss_kinds(&self) -> impl Iterator<Item = (&str, LossKind)> {
-        self.losses.iter().map(|(name, kind)| (name.as_str(), *kind))
-    }
-
-    /// Names of metrics, and how each reads its table.
-    pub(crate) fn metric_kinds(&self) -> impl Iterator<Item = (&str, MetricKind)> {
-        self.metrics.iter().map(|(name, kind)| (name.as_str(), *kind))
-    }
-
-    /// Names of transforms, and how each reads its table.
-    pub(crate) fn transform_kinds(&self) -> impl Iterator<Item = (&str, TransformKind)> {
-        self.transforms.iter().map(|(name, kind)| (name.as_str(), *kind))
-    }
-
-    /// Names of observers, and how each reads its table.
-    pub(crate) fn observer_kinds(&self) -> impl Iterator<Item = (&str, ObserverKind)> {
-        self.observers.iter().map(|(name, kind)| (name.as_str(), *kind))
-    }
-
     pub(crate) fn comm_hook_names(&self) -> impl Iterator<Item = &str> {
         self.comm_hooks.keys().map(String::as_str)
     }
@@ -212,4 +174,14 @@ impl Registry {
 fn replace<K>(kinds: &mut Vec<(String, K)>, name: &str, kind: K) {
     kinds.retain(|(known, _)| known != name);
     kinds.push((name.to_owned(), kind));
+}
+
+/// Kinds that ship with ddp-run, to which others may be added.
+fn owned<K, C: FromIterator<(String, K)>>(kinds: impl IntoIterator<Item = (&'static str, K)>) -> C {
+    kinds.into_iter().map(|(name, kind)| (name.to_owned(), kind)).collect()
+}
+
+/// Names, and how each reads its table.
+pub(crate) fn by_name<K: Copy>(kinds: &[(String, K)]) -> impl Iterator<Item = (&str, K)> {
+    kinds.iter().map(|(name, kind)| (name.as_str(), *kind))
 }

@@ -9,12 +9,12 @@ use ddp_run::prelude::Result;
 use ddp_run::testing::ddp::HookState;
 use ddp_run::testing::device::{Compute, ComputeDevice};
 use ddp_run::testing::history::Start;
-use ddp_run::testing::models::{ALL, Input, Model, Net};
+use ddp_run::testing::models::{ALL, Input, Net};
 use ddp_run::testing::plan::{BatchAlgebra, Plan, WorldRequest};
 use ddp_run::testing::spec::JobTree;
 use ddp_run::testing::telemetry::{ProgressMode, Provenance, RunId, provenance};
 use ddp_run::testing::train::{
-    Ended, Observer, Parts, Position, StepReport, Sums, Trainer, Updater, WeightAverage,
+    Ended, Observer, Parts, Position, RunTensors, StepReport, Sums, Trainer, Updater,
 };
 use ddp_run::testing::worker::{self, Job, RecorderOptions, Resume};
 use schemars::JsonSchema;
@@ -91,15 +91,7 @@ impl Observer for Orders {
         self.0.push(position.bucket_order.clone());
     }
     fn epoch(&mut self, _: &Position, _: &Sums, _: Option<&Sums>, _: Duration, _: Duration, _: f64) {}
-    fn save(
-        &mut self,
-        _: &Position,
-        _: &dyn Model,
-        _: &Updater,
-        _: Option<&WeightAverage>,
-        _: Option<HookState>,
-        _: f64,
-    ) -> Result<()> {
+    fn save(&mut self, _: &Position, _: RunTensors<'_>, _: Option<HookState>, _: f64) -> Result<()> {
         Ok(())
     }
 }

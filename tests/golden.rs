@@ -11,10 +11,10 @@ use ddp_run::testing::data::{
 };
 use ddp_run::testing::ddp::HookState;
 use ddp_run::testing::device::Compute;
-use ddp_run::testing::models::{ALL, Model};
+use ddp_run::testing::models::ALL;
 use ddp_run::testing::plan::{BatchAlgebra, Plan, WorldRequest};
 use ddp_run::testing::spec::JobTree;
-use ddp_run::testing::train::{Observer, Parts, Position, StepReport, Sums, Trainer, Updater, WeightAverage};
+use ddp_run::testing::train::{Observer, Parts, Position, RunTensors, StepReport, Sums, Trainer, Updater};
 use ddp_run::testing::worker;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -161,15 +161,7 @@ impl Observer for Losses {
         self.0.push(report.local.mean_loss());
     }
     fn epoch(&mut self, _: &Position, _: &Sums, _: Option<&Sums>, _: Duration, _: Duration, _: f64) {}
-    fn save(
-        &mut self,
-        _: &Position,
-        _: &dyn Model,
-        _: &Updater,
-        _: Option<&WeightAverage>,
-        _: Option<HookState>,
-        _: f64,
-    ) -> Result<()> {
+    fn save(&mut self, _: &Position, _: RunTensors<'_>, _: Option<HookState>, _: f64) -> Result<()> {
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! The machine of a measurement, and reasons for unreliable results.
 
 use crate::error::{Error, Result};
-use crate::telemetry::{provenance, rfc3339};
+use crate::telemetry::{Host, memory_of, rfc3339};
 use serde::Serialize;
 use std::time::SystemTime;
 
@@ -14,7 +14,7 @@ pub struct Machine {
     /// RFC 3339, UTC.
     pub started: String,
     #[serde(flatten)]
-    pub host: provenance::Host,
+    pub host: Host,
     /// Load of the last minute at the start of the measurement; `None` if unknown.
     pub load_average: Option<f64>,
     pub optimized: bool,
@@ -26,7 +26,7 @@ impl Machine {
         Self {
             ddp_run: env!("CARGO_PKG_VERSION"),
             started: rfc3339(SystemTime::now()),
-            host: provenance::host(),
+            host: Host::here(),
             load_average: load.and_then(|l| l.split(' ').next()?.parse().ok()),
             optimized: !cfg!(debug_assertions),
         }
@@ -68,19 +68,16 @@ pub fn check_memory(world: usize, each: usize) -> Result<()> {
 }
 
 fn enough_memory(meminfo: &str, world: usize, each: usize) -> Result<()> {
-    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
-    let Some(free) = line.and_then(|l| l.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()) else {
-        return Ok(());
-    };
+    let Some(free) = memory_of(meminfo, "MemAvailable") else { return Ok(()) };
     let need = world as u64 * each as u64 * 2;
-    if need <= free << 10 {
+    if need <= free {
         return Ok(());
     }
     let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     let what = format!(
         "--sizes: the largest needs {:.1} GiB of memory in {world} processes; {:.1} GiB are available",
         gib(need),
-        gib(free << 10)
+        gib(free)
     );
     Err(Error::usage(what))
 }
@@ -94,7 +91,7 @@ mod tests {
         let here = Machine::here();
         assert!(here.host.cores >= 1 && here.facts().contains(&here.host.cpu));
         let with = |load_average, cores| {
-            let host = provenance::Host { cores, ..here.host.clone() };
+            let host = Host { cores, ..here.host.clone() };
             Machine { load_average, host, optimized: true, ..here.clone() }.warnings(2, "processes")
         };
         assert_eq!(with(Some(0.1), 2), [""; 0]);

@@ -96,7 +96,7 @@ pub mod tests {
     use super::*;
     use crate::bench::limits::SizeLimits;
     use crate::bench::plan::tests::plan;
-    use crate::telemetry::provenance::Host;
+    use crate::telemetry::Host;
 
     /// Two algorithms with four sizes and simple values.
     pub fn report() -> Report {

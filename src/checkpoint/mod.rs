@@ -41,7 +41,7 @@ pub use inspect::{Inspection, inspect};
 pub use load::{Loaded, find_store, load, load_any, read_state, verify};
 pub use matching::{ModelTensor, match_weights};
 pub use pretrained::read_weights;
-pub use rank_by::RankBy;
+pub use rank_by::{RankBy, StandardMetric};
 pub use snapshot::Snapshot;
 pub use store::{CheckpointStore, Entry, Saved};
 pub use tensor::{Dtype, TensorData, TensorMap};

@@ -1,21 +1,32 @@
 //! The metrics that rank checkpoints and end runs.
 
+use crate::named::named;
 use crate::spec::{Syntax, syntax};
+use smart_default::SmartDefault;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// A metric, under its name in `metrics.jsonl`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+named! {
+    /// A metric that does not depend on the task, under its name in `metrics.jsonl`; in the order of messages.
+    #[derive(Default)]
+    pub enum StandardMetric {
+        #[default]
+        ValLoss = "val.loss",
+        ValAccuracy = "val.accuracy",
+        ValTop5 = "val.top5",
+        ValMae = "val.mae",
+        ValR2 = "val.r2",
+        ValPerplexity = "val.perplexity",
+        TrainLoss = "train.loss",
+    }
+}
+
+/// A metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SmartDefault)]
 pub enum RankBy {
     #[default]
-    ValLoss,
-    ValAccuracy,
-    ValTop5,
-    ValMae,
-    ValR2,
-    ValPerplexity,
-    TrainLoss,
+    Standard(StandardMetric),
     /// One of the task or of `[[metric]]`.
     Own(OwnMetric),
 }
@@ -38,35 +49,20 @@ impl OwnMetric {
 }
 
 impl RankBy {
-    /// The metrics that do not depend on the task, in the order of messages.
-    pub const STANDARD: [Self; 7] = [
-        Self::ValLoss,
-        Self::ValAccuracy,
-        Self::ValTop5,
-        Self::ValMae,
-        Self::ValR2,
-        Self::ValPerplexity,
-        Self::TrainLoss,
-    ];
-
+    /// The name in `metrics.jsonl`.
     pub fn name(self) -> &'static str {
         match self {
-            Self::ValLoss => "val.loss",
-            Self::ValAccuracy => "val.accuracy",
-            Self::ValTop5 => "val.top5",
-            Self::ValMae => "val.mae",
-            Self::ValR2 => "val.r2",
-            Self::ValPerplexity => "val.perplexity",
-            Self::TrainLoss => "train.loss",
+            Self::Standard(metric) => metric.name(),
             Self::Own(metric) => metric.name,
         }
     }
 
     /// Whether larger values are better.
     pub fn prefers_larger(self) -> bool {
+        use StandardMetric::{ValAccuracy, ValR2, ValTop5};
         match self {
+            Self::Standard(metric) => matches!(metric, ValAccuracy | ValTop5 | ValR2),
             Self::Own(metric) => metric.prefers_larger,
-            _ => matches!(self, Self::ValAccuracy | Self::ValTop5 | Self::ValR2),
         }
     }
 
@@ -89,8 +85,7 @@ impl Syntax for RankBy {
 
     fn read(value: &toml::Value) -> Option<Self> {
         let name = value.as_str()?;
-        let standard = Self::STANDARD.into_iter().find(|metric| metric.name() == name);
-        Some(standard.unwrap_or_else(|| Self::own(name, false)))
+        Some(StandardMetric::parse(name).map_or_else(|| Self::own(name, false), Self::Standard))
     }
 
     fn write(&self) -> toml::Value {

@@ -40,6 +40,7 @@ fn rank(known: &[(Entry, super::State)], by: RankBy) -> Vec<&Entry> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checkpoint::StandardMetric::{self, ValAccuracy, ValLoss};
     use crate::checkpoint::testing::{snapshot, steps};
     use serde_json::json;
 
@@ -56,33 +57,34 @@ mod tests {
         (dir, store)
     }
 
-    fn keep(last: usize, best: RankBy, count: usize) -> CheckpointConfig {
+    fn keep(last: usize, best: StandardMetric, count: usize) -> CheckpointConfig {
+        let best = RankBy::Standard(best);
         CheckpointConfig { keep_last: last, best, keep_best: Some(count), ..CheckpointConfig::default() }
     }
 
     #[test]
     fn retains_the_last_and_the_best() {
         let (_dir, store) = filled(&[Some(0.1), Some(0.9), Some(0.8), None, Some(0.2), Some(0.3)]);
-        let removed = store.retain(&keep(2, RankBy::ValAccuracy, 2)).unwrap();
+        let removed = store.retain(&keep(2, ValAccuracy, 2)).unwrap();
         assert_eq!(steps(&store), [1, 2, 4, 5]);
         assert_eq!(removed, [store.dir().join("step-00000000"), store.dir().join("step-00000003")]);
-        store.retain(&keep(1, RankBy::ValLoss, 1)).unwrap();
+        store.retain(&keep(1, ValLoss, 1)).unwrap();
         assert_eq!(steps(&store), [4, 5]);
-        store.retain(&keep(1, RankBy::ValLoss, 0)).unwrap();
+        store.retain(&keep(1, ValLoss, 0)).unwrap();
         assert_eq!(steps(&store), [5]);
     }
 
     #[test]
     fn keeps_all_if_keep_last_is_0() {
         let (_dir, store) = filled(&[Some(0.1), Some(0.9), Some(0.8)]);
-        assert_eq!(store.retain(&keep(0, RankBy::ValAccuracy, 1)).unwrap(), Vec::<PathBuf>::new());
+        assert_eq!(store.retain(&keep(0, ValAccuracy, 1)).unwrap(), Vec::<PathBuf>::new());
         assert_eq!(steps(&store), [0, 1, 2]);
     }
 
     #[test]
     fn the_earlier_of_equal_checkpoints_is_best() {
         let (_dir, store) = filled(&[Some(0.5), Some(0.5), None]);
-        store.retain(&keep(1, RankBy::ValAccuracy, 1)).unwrap();
+        store.retain(&keep(1, ValAccuracy, 1)).unwrap();
         assert_eq!(steps(&store), [0, 2]);
     }
 
@@ -90,7 +92,7 @@ mod tests {
     fn an_unreadable_checkpoint_is_neither_counted_nor_removed() {
         let (_dir, store) = filled(&[None, None, None]);
         std::fs::write(store.dir().join("step-00000002/state.json"), "{}").unwrap();
-        store.retain(&keep(1, RankBy::ValLoss, 0)).unwrap();
+        store.retain(&keep(1, ValLoss, 0)).unwrap();
         assert_eq!(steps(&store), [1, 2]);
     }
 }

@@ -218,6 +218,12 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(30);
 
+    fn saving() -> (tempfile::TempDir, AsyncSaver) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = CheckpointStore::open(dir.path()).unwrap();
+        (dir, AsyncSaver::new(store, CheckpointConfig::default(), SOON).unwrap())
+    }
+
     fn gated(deadline: Duration) -> (tempfile::TempDir, Sender<()>, AsyncSaver) {
         let dir = tempfile::tempdir().unwrap();
         let (gate, closed) = bounded(8);
@@ -280,10 +286,7 @@ mod tests {
 
     #[test]
     fn rejects_non_finite_snapshots_and_keeps_the_earlier_checkpoint() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut saver =
-            AsyncSaver::new(CheckpointStore::open(dir.path()).unwrap(), CheckpointConfig::default(), SOON)
-                .unwrap();
+        let (_dir, mut saver) = saving();
         saver.submit(snapshot(1, 0), unchanged()).unwrap();
         let spoil: Finish = Box::new(|snapshot| {
             let weight = snapshot.model.bytes_mut("layer1.0.conv1.weight").unwrap();
@@ -299,10 +302,7 @@ mod tests {
 
     #[test]
     fn reserved_memory_is_returned_as_the_spare() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut saver =
-            AsyncSaver::new(CheckpointStore::open(dir.path()).unwrap(), CheckpointConfig::default(), SOON)
-                .unwrap();
+        let (_dir, mut saver) = saving();
         let new = snapshot(1, 0);
         let place = new.model.get("layer1.0.conv1.weight").unwrap().bytes.as_ptr();
         saver.reserve(new).unwrap();

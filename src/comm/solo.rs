@@ -13,13 +13,6 @@ pub struct SoloGroup {
     place: Mutex<Place>,
 }
 
-impl SoloGroup {
-    /// A group of only this process.
-    pub fn new() -> Self {
-        Self::default()
-    }
-}
-
 impl ProcessGroup for SoloGroup {
     fn rank(&self) -> usize {
         0
@@ -60,7 +53,7 @@ mod tests {
 
     #[test]
     fn every_collective_agrees_with_the_reference() {
-        let group = SoloGroup::new();
+        let group = SoloGroup::default();
         DType::ALL.into_iter().for_each(|dtype| check_type(&group, dtype, 7));
         let mut v = [f32::NAN, -0.0];
         group.all_reduce((&mut v[..]).into(), ReduceOp::Mean).unwrap();
@@ -69,7 +62,7 @@ mod tests {
 
     #[test]
     fn an_invalid_call_is_misuse_and_the_group_stays_failed() {
-        let group = SoloGroup::new();
+        let group = SoloGroup::default();
         let e = group.broadcast((&mut [1i32][..]).into(), 1).unwrap_err();
         assert_eq!(e.kind, CommErrorKind::Misuse);
         assert_eq!(group.barrier(Wait::Deadline).unwrap_err(), e);
@@ -77,7 +70,7 @@ mod tests {
 
     #[test]
     fn place_returns_the_last_note() {
-        let group = SoloGroup::new();
+        let group = SoloGroup::default();
         let here = Place { step: 7, phase: Phase::Forward };
         group.note(here);
         group.barrier(Wait::Deadline).unwrap();
@@ -86,7 +79,7 @@ mod tests {
 
     #[test]
     fn abort_fails_later_calls_with_its_reason() {
-        let group = SoloGroup::new();
+        let group = SoloGroup::default();
         group.abort("disk full");
         group.abort("second");
         let e = group.barrier(Wait::Deadline).unwrap_err();

@@ -38,9 +38,9 @@ impl DatasetSource for Invalid {
 mod tests {
     use super::*;
     use crate::data::DataFacts;
-    use crate::plan::{Plan, WorldRequest};
+    use crate::plan::Plan;
+    use crate::plan::testing::resolved;
     use crate::registry::Registry;
-    use crate::spec::JobTree;
 
     #[derive(serde::Deserialize, JsonSchema)]
     struct Keys {
@@ -67,8 +67,7 @@ mod tests {
             "name = \"x\"\nbatch_size = 4\n[model]\nname = \"linear\"\n[dataset]\nname = \"own\"\n{keys}\n\
              [optimizer]\nname = \"sgd\"\nlr = 0.1\n"
         );
-        let tree = JobTree::parse("job.toml", &spec, &[]).unwrap();
-        Plan::resolve(&tree, &registry, WorldRequest::of(1)).map_err(|problems| problems.to_string())
+        resolved(&registry, &spec, &[], 1)
     }
 
     #[test]

@@ -76,19 +76,6 @@ impl TransformPlan {
     ) -> Option<Self> {
         Some(Self { name: name.to_owned(), transform: Arc::new(fields.parse::<T>()?) })
     }
-
-    /// Reads all `[[transform]]` tables, given the transforms by name.
-    pub fn configure<'k>(
-        root: &mut Fields<'_>,
-        kinds: impl Iterator<Item = (&'k str, TransformKind)>,
-    ) -> Vec<Self> {
-        let (kinds, mut all): (Vec<(&str, TransformKind)>, _) = (kinds.collect(), Vec::new());
-        root.tables("transform", &mut |fields, _| {
-            let Some((name, read)) = fields.own_kind("transform", kinds.clone()) else { return };
-            all.extend(read(name, fields));
-        });
-        all
-    }
 }
 
 /// The splits with the transforms applied, in order.

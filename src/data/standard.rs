@@ -21,9 +21,8 @@ pub fn standard_kinds() -> Vec<(&'static str, Arc<dyn DatasetKind>)> {
 mod tests {
     use super::*;
     use crate::data::testing::configure;
-    use crate::plan::{Plan, WorldRequest};
+    use crate::plan::testing::resolved;
     use crate::registry::Registry;
-    use crate::spec::JobTree;
 
     /// Every kind accepts its defaults (with a path if it requires one) and rejects unknown keys.
     #[test]
@@ -55,8 +54,7 @@ mod tests {
                     "name = 'x'\nbatch_size = 4\n[model]\nname = 'linear'\n\
                      [dataset]\nname = '{name}'\n{keys}{more}\n[optimizer]\nname = 'sgd'\n"
                 );
-                let tree = JobTree::parse("job.toml", &spec, &[]).unwrap();
-                Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)).unwrap().hash
+                resolved(&Registry::standard(), &spec, &[], 1).unwrap().hash
             };
             assert_eq!(hash("a"), hash("b"), "{name}");
         }

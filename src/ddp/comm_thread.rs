@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_failed_readback_of_a_gradient_is_reported_as_a_device_error() {
-        let comm = CommThread::start(Arc::new(SoloGroup::new()), None).unwrap();
+        let comm = CommThread::start(Arc::new(SoloGroup::default()), None).unwrap();
         let data = Values::Copying(Err(Error::unavailable("the device failed: it is lost")));
         comm.jobs.send(Some(Job { bucket: 0, data, plain: true })).unwrap();
         let failed = comm.next().unwrap_err();

@@ -205,7 +205,7 @@ mod tests {
             for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 let mut hook = ErrorFeedback::<H>::default();
                 let mut values = [1.0, bad, -2.0];
-                hook.average(0, &mut values, &SoloGroup::new()).unwrap();
+                hook.average(0, &mut values, &SoloGroup::default()).unwrap();
                 assert!(!values[1].is_finite() && values[0] == 1.0 && values[2] == -2.0, "{values:?}");
                 assert_eq!(hook.state(0), [0.0; 3]);
             }
@@ -217,7 +217,7 @@ mod tests {
     /// A residual has the units of the loss scale of its step.
     #[test]
     fn residuals_follow_the_loss_scale() {
-        let group = SoloGroup::new();
+        let group = SoloGroup::default();
         let [mut plain, mut halved] = [(); 2].map(|()| ErrorFeedback::<f16>::default());
         let scaled = |factor: f32| gradients(50, 3).into_iter().map(|g| g * factor).collect::<Vec<f32>>();
         for hook in [&mut plain, &mut halved] {
@@ -252,7 +252,7 @@ mod tests {
             for _ in 0..400 {
                 let mut g: Vec<f32> = (0..3).map(|i| a[i] * (x[i] - b[i])).collect();
                 if !plain {
-                    hook.average(0, &mut g, &SoloGroup::new()).unwrap();
+                    hook.average(0, &mut g, &SoloGroup::default()).unwrap();
                 }
                 x.iter_mut().zip(&g).for_each(|(x, g)| *x -= 0.2 * g);
             }
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_restored_hook_continues_like_the_saved_one() {
-        let group = SoloGroup::new();
+        let group = SoloGroup::default();
         let mut first = ErrorFeedback::<bf16>::default();
         for bucket in [0, 2] {
             first.average(bucket, &mut gradients(50, bucket as u32), &group).unwrap();

@@ -169,7 +169,7 @@ fn restored_hooks_continue_with_the_same_bits() {
 #[test]
 fn a_hook_state_is_ignored_without_a_hook_or_peers() {
     let state = HookState { name: "bf16".into(), buckets: vec![2, 3, 5], values: vec![vec![vec![]; 3]; 2] };
-    let solo: Arc<dyn ProcessGroup> = Arc::new(SoloGroup::new());
+    let solo: Arc<dyn ProcessGroup> = Arc::new(SoloGroup::default());
     let mut alone = reducer(&solo, Some(&standard("bf16")));
     assert!(alone.restore_hook(Some(state.clone())).unwrap().unwrap().contains("this run has 1"));
     assert_eq!(alone.hook_state().unwrap(), None);

@@ -25,6 +25,11 @@ pub fn checkpoints(out_dir: &Path) -> PathBuf {
     out_dir.join("checkpoints")
 }
 
+/// A path as files of the run's folder name it: relative to the folder, if it is in it.
+pub fn relative(path: &Path, out_dir: &Path) -> String {
+    path.strip_prefix(out_dir).unwrap_or(path).display().to_string()
+}
+
 /// A start of a run, on the rank that writes the files.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
@@ -114,12 +119,7 @@ impl Start<'_> {
         std::fs::create_dir_all(self.out_dir).doing("create", self.out_dir).map_err(unwritable)?;
         files::replace(&self.out_dir.join("job.toml"), self.job_toml.as_bytes()).map_err(unwritable)?;
         let parent = from.map(|from| provenance::Parent {
-            path: from
-                .checkpoint
-                .strip_prefix(self.out_dir)
-                .unwrap_or(&from.checkpoint)
-                .display()
-                .to_string(),
+            path: relative(&from.checkpoint, self.out_dir),
             step: from.step,
             seconds: from.seconds,
         });

@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn a_flight_record_has_rank_place_and_error() {
         let folder = tempfile::tempdir().expect("tempdir");
-        let group = SoloGroup::new();
+        let group = SoloGroup::default();
         let error = CommError::new(CommErrorKind::Timeout, Some(3), "rank 3 did not respond");
         let mut record = FlightRecord::of(&group, &error);
         record.place = Place { step: 7, phase: Phase::Sync };

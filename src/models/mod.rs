@@ -28,7 +28,7 @@ mod vit;
 pub use gpt::{Gpt, GptConfig, Preset};
 pub use input::{Input, Target};
 pub use kind::{ModelKind, ModelSource, TensorFacts};
-pub use model::{ALL, AnyNet, Forward, Model, NetModel};
+pub use model::{ALL, AnyNet, Forward, Model, NetModel, passed};
 pub use ops::cross_entropy;
 pub use resnet::{Depth, ResNet, Stem};
 pub use simple::{Cnn, CnnConfig, LinearNet, Mlp};

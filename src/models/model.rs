@@ -39,9 +39,7 @@ pub trait Model: Send {
 
     /// The outputs of such a pass, `[rows, outputs]`.
     fn forward(&self, input: Input, tap: Tap) -> Tensor<2> {
-        let (mut input, mut outputs) = (Some(input), None);
-        self.run(tap, &mut |net| outputs = input.take().map(|input| net.forward(input)));
-        outputs.expect("`run` calls the pass")
+        passed(self, tap, |net| net.forward(input))
     }
 
     /// A snapshot for evaluation: no autodiff, no dropout, running statistics. It shares memory with the model; drop it
@@ -65,6 +63,13 @@ pub trait Model: Send {
 
     /// The same for the selected tensors.
     fn replace(&mut self, which: Selection<'_>, by: &mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>);
+}
+
+/// What `pass` returns in [`Model::run`].
+pub fn passed<T>(model: &(impl Model + ?Sized), tap: Tap, pass: impl FnOnce(&AnyNet) -> T) -> T {
+    let (mut pass, mut result) = (Some(pass), None);
+    model.run(tap, &mut |net| result = pass.take().map(|pass| pass(net)));
+    result.expect("`run` calls the pass")
 }
 
 /// The network of a forward pass, whatever its type.

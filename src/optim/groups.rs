@@ -119,9 +119,7 @@ impl Group {
         let own = |key: &&str| !["match", "frozen"].contains(key) && fields.knows(key);
         let own: Vec<&str> = fields.keys().into_iter().filter(own).collect();
         if frozen == Some(true) {
-            for key in &own {
-                fields.problem_with_key(key, "has no effect on parameters that are frozen");
-            }
+            fields.misplaced(&own, "on parameters that are frozen");
         } else if fields.keys() == ["match"] {
             let message = "the group sets nothing; give it a key of the optimizer, such as `lr`, or `frozen`";
             fields.problem("", message);

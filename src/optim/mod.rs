@@ -38,7 +38,7 @@ mod sgd;
 mod side_by_side;
 mod simd;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use average::{average, average_on_device};
 pub use clip::{clip_coefficient, global_norm};

@@ -1,16 +1,9 @@
 //! Helpers for the tests of this module.
 
+use super::schedule::{self, Schedule};
 use super::{Optimizer, OptimizerPlan, standard_kinds};
-use crate::spec::{Fields, JobTree};
-
-/// Reads `text` as one table. Returns the value and all problems as text (empty if none).
-pub fn read<T>(text: &str, configure: fn(&mut Fields<'_>) -> T) -> (T, String) {
-    let tree = JobTree::parse("test.toml", text, &[]).expect("the text is TOML");
-    let mut made = None;
-    let problems = tree.read(|fields| made = Some(configure(fields)));
-    let problems = problems.err().map(|e| e.to_string()).unwrap_or_default();
-    (made.expect("configure was called"), problems)
-}
+use crate::spec::Fields;
+pub use crate::spec::testing::read;
 
 /// Reads an `[optimizer]` table.
 pub fn optimizer(fields: &mut Fields<'_>) -> Option<OptimizerPlan> {
@@ -22,6 +15,18 @@ pub fn plan(spec: &str) -> OptimizerPlan {
     let (plan, problems) = read(spec, optimizer);
     assert_eq!(problems, "", "{spec}");
     plan.expect("a known name")
+}
+
+/// Reads the `[scheduler]` tables of a spec.
+pub fn scheduler(root: &mut Fields<'_>) -> Schedule {
+    Schedule::configure(root, schedule::standard_kinds().into_iter())
+}
+
+/// The schedule of a spec without problems.
+pub fn schedule(spec: &str) -> Schedule {
+    let (schedule, problems) = read(spec, scheduler);
+    assert_eq!(problems, "", "{spec}");
+    schedule
 }
 
 /// The gradient of element `i` at step `t`, computed in f32 as in the PyTorch script.

@@ -1,7 +1,7 @@
 //! Checks of combinations that can't work; each problem is reported at the value to change.
 
 use super::{BatchAlgebra, World};
-use crate::checkpoint::{CheckpointConfig, Every, OnPreempt, RankBy};
+use crate::checkpoint::{CheckpointConfig, Every, OnPreempt, RankBy, StandardMetric};
 use crate::comm::Backend;
 use crate::data::{DataFacts, FieldFacts, FieldKind};
 use crate::device::{DeviceSpec, Precision};
@@ -156,13 +156,13 @@ pub(super) fn metric(
 
 /// The metrics that a task may measure.
 fn measured(task: &TaskPlan) -> Vec<RankBy> {
-    let standard = RankBy::STANDARD.into_iter().filter(|metric| match metric {
-        RankBy::ValLoss | RankBy::TrainLoss => true,
-        RankBy::ValPerplexity => task.standard().is_some(),
+    let standard = StandardMetric::ALL.into_iter().filter(|metric| match metric {
+        StandardMetric::ValLoss | StandardMetric::TrainLoss => true,
+        StandardMetric::ValPerplexity => task.standard().is_some(),
         // A task may have metrics of these names.
         _ => task.own().is_none(),
     });
-    let mut all: Vec<RankBy> = standard.collect();
+    let mut all: Vec<RankBy> = standard.map(RankBy::Standard).collect();
     for split in ["val", "train"] {
         let own =
             |metric: MetricFacts| RankBy::own(&format!("{split}.{}", metric.name), metric.prefers_larger);
@@ -281,17 +281,19 @@ pub(super) fn top5(fields: &mut Fields<'_>, config: &mut MetricsConfig, target: 
 
 /// Why `metric` is not measured for such targets; `None` if it is.
 pub(super) fn unmeasured(metric: RankBy, target: &FieldFacts) -> Option<String> {
+    use StandardMetric::{ValAccuracy, ValMae, ValPerplexity, ValR2, ValTop5};
+    let RankBy::Standard(metric) = metric else { return None };
     match (metric, target.kind) {
-        (RankBy::ValAccuracy | RankBy::ValTop5 | RankBy::ValPerplexity, FieldKind::Float) => {
+        (ValAccuracy | ValTop5 | ValPerplexity, FieldKind::Float) => {
             Some(format!("`{metric}` needs class targets; the data set's targets are numbers"))
         }
-        (RankBy::ValMae | RankBy::ValR2, FieldKind::Index(_)) => {
+        (ValMae | ValR2, FieldKind::Index(_)) => {
             Some(format!("`{metric}` needs numbers as targets; the data set's targets are classes"))
         }
-        (RankBy::ValTop5, FieldKind::Index(classes)) if classes <= 5 => {
+        (ValTop5, FieldKind::Index(classes)) if classes <= 5 => {
             Some(format!("`{metric}` of {classes} classes is always 1: \"val.accuracy\" tells them apart"))
         }
-        (RankBy::ValPerplexity, FieldKind::Index(_)) if target.shape.is_empty() => Some(format!(
+        (ValPerplexity, FieldKind::Index(_)) if target.shape.is_empty() => Some(format!(
             "`{metric}` is measured for tokens only; \"val.loss\" ranks classes in the same order"
         )),
         _ => None,

@@ -73,8 +73,8 @@ pub(super) fn model(root: &mut Fields<'_>, registry: &Registry, facts: &DataFact
 fn pretrained(fields: &mut Fields<'_>) -> (Option<PathBuf>, bool) {
     let Pretrained { pretrained: path, pretrained_strict: strict } = fields.config();
     let Some(path) = path else {
-        if strict.is_some() && !fields.has("pretrained") {
-            fields.problem_with_key("pretrained_strict", "has no effect without `pretrained`");
+        if !fields.has("pretrained") {
+            fields.misplaced(&["pretrained_strict"], "without `pretrained`");
         }
         return (None, true);
     };

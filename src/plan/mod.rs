@@ -190,4 +190,6 @@ impl Plan {
 }
 
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;

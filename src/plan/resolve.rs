@@ -7,15 +7,15 @@ use crate::checkpoint::CheckpointConfig;
 use crate::clusters::slurm::SlurmConfig;
 use crate::comm::DistributedConfig;
 use crate::comm::gloo::GlooOptions;
-use crate::data::{DataFacts, TransformPlan};
+use crate::data::DataFacts;
 use crate::ddp::{HookSource, ReducerConfig};
 use crate::launch::LaunchConfig;
 use crate::nodes::NodesConfig;
 use crate::optim::{OptimizerPlan, Schedule};
-use crate::registry::Registry;
+use crate::registry::{Registry, by_name};
 use crate::spec::Fields;
 use crate::tasks::{Own, TaskPlan};
-use crate::telemetry::{MetricsConfig, ObserverPlan};
+use crate::telemetry::MetricsConfig;
 use crate::train::{EarlyStop, Ema, TrainConfig};
 
 /// Facts about data whose table is wrong: none.
@@ -27,13 +27,16 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
         JobConfig::read(root);
     let (dataset, loader) = components::dataset(root, registry);
     let facts = dataset.as_ref().map_or(NO_FACTS, |d| d.facts.clone());
-    let transforms = TransformPlan::configure(root, registry.transform_kinds());
+    let transforms =
+        root.own_tables("transform", by_name(&registry.transforms), |name, read, fields| read(name, fields));
     let model = components::model(root, registry, &facts);
-    let own = Own::read(root, registry.task_kinds(), registry.loss_kinds(), registry.metric_kinds());
+    let own =
+        Own::read(root, by_name(&registry.tasks), by_name(&registry.losses), by_name(&registry.metrics));
     let (loss, train) =
         TrainConfig::read(&mut root.section("train"), facts.target.as_ref(), own.replaces_loss());
-    let optimizer = OptimizerPlan::configure(&mut root.req_section("optimizer"), registry.optimizer_kinds());
-    let mut schedule = Schedule::configure(root, registry.schedule_kinds());
+    let optimizer =
+        OptimizerPlan::configure(&mut root.req_section("optimizer"), by_name(&registry.optimizers));
+    let mut schedule = Schedule::configure(root, by_name(&registry.schedules));
     let task = own.plan(loss);
     checks::mixing(root, &train, task.as_ref(), &facts);
     checks::plateau(root, &mut schedule, task.as_ref(), &facts, train.eval_every);
@@ -41,7 +44,9 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let early_stop = early_stop(root, &facts, &train, task.as_ref());
     let checkpoint = checkpoint(root, &facts, &train, task.as_ref());
     let metrics = metrics(root, &facts);
-    let observers = ObserverPlan::configure(root, registry.observer_kinds());
+    root.without_effect(&["observer"]);
+    let observers =
+        root.own_tables("observer", by_name(&registry.observers), |name, read, fields| read(name, fields));
     let (launch, nodes, slurm) = launch(root);
     let (distributed, gloo, reducer, comm_hook) = distributed(root, registry);
 

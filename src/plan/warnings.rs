@@ -17,9 +17,8 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use crate::plan::{Plan, WorldRequest};
+    use crate::plan::testing::resolved;
     use crate::registry::Registry;
-    use crate::spec::JobTree;
 
     #[test]
     fn warns_about_a_split_with_few_training_samples() {
@@ -28,8 +27,7 @@ mod tests {
                 "name = \"a\"\nbatch_size = 8\nmodel.name = \"linear\"\noptimizer.name = \"sgd\"\n\
                  [dataset]\nname = \"random\"\nval_split = {split}\n"
             );
-            let tree = JobTree::parse("a.toml", &spec, &[]).unwrap();
-            Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)).unwrap()
+            resolved(&Registry::standard(), &spec, &[], 1).unwrap()
         };
         for usual in ["0.5", "0.1", "0"] {
             assert_eq!(plan(usual).warnings(), []);

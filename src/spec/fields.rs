@@ -3,10 +3,10 @@
 
 use super::ResolvedValue;
 use super::collect::{Collector, KnownKeys, Unknown};
-use super::diagnostics::{Kind, Problem};
+use super::diagnostics::Problem;
 use super::load::JobTree;
 use super::source::{Origin, Span};
-use super::tree::{Entry, Node, Table, Value};
+use super::tree::{Entry, Table, Value};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
@@ -147,45 +147,6 @@ impl<'a> Fields<'a> {
         }
     }
 
-    // ---- problems ------------------------------------------------------------------------------------------------
-
-    /// Reports a problem with `key`'s value, or with the table if the key is not set.
-    pub fn problem(&mut self, key: &str, message: impl Into<String>) {
-        self.problem_at(&[key], message);
-    }
-
-    pub fn problem_with_hint(&mut self, key: &str, message: impl Into<String>, hint: impl Into<String>) {
-        let problem = Problem::new(self.locate(&[key]), message);
-        self.push(Problem { hint: Some(hint.into()), kind: Kind::Judgement, ..problem });
-    }
-
-    /// Reports a problem with a nested value: `path` consists of keys of tables and indices of lists, from this table.
-    /// The problem points at the deepest part that exists.
-    pub fn problem_at(&mut self, path: &[&str], message: impl Into<String>) {
-        self.push(Problem { kind: Kind::Judgement, ..Problem::new(self.locate(path), message) });
-    }
-
-    /// Reports a problem with the key itself: it must not be set here.
-    pub fn problem_with_key(&mut self, key: &str, message: impl Into<String>) {
-        self.problem_with_key_at(&[key], message);
-    }
-
-    /// As [`Fields::problem_with_key`], for a key of a nested table.
-    pub fn problem_with_key_at(&mut self, path: &[&str], message: impl Into<String>) {
-        let span = match path.split_last() {
-            Some((key, tables)) => {
-                let table =
-                    tables.iter().try_fold(self.table, |table, key| match table?.get(key)?.node.value {
-                        Value::Table(ref inner) => Some(Some(inner)),
-                        _ => None,
-                    });
-                table.flatten().and_then(|t| t.get(key)).map_or_else(|| self.locate(path), |e| e.key_span)
-            }
-            None => self.header,
-        };
-        self.push(Problem { kind: Kind::Judgement, ..Problem::new(span, message) });
-    }
-
     /// Leaves the other keys of the table unchecked: after a problem their meaning is unknown.
     pub fn ignore_rest(&mut self) {
         self.rest_is_read = true;
@@ -227,46 +188,6 @@ impl<'a> Fields<'a> {
     pub(super) fn know(&mut self, key: Cow<'static, str>) {
         if !self.known.contains(&key) {
             self.known.push(key);
-        }
-    }
-
-    pub(super) fn push(&self, problem: Problem) {
-        self.out.problems.borrow_mut().push(problem);
-    }
-
-    fn locate(&self, path: &[&str]) -> Span {
-        let Some((first, rest)) = path.split_first() else { return self.header };
-        let Some(entry) = self.entry(first) else { return self.header };
-        let mut span =
-            if matches!(entry.node.value, Value::Table(_)) { entry.header } else { entry.node.span };
-        let mut value = &entry.node.value;
-        for key in rest {
-            let next: Option<&Node> = match value {
-                Value::Table(table) => table.get(key).map(|e| &e.node),
-                Value::Array(items) => key.parse::<usize>().ok().and_then(|i| items.get(i)),
-                _ => None,
-            };
-            let Some(node) = next else { break };
-            span = node.span;
-            value = &node.value;
-        }
-        span
-    }
-
-    pub(super) fn missing(&self, key: &str) {
-        if !self.has(key) {
-            let message = match self.table {
-                Some(_) => format!("missing key `{key}`"),
-                None => format!("missing key `{}`", self.join(key)),
-            };
-            self.missing_message(key, message);
-        }
-    }
-
-    fn missing_message(&self, key: &str, message: String) {
-        if !self.muted {
-            let problem = Problem { kind: Kind::Absence, ..Problem::new(self.header, message) };
-            self.out.missing.borrow_mut().push((self.path.clone(), key.to_owned(), problem));
         }
     }
 

@@ -18,6 +18,7 @@ mod names;
 mod overrides;
 mod parse;
 mod period;
+mod problems;
 pub mod range;
 pub mod schema;
 mod source;
@@ -38,5 +39,7 @@ pub use suggest::{closest, did_you_mean};
 pub use syntax::Syntax;
 pub(crate) use syntax::syntax;
 
+#[cfg(test)]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

@@ -35,6 +35,21 @@ impl Fields<'_> {
         self.kind(kinds.into_iter())
     }
 
+    /// What `read` makes of each table `[[key]]`: it gets the one of `kinds` with the table's name, and the table.
+    pub fn own_tables<'k, K: Clone, T>(
+        &mut self,
+        key: &'static str,
+        kinds: impl Iterator<Item = (&'k str, K)>,
+        mut read: impl FnMut(&'k str, K, &mut Fields<'_>) -> Option<T>,
+    ) -> Vec<T> {
+        let (kinds, mut all): (Vec<(&str, K)>, _) = (kinds.collect(), Vec::new());
+        self.tables(key, &mut |fields, _| {
+            let Some((name, kind)) = fields.own_kind(key, kinds.clone()) else { return };
+            all.extend(read(name, kind, fields));
+        });
+        all
+    }
+
     /// Reports that the value of `key` is not one of `names`, and suggests the closest.
     pub fn unknown_name(&mut self, key: &str, names: &[&str]) {
         if let Some(entry) = self.entry(key) {

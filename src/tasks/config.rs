@@ -24,7 +24,7 @@ pub fn task<T: Task + DeserializeOwned + JsonSchema>(
     name: &str,
     fields: &mut Fields<'_>,
 ) -> Option<Arc<dyn AnyTask>> {
-    Some(Arc::new(Named { name: name.to_owned(), task: fields.parse::<T>()? }))
+    Some(Arc::new(Named::new(name, fields.parse::<T>()?)))
 }
 
 /// The [`LossKind`] of `L`.
@@ -58,16 +58,16 @@ impl Own {
     ) -> Self {
         let task = one(root, "task", tasks.collect(), |kind, name, fields| kind(name, fields));
         let loss = one(root, "loss", losses.collect(), |kind, _, fields| kind(fields));
-        let kinds: Vec<(&str, MetricKind)> = metrics.collect();
-        let mut metrics: Vec<(String, Arc<dyn Metric>)> = Vec::new();
-        root.tables("metric", &mut |fields, _| {
-            let Some((name, kind)) = fields.own_kind("metric", kinds.clone()) else { return };
+        let mut names = Vec::new();
+        let metrics = root.own_tables("metric", metrics, |name, kind, fields| {
             if STANDARD.contains(&name) {
                 fields.problem("name", format!("`{name}` is the name of a standard metric"));
-            } else if metrics.iter().any(|(other, _)| other == name) {
+            } else if names.contains(&name) {
                 fields.problem("name", format!("the metric `{name}` is listed twice"));
             }
-            metrics.extend(kind(fields).map(|metric| (name.to_owned(), metric)));
+            let metric = kind(fields)?;
+            names.push(name);
+            Some((name.to_owned(), metric))
         });
         if let Some((_, Some(task))) = &task {
             let names: Vec<String> = task.metrics().into_iter().map(|metric| metric.name).collect();
@@ -81,14 +81,7 @@ impl Own {
             }
         }
         if task.is_some() {
-            for key in ["loss", "metric"] {
-                if root.has(key) {
-                    root.problem_with_key(
-                        key,
-                        "has no effect with `[task]`: the task has its own loss and metrics",
-                    );
-                }
-            }
+            root.misplaced(&["loss", "metric"], "with `[task]`: the task has its own loss and metrics");
         }
         Self { task, loss, metrics }
     }

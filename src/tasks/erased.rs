@@ -16,15 +16,27 @@ pub trait AnyTask: Send + Sync {
     fn step(&self, net: &AnyNet, batch: Batch, context: &StepContext<'_>) -> Result<StepOutput>;
 }
 
-/// A task under its name.
+/// A task under its name, with the metrics that it declares.
 pub(super) struct Named<T> {
-    pub name: String,
-    pub task: T,
+    name: String,
+    task: T,
+    metrics: Vec<MetricFacts>,
+    /// Of the metrics, sorted.
+    names: Vec<String>,
+}
+
+impl<T: Task> Named<T> {
+    pub fn new(name: &str, task: T) -> Self {
+        let metrics = task.metrics();
+        let mut names: Vec<String> = metrics.iter().map(|metric| metric.name.clone()).collect();
+        names.sort_unstable();
+        Self { name: name.to_owned(), task, metrics, names }
+    }
 }
 
 impl<T: Task> AnyTask for Named<T> {
     fn metrics(&self) -> Vec<MetricFacts> {
-        self.task.metrics()
+        self.metrics.clone()
     }
 
     fn step(&self, net: &AnyNet, batch: Batch, context: &StepContext<'_>) -> Result<StepOutput> {
@@ -35,18 +47,15 @@ impl<T: Task> AnyTask for Named<T> {
         };
         let batch = Batch { input: batch.input.cast(net.dtype()), ..batch };
         let output = self.task.step(model, batch, context)?;
-        let declared = self.task.metrics();
-        let mut names: Vec<&str> = declared.iter().map(|metric| metric.name.as_str()).collect();
         let mut measured: Vec<&str> = output.ratios.iter().map(|(name, _)| name.as_str()).collect();
-        names.sort_unstable();
         measured.sort_unstable();
-        if names != measured {
-            let list = |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        if self.names != measured {
+            let list = |names: String| if names.is_empty() { "none".to_owned() } else { names };
             return Err(Error::spec(format!(
                 "task `{}` declares the metrics {}, and its step measures {}",
                 self.name,
-                list(names),
-                list(measured),
+                list(self.names.join(", ")),
+                list(measured.join(", ")),
             )));
         }
         Ok(output)

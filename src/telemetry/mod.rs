@@ -9,6 +9,7 @@ mod clock;
 mod conclude;
 mod config;
 mod events;
+mod host;
 mod lines;
 mod numbers;
 mod observers;
@@ -26,6 +27,7 @@ pub use config::{MetricsConfig, Top5};
 pub use events::{
     CheckpointEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent, StepEvent, nan_if_null,
 };
+pub use host::{Host, memory_of};
 pub use numbers::significant;
 pub use observers::{EventObserver, ObserverKind, ObserverPlan, Observers};
 pub use progress::{EpochLine, Progress, ProgressMode, StepLine, Totals, epoch_summary, tutorial_line};

@@ -53,20 +53,6 @@ impl ObserverPlan {
         let observer = fields.parse::<T>()?;
         Some(Self { name: name.to_owned(), make: Arc::new(move || Box::new(observer.clone())) })
     }
-
-    /// Reads all `[[observer]]` tables, given the observers by name.
-    pub fn configure<'k>(
-        root: &mut Fields<'_>,
-        kinds: impl Iterator<Item = (&'k str, ObserverKind)>,
-    ) -> Vec<Self> {
-        let (kinds, mut all): (Vec<(&str, ObserverKind)>, _) = (kinds.collect(), Vec::new());
-        root.without_effect(&["observer"]);
-        root.tables("observer", &mut |fields, _| {
-            let Some((name, read)) = fields.own_kind("observer", kinds.clone()) else { return };
-            all.extend(read(name, fields));
-        });
-        all
-    }
 }
 
 /// The running observers.

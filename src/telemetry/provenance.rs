@@ -1,7 +1,7 @@
 //! `run.json`: provenance of a run: what ran, from which sources, on which hardware.
 
-use super::RunId;
 use super::clock::rfc3339;
+use super::{Host, RunId};
 use crate::error::{Error, IoContext, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -63,17 +63,6 @@ pub struct Versions {
     pub rustc: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Host {
-    pub name: String,
-    pub os: String,
-    pub kernel: String,
-    pub arch: String,
-    pub cpu: String,
-    /// Cores available to this process.
-    pub cores: usize,
-}
-
 /// Facts about a start that only the caller knows.
 #[derive(Clone, Debug)]
 pub struct Start<'a> {
@@ -104,7 +93,7 @@ impl Provenance {
             parent: None,
             git: git(start.source_dir, GIT_LIMIT),
             versions: Versions::here(),
-            host: host(),
+            host: Host::here(),
         }
     }
 
@@ -200,31 +189,6 @@ fn run_git(folder: &Path, args: &[&str], deadline: Instant) -> Option<String> {
     }
     let status = child.wait().ok()?;
     text.filter(|_| status.success())
-}
-
-/// This machine.
-pub fn host() -> Host {
-    let system = rustix::system::uname();
-    Host {
-        name: system.nodename().to_string_lossy().into_owned(),
-        os: os_name(),
-        kernel: format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()),
-        arch: system.machine().to_string_lossy().into_owned(),
-        cpu: cpu_model(),
-        cores: std::thread::available_parallelism().map_or(1, usize::from),
-    }
-}
-
-fn os_name() -> String {
-    let text = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
-    let pretty = text.lines().find_map(|l| l.strip_prefix("PRETTY_NAME="));
-    pretty.map_or_else(|| std::env::consts::OS.to_owned(), |name| name.trim_matches('"').to_owned())
-}
-
-fn cpu_model() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = text.lines().find(|l| l.starts_with("model name")).and_then(|l| l.split_once(':'));
-    model.map_or_else(|| "unknown".to_owned(), |(_, name)| name.trim().to_owned())
 }
 
 /// Of a start from `folder`, in a test.

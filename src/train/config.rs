@@ -75,14 +75,12 @@ impl TrainConfig {
     ) -> (Option<StandardLoss>, Self) {
         let config: Self = fields.config();
         if let Some(table) = instead {
+            let why = format!("with `{table}`, which has the loss");
             // A resolved spec has `auto`.
-            let set = [
-                ("loss", config.loss != LossChoice::Auto),
-                ("label_smoothing", fields.has("label_smoothing")),
-            ];
-            for (key, _) in set.into_iter().filter(|(_, set)| *set) {
-                fields.problem_with_key(key, format!("has no effect with `{table}`, which has the loss"));
+            if config.loss != LossChoice::Auto {
+                fields.misplaced(&["loss"], &why);
             }
+            fields.misplaced(&["label_smoothing"], &why);
             return (None, config);
         }
         let loss = config.choose_loss(target);

@@ -1,7 +1,7 @@
 //! `[early_stop]`: ends a run whose metric no longer improves. The rule is that of Lightning's `EarlyStopping`.
 
 use super::Sums;
-use crate::checkpoint::RankBy;
+use crate::checkpoint::{RankBy, StandardMetric};
 use crate::spec::Fields;
 use crate::telemetry::significant;
 use schemars::JsonSchema;
@@ -45,14 +45,12 @@ impl EarlyStop {
     pub fn read(fields: &mut Fields<'_>) -> Option<Self> {
         let EarlyStopConfig { metric, patience, min_delta } = fields.config();
         let Some(patience) = patience else {
-            for key in ["metric", "min_delta"] {
-                if fields.has(key) && !fields.has("patience") {
-                    fields.problem_with_key(key, "has no effect without `patience`, the evaluations to wait");
-                }
+            if !fields.has("patience") {
+                fields.misplaced(&["metric", "min_delta"], "without `patience`, the evaluations to wait");
             }
             return None;
         };
-        let metric = fields.or_default("metric", metric, RankBy::ValLoss);
+        let metric = fields.or_default("metric", metric, RankBy::default());
         Some(Self { metric, patience, min_delta: fields.or_default("min_delta", min_delta, 0.0) })
     }
 
@@ -91,25 +89,30 @@ impl EarlyStop {
 
 /// The value of a metric; `None` if it was not measured.
 pub(super) fn value(metric: RankBy, train: &Sums, val: Option<&Sums>) -> Option<f64> {
-    Some(match metric {
-        RankBy::TrainLoss => train.mean_loss(),
-        RankBy::ValLoss => val?.mean_loss(),
-        RankBy::ValAccuracy => val?.accuracy(),
-        RankBy::ValTop5 => val?.top5(),
-        RankBy::ValMae => val?.mae(),
-        RankBy::ValR2 => val?.r2(),
-        RankBy::ValPerplexity => val?.perplexity(),
+    let metric = match metric {
+        RankBy::Standard(metric) => metric,
         RankBy::Own(metric) => {
             let (of_val, name) = metric.split()?;
             let ratio = if of_val { val? } else { train }.ratios.get(name)?;
-            ratio.numerator / ratio.denominator
+            return Some(ratio.numerator / ratio.denominator);
         }
+    };
+    Some(match metric {
+        StandardMetric::TrainLoss => train.mean_loss(),
+        StandardMetric::ValLoss => val?.mean_loss(),
+        StandardMetric::ValAccuracy => val?.accuracy(),
+        StandardMetric::ValTop5 => val?.top5(),
+        StandardMetric::ValMae => val?.mae(),
+        StandardMetric::ValR2 => val?.r2(),
+        StandardMetric::ValPerplexity => val?.perplexity(),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LOSS: RankBy = RankBy::Standard(StandardMetric::ValLoss);
 
     fn sums(loss: f64, correct: f64) -> Sums {
         Sums { loss: loss * 10.0, rows: 10.0, samples: 10.0, correct, ..Sums::default() }
@@ -130,32 +133,32 @@ mod tests {
 
     #[test]
     fn a_run_ends_when_its_metric_has_not_improved_for_patience_evaluations() {
-        for metric in [RankBy::ValLoss, RankBy::ValAccuracy] {
+        for metric in [LOSS, RankBy::Standard(StandardMetric::ValAccuracy)] {
             let rule = |patience, min_delta| EarlyStop { metric, patience, min_delta };
             assert_eq!(end(rule(1, 0.0), &[5.0, 4.0, 4.0, 3.0]), Some(3));
             assert_eq!(end(rule(2, 0.0), &[5.0, 4.0, 4.0, 3.0, 3.0, 2.5, 2.5, 2.5]), Some(8));
             assert_eq!(end(rule(3, 0.0), &[5.0, 4.0, 4.0, 3.0]), None);
         }
-        let rule = EarlyStop { metric: RankBy::ValLoss, patience: 2, min_delta: 0.5 };
+        let rule = EarlyStop { metric: LOSS, patience: 2, min_delta: 0.5 };
         // Improvements of exactly `min_delta` don't count; the third is more than it below the first.
         assert_eq!(end(rule, &[5.0, 4.5, 4.25, 4.0, 3.75]), Some(5));
     }
 
     #[test]
     fn what_is_not_finite_is_no_improvement() {
-        let rule = EarlyStop { metric: RankBy::ValLoss, patience: 2, min_delta: 0.0 };
+        let rule = EarlyStop { metric: LOSS, patience: 2, min_delta: 0.0 };
         assert_eq!(end(rule, &[f64::NAN, 1.0, f64::NAN, f64::NEG_INFINITY]), Some(4));
         assert_eq!(end(rule, &[f64::INFINITY, f64::NAN]), Some(2));
     }
 
     #[test]
     fn an_epoch_without_the_metric_counts_for_nothing_and_another_metric_begins_anew() {
-        let rule = EarlyStop { metric: RankBy::ValLoss, patience: 2, min_delta: 0.0 };
+        let rule = EarlyStop { metric: LOSS, patience: 2, min_delta: 0.0 };
         let once = |waiting| rule.after(waiting, &sums(1.0, 0.0), Some(&sums(2.0, 0.0)));
         let waiting = once(once(None));
         assert_eq!(waiting.as_ref().unwrap().waited, 1);
         assert_eq!(rule.after(waiting.clone(), &sums(1.0, 0.0), None), waiting);
-        let other = EarlyStop { metric: RankBy::TrainLoss, ..rule };
+        let other = EarlyStop { metric: RankBy::Standard(StandardMetric::TrainLoss), ..rule };
         assert_eq!(other.ends(once(waiting.clone()).as_ref()), None);
         let anew = other.after(once(waiting), &sums(1.0, 0.0), None).unwrap();
         assert_eq!((anew.metric.as_str(), anew.best, anew.waited), ("train.loss", Some(1.0), 0));

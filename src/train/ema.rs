@@ -34,10 +34,9 @@ impl Ema {
     pub fn read(fields: &mut Fields<'_>) -> Option<Self> {
         let EmaConfig { decay, every, warmup_power } = fields.config();
         let Some(decay) = decay else {
-            for key in ["every", "warmup_power"] {
-                if fields.has(key) && !fields.has("decay") {
-                    fields.problem_with_key(key, "has no effect without `decay`, which averages the weights");
-                }
+            if !fields.has("decay") {
+                let why = "without `decay`, which averages the weights";
+                fields.misplaced(&["every", "warmup_power"], why);
             }
             return None;
         };

@@ -34,14 +34,14 @@ impl Trainer<'_> {
         let (step, lr) = (before.step + 1, self.lr(&before));
         let gradients = self.reducer.take_from_device();
         let gradients = gradients.ok_or_else(|| Error::internal("the gradients are not on a device"))?;
-        let scale = self.position.loss_scale.map_or(1.0, |scale| scale.scale);
+        let scale = before.loss_factor();
         let mut norm = self.updater.norm(&gradients, weight, scale);
         if self.updater.clips() || self.position.loss_scale.is_some() {
             // Ranks may compute the norm with different kernels; the update must be equal on all of them.
             norm = self.reducer.agree(norm)?;
         }
         let counts = self.update_counts(&norm, step)?;
-        let update = step - self.position.loss_scale.map_or(0, |scale| scale.skipped);
+        let update = before.updates() + 1;
         if counts {
             let rates = self.updater.rates(|base| self.rate(base, &before));
             let model = &mut *self.model;

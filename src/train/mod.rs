@@ -37,7 +37,7 @@ pub use ema::Ema;
 pub use evaluate::evaluate;
 pub use loss_scale::LossScale;
 pub use mixing::Mixing;
-pub use observer::Observer;
+pub use observer::{Observer, RunTensors};
 pub use position::Position;
 pub use sums::Sums;
 pub use trainer::{Ended, Parts, StepReport, Trainer};

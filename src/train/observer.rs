@@ -22,14 +22,21 @@ pub trait Observer {
         lr: f64,
     );
     /// Rank 0 only: copies what a checkpoint needs and returns; writing may continue on another thread. `hook` is the
-    /// state of all ranks' communication hooks, if they have one; `average` that of the weights, with `[ema]`.
+    /// state of all ranks' communication hooks, if they have one.
     fn save(
         &mut self,
         position: &Position,
-        model: &dyn Model,
-        updater: &Updater,
-        average: Option<&WeightAverage>,
+        tensors: RunTensors<'_>,
         hook: Option<HookState>,
         seconds: f64,
     ) -> Result<()>;
+}
+
+/// What a checkpoint has tensors of.
+#[derive(Clone, Copy)]
+pub struct RunTensors<'a> {
+    pub model: &'a dyn Model,
+    pub updater: &'a Updater,
+    /// With `[ema]`.
+    pub average: Option<&'a WeightAverage>,
 }

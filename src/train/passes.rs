@@ -1,10 +1,16 @@
 //! The forward and backward passes of a step, and the end of a step in host memory; `in_flight` has the end on a device.
 
 use super::device_sums::BatchSums;
+use super::feed::{DeviceBatch, Feed};
 use super::flags::{Flags, exchange};
+use super::mixing::mixed;
 use super::{StepReport, Sums, Trainer, buffers, not_finite};
 use crate::comm::Phase;
-use crate::error::Result;
+use crate::device::drawn;
+use crate::error::{Error, Result};
+use crate::models::passed;
+use crate::tasks::{Batch, Gradients, StepContext};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A step with averaged gradients, before its update.
@@ -30,6 +36,73 @@ pub(super) fn add(sums: Vec<BatchSums>) -> Result<Sums> {
 }
 
 impl Trainer<'_> {
+    /// Takes one optimizer step. Returns its requests, or on a device those of the step before.
+    pub(super) fn step(&mut self, feed: &mut Feed, micro_batches: u64) -> Result<Flags> {
+        let begun = Instant::now();
+        let ahead = self.ahead();
+        let left = (micro_batches - ahead.micro) as usize;
+        let count = self.position.batching.accumulate.min(left);
+        let mut sums = Vec::with_capacity(count);
+        let (mut full, mut weight) = (None, 0.0);
+        let mut waited = Duration::ZERO;
+        for micro in 0..count {
+            self.report_phase(Phase::Data);
+            let asked = Instant::now();
+            let batch =
+                feed.next().unwrap_or_else(|| Err(Error::internal("the loader ran out of batches")))?;
+            waited += asked.elapsed();
+            tracing::trace!(epoch = self.position.epoch, indices = ?batch.host.indices, "batch");
+            let number = ahead.micro_total + micro as u64;
+            // Each sample of a step has the same weight. The last micro-batch of an epoch may be short, on all ranks alike.
+            let share = batch.host.len as f64 / *full.get_or_insert(batch.host.len) as f64;
+            weight += share;
+            sums.push(self.micro_batch(feed, batch, number, share, micro, micro + 1 == count)?);
+        }
+        self.report_phase(Phase::Sync);
+        self.reducer.finish()?;
+        let passes = Passes { sums, count, weight, begun, waited };
+        if self.host { self.update(passes) } else { self.launch(passes) }
+    }
+
+    /// Forward and backward pass of one micro-batch: number `number` of the run and `micro` of its step, whose gradient
+    /// is weighted by `share`. Returns its sums on this rank.
+    fn micro_batch(
+        &mut self,
+        feed: &mut Feed,
+        batch: DeviceBatch,
+        number: u64,
+        share: f64,
+        micro: usize,
+        last: bool,
+    ) -> Result<BatchSums> {
+        self.report_phase(Phase::Forward);
+        let (batch, lighter) = mixed(self.settings.train.mixing(), batch, self.settings.seed, number);
+        let DeviceBatch { input, target, host: batch } = batch;
+        // Dropout draws from a stream keyed by (seed, rank, micro-batch), so a resumed run draws the same values.
+        drawn(self.model.device(), stream_key(self.settings.seed, self.group.rank() as u64, number), || ());
+        self.reducer.begin(micro, last);
+        let taps = self.ladder.taps(self.reducer.sink());
+        let context = StepContext::new(true, &*self.group).mixed(lighter);
+        let task = &*self.settings.task;
+        let given = Batch { input, target: target.clone() };
+        let output = passed(&*self.model, Arc::new(taps), |net| task.step(net, given, &context))?;
+        let loss = output.loss.clone();
+        let ranks = match output.gradients {
+            Gradients::Averaged => 1.0,
+            Gradients::Added => self.group.world_size() as f64,
+        };
+        let sums = BatchSums::new(output.inner(), &target, &batch, self.host)?;
+        feed.recycle(batch);
+        self.report_phase(Phase::Backward);
+        let factor = ranks * share * self.position.loss_factor();
+        let loss = if factor == 1.0 { loss } else { loss * factor };
+        drop(loss.backward());
+        if !last {
+            self.reducer.end_micro();
+        }
+        Ok(sums)
+    }
+
     /// Ends a step in host memory and returns the ranks' requests.
     pub(super) fn update(&mut self, passes: Passes) -> Result<Flags> {
         let Passes { sums, count, weight, begun, waited } = passes;
@@ -54,4 +127,15 @@ impl Trainer<'_> {
         self.done(count as u64, &StepReport { sums, local, lr, grad_norm, seconds, data_wait });
         Ok(flags)
     }
+}
+
+/// The key of a random stream: splitmix64's finaliser (Steele et al. 2014) over the three numbers.
+fn stream_key(seed: u64, rank: u64, micro_batch: u64) -> u64 {
+    let mix = |mut z: u64| {
+        z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    mix(mix(mix(seed) ^ rank) ^ micro_batch)
 }

@@ -120,6 +120,11 @@ impl Position {
         self.step.saturating_sub(self.loss_scale.map_or(0, |scale| scale.skipped))
     }
 
+    /// What the loss is multiplied by: the loss scale, if there is one.
+    pub(super) fn loss_factor(&self) -> f64 {
+        self.loss_scale.map_or(1.0, |scale| scale.scale)
+    }
+
     pub(super) fn advance(&mut self, micro_batches: u64, sums: &Sums) {
         self.count(micro_batches);
         self.samples += sums.samples as u64;

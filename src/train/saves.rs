@@ -2,7 +2,7 @@
 //! metrics of exactly its weights. A stop does not wait.
 
 use super::flags::Flags;
-use super::{Ended, Position, Trainer};
+use super::{Ended, Position, RunTensors, Trainer};
 use crate::checkpoint::{Every, OnPreempt};
 use crate::comm::Phase;
 use crate::error::Result;
@@ -75,8 +75,9 @@ impl Trainer<'_> {
         let hook = self.reducer.hook_state()?;
         if self.group.rank() == 0 {
             let seconds = self.saves.started.elapsed().as_secs_f64();
-            let (model, average) = (&*self.model, self.average.as_ref());
-            self.observer.save(&self.position, model, &self.updater, average, hook, seconds)?;
+            let (model, updater, average) = (&*self.model, &self.updater, self.average.as_ref());
+            let tensors = RunTensors { model, updater, average };
+            self.observer.save(&self.position, tensors, hook, seconds)?;
         }
         Ok(())
     }

@@ -2,23 +2,19 @@
 //! over the ranks during the last backward pass), one exchange of the step's sums and flags, and the update. Every
 //! decision about what follows (stop, save, end) depends on that exchange, so all ranks decide alike.
 
-use super::device_sums::BatchSums;
 use super::evaluate::evaluate;
-use super::feed::{DeviceBatch, Feed};
+use super::feed::Feed;
 use super::flags::Flags;
 use super::in_flight::InFlight;
-use super::mixing::mixed;
-use super::passes::Passes;
 use super::saves::Saves;
 use super::{Clock, Observer, Position, Settings, Sums, Updater, WeightAverage, buffers};
 use crate::checkpoint::Every;
 use crate::comm::{Phase, Place, ProcessGroup};
 use crate::data::{Dataset, DistributedSampler, LoaderOptions, Prefix, Splits};
 use crate::ddp::{BucketLayout, HookState, Reducer, TapLadder};
-use crate::device::{Precision, drawn, is_host};
+use crate::device::{Precision, is_host};
 use crate::error::{Error, Result};
 use crate::models::Model;
-use crate::tasks::{Batch, Gradients, StepContext};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -47,11 +43,11 @@ pub struct Trainer<'a> {
     pub(super) updater: Updater,
     pub(super) average: Option<WeightAverage>,
     pub(super) reducer: Reducer,
-    ladder: TapLadder,
+    pub(super) ladder: TapLadder,
     /// After the last step whose sums are known.
     pub(super) position: Position,
     /// The model's tensors are in host memory.
-    host: bool,
+    pub(super) host: bool,
     /// A step enqueued on the device.
     pub(super) in_flight: Option<InFlight>,
     /// When the sums of the last step arrived.
@@ -219,34 +215,6 @@ impl<'a> Trainer<'a> {
         )
     }
 
-    /// Takes one optimizer step. Returns its requests, or on a device those of the step before.
-    fn step(&mut self, feed: &mut Feed, micro_batches: u64) -> Result<Flags> {
-        let begun = Instant::now();
-        let ahead = self.ahead();
-        let left = (micro_batches - ahead.micro) as usize;
-        let count = self.position.batching.accumulate.min(left);
-        let mut sums = Vec::with_capacity(count);
-        let (mut full, mut weight) = (None, 0.0);
-        let mut waited = Duration::ZERO;
-        for micro in 0..count {
-            self.report_phase(Phase::Data);
-            let asked = Instant::now();
-            let batch =
-                feed.next().unwrap_or_else(|| Err(Error::internal("the loader ran out of batches")))?;
-            waited += asked.elapsed();
-            tracing::trace!(epoch = self.position.epoch, indices = ?batch.host.indices, "batch");
-            let number = ahead.micro_total + micro as u64;
-            // Each sample of a step has the same weight. The last micro-batch of an epoch may be short, on all ranks alike.
-            let share = batch.host.len as f64 / *full.get_or_insert(batch.host.len) as f64;
-            weight += share;
-            sums.push(self.micro_batch(feed, batch, number, share, micro, micro + 1 == count)?);
-        }
-        self.report_phase(Phase::Sync);
-        self.reducer.finish()?;
-        let passes = Passes { sums, count, weight, begun, waited };
-        if self.host { self.update(passes) } else { self.launch(passes) }
-    }
-
     /// This rank's requests.
     pub(super) fn requests(&self) -> Flags {
         Flags { stop: (self.stop)(), save: self.timed_save_due() }
@@ -278,48 +246,6 @@ impl<'a> Trainer<'a> {
     pub(super) fn clock(&self, position: &Position) -> Clock {
         let (samples, drop_last) = (self.splits.train.len(), self.settings.loader.drop_last);
         position.clock(samples, drop_last, self.settings.epochs, self.settings.train.max_steps)
-    }
-
-    /// Forward and backward pass of one micro-batch: number `number` of the run and `micro` of its step, whose gradient
-    /// is weighted by `share`. Returns its sums on this rank.
-    fn micro_batch(
-        &mut self,
-        feed: &mut Feed,
-        batch: DeviceBatch,
-        number: u64,
-        share: f64,
-        micro: usize,
-        last: bool,
-    ) -> Result<BatchSums> {
-        self.report_phase(Phase::Forward);
-        let (batch, lighter) = mixed(self.settings.train.mixing(), batch, self.settings.seed, number);
-        let DeviceBatch { input, target, host: batch } = batch;
-        // Dropout draws from a stream keyed by (seed, rank, micro-batch), so a resumed run draws the same values.
-        drawn(self.model.device(), stream_key(self.settings.seed, self.group.rank() as u64, number), || ());
-        self.reducer.begin(micro, last);
-        let taps = self.ladder.taps(self.reducer.sink());
-        let context = StepContext::new(true, &*self.group).mixed(lighter);
-        let task = &*self.settings.task;
-        let (mut given, mut output) = (Some(Batch { input, target: target.clone() }), None);
-        self.model.run(Arc::new(taps), &mut |net| {
-            output = given.take().map(|batch| task.step(net, batch, &context));
-        });
-        let output = output.expect("`run` calls the pass")?;
-        let loss = output.loss.clone();
-        let ranks = match output.gradients {
-            Gradients::Averaged => 1.0,
-            Gradients::Added => self.group.world_size() as f64,
-        };
-        let sums = BatchSums::new(output.inner(), &target, &batch, self.host)?;
-        feed.recycle(batch);
-        self.report_phase(Phase::Backward);
-        let factor = ranks * share * self.position.loss_scale.map_or(1.0, |scale| scale.scale);
-        let loss = if factor == 1.0 { loss } else { loss * factor };
-        drop(loss.backward());
-        if !last {
-            self.reducer.end_micro();
-        }
-        Ok(sums)
     }
 
     /// Evaluates if due, and closes the epoch. One that is not `whole` was cut short by `max_steps`.
@@ -365,15 +291,4 @@ impl<'a> Trainer<'a> {
         let options = self.settings.loader.options(self.position.batching.batch_size, self.settings.seed);
         evaluate(&*self.model, &*self.settings.task, dataset, options, &*self.group)
     }
-}
-
-/// The key of a random stream: splitmix64's finaliser (Steele et al. 2014) over the three numbers.
-pub(super) fn stream_key(seed: u64, rank: u64, micro_batch: u64) -> u64 {
-    let mix = |mut z: u64| {
-        z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    };
-    mix(mix(mix(seed) ^ rank) ^ micro_batch)
 }

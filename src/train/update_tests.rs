@@ -5,19 +5,10 @@ use crate::comm::SoloGroup;
 use crate::ddp::{BucketCaps, BucketLayout};
 use crate::device::{Compute, Gradient};
 use crate::models::{ALL, Mlp, NetModel};
-use crate::optim::standard_kinds;
-use crate::spec::JobTree;
+use crate::optim::testing::plan;
 use burn::backend::Flex;
 use burn::tensor::DType;
 use std::sync::Arc;
-
-fn plan(text: &str) -> OptimizerPlan {
-    let tree = JobTree::parse("optimizer.toml", text, &[]).unwrap_or_else(|e| panic!("{e}"));
-    let mut plan = None;
-    tree.read(|fields| plan = OptimizerPlan::configure(fields, standard_kinds().into_iter()))
-        .unwrap_or_else(|e| panic!("{e}"));
-    plan.expect("there was no problem")
-}
 
 /// Element `i` of parameter `number`, computed in f32 as in the PyTorch script.
 fn start(number: usize, i: usize) -> f32 {

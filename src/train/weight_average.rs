@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::device::Compute;
     use crate::models::{ALL, Input, Net, NetModel};
-    use crate::spec::JobTree;
+    use crate::spec::testing::read;
     use burn::module::{Module, Param};
     use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
     use burn::tensor::Tensor;
@@ -143,10 +143,7 @@ mod tests {
     }
 
     fn ema(keys: &str) -> Ema {
-        let mut read = None;
-        let tree = JobTree::parse("test.toml", keys, &[]).unwrap();
-        tree.read(|fields| read = Ema::read(fields)).unwrap_or_else(|e| panic!("{e}"));
-        read.unwrap()
+        read(keys, Ema::read).0.unwrap()
     }
 
     fn values(model: &dyn Model) -> Vec<Vec<f32>> {

@@ -6,9 +6,8 @@ use crate::checkpoint::{AsyncSaver, CheckpointConfig, CheckpointStore, Every, Sa
 use crate::ddp::HookState;
 use crate::error::Result;
 use crate::history;
-use crate::models::Model;
 use crate::telemetry::CheckpointEvent;
-use crate::train::{Position, Updater, WeightAverage};
+use crate::train::{Position, RunTensors};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -41,51 +40,41 @@ impl Checkpoints {
     }
 
     /// Allocates memory for a copy of the run's state, so that the first save does not delay a step more than later ones.
-    pub fn reserve(
-        &mut self,
-        model: &dyn Model,
-        updater: &Updater,
-        average: Option<&WeightAverage>,
-    ) -> Result<()> {
+    pub fn reserve(&mut self, tensors: RunTensors<'_>) -> Result<()> {
         match self.save_every {
             Every::Never => Ok(()),
-            _ => self.saver.reserve(snapshot::empty(model, updater, average)?),
+            _ => self.saver.reserve(snapshot::empty(tensors)?),
         }
     }
 
     /// The checkpoint that was completed since the last call; does not block.
     pub fn poll(&mut self) -> Result<Option<CheckpointEvent>> {
-        let saved = self.saver.poll()?;
-        Ok(saved.map(|saved| self.event(&saved)))
+        Ok(self.saver.poll()?.map(|saved| self.event(&saved)))
     }
 
     /// Waits for the save in progress.
     pub fn flush(&mut self) -> Result<Option<CheckpointEvent>> {
-        let saved = self.saver.flush()?;
-        Ok(saved.map(|saved| self.event(&saved)))
+        Ok(self.saver.flush()?.map(|saved| self.event(&saved)))
     }
 
     /// Copies the state and starts writing it, after `before_write`. No save may be in progress. The step has been
     /// waiting since `begun`. Returns the checkpoint if it is already complete.
-    #[allow(clippy::too_many_arguments)]
     pub fn save(
         &mut self,
         begun: Instant,
         position: &Position,
-        model: &dyn Model,
-        updater: &Updater,
-        average: Option<&WeightAverage>,
+        tensors: RunTensors<'_>,
         hook: Option<HookState>,
         seconds: f64,
         before_write: impl FnOnce() -> Result<()> + Send + 'static,
     ) -> Result<Option<CheckpointEvent>> {
         let mut copy = match self.saver.take_spare() {
             Some(spare) => spare,
-            None => snapshot::empty(model, updater, average)?,
+            None => snapshot::empty(tensors)?,
         };
-        snapshot::copy(&mut copy, position, model, updater, average)?;
+        snapshot::copy(&mut copy, position, tensors)?;
         copy.state = snapshot::state(&self.made, position, hook.as_ref(), seconds)?;
-        let (entries, slots) = (model.entries().to_vec(), updater.all_slots());
+        let (entries, slots) = (tensors.model.entries().to_vec(), tensors.updater.all_slots());
         let finish = move |snapshot: &mut Snapshot| {
             before_write()?;
             snapshot::finish(snapshot, &entries, &slots, hook.as_ref())
@@ -100,7 +89,7 @@ impl Checkpoints {
         CheckpointEvent {
             step: saved.step,
             epoch: epoch.unwrap_or(0),
-            path: saved.path.strip_prefix(&self.out_dir).unwrap_or(&saved.path).display().to_string(),
+            path: history::relative(&saved.path, &self.out_dir),
             bytes: saved.bytes,
             seconds: saved.seconds,
             held_up_s: held_up.map(|d| d.as_secs_f64()),

@@ -2,7 +2,6 @@
 
 use super::testing::{Run, SPEC};
 use crate::telemetry::{Event, significant};
-use crate::train::Ended;
 
 /// A learning rate at which the loss soon rises.
 const SETS: [&str; 4] = ["epochs=40", "optimizer.lr=0.4", "save_every=1", "early_stop.patience=2"];
@@ -33,12 +32,9 @@ fn ends_after_the_same_epoch(world: usize) {
     let steps = whole.steps().last().unwrap().0;
     // The last of these stops is in the last step, before its evaluation.
     let (few, half) = (7, steps / 2);
-    for stop_after in [1, few, half, steps - 1 - few - half] {
-        assert_eq!(cut.until(world, &SETS, stop_after).unwrap(), Ended::Stopped);
-    }
-    cut.train(world, &SETS).unwrap();
-    assert_eq!((cut.steps(), cut.epochs(), reason(&cut)), (whole.steps(), whole.epochs(), expected));
-    assert!(cut.bits() == whole.bits());
+    cut.in_parts(world, &SETS, &[1, few, half, steps - 1 - few - half]);
+    cut.assert_same(&whole);
+    assert_eq!(reason(&cut), expected);
 }
 
 #[test]
@@ -53,6 +49,5 @@ fn more_patience_continues_a_run_that_ended() {
     run.train(1, &more).unwrap();
     whole.train(1, &more).unwrap();
     assert!(run.epochs().len() > ended);
-    assert_eq!((run.steps(), run.epochs()), (whole.steps(), whole.epochs()));
-    assert!(run.bits() == whole.bits());
+    run.assert_same(&whole);
 }

@@ -5,15 +5,10 @@ use super::{Split, evaluate};
 use crate::checkpoint::{Loaded, TensorMap, load};
 use crate::comm::SoloGroup;
 use crate::device::ComputeDevice;
-use crate::train::Ended;
 use std::path::Path;
 use std::sync::Arc;
 
 const EMA: [&str; 3] = ["ema.decay=0.9", "ema.every=3", "ema.warmup_power=0.75"];
-
-fn newest(run: &Run) -> Loaded {
-    load(&run.newest()).unwrap()
-}
 
 fn at(run: &Run, step: u64) -> Loaded {
     let entries = run.store().list().unwrap();
@@ -26,7 +21,7 @@ fn values(map: &TensorMap) -> Vec<f32> {
 
 /// Model, average and validation losses.
 fn results(run: &Run) -> (TensorMap, TensorMap, Vec<Option<f64>>) {
-    let Loaded { model, ema, .. } = newest(run);
+    let Loaded { model, ema, .. } = run.loaded();
     (model, ema, run.epochs().iter().map(|epoch| epoch.3).collect())
 }
 
@@ -45,7 +40,7 @@ fn the_average_follows_the_saved_weights_of_every_step() {
         }
         assert_eq!(values(&ema), average, "step {step}");
     }
-    assert!(run.kept().len() == 4 && newest(&run).model != newest(&run).ema);
+    assert!(run.kept().len() == 4 && run.loaded().model != run.loaded().ema);
 }
 
 #[test]
@@ -63,7 +58,7 @@ fn the_average_is_what_is_evaluated() {
     let (averaged, own) = (loss(true), loss(false));
     assert!((averaged - told).abs() < 1e-6 * told, "{averaged} {told}");
     assert!((own - told).abs() > 1e-3 * told, "{own} {told}");
-    assert_eq!(newest(&run).state.metric("val.loss"), Some(told));
+    assert_eq!(run.loaded().state.metric("val.loss"), Some(told));
 }
 
 #[test]
@@ -72,15 +67,12 @@ fn a_run_that_is_interrupted_has_the_same_average() {
         let (whole, cut) = (Run::of(SPEC), Run::of(SPEC));
         whole.train(world, &EMA).unwrap();
         // Before an update is due, when one is, and in the last step of an epoch.
-        for stop_after in [1, 2, 5, 3] {
-            assert_eq!(cut.until(world, &EMA, stop_after).unwrap(), Ended::Stopped);
-        }
-        cut.train(world, &EMA).unwrap();
+        cut.in_parts(world, &EMA, &[1, 2, 5, 3]);
         assert!(results(&cut) == results(&whole), "{world} ranks");
         // Training itself does not depend on the average.
         let plain = Run::of(SPEC);
         plain.train(world, &[]).unwrap();
-        assert!(plain.bits() == whole.bits() && newest(&plain).ema.is_empty());
+        assert!(plain.bits() == whole.bits() && plain.loaded().ema.is_empty());
     }
 }
 
@@ -90,10 +82,10 @@ fn a_run_goes_on_with_the_average_on_another_number_of_ranks() {
         let run = Run::of(SPEC);
         let first = ["epochs=1", "ema.decay=0.9"];
         run.train(before, &first).unwrap();
-        let average = newest(&run).ema;
+        let average = run.loaded().ema;
         let sets = ["epochs=2", "ema.decay=0.9", "ema.every=1000"];
         run.train(after, &sets).unwrap();
-        let last = newest(&run);
+        let last = run.loaded();
         assert!(last.ema == average && last.ema != last.model, "from {before} to {after} ranks");
     }
 }
@@ -102,12 +94,12 @@ fn a_run_goes_on_with_the_average_on_another_number_of_ranks() {
 fn an_average_begins_and_ends_with_its_table() {
     let run = Run::of(SPEC);
     run.train(1, &["epochs=1"]).unwrap();
-    let begun = newest(&run).model;
+    let begun = run.loaded().model;
     run.train(1, &["epochs=2", "ema.decay=0.9", "ema.every=1000"]).unwrap();
-    assert!(newest(&run).ema == begun, "the average starts from the loaded weights");
-    assert_eq!(at(&run, newest(&run).state.global_step).state.extra["position"]["ema"], 1);
+    assert!(run.loaded().ema == begun, "the average starts from the loaded weights");
+    assert_eq!(at(&run, run.loaded().state.global_step).state.extra["position"]["ema"], 1);
     run.train(1, &["epochs=3"]).unwrap();
-    let last = newest(&run);
+    let last = run.loaded();
     assert!(last.ema.is_empty() && last.state.extra["position"].get("ema").is_none());
     assert!(!Path::new(&last.path).join("ema.safetensors").exists());
 }

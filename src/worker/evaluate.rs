@@ -1,7 +1,7 @@
 //! Evaluates a checkpoint's model on one split of the data, in one process.
 
-use super::recorder::reported;
-use super::{compute, facts_of, fit, metrics, open_data, state};
+use super::metrics::{self, Reported};
+use super::{compute, facts_of, fit, open_data, state};
 use crate::checkpoint::load_any;
 use crate::comm::ProcessGroup;
 use crate::data::{Dataset, Splits};
@@ -63,5 +63,5 @@ pub fn evaluate(
     let dataset = split.of(&splits).ok_or_else(|| no_split(plan, split, &splits))?;
     let options = plan.loader.options(plan.batch_size, plan.seed);
     let sums = crate::train::evaluate(&*model, &*plan.task.build(), dataset, options, &*group)?;
-    Ok(metrics::json(&sums, reported(&plan.task, plan.metrics.top5, &facts)))
+    Ok(metrics::json(&sums, Reported::of(&plan.task, plan.metrics.top5, &facts)))
 }

@@ -26,7 +26,7 @@ fn faults_are_read() {
 /// The indices of the calls in which the fault occurred.
 fn triggered(text: &str) -> Vec<usize> {
     let fault: Fault = text.parse().unwrap();
-    let group = InterceptedGroup::new(Arc::new(SoloGroup::new()), ArmedFault::new(fault, |_, _| {}));
+    let group = InterceptedGroup::new(Arc::new(SoloGroup::default()), ArmedFault::new(fault, |_, _| {}));
     let note = |phase, step| group.note(Place { step, phase });
     let steps: [&dyn Fn(); 7] = [
         &|| note(Phase::Forward, 0),
@@ -60,7 +60,7 @@ fn a_fault_triggers_once_at_its_point() {
 
 #[test]
 fn only_the_chosen_rank_gets_another_group() {
-    let group: Arc<dyn ProcessGroup> = Arc::new(SoloGroup::new());
+    let group: Arc<dyn ProcessGroup> = Arc::new(SoloGroup::default());
     let other: Fault = "kill:rank=1,phase=save".parse().unwrap();
     assert!(Arc::ptr_eq(&other.arm(group.clone()), &group));
     let own: Fault = "kill:rank=0,phase=save".parse().unwrap();
@@ -106,10 +106,10 @@ impl ProcessGroup for OnDevice {
 #[test]
 fn a_fault_triggers_in_device_collectives() {
     let fault: Fault = "kill:rank=0,phase=all_reduce".parse().unwrap();
-    let none = InterceptedGroup::new(Arc::new(SoloGroup::new()), ArmedFault::new(fault, |_, _| {}));
+    let none = InterceptedGroup::new(Arc::new(SoloGroup::default()), ArmedFault::new(fault, |_, _| {}));
     assert!(none.device_collectives().is_none(), "it gives no group what that has not");
     let group =
-        InterceptedGroup::new(Arc::new(OnDevice(SoloGroup::new())), ArmedFault::new(fault, |_, _| {}));
+        InterceptedGroup::new(Arc::new(OnDevice(SoloGroup::default())), ArmedFault::new(fault, |_, _| {}));
     let device = group.device_collectives().unwrap();
     device.fence().unwrap();
     device.check().unwrap();

@@ -2,12 +2,12 @@
 
 use super::optimizer::{Trained, freeze};
 use super::testing::{Run, SPEC, plan, trained};
-use crate::checkpoint::{Loaded, load_any};
+use crate::checkpoint::Loaded;
 use crate::device::Compute;
 use crate::error::ExitCode;
 use crate::models::{ALL, StateEntry};
 use crate::plan::Plan;
-use crate::train::{Ended, Updater};
+use crate::train::Updater;
 
 /// Parameters `0.weight`, `0.bias`, `2.weight` and `2.bias`.
 const MLP: [&str; 5] = [
@@ -22,10 +22,6 @@ const FROZEN: &str = "optimizer.group=[{match=\"0.*\", frozen=true}]";
 
 fn with(sets: &[&'static str]) -> Vec<&'static str> {
     [&MLP, sets].concat()
-}
-
-fn newest(run: &Run) -> Loaded {
-    load_any(&run.newest()).unwrap()
 }
 
 fn values(loaded: &Loaded, name: &str) -> Vec<f32> {
@@ -57,13 +53,9 @@ fn a_run_with_groups_ends_with_the_same_bits_however_it_is_interrupted() {
         let sets = with(&[GROUPS, "epochs=3", "train.accumulate=2", "train.clip_norm=0.5"]);
         let (whole, cut) = (Run::of(SPEC), Run::of(SPEC));
         whole.train(world, &sets).unwrap();
-        for stop_after in [1, 3] {
-            assert_eq!(cut.until(world, &sets, stop_after).unwrap(), Ended::Stopped);
-        }
-        cut.train(world, &sets).unwrap();
-        assert_eq!((cut.steps(), cut.epochs()), (whole.steps(), whole.epochs()));
-        assert!(cut.bits() == whole.bits());
-        let (loaded, plan) = (newest(&whole), plan(SPEC, &sets, world));
+        cut.in_parts(world, &sets, &[1, 3]);
+        cut.assert_same(&whole);
+        let (loaded, plan) = (whole.loaded(), plan(SPEC, &sets, world));
         for (name, frozen) in [("0.weight", true), ("0.bias", true), ("2.weight", false), ("2.bias", false)] {
             assert_eq!(values(&loaded, name) == initial(&plan, name), frozen, "{name}");
         }
@@ -77,7 +69,7 @@ fn groups_change_only_their_parameters() {
     let after_a_step = |group: &'static str| {
         let run = Run::of(SPEC);
         run.train(1, &with(&[group, "train.max_steps=1"])).unwrap();
-        newest(&run)
+        run.loaded()
     };
     let plain = after_a_step("optimizer.group=[]");
     let other = after_a_step("optimizer.group=[{match=\"2.*\", lr=0.04}]");
@@ -99,11 +91,11 @@ fn groups_change_only_their_parameters() {
 fn a_parameter_that_is_trained_later_takes_the_step_of_a_new_run() {
     let run = Run::of(SPEC);
     run.train(1, &with(&[FROZEN, "train.max_steps=8"])).unwrap();
-    let before = newest(&run);
+    let before = run.loaded();
     assert_eq!(with_state(&before), ["2.weight", "2.bias"]);
     let (one, half, whole) = (run.copied(), run.copied(), run.copied());
     one.train(1, &with(&["train.max_steps=9"])).unwrap();
-    let after = newest(&one);
+    let after = one.loaded();
     assert_eq!(with_state(&after), ["0.weight", "0.bias", "2.weight", "2.bias"]);
     let moved = |name| -> Vec<f32> {
         values(&before, name).iter().zip(values(&after, name)).map(|(a, b)| (a - b).abs()).collect()
@@ -117,10 +109,7 @@ fn a_parameter_that_is_trained_later_takes_the_step_of_a_new_run() {
     // It stays exact, on another number of ranks too.
     let sets = with(&["epochs=3"]);
     whole.train(2, &sets).unwrap();
-    for stop_after in [1, 4] {
-        assert_eq!(half.until(2, &sets, stop_after).unwrap(), Ended::Stopped);
-    }
-    half.train(2, &sets).unwrap();
+    half.in_parts(2, &sets, &[1, 4]);
     assert_eq!((half.steps(), half.bits() == whole.bits()), (whole.steps(), true));
 }
 
@@ -128,15 +117,15 @@ fn a_parameter_that_is_trained_later_takes_the_step_of_a_new_run() {
 fn a_parameter_that_is_frozen_later_loses_its_state_only() {
     let run = Run::of(SPEC);
     run.train(1, &with(&["epochs=1"])).unwrap();
-    let before = newest(&run);
+    let before = run.loaded();
     run.train(1, &with(&[FROZEN, "epochs=2"])).unwrap();
-    let after = newest(&run);
+    let after = run.loaded();
     assert_eq!(values(&before, "0.weight"), values(&after, "0.weight"));
     assert_ne!(values(&before, "2.weight"), values(&after, "2.weight"));
     assert_eq!(with_state(&after), ["2.weight", "2.bias"]);
     run.train(2, &with(&["epochs=3"])).unwrap();
-    assert_eq!(newest(&run).state.extra["trained"]["since"]["0.bias"], 16);
-    assert_eq!(with_state(&newest(&run)), ["0.weight", "0.bias", "2.weight", "2.bias"]);
+    assert_eq!(run.loaded().state.extra["trained"]["since"]["0.bias"], 16);
+    assert_eq!(with_state(&run.loaded()), ["0.weight", "0.bias", "2.weight", "2.bias"]);
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! Named metrics from the sums of an epoch or an evaluation, and the metrics file of a run.
 
 use super::warn;
+use crate::data::{DataFacts, FieldKind};
 use crate::error::Result;
-use crate::telemetry::{MetricsFound, MetricsWriter};
+use crate::tasks::{StandardLoss, TaskPlan};
+use crate::telemetry::{Metrics, MetricsFound, MetricsWriter, Top5};
 use crate::train::{Position, Settings, Sums};
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -14,6 +16,23 @@ pub struct Reported {
     pub standard: bool,
     pub top5: bool,
     pub perplexity: bool,
+}
+
+impl Reported {
+    /// Those of a job.
+    pub fn of(task: &TaskPlan, top5: Top5, facts: &DataFacts) -> Self {
+        let classes = match facts.target.as_ref().map(|t| t.kind) {
+            Some(FieldKind::Index(classes)) => classes,
+            _ => 0,
+        };
+        let tokens = facts.target.as_ref().is_some_and(|t| !t.shape.is_empty());
+        let cross_entropy = matches!(task.standard(), Some(StandardLoss::CrossEntropy { .. }));
+        Self {
+            standard: task.own().is_none(),
+            top5: classes > 0 && top5.of(classes),
+            perplexity: tokens && cross_entropy,
+        }
+    }
 }
 
 /// The loss, the metrics for the targets' kind (accuracies for classes, errors for floats), and those of the task.
@@ -32,6 +51,15 @@ pub fn named(sums: &Sums, reported: Reported) -> Vec<(&str, f64)> {
     }
     metrics
         .extend(sums.ratios.iter().map(|(name, ratio)| (name.as_str(), ratio.numerator / ratio.denominator)));
+    metrics
+}
+
+/// The same for an event.
+pub fn metrics(sums: &Sums, reported: Reported) -> Metrics {
+    let mut metrics = Metrics::new(sums.mean_loss()).samples(sums.samples as u64);
+    for (name, value) in named(sums, reported) {
+        metrics = metrics.with(name, value);
+    }
     metrics
 }
 

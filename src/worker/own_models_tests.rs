@@ -1,17 +1,18 @@
 //! A run of a user-defined module with all elements of Burn's modules: the evaluated state is the saved one, and a
 //! run that was stopped and resumed ends in the same bits as an uninterrupted one.
 
-use super::testing::trained;
-use super::*;
-use crate::checkpoint::TensorMap;
+use super::testing::{Run, fixed as linear};
+use super::{Split, evaluate};
+use crate::checkpoint::{TensorMap, load_any};
 use crate::comm::SoloGroup;
+use crate::device::ComputeDevice;
 use crate::models::{Input, Net};
-use crate::plan::WorldRequest;
 use crate::registry::Registry;
-use crate::spec::JobTree;
+use crate::train::Ended;
 use burn::module::{Module, Param, RunningState};
-use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
-use burn::tensor::{Device, Tensor, TensorData, activation::tanh};
+use burn::nn::{BatchNorm, BatchNormConfig, Linear};
+use burn::tensor::{Device, Tensor, activation::tanh};
+use std::sync::Arc;
 
 const WIDTH: usize = 5;
 
@@ -63,19 +64,6 @@ struct Zoo {
     head: Linear,
 }
 
-/// Ranks are threads here and share one random stream, so initial values are derived from the layer's dimensions; the
-/// layer stays lazy.
-fn linear(inputs: usize, outputs: usize, device: &Device) -> Linear {
-    let layer = LinearConfig::new(inputs, outputs).with_bias(false).init(device);
-    let weight = layer.weight.clone().init_mapper(|drawn| {
-        let shape = drawn.shape();
-        let values: Vec<f32> =
-            (0..shape.num_elements()).map(|i| 0.6 * ((i * i + 3 * i) as f32).sin()).collect();
-        Tensor::from_data(TensorData::new(values, shape), &drawn.device())
-    });
-    Linear { weight, ..layer }
-}
-
 fn normed(inputs: usize, device: &Device) -> Normed {
     Normed { fc: linear(inputs, WIDTH, device), norm: BatchNormConfig::new(WIDTH).init(device) }
 }
@@ -120,52 +108,33 @@ impl Net for Zoo {
     }
 }
 
-fn plan(buffers: &str) -> Plan {
+fn run(buffers: &str) -> Run {
     let spec = format!(
         "name = \"zoo\"\nbatch_size = 6\nepochs = 3\n[model]\nname = \"zoo\"\n[dataset]\nname = \"random\"\nsamples = 100\n\
          features = 4\nval_split = 0.2\n[train]\nbuffers = \"{buffers}\"\n[optimizer]\nname = \"adamw\"\nlr = 0.01\n\
          weight_decay = 0.1\n[metrics]\nlog_every = 1\n"
     );
     let registry = Registry::standard().model("zoo", |_: &Config, _, device| Zoo::new(4, device));
-    Plan::resolve(&JobTree::parse("x.toml", &spec, &[]).unwrap(), &registry, WorldRequest::of(2)).unwrap()
-}
-
-fn model(out_dir: &Path) -> TensorMap {
-    load_any(out_dir).unwrap().model
-}
-
-/// The losses of the epochs.
-fn losses(out_dir: &Path) -> Vec<(f64, f64)> {
-    let text = std::fs::read_to_string(out_dir.join("metrics.jsonl")).unwrap();
-    let events = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let loss = |event: &serde_json::Value, split: &str| event[split]["loss"].as_f64().unwrap();
-    events.filter(|e| e["event"] == "epoch").map(|e| (loss(&e, "train"), loss(&e, "val"))).collect()
-}
-
-fn same(a: &TensorMap, b: &TensorMap) -> bool {
-    a.len() == b.len() && a.iter().all(|t| b.get(&t.name).is_some_and(|u| u.bytes == t.bytes))
+    Run::with(registry, &spec)
 }
 
 #[test]
 fn every_burn_module_is_evaluated_saved_and_resumed_as_it_is() {
     let mut models = Vec::new();
     for buffers in ["broadcast", "mean"] {
-        let (plan, dir) = (plan(buffers), tempfile::tempdir().unwrap());
-        let (whole, parts) = (dir.path().join("whole"), dir.path().join("parts"));
-        assert_eq!(trained(&plan, &whole, u64::MAX).unwrap(), Ended::Done);
+        let (whole, parts) = (run(buffers), run(buffers));
+        assert_eq!(whole.train(2, &[]).unwrap(), Ended::Done);
+        let model = |run: &Run| load_any(run.out()).unwrap().model;
         let saved = model(&whole);
-        let evaluated =
-            evaluate(&plan, &whole, Split::Val, true, ComputeDevice::Cpu, Arc::new(SoloGroup::new()))
-                .unwrap();
-        let (in_training, alone) = (losses(&whole)[2].1, evaluated["loss"].as_f64().unwrap());
+        let group = Arc::new(SoloGroup::default());
+        let plan = whole.plan(2, &[]);
+        let evaluated = evaluate(&plan, whole.out(), Split::Val, true, ComputeDevice::Cpu, group).unwrap();
+        let (in_training, alone) = (whole.measured("loss")[2][1], evaluated["loss"].as_f64().unwrap());
         assert!((in_training / alone - 1.0).abs() < 1e-6, "{buffers}: {in_training} and {alone}");
         // In mid-epoch, twice.
-        for stop_at in [4, 6] {
-            assert_eq!(trained(&plan, &parts, stop_at).unwrap(), Ended::Stopped);
-        }
-        assert_eq!(trained(&plan, &parts, u64::MAX).unwrap(), Ended::Done);
-        assert!(same(&model(&parts), &saved), "{buffers}: another model");
-        assert_eq!(losses(&parts), losses(&whole), "{buffers}");
+        parts.in_parts(2, &[], &[4, 6]);
+        assert!(model(&parts) == saved, "{buffers}: another model");
+        assert_eq!(parts.measured("loss"), whole.measured("loss"), "{buffers}");
         // Shared parameters stay shared, frozen ones unchanged, and a parameter that is only named like a buffer is trained.
         let values = |name: &str| saved.get(name).unwrap().to_f32_vec();
         assert_eq!(values("tied.weight"), values("again.weight"));

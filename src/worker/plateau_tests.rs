@@ -1,7 +1,6 @@
 //! `reduce-on-plateau`: the rate falls after the same evaluations, however a run is interrupted, and not in its warm-up.
 
 use super::testing::{Run, SPEC};
-use crate::train::Ended;
 
 /// No evaluation but the first one is an improvement.
 const SETS: [&str; 7] = [
@@ -29,12 +28,8 @@ fn the_rate_falls_after_the_same_evaluations_however_a_run_is_interrupted() {
         assert_eq!(rates(&whole), [1.0, 1.0, 0.5, 0.25, 0.125, 0.0625]);
         let per_epoch = 8 / world as u64;
         // The second of these stops is in the last step of an epoch, before its evaluation.
-        for stop_after in [per_epoch + 1, per_epoch - 1, 2] {
-            assert_eq!(cut.until(world, &SETS, stop_after).unwrap(), Ended::Stopped);
-        }
-        cut.train(world, &SETS).unwrap();
-        assert_eq!((cut.steps(), cut.epochs()), (whole.steps(), whole.epochs()));
-        assert!(cut.bits() == whole.bits(), "{world} ranks");
+        cut.in_parts(world, &SETS, &[per_epoch + 1, per_epoch - 1, 2]);
+        cut.assert_same(&whole);
     }
 }
 

@@ -2,23 +2,18 @@
 //! and the report, and shows progress.
 
 use super::checkpoints::Checkpoints;
-use super::metrics::{Reported, metrics_until, named};
+use super::metrics::{Reported, metrics, metrics_until};
 use crate::comm::ProcessGroup;
-use crate::data::{DataFacts, FieldKind};
 use crate::ddp::HookState;
 use crate::error::{Error, ExitCode, Result};
-use crate::history::Parent;
-use crate::models::Model;
-use crate::tasks::{StandardLoss, TaskPlan};
+use crate::history::{Parent, relative};
 use crate::telemetry::{
-    CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, Metrics, MetricsWriter, ObserverPlan, Observers,
-    Progress, ProgressMode, RestartEvent, ResumeEvent, StepEvent, StepLine, TensorBoardWriter, Top5, Totals,
+    CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, MetricsWriter, ObserverPlan, Observers,
+    Progress, ProgressMode, RestartEvent, ResumeEvent, StepEvent, StepLine, TensorBoardWriter, Totals,
     epoch_summary, report, tutorial_line,
 };
-use crate::train::{
-    BatchAlgebra, Ended, Observer, Position, Settings, StepReport, Sums, Updater, WeightAverage,
-};
-use std::path::{Path, PathBuf};
+use crate::train::{BatchAlgebra, Ended, Observer, Position, RunTensors, Settings, StepReport, Sums};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// The reason for a repeated start without a checkpoint.
@@ -80,21 +75,6 @@ struct Window {
     data_wait: f64,
 }
 
-/// The metrics that a job reports besides the loss.
-pub fn reported(task: &TaskPlan, top5: Top5, facts: &DataFacts) -> Reported {
-    let classes = match facts.target.as_ref().map(|t| t.kind) {
-        Some(FieldKind::Index(classes)) => classes,
-        _ => 0,
-    };
-    let tokens = facts.target.as_ref().is_some_and(|t| !t.shape.is_empty());
-    let cross_entropy = matches!(task.standard(), Some(StandardLoss::CrossEntropy { .. }));
-    Reported {
-        standard: task.own().is_none(),
-        top5: classes > 0 && top5.of(classes),
-        perplexity: tokens && cross_entropy,
-    }
-}
-
 impl Recorder {
     /// A recorder that writes to its rank's log only.
     pub fn new(settings: Settings, rank: usize) -> Self {
@@ -120,24 +100,22 @@ impl Recorder {
         let mut progress = Progress::new(options.progress, totals);
         // An earlier start that saved nothing has only left the event of its end.
         let again = || (parent.is_none() && found.has_events()).then(|| (1, NOTHING_SAVED.to_owned()));
-        if let Some((attempt, reason)) = options.restart.or_else(again) {
-            let event = Event::Restart(RestartEvent { attempt, reason });
-            metrics.write(&event)?;
-            observers.pass(&event);
-        }
-        let trained = parent.as_ref().map_or(0.0, |parent| parent.seconds);
-        if let Some(parent) = parent {
+        let restart = options.restart.or_else(again);
+        let restart = restart.map(|(attempt, reason)| Event::Restart(RestartEvent { attempt, reason }));
+        let resume = parent.as_ref().map(|parent| {
             progress.resume_at(position.step);
-            let event = Event::Resume(ResumeEvent {
+            Event::Resume(ResumeEvent {
                 step: position.step,
                 epoch: position.epoch,
                 path: relative(&parent.checkpoint, &out_dir),
                 world: group.world_size(),
                 global_batch: position.batching.global_batch(),
                 accumulate: position.batching.accumulate,
-            });
-            metrics.write(&event)?;
-            observers.pass(&event);
+            })
+        });
+        for event in restart.iter().chain(&resume) {
+            metrics.write(event)?;
+            observers.pass(event);
         }
         self.first = Some(First {
             reported,
@@ -148,7 +126,7 @@ impl Recorder {
             progress,
             observers,
             started: Instant::now(),
-            trained,
+            trained: parent.map_or(0.0, |parent| parent.seconds),
             window: Window::default(),
             last: (position.step, position.epoch),
             micro_batches: 0,
@@ -159,13 +137,8 @@ impl Recorder {
     }
 
     /// Allocates memory for saves at the start of the run; see `checkpoints`.
-    pub fn reserve(
-        &mut self,
-        model: &dyn Model,
-        updater: &Updater,
-        average: Option<&WeightAverage>,
-    ) -> Result<()> {
-        self.first.as_mut().map_or(Ok(()), |first| first.checkpoints.reserve(model, updater, average))
+    pub fn reserve(&mut self, tensors: RunTensors<'_>) -> Result<()> {
+        self.first.as_mut().map_or(Ok(()), |first| first.checkpoints.reserve(tensors))
     }
 
     /// Waits for the save in progress, writes the last event and the report, and passes on the run's end.
@@ -173,10 +146,6 @@ impl Recorder {
         let Some(first) = self.first.take() else { return ended };
         first.finish(ended, early)
     }
-}
-
-fn relative(path: &Path, out_dir: &Path) -> String {
-    path.strip_prefix(out_dir).unwrap_or(path).display().to_string()
 }
 
 impl First {
@@ -315,9 +284,7 @@ impl Observer for Recorder {
     fn save(
         &mut self,
         position: &Position,
-        model: &dyn Model,
-        updater: &Updater,
-        average: Option<&WeightAverage>,
+        tensors: RunTensors<'_>,
         hook: Option<HookState>,
         seconds: f64,
     ) -> Result<()> {
@@ -330,16 +297,8 @@ impl Observer for Recorder {
         first.saved(before);
         let sync = first.metrics.syncing()?;
         let seconds = first.trained + seconds;
-        let saved = first.checkpoints.save(begun, position, model, updater, average, hook, seconds, sync)?;
+        let saved = first.checkpoints.save(begun, position, tensors, hook, seconds, sync)?;
         first.saved(saved);
         Ok(())
     }
-}
-
-fn metrics(sums: &Sums, reported: Reported) -> Metrics {
-    let mut metrics = Metrics::new(sums.mean_loss()).samples(sums.samples as u64);
-    for (name, value) in named(sums, reported) {
-        metrics = metrics.with(name, value);
-    }
-    metrics
 }

@@ -1,7 +1,7 @@
 //! Checks that all ranks have rank 0's data set, and that it is the checkpoint's. Nothing else would detect training
 //! on different data.
 
-use super::gathered;
+use super::exchange::gathered;
 use crate::comm::ProcessGroup;
 use crate::comm::rendezvous::name_ranks;
 use crate::data::Fingerprint;

@@ -1,7 +1,7 @@
 //! Checks that the ranks' devices fit together, before anything is computed: `auto` selects a device on each machine
 //! independently, and a launcher may assign one GPU to two ranks.
 
-use super::gathered;
+use super::exchange::gathered;
 use crate::comm::{GpuUuid, ProcessGroup, nccl, on_one_gpu};
 use crate::device::ComputeDevice;
 use crate::error::{Error, Result};

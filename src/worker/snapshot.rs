@@ -7,11 +7,12 @@ use super::state::{RunFacts, Saved};
 use crate::checkpoint::{Dtype, Snapshot, State, TensorData, TensorMap};
 use crate::ddp::HookState;
 use crate::error::{Error, Result};
-use crate::models::{ALL, Layout, Model, Role, StateEntry};
-use crate::train::{Position, Sums, Updater, WeightAverage};
+use crate::models::{ALL, Layout, Role, StateEntry};
+use crate::train::{Position, RunTensors, Sums, Updater};
 
 /// The tensors of a run's checkpoints, without values.
-pub fn empty(model: &dyn Model, updater: &Updater, average: Option<&WeightAverage>) -> Result<Snapshot> {
+pub fn empty(tensors: RunTensors<'_>) -> Result<Snapshot> {
+    let RunTensors { model, updater, average } = tensors;
     let mut snapshot = Snapshot::default();
     for entry in model.entries().iter().flat_map(StateEntry::names) {
         snapshot.model.push(zeros(entry.name.clone(), Dtype::F32, entry.shape.clone())?)?;
@@ -62,15 +63,10 @@ fn for_each_slot(
 
 /// Copies all arrays, in the module's layout, into `snapshot`, which comes from [`empty`] or from an earlier save of
 /// this run.
-pub fn copy(
-    snapshot: &mut Snapshot,
-    position: &Position,
-    model: &dyn Model,
-    updater: &Updater,
-    average: Option<&WeightAverage>,
-) -> Result<()> {
+pub fn copy(snapshot: &mut Snapshot, position: &Position, tensors: RunTensors<'_>) -> Result<()> {
+    let RunTensors { model, updater, average } = tensors;
     let mut done = Ok(());
-    let Snapshot { model: weights, ema, optimizer: tensors, .. } = snapshot;
+    let Snapshot { model: weights, ema, optimizer: state, .. } = snapshot;
     model.read(ALL, &mut |index, values| {
         let entry = &model.entries()[index];
         let mut copied = copy_tensor(weights, entry, values, position);
@@ -84,7 +80,7 @@ pub fn copy(
     })?;
     done?;
     for_each_slot(model.entries(), updater, |index, name, slot| {
-        updater.state().read(index, slot, |values| copy_to(tensors, &name, bytemuck::cast_slice(values)))?
+        updater.state().read(index, slot, |values| copy_to(state, &name, bytemuck::cast_slice(values)))?
     })
 }
 
@@ -183,9 +179,14 @@ mod tests {
     use super::*;
     use crate::data::Fingerprint;
     use crate::device::{Compute, ComputeDevice};
+    use crate::models::Model;
     use crate::plan::Plan;
     use crate::train::Batching;
     use crate::worker::testing::{self, SPEC};
+
+    fn tensors<'a>(model: &'a dyn Model, updater: &'a Updater) -> RunTensors<'a> {
+        RunTensors { model, updater, average: None }
+    }
 
     fn plan(optimizer: &str) -> Plan {
         let optimizer = format!("optimizer.name={optimizer}");
@@ -215,12 +216,12 @@ mod tests {
             let trained = Trained::of(&entries, &updater);
             let made = RunFacts { plan: plan.clone(), device: ComputeDevice::Cpu, trained, data };
             let mut position = Position::new(Batching::of(1, 4, 1));
-            let mut snapshot = empty(&*model, &updater, None).unwrap();
+            let mut snapshot = empty(tensors(&*model, &updater)).unwrap();
             let places: Vec<*const u8> = snapshot.optimizer.iter().map(|t| t.bytes.as_ptr()).collect();
             for step in 1..=2 {
                 position.step = step;
                 model.edit(ALL, &mut |_, values| values.iter_mut().for_each(|v| *v += 1.0)).unwrap();
-                copy(&mut snapshot, &position, &*model, &updater, None).unwrap();
+                copy(&mut snapshot, &position, tensors(&*model, &updater)).unwrap();
                 snapshot.state = state(&made, &position, None, 1.0).unwrap();
                 finish(&mut snapshot, &entries, &updater.all_slots(), None).unwrap();
                 let now: Vec<*const u8> = snapshot.optimizer.iter().map(|t| t.bytes.as_ptr()).collect();
@@ -265,11 +266,11 @@ mod tests {
         let mut model = plan.model.source.build(&plan.dataset.facts, 1, &on).unwrap();
         let mut updater = Updater::new(&plan.optimizer, None, model.entries(), &on.device);
         let position = Position::new(Batching::of(1, 4, 1));
-        let mut snapshot = empty(&*model, &updater, None).unwrap();
-        copy(&mut snapshot, &position, &*model, &updater, None).unwrap();
+        let mut snapshot = empty(tensors(&*model, &updater)).unwrap();
+        copy(&mut snapshot, &position, tensors(&*model, &updater)).unwrap();
         there.lose();
         let failures = [
-            copy(&mut snapshot, &position, &*model, &updater, None).unwrap_err(),
+            copy(&mut snapshot, &position, tensors(&*model, &updater)).unwrap_err(),
             updater.state().read(0, 0, |_| ()).unwrap_err(),
             updater.state_mut().edit(0, |_, _| Ok(())).unwrap_err(),
             model.edit(ALL, &mut |_, _| {}).unwrap_err(),

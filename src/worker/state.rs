@@ -1,9 +1,9 @@
 //! Restores a checkpoint into a trainer, on any number of ranks; [`super::snapshot`] is the opposite.
 
+use super::exchange::share_json;
 use super::hook::HookLayout;
 use super::optimizer::{self, Trained};
-use super::snapshot::batches_tracked;
-use crate::checkpoint::{Loaded, ModelTensor, TensorData, TensorMap, match_weights, read_weights};
+use crate::checkpoint::{Loaded, TensorData, TensorMap};
 use crate::comm::ProcessGroup;
 use crate::data::Fingerprint;
 use crate::device::ComputeDevice;
@@ -12,7 +12,6 @@ use crate::models::{ALL, Model, StateEntry};
 use crate::plan::Plan;
 use crate::train::{Batching, Position, Updater};
 use serde::{Deserialize, Serialize};
-use std::path::Path;
 
 /// No run reaches this value; numbers up to it can be added and multiplied by small ones without overflow.
 const LARGEST: u64 = 1 << 53;
@@ -154,7 +153,7 @@ fn put_model(model: &mut dyn Model, file: &TensorMap) -> Result<()> {
 }
 
 /// Sets the given values, in the module's layout.
-fn put(model: &mut dyn Model, values: Weights) -> Result<()> {
+pub(super) fn put(model: &mut dyn Model, values: Weights) -> Result<()> {
     model.edit(&|index| values[index].is_some(), &mut |index, own| {
         if let Some(new) = &values[index] {
             own.copy_from_slice(new);
@@ -202,48 +201,6 @@ fn find<'a>(file: &'a TensorMap, name: &str, shape: &[usize]) -> Result<&'a Tens
     Ok(tensor)
 }
 
-/// Loads PyTorch weights; returns a description of what was left out, for the log.
-pub fn load_pretrained(model: &mut dyn Model, path: &Path, strict: bool) -> Result<String> {
-    let entries = model.entries().to_vec();
-    let file = with_present_names(read_weights(path)?, &entries)?;
-    let mut wanted = Vec::new();
-    for (number, entry) in entries.iter().enumerate() {
-        for entry in entry.names() {
-            wanted.push(ModelTensor { name: entry.name.clone(), shape: entry.shape.clone(), tensor: number });
-            if let Some(name) = batches_tracked(entry) {
-                wanted.push(ModelTensor { name, shape: Vec::new(), tensor: entries.len() + number });
-            }
-        }
-    }
-    let matched = match_weights(&wanted, &file, strict)
-        .map_err(|e| Error::data(format!("model.pretrained = {}: {}", path.display(), e.message)))?;
-    let mut values = vec![None; entries.len()];
-    for (name, tensor) in &matched.loaded {
-        let named = |entry: &StateEntry| entry.names().find(|e| e.name == *name).cloned();
-        let found = entries.iter().enumerate().find_map(|(number, entry)| Some((number, named(entry)?)));
-        if let Some((number, entry)) = found {
-            values[number] = Some(entry.of_dict(&tensor.as_f32()));
-        }
-    }
-    put(model, values)?;
-    Ok(matched.left_out())
-}
-
-/// The file with torchvision's present names: its published vision transformers were saved when the layers of their MLPs
-/// had others (`MLPBlock._load_from_state_dict` does the same).
-fn with_present_names(file: TensorMap, entries: &[StateEntry]) -> Result<TensorMap> {
-    let present = |name: &str| {
-        let present = name.replace(".mlp.linear_1.", ".mlp.0.").replace(".mlp.linear_2.", ".mlp.3.");
-        let of_the_model = entries.iter().any(|entry| present.ends_with(&entry.name));
-        (of_the_model && file.get(&present).is_none()).then_some(present)
-    };
-    let names: Vec<Option<String>> = file.iter().map(|tensor| present(&tensor.name)).collect();
-    TensorMap::from_tensors(file.into_tensors().into_iter().zip(names).map(|(mut tensor, name)| {
-        tensor.name = name.unwrap_or(tensor.name);
-        tensor
-    }))
-}
-
 /// Copies rank 0's state to all ranks: parameters, buffers, optimizer state, position. Returns the position, if any.
 pub fn share(
     model: &mut dyn Model,
@@ -276,55 +233,9 @@ pub fn share(
     Ok(position)
 }
 
-/// Broadcasts rank 0's value.
-fn share_json<T: Serialize + serde::de::DeserializeOwned>(value: T, group: &dyn ProcessGroup) -> Result<T> {
-    let broken = |e: serde_json::Error| Error::internal(format!("shared state is no JSON: {e}"));
-    let mut bytes = match group.rank() {
-        0 => serde_json::to_vec(&value).map_err(broken)?,
-        _ => Vec::new(),
-    };
-    let mut length = [bytes.len() as i64];
-    group.broadcast(length.as_mut_slice().into(), 0)?;
-    bytes.resize(length[0].clamp(0, 1 << 26) as usize, 0);
-    group.broadcast(bytes.as_mut_slice().into(), 0)?;
-    serde_json::from_slice(&bytes).map_err(broken)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::models::{Layout, Role};
-
-    #[test]
-    fn torchvisions_published_vision_transformers_get_the_present_names() {
-        let entry = |name: &str| StateEntry {
-            name: name.to_owned(),
-            shape: vec![1],
-            role: Role::Parameter,
-            layout: Layout::Same,
-            aliases: Vec::new(),
-        };
-        let entries =
-            ["encoder.layers.encoder_layer_0.mlp.0.bias", "encoder.layers.encoder_layer_0.mlp.3.bias"];
-        let entries = entries.map(entry);
-        let present = |names: &[&str]| -> Vec<String> {
-            let tensor = |name: &&str| TensorData::from_f32(*name, vec![1], &[1.0]).unwrap();
-            let file = TensorMap::from_tensors(names.iter().map(tensor)).unwrap();
-            let file = with_present_names(file, &entries).unwrap();
-            assert!(file.iter().all(|tensor| file.get(&tensor.name) == Some(tensor)));
-            file.iter().map(|tensor| tensor.name.clone()).collect()
-        };
-        let block = "module.encoder.layers.encoder_layer_0.mlp";
-        let (first, second) = (format!("{block}.linear_1.bias"), format!("{block}.linear_2.bias"));
-        let now = [format!("{block}.0.bias"), format!("{block}.3.bias")];
-        assert_eq!(present(&[&first, &second]), now);
-        assert_eq!(
-            present(&[&now[0], &now[1], "x.mlp.linear_1.bias"]),
-            [&now[0], &now[1], "x.mlp.linear_1.bias"]
-        );
-        // Both names: neither is lost.
-        assert_eq!(present(&[&first, &now[0]]), [first.as_str(), now[0].as_str()]);
-    }
 
     #[test]
     fn a_state_whose_steps_have_no_samples_is_refused() {

@@ -6,6 +6,7 @@ use crate::comm::{Phase, Place, ProcessGroup};
 use crate::error::{Error, Result};
 use crate::files;
 use crate::launch::page_faults;
+use crate::telemetry::memory_of;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -152,9 +153,7 @@ impl Intercept for StepClock {
 }
 
 fn peak_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(peak.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? << 10)
+    memory_of(&std::fs::read_to_string("/proc/self/status").ok()?, "VmHWM")
 }
 
 #[cfg(test)]

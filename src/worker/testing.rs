@@ -1,18 +1,20 @@
 //! Whole runs whose ranks are threads of this process, for this module's tests.
 
 use super::{Job, RecorderOptions, Resume, train};
-use crate::checkpoint::CheckpointStore;
+use crate::checkpoint::{CheckpointStore, Loaded, load};
 use crate::comm::gloo::GlooOptions;
 use crate::comm::testing::{HANG, form};
 use crate::comm::{ProcessGroup, SoloGroup};
 use crate::device::ComputeDevice;
 use crate::error::Result;
 use crate::history::{Start, checkpoints};
-use crate::plan::{Plan, WorldRequest};
+use crate::plan::Plan;
+pub use crate::plan::testing::resolved;
 use crate::registry::Registry;
-use crate::spec::{JobTree, Override};
 use crate::telemetry::{Event, ProgressMode, Provenance, RunId, provenance, read_events};
 use crate::train::Ended;
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::{Device, Tensor, TensorData};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,9 +26,25 @@ pub const SPEC: &str = "name = \"run\"\nseed = 3\nepochs = 6\nbatch_size = 8\n\
     [metrics]\nlog_every = 1\n";
 
 pub fn plan(spec: &str, sets: &[&str], world: usize) -> Plan {
-    let sets: Vec<Override> = sets.iter().map(|set| Override::Set((*set).to_owned())).collect();
-    let tree = JobTree::parse("run.toml", spec, &sets).unwrap_or_else(|e| panic!("{e}"));
-    Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(world)).unwrap_or_else(|e| panic!("{e}"))
+    resolved(&Registry::standard(), spec, sets, world).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Whether all numbers are equal but for rounding.
+pub fn close(a: &[[f64; 2]], b: &[[f64; 2]]) -> bool {
+    a.len() == b.len() && a.iter().flatten().zip(b.iter().flatten()).all(|(a, b)| (a / b - 1.0).abs() < 1e-5)
+}
+
+/// Ranks are threads here and share one random stream, so these initial values follow from the layer's dimensions; the
+/// layer stays lazy.
+pub fn fixed(inputs: usize, outputs: usize, device: &Device) -> Linear {
+    let layer = LinearConfig::new(inputs, outputs).with_bias(false).init(device);
+    let weight = layer.weight.clone().init_mapper(|drawn| {
+        let shape = drawn.shape();
+        let values: Vec<f32> =
+            (0..shape.num_elements()).map(|i| 0.6 * ((i * i + 3 * i) as f32).sin()).collect();
+        Tensor::from_data(TensorData::new(values, shape), &drawn.device())
+    });
+    Linear { weight, ..layer }
 }
 
 /// The provenance of a start in a test.
@@ -86,21 +104,31 @@ pub fn trained(plan: &Plan, out_dir: &Path, stop_at: u64) -> Result<Ended> {
 /// A run's folder and spec.
 pub struct Run {
     dir: tempfile::TempDir,
+    registry: Registry,
     spec: String,
 }
 
 impl Run {
     pub fn of(spec: &str) -> Self {
-        Self { dir: tempfile::tempdir().unwrap(), spec: spec.to_owned() }
+        Self::with(Registry::standard(), spec)
+    }
+
+    /// A run with the components of `registry`.
+    pub fn with(registry: Registry, spec: &str) -> Self {
+        Self { dir: tempfile::tempdir().unwrap(), registry, spec: spec.to_owned() }
     }
 
     pub fn out(&self) -> &Path {
         self.dir.path()
     }
 
+    pub fn plan(&self, world: usize, sets: &[&str]) -> Plan {
+        resolved(&self.registry, &self.spec, sets, world).unwrap_or_else(|e| panic!("{e}"))
+    }
+
     /// A copy of this run at the same position.
     pub fn copied(&self) -> Self {
-        let other = Self::of(&self.spec);
+        let other = Self::with(self.registry.clone(), &self.spec);
         let checkpoint = self.newest();
         let to = checkpoints(other.out()).join(checkpoint.file_name().unwrap());
         std::fs::create_dir_all(&to).unwrap();
@@ -119,7 +147,23 @@ impl Run {
 
     /// The same, with a stop request that the ranks see in step `stop_at`.
     pub fn until(&self, world: usize, sets: &[&str], stop_at: u64) -> Result<Ended> {
-        trained(&plan(&self.spec, sets, world), self.out(), stop_at)
+        trained(&self.plan(world, sets), self.out(), stop_at)
+    }
+
+    /// Trains to the end, with a stop after each of these numbers of steps.
+    #[track_caller]
+    pub fn in_parts(&self, world: usize, sets: &[&str], stops: &[u64]) {
+        for stop_after in stops {
+            assert_eq!(self.until(world, sets, *stop_after).unwrap(), Ended::Stopped);
+        }
+        assert_eq!(self.train(world, sets).unwrap(), Ended::Done);
+    }
+
+    /// Asserts that both runs had the same steps and epochs, and have the same tensors.
+    #[track_caller]
+    pub fn assert_same(&self, other: &Self) {
+        assert_eq!((self.steps(), self.epochs()), (other.steps(), other.epochs()));
+        assert!(self.bits() == other.bits(), "other tensors");
     }
 
     pub fn store(&self) -> CheckpointStore {
@@ -133,6 +177,10 @@ impl Run {
 
     pub fn newest(&self) -> PathBuf {
         self.store().list().unwrap().pop().unwrap().path
+    }
+
+    pub fn loaded(&self) -> Loaded {
+        load(&self.newest()).unwrap()
     }
 
     /// The bytes of the newest checkpoint's model and optimizer.
@@ -149,6 +197,15 @@ impl Run {
     pub fn steps(&self) -> Vec<(u64, f64, f64)> {
         let step = |event| if let Event::Step(e) = event { Some((e.step, e.lr, e.loss)) } else { None };
         self.events().into_iter().filter_map(step).collect()
+    }
+
+    /// A metric of each `epoch` line: of training, and of the evaluation.
+    pub fn measured(&self, name: &str) -> Vec<[f64; 2]> {
+        let epoch = |event| {
+            let Event::Epoch(e) = event else { return None };
+            Some([e.train.get(name).unwrap(), e.val.unwrap().get(name).unwrap()])
+        };
+        self.events().into_iter().filter_map(epoch).collect()
     }
 
     /// Epoch, step, training loss and validation loss of each `epoch` line.

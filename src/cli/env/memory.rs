@@ -1,12 +1,11 @@
 //! The memory that this process may use: the machine's, or the limit of its control group if that is lower.
 
+use crate::telemetry::memory_of;
 use std::path::Path;
 
 /// In bytes; `None` if unknown.
 pub(super) fn total() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    memory_of(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemTotal")
 }
 
 /// The lowest limit of this process's control groups, in bytes; `None` without a limit.

@@ -8,8 +8,9 @@ use crate::clusters::{self, Launcher, Origin};
 use crate::error::{Error, Result};
 use crate::launch::cores::usable_cores;
 use crate::plan::show_bytes;
-use crate::registry::Registry;
-use crate::telemetry::provenance::{self, Host, Versions};
+use crate::registry::{Registry, by_name};
+use crate::telemetry::Host;
+use crate::telemetry::provenance::Versions;
 use backends::Status;
 use programs::Program;
 use serde::Serialize;
@@ -70,7 +71,7 @@ impl Report {
         let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
         Self {
             versions: Versions::here(),
-            host: provenance::host(),
+            host: Host::here(),
             threads: usable_cores(),
             memory: Memory { total: memory::total(), limit: memory::limit() },
             launcher: seen(&|name| std::env::var(name).ok()),
@@ -80,8 +81,8 @@ impl Report {
             names: vec![
                 ("models", owned(registry.model_kinds().map(|(name, _)| name).collect())),
                 ("datasets", owned(registry.dataset_kinds().map(|(name, _)| name).collect())),
-                ("optimizers", owned(registry.optimizer_kinds().map(|(name, _)| name).collect())),
-                ("schedulers", owned(registry.schedule_kinds().map(|(name, _)| name).collect())),
+                ("optimizers", owned(by_name(&registry.optimizers).map(|(name, _)| name).collect())),
+                ("schedulers", owned(by_name(&registry.schedules).map(|(name, _)| name).collect())),
                 ("comm_hooks", owned(registry.comm_hook_names().collect())),
             ],
         }

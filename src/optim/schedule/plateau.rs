@@ -166,19 +166,11 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::standard_kinds;
     use super::*;
-    use crate::optim::testing::read;
-
-    fn configure(root: &mut crate::spec::Fields<'_>) -> Schedule {
-        Schedule::configure(root, standard_kinds().into_iter())
-    }
+    use crate::optim::testing::{self, read, scheduler};
 
     fn schedule(keys: &str) -> Schedule {
-        let (schedule, problems) =
-            read(&format!("[scheduler]\nname = \"reduce-on-plateau\"\n{keys}"), configure);
-        assert_eq!(problems, "", "{keys}");
-        schedule
+        testing::schedule(&format!("[scheduler]\nname = \"reduce-on-plateau\"\n{keys}"))
     }
 
     const NAN: f64 = f64::NAN;
@@ -254,7 +246,7 @@ mod tests {
         assert!(warm.lr(0.1, 3, 8, 80) < 0.1 && warm.lr(0.1, 12, 8, 80) == 0.1);
         let plateau = "[[scheduler]]\nname = \"reduce-on-plateau\"";
         let chain = format!("[[scheduler]]\nname = \"constant\"\nepochs = 3\n{plateau}");
-        let (chain, problems) = read(&chain, configure);
+        let (chain, problems) = read(&chain, scheduler);
         assert!(problems.is_empty() && chain.on_plateau().is_some());
         assert!(!chain.in_last_segment(24, 8) && chain.in_last_segment(25, 8));
         for (text, part) in [
@@ -263,7 +255,7 @@ mod tests {
             (format!("{plateau}\nunit = \"step\""), "at the ends of epochs"),
             (format!("{plateau}\nfactor = 1.0"), "below 1"),
         ] {
-            let (_, problems) = read(&text, configure);
+            let (_, problems) = read(&text, scheduler);
             assert!(problems.contains(part), "{text}\n{part} is missing in:\n{problems}");
         }
         assert!(schedule("unit = \"epoch\"").on_plateau().is_some());

@@ -1,17 +1,7 @@
 //! Golden values from PyTorch 2.15 (base rate 0.1, ten calls), and tests of units and lengths, which PyTorch does not have.
 
 use super::*;
-use crate::optim::testing::read;
-
-fn configure(root: &mut crate::spec::Fields<'_>) -> Schedule {
-    Schedule::configure(root, standard_kinds().into_iter())
-}
-
-fn schedule(text: &str) -> Schedule {
-    let (schedule, problems) = read(text, configure);
-    assert_eq!(problems, "", "{text}");
-    schedule
-}
+use crate::optim::testing::{read, schedule, scheduler};
 
 /// The rates of steps `0..n` with `per_epoch` steps per epoch and base rate 0.1.
 fn rates(text: &str, n: u64, per_epoch: u64, total: u64) -> Vec<f64> {
@@ -129,7 +119,7 @@ fn is_constant_by_default_and_reports_mistakes() {
         ("[scheduler]\nname = \"cosine\"\ntmax = 3", "did you mean `t_max`"),
         ("[[scheduler]]\nname = \"cosine\"\n[[scheduler]]\nname = \"constant\"", "unreachable"),
     ] {
-        let (_, problems) = read(text, configure);
+        let (_, problems) = read(text, scheduler);
         assert!(problems.contains(part), "{text}\n{part} is missing in:\n{problems}");
     }
 }

@@ -70,7 +70,7 @@ fn by_local_rank() -> usize {
 fn control(case: &str, rank: usize, folder: &Path) -> Arc<dyn ProcessGroup> {
     let world_size: usize = variable("DDP_RUN_NCCL_WORLD").expect("set with the case");
     if world_size == 1 {
-        return Arc::new(SoloGroup::new());
+        return Arc::new(SoloGroup::default());
     }
     let file = folder.join("address");
     let endpoint = match rank {

@@ -1,0 +1,133 @@
+//! A start from a checkpoint: from which one, and what the run goes on with.
+
+use super::pretrained::start_from_weights;
+use super::state::Weights;
+use super::{Job, ema, hook, optimizer, same_data, spec_changes, state, tell, warn};
+use crate::checkpoint::{CheckpointStore, Loaded, load_any};
+use crate::data::Fingerprint;
+use crate::ddp::HookState;
+use crate::error::Result;
+use crate::history::{Parent, checkpoints};
+use crate::models::Model;
+use crate::plan::Plan;
+use crate::train::{Position, Updater};
+use std::path::PathBuf;
+
+/// The checkpoint that a run starts from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// The newest valid checkpoint of the run's folder, if any.
+    Auto,
+    /// None: the run starts over, once.
+    Never,
+    /// At first this checkpoint, or the newest one of this run folder.
+    From(PathBuf),
+}
+
+impl Resume {
+    pub fn parse(text: &str) -> Self {
+        match text {
+            "auto" => Resume::Auto,
+            "never" => Resume::Never,
+            path => Resume::From(path.into()),
+        }
+    }
+}
+
+/// The state of a checkpoint besides model and optimizer; nothing at the start of a run.
+#[derive(Default)]
+pub(super) struct Resumed {
+    pub position: Option<Position>,
+    pub parent: Option<Parent>,
+    pub hooks: Option<HookState>,
+    pub average: Option<Weights>,
+}
+
+/// Loads the checkpoint that rank 0 starts from, if there is one; else the weights of `model.pretrained`. The training
+/// split has `samples`, and the data sets `fingerprint`.
+pub(super) fn resume(
+    job: &Job<'_>,
+    fingerprint: &Fingerprint,
+    samples: usize,
+    model: &mut dyn Model,
+    updater: &mut Updater,
+) -> Result<Resumed> {
+    let plan = job.plan;
+    let Some(loaded) = find_checkpoint(job)? else {
+        start_from_weights(plan, model, job.out_dir)?;
+        return Ok(Resumed::default());
+    };
+    let saved = state::saved(&loaded)?;
+    // The data is compared first, because different data may be the reason for a different model.
+    let changed = same_data::since(&saved.data, fingerprint, &saved.position, plan.loader.drop_last)?;
+    changed.iter().for_each(|what| warn(what));
+    state::restore(plan, &loaded, &saved, job.device, model, updater)?;
+    let mut hooks = hook::state(&loaded, &saved.comm_hook);
+    let [frozen, thawed] = saved.trained.changes(plan, model.entries());
+    let (mut position, change) = saved.resume_with(plan, job.group.world_size(), samples);
+    if (frozen.is_some() || thawed.is_some()) && hooks.take().is_some() {
+        warn("the state of the communication hook is left out: other parameters are trained now");
+    }
+    if thawed.is_some() {
+        // Where their gradients arrive among the others has to be learnt.
+        position.bucket_order = None;
+    }
+    let (average, ema) = ema::saved(plan, &loaded, model.entries(), &mut position)?;
+    let kept = optimizer::kept(plan, &loaded.state, &updater.all_slots());
+    let changes = [change, kept, frozen, thawed, ema.map(str::to_owned)];
+    let job_toml = job.start.map_or("", |start| start.job_toml);
+    announce(plan, &loaded, &position, changes, job_toml);
+    let parent = Parent {
+        step: position.step,
+        complete: plan.settings().is_over(&position),
+        seconds: loaded.state.wall_seconds,
+        checkpoint: loaded.path,
+    };
+    Ok(Resumed { position: Some(position), parent: Some(parent), hooks, average })
+}
+
+/// `resume` applies to the beginning of a run; a restarted run continues from its own checkpoints.
+fn find_checkpoint(job: &Job<'_>) -> Result<Option<Loaded>> {
+    let newest = || CheckpointStore::read_only(checkpoints(job.out_dir)).latest_verified();
+    let begun = job.resume != Resume::Auto && job.start.is_some_and(|start| start.begun());
+    if begun && let Some(own) = newest()? {
+        tracing::info!("`--resume` was applied when this run started");
+        say!("this run was already started in this folder; it resumes from its newest checkpoint");
+        return Ok(Some(own));
+    }
+    match &job.resume {
+        Resume::Never => Ok(None),
+        Resume::Auto => newest(),
+        Resume::From(path) => load_any(path).map(Some),
+    }
+}
+
+/// Prints the resume. `changes`: changes of the batching, what a changed optimizer keeps, what is trained now, and a new or
+/// dropped average. `job_toml` is this start's spec.
+fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<String>; 5], job_toml: &str) {
+    loaded.warnings.iter().for_each(|warning| warn(warning));
+    if loaded.state.spec_hash != plan.hash {
+        let what =
+            spec_changes::since(plan, loaded, job_toml).map_or_else(String::new, |what| format!(": {what}"));
+        warn(&format!("the spec has changed since checkpoint {} was made{what}", loaded.path.display()));
+    }
+    let state = &loaded.state;
+    let line = format!(
+        "resumes at step {} (epoch {}) from {}",
+        state.global_step,
+        state.epochs_completed,
+        loaded.path.display()
+    );
+    for line in [line].into_iter().chain(changes.into_iter().flatten()) {
+        tell(&line);
+    }
+    let settings = plan.settings();
+    if settings.is_over(here) {
+        let more = match settings.ends_early(here) {
+            Some(_) => "a larger `early_stop.patience` continues",
+            None if here.epoch >= plan.epochs => "more `epochs` continue",
+            None => "a larger `train.max_steps` continues",
+        };
+        say!("the run is complete; {more} it, `--resume never` starts over");
+    }
+}
