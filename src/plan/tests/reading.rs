@@ -92,6 +92,13 @@ impl OptimizerConfig for Still {
     fn lr(&self) -> f64 {
         self.lr
     }
+
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        match self.often > 100 && self.lr > 1.0 {
+            true => Err(("often", format!("{} is too often for such a rate", self.often))),
+            false => Ok(()),
+        }
+    }
 }
 
 impl Optimizer for Still {
@@ -136,6 +143,19 @@ fn accepts_a_registered_optimizer() {
         refused(&["optimizer={name=\"still\",group=[{match=\"c\",lr=1}]}"]),
         ["`c` matches no parameter of the model; it has `w`, `b`"]
     );
+}
+
+#[test]
+fn a_registered_optimizer_refuses_keys_that_exclude_each_other() {
+    let too_often = ["200 is too often for such a rate"];
+    assert_eq!(refused(&["optimizer={name=\"still\",often=200}"]), [] as [&str; 0]);
+    let text = format!("{}often = 200\nlr = 2\n", JOB.replace("adamw", "still"));
+    let problems = resolve_for(&text, &[], WorldRequest::default()).unwrap_err();
+    assert_eq!(problems.problems()[0].message, too_often[0]);
+    assert!(problems.to_string().contains("job.toml:10:9"), "{problems}");
+    // With the keys of a group, too.
+    let group = "optimizer={name=\"still\",often=200,group=[{match=\"b\",lr=2}, {match=\"w\",lr=0.5}]}";
+    assert_eq!(refused(&[group]), too_often);
 }
 
 #[test]
