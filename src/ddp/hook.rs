@@ -1,5 +1,5 @@
 //! Communication hooks, which replace the plain all-reduce of a bucket, as PyTorch's `register_comm_hook` does.
-//! `[distributed] comm_hook` names one, and each rank creates its own instance.
+//! `[distributed] comm_hook` names one, and each rank creates its own instance from the keys in `[distributed.hook]`.
 
 use super::device_hook::{DeviceErrorFeedback, DeviceHook};
 use super::error_feedback::{ErrorFeedback, Half, divisor};

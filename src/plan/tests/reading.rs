@@ -70,7 +70,7 @@ fn resolves_communication_hooks_by_name() {
     assert_eq!(refused(&["distributed.comm_hook=mine2"]), ["unknown value; did you mean \"mine\"?"]);
     assert_eq!(
         refused(&["distributed.comm_hook=powersgd"]),
-        ["expected \"none\", \"bf16\", \"f16\" or \"mine\", found the string \"powersgd\""]
+        ["expected \"none\", \"bf16\", \"f16\", \"keyed\" or \"mine\", found the string \"powersgd\""]
     );
     for name in ["bf16", "f16"] {
         let plan = resolve(&[&format!("distributed.comm_hook={name}")]);
