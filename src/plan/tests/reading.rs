@@ -8,7 +8,6 @@ use crate::device::DeviceSpec;
 use crate::launch::Nproc;
 use crate::optim::{Optimizer, OptimizerConfig};
 use crate::plan::{Plan, WorldRequest};
-use crate::registry::Registry;
 use crate::telemetry::Top5;
 use burn::tensor::Tensor;
 use schemars::JsonSchema;
