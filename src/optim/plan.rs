@@ -17,8 +17,8 @@ pub trait OptimizerConfig: Optimizer + Serialize + DeserializeOwned + JsonSchema
         lr.expect("an optimizer without a key `lr` implements `OptimizerConfig::lr`")
     }
 
-    /// Checks keys that exclude or need each other, once each of them is valid by itself. It is asked for the values of
-    /// `[optimizer]`, and for those of each `[[optimizer.group]]` that sets a key of the optimizer.
+    /// Checks keys that exclude or need each other: those of `[optimizer]`, and those of each `[[optimizer.group]]` that sets one. A
+    /// value that is wrong by itself has been reported, and is the default here.
     ///
     /// # Errors
     /// A key and what is wrong with it: a problem of the spec at this key, or at the table if the key is not set.
