@@ -4,7 +4,7 @@
 use crate::data::{
     self, BurnData, DataFacts, DatasetKind, DatasetSource, Transform, TransformKind, TransformPlan,
 };
-use crate::ddp::{CommHook, HookSource};
+use crate::ddp::{CommHook, HookKind, HookSource, hook_kind};
 use crate::models::{self, ModelKind, Net};
 use crate::optim::schedule::{self, ScheduleConfig, ScheduleKind, Segment};
 use crate::optim::{OptimizerConfig, OptimizerKind, OptimizerPlan, standard_kinds};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub struct Registry {
     models: BTreeMap<String, Arc<dyn ModelKind>>,
     datasets: BTreeMap<String, Arc<dyn DatasetKind>>,
-    comm_hooks: BTreeMap<String, HookSource>,
+    comm_hooks: BTreeMap<String, HookKind>,
     pub(crate) optimizers: Vec<(String, OptimizerKind)>,
     pub(crate) schedules: Vec<(String, ScheduleKind)>,
     pub(crate) tasks: Vec<(String, TaskKind)>,
@@ -43,7 +43,7 @@ impl Registry {
         Self {
             models: owned(models::standard_kinds()),
             datasets: owned(data::standard_kinds()),
-            comm_hooks: hooks.map(|hook| (hook.name().to_owned(), hook)).collect(),
+            comm_hooks: hooks.map(|hook| (hook.name().to_owned(), hook.without_keys())).collect(),
             optimizers: owned(standard_kinds()),
             schedules: owned(schedule::standard_kinds()),
             ..Self::default()
@@ -82,14 +82,24 @@ impl Registry {
         self.add_dataset(name, data::from_burn(open))
     }
 
-    /// Adds a communication hook, `[distributed] comm_hook = "…"`; each rank makes its own with `make`. A later one replaces an
-    /// earlier one; `none` stays the plain all-reduce.
-    pub fn comm_hook<H, F>(mut self, name: &str, make: F) -> Self
+    /// Adds a communication hook without keys, `[distributed] comm_hook = "…"`; each rank makes its own with `make`. A later one
+    /// replaces an earlier one; `none` stays the plain all-reduce.
+    pub fn comm_hook<H, F>(self, name: &str, make: F) -> Self
     where
         H: CommHook + 'static,
         F: Fn() -> H + Send + Sync + 'static,
     {
-        self.comm_hooks.insert(name.to_owned(), HookSource::new(name, make));
+        self.comm_hook_with(name, move |(): &()| make())
+    }
+
+    /// As [`comm_hook`](Self::comm_hook), with keys: those of `C`, in `[distributed.hook]`.
+    pub fn comm_hook_with<C, H, F>(mut self, name: &str, make: F) -> Self
+    where
+        C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
+        H: CommHook + 'static,
+        F: Fn(&C) -> H + Send + Sync + 'static,
+    {
+        self.comm_hooks.insert(name.to_owned(), hook_kind(name, make));
         self
     }
 
@@ -148,8 +158,8 @@ impl Registry {
         self.datasets.iter().map(|(name, kind)| (name.as_str(), kind))
     }
 
-    /// The communication hook of a name in specs.
-    pub(crate) fn comm_hook_source(&self, name: &str) -> Option<&HookSource> {
+    /// How the communication hook of a name in specs reads its keys.
+    pub(crate) fn comm_hook_kind(&self, name: &str) -> Option<&HookKind> {
         self.comm_hooks.get(name)
     }
 

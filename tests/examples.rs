@@ -27,24 +27,73 @@ fn evaluated(out: &Path, name: &str) -> Vec<f64> {
     epochs.map(|e| e["val"][name].as_f64().unwrap_or_else(|| panic!("{e} has no {name}"))).collect()
 }
 
-fn learns_and_resumes(name: &str, metric: &str, sets: &[&str]) {
+/// Runs `spec`, a path without its ending in examples/.
+fn runs(spec: &str, out: &Path, sets: &[&str]) {
+    let (name, _) = spec.split_once('/').unwrap();
+    let spec = PathBuf::from(format!("examples/{spec}.toml"));
+    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    assert_code(&output_of(&mut trains(program(&example(name)), &spec, out, &sets)), 0);
+}
+
+/// Returns the model and the optimizer after three epochs.
+fn learns_and_resumes(spec: &str, metric: &str, sets: &[&str]) -> Vec<Vec<u8>> {
     let dir = tempfile::tempdir().unwrap();
     let (whole, parts) = (dir.path().join("whole"), dir.path().join("parts"));
-    let spec = PathBuf::from(format!("examples/{name}/{name}.toml"));
     for (out, epochs) in [(&whole, "epochs=3"), (&parts, "epochs=1"), (&parts, "epochs=3")] {
-        let sets: Vec<&str> =
-            [&[epochs][..], sets].concat().into_iter().flat_map(|set| ["--set", set]).collect();
-        assert_code(&output_of(&mut trains(program(&example(name)), &spec, out, &sets)), 0);
+        runs(spec, out, &[&[epochs], sets].concat());
     }
     let values = evaluated(&whole, metric);
-    assert_eq!(values, evaluated(&parts, metric), "{name}");
-    assert!(values.len() == 3 && values[2] > values[0], "{name}: {values:?}");
+    assert_eq!(values, evaluated(&parts, metric), "{spec}");
+    assert!(values.len() == 3 && values[2] > values[0], "{spec}: {values:?}");
+    assert!(bits(&whole) == bits(&parts), "{spec}: model or optimizer differ");
+    bits(&whole)
+}
+
+/// As [`learns_and_resumes`], with a spec of examples/mynet/ that differs from mynet.toml in one component. `other` is another
+/// value of its keys.
+fn has_an_effect(spec: &str, other: &str) {
+    let _alone = alone();
+    let own = learns_and_resumes(spec, "accuracy", &[]);
+    for (spec, sets) in [("mynet/mynet", &["epochs=3"][..]), (spec, &["epochs=3", other])] {
+        let dir = tempfile::tempdir().unwrap();
+        runs(spec, dir.path(), sets);
+        assert!(bits(dir.path()) != own, "{spec} with {sets:?} leads to the same weights");
+    }
 }
 
 #[test]
-fn a_model_a_data_set_an_optimizer_and_a_hook() {
+fn a_model_and_a_data_set() {
     let _alone = alone();
-    learns_and_resumes("mynet", "accuracy", &[]);
+    learns_and_resumes("mynet/mynet", "accuracy", &[]);
+}
+
+#[test]
+fn a_transform() {
+    has_an_effect("mynet/transform", "transform=[{name=\"jitter\", width=0.02}]");
+}
+
+#[test]
+fn an_optimizer() {
+    has_an_effect("mynet/optimizer", "optimizer.lr=0.001");
+}
+
+#[test]
+fn a_schedule() {
+    has_an_effect("mynet/schedule", "scheduler.half=40");
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    runs("mynet/schedule", dir.path(), &["train.max_steps=161", "metrics.log_every=1"]);
+    let steps: Vec<Value> = events(dir.path()).into_iter().filter(|e| e["event"] == "step").collect();
+    // Up to the base rate in 80 steps, and down again.
+    for (t, factor) in [(0, 0.2), (40, 0.6), (80, 1.0), (120, 0.6), (160, 0.2)] {
+        let rate = steps[t]["lr"].as_f64().unwrap();
+        assert!((rate / 0.003 - factor).abs() < 1e-12, "step {t}: {rate}");
+    }
+}
+
+#[test]
+fn a_hook_with_keys() {
+    has_an_effect("mynet/hook", "distributed.hook.norm=0.25");
 }
 
 #[test]
@@ -103,11 +152,16 @@ fn posted(server: &TcpListener) -> Value {
 #[test]
 fn a_loss_and_a_metric() {
     let _alone = alone();
-    learns_and_resumes("segmentation", "iou", &["dataset.images=128", "dataset.side=16"]);
+    let sets = ["dataset.images=128", "dataset.side=16"];
+    let own = learns_and_resumes("segmentation/segmentation", "iou", &sets);
+    // Burn's dropout draws the same after a resume.
+    let dir = tempfile::tempdir().unwrap();
+    runs("segmentation/segmentation", dir.path(), &[&sets[..], &["epochs=3", "model.dropout=0"]].concat());
+    assert!(bits(dir.path()) != own, "the dropout has no effect");
 }
 
 #[test]
 fn a_task() {
     let _alone = alone();
-    learns_and_resumes("contrastive", "found", &[]);
+    learns_and_resumes("contrastive/contrastive", "found", &[]);
 }

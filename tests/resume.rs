@@ -6,6 +6,7 @@ mod common;
 use common::*;
 use ddp_run::testing::checkpoint::read_weights;
 use rustix::process::Signal;
+use serde_json::Value;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
@@ -107,21 +108,14 @@ fn runs_with_a_communication_hook_resume_to_the_same_bits() {
     }
 }
 
-/// What a schedule has seen of its metric is state too: one that is killed after the rate fell.
-#[test]
+/// Kills a run in mid-epoch `step` and resumes it. Returns what the same run has measured that was not killed.
 #[cfg(target_os = "linux")]
-fn a_run_whose_rate_waits_for_a_metric_resumes_to_the_same_bits() {
-    let _alone = alone();
+fn measured_alike_after_a_kill(text: &str, step: u64) -> Vec<Value> {
     let dir = tempfile::tempdir().unwrap();
-    let cosine = "name = \"cosine\"\nunit = \"step\"\n";
-    assert!(spec(2).contains(cosine));
-    let plateau = "name = \"reduce-on-plateau\"\nfactor = 0.5\npatience = 0\nthreshold = 100.0\nthreshold_mode = \"abs\"\n";
-    let spec = write_spec(dir.path(), &spec(2).replace(cosine, plateau));
+    let spec = write_spec(dir.path(), text);
     let (whole, out) = (dir.path().join("whole"), dir.path().join("killed"));
     assert_code(&train(&spec, &whole, &[]), 0);
-    let rates: Vec<f64> = results(&whole).iter().filter_map(|e| e["lr"].as_f64()).collect();
-    assert!(rates.contains(&0.01) && rates.contains(&0.005), "{rates:?}");
-    let (run, _) = held_by("stop:rank=1,phase=forward,step=72", &spec, &out, &[]);
+    let (run, _) = held_by(&format!("stop:rank=1,phase=forward,step={step}"), &spec, &out, &[]);
     let workers = children(run.id());
     kill(run.id(), Signal::KILL);
     finish(run);
@@ -129,6 +123,31 @@ fn a_run_whose_rate_waits_for_a_metric_resumes_to_the_same_bits() {
     assert_code(&train(&spec, &out, &[]), 0);
     assert!(bits(&out) == bits(&whole), "model or optimizer differ");
     assert_eq!(results(&out), results(&whole));
+    results(&whole)
+}
+
+/// What a schedule has seen of its metric is state too: one that is killed after the rate fell.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_run_whose_rate_waits_for_a_metric_resumes_to_the_same_bits() {
+    let _alone = alone();
+    let cosine = "name = \"cosine\"\nunit = \"step\"\n";
+    assert!(spec(2).contains(cosine));
+    let plateau = "name = \"reduce-on-plateau\"\nfactor = 0.5\npatience = 0\nthreshold = 100.0\nthreshold_mode = \"abs\"\n";
+    let results = measured_alike_after_a_kill(&spec(2).replace(cosine, plateau), 72);
+    let rates: Vec<f64> = results.iter().filter_map(|e| e["lr"].as_f64()).collect();
+    assert!(rates.contains(&0.01) && rates.contains(&0.005), "{rates:?}");
+}
+
+/// So is the wait for an improvement: of five epochs only three are trained, and it is killed in the third.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_run_that_ends_early_resumes_to_the_same_end() {
+    let _alone = alone();
+    let early = "[early_stop]\npatience = 2\nmin_delta = 100.0\n";
+    let results =
+        measured_alike_after_a_kill(&format!("{}{early}", spec(2).replace("epochs = 3", "epochs = 5")), 72);
+    assert_eq!(results.iter().filter(|e| e["event"] == "epoch").count(), 3);
 }
 
 /// Published weights, frozen layers and groups, two ranks: killed before the first save, in the middle and near the end.

@@ -1,5 +1,6 @@
-//! ddp-run with a model, a data set, a transform, an optimizer, a communication hook and an observer of one's own; docs/extending.md explains it. Run it as ddp-run itself:
-//! `cargo run --release --example mynet -- examples/mynet/mynet.toml`
+//! ddp-run with a model, a data set, a transform, an optimizer, a schedule, a communication hook and an observer of one's own;
+//! docs/extending.md explains it. Run it as ddp-run itself: `cargo run --release --example mynet -- examples/mynet/mynet.toml`
+//! (model and data set), and with the other specs of the folder, one for each of the other components.
 
 use burn::data::dataloader::batcher::Batcher;
 use burn::data::dataset::InMemDataset;
@@ -104,8 +105,12 @@ impl Transform for Jitter {
     }
 }
 
-/// Averages gradients after each rank has limited the norm of its own.
+/// Averages gradients after each rank has limited the norm of its own. Its fields are the keys of `[distributed.hook]`.
+#[derive(Clone, Deserialize, JsonSchema)]
+#[schemars(crate = "ddp_run::schemars")]
 struct Limited {
+    /// Largest norm of a rank's gradients in a bucket.
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
     norm: f32,
 }
 
@@ -177,6 +182,37 @@ impl Optimizer for SignSgd {
     }
 }
 
+/// Rises and falls in triangles, as PyTorch's `CyclicLR` (Smith, 2017). Its fields are keys of `[scheduler]`.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(crate = "ddp_run::schemars")]
+#[serde(default)]
+struct Triangular {
+    /// Factor of the base rate between two triangles; the rate at their tips is the base rate.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    low: f64,
+    /// Length of a rise, and of a fall.
+    #[schemars(range(min = 1))]
+    half: u64,
+}
+
+impl Default for Triangular {
+    fn default() -> Self {
+        Self { low: 0.1, half: 2000 }
+    }
+}
+
+impl Curve for Triangular {
+    fn lr(&self, base: f64, t: u64, _span: u64) -> f64 {
+        let (at, half) = (t % (2 * self.half), self.half as f64);
+        let height = 1.0 - (at as f64 - half).abs() / half;
+        base * (self.low + (1.0 - self.low) * height)
+    }
+}
+
+impl ScheduleConfig for Triangular {
+    const UNIT: Unit = Unit::Step;
+}
+
 /// Posts the end of each epoch, and of the run, to an address. Its fields are the keys of `[[observer]]`.
 #[derive(Clone, Deserialize, JsonSchema)]
 #[schemars(crate = "ddp_run::schemars")]
@@ -205,9 +241,10 @@ fn main() {
             BurnData::new(spirals(c.samples, 0), PointBatcher, 2)?
                 .val(spirals(c.samples / 4, 500), PointBatcher)
         })
-        .comm_hook("limited", || Limited { norm: 1.0 })
         .transform::<Jitter>("jitter")
         .optimizer::<SignSgd>("sign-sgd")
+        .schedule::<Triangular>("triangular")
+        .comm_hook_with("limited", Limited::clone)
         .observer::<Webhook>("webhook")
         .run()
 }

@@ -5,7 +5,7 @@ use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::interpolate::{Interpolate2d, Interpolate2dConfig};
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
-use burn::nn::{PaddingConfig2d, Relu};
+use burn::nn::{Dropout, DropoutConfig, PaddingConfig2d, Relu};
 use burn::tensor::{Device, Tensor, activation::softmax};
 use ddp_run::prelude::*;
 use ddp_run::schemars::JsonSchema;
@@ -20,6 +20,7 @@ struct UNet {
     down: Conv2d,
     pool: MaxPool2d,
     bottom: Conv2d,
+    dropout: Dropout,
     widen: Interpolate2d,
     up: Conv2d,
     head: Conv2d,
@@ -33,6 +34,9 @@ struct UNetConfig {
     /// Channels of the upper level; the lower one has twice as many.
     #[schemars(range(min = 1))]
     width: usize,
+    /// Dropout on the lower level.
+    #[schemars(range(min = 0.0, max = 0.9))]
+    dropout: f64,
 }
 
 impl UNetConfig {
@@ -47,6 +51,7 @@ impl UNetConfig {
             down: conv(1, width, 3),
             pool: MaxPool2dConfig::new([2, 2]).with_strides([2, 2]).init(),
             bottom: conv(width, 2 * width, 3),
+            dropout: DropoutConfig::new(self.dropout).init(),
             widen: Interpolate2dConfig::new().with_scale_factor(Some([2.0, 2.0])).init(),
             up: conv(3 * width, width, 3),
             head: conv(width, classes, 1),
@@ -60,7 +65,8 @@ impl Net for UNet {
     fn forward(&self, input: Input) -> Tensor<2> {
         let upper = self.relu.forward(self.down.forward(input.float::<4>()));
         let lower = self.relu.forward(self.bottom.forward(self.pool.forward(upper.clone())));
-        let joined = Tensor::cat(vec![upper, self.widen.forward(lower)], 1);
+        let lower = self.widen.forward(self.dropout.forward(lower));
+        let joined = Tensor::cat(vec![upper, lower], 1);
         let scores = self.head.forward(self.relu.forward(self.up.forward(joined)));
         let [batch, classes, height, width] = scores.dims();
         scores.permute([0, 2, 3, 1]).reshape([batch * height * width, classes])

@@ -25,6 +25,15 @@ pub struct ReducerConfig {
     pub first_bucket_mb: f64,
 }
 
+/// For the description of `[distributed]`: a hook of one's own reads the table.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct HookKeys {
+    /// Keys of a hook of one's own, which declares them: the table `[distributed.hook]`.
+    #[allow(dead_code, reason = "only declared")]
+    hook: Option<serde_json::Map<String, serde_json::Value>>,
+}
+
 impl ReducerConfig {
     /// The bucket sizes in bytes.
     pub fn bucket_caps(&self) -> BucketCaps {

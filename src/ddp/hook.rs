@@ -1,11 +1,14 @@
 //! Communication hooks, which replace the plain all-reduce of a bucket, as PyTorch's `register_comm_hook` does.
-//! `[distributed] comm_hook` names one, and each rank creates its own instance.
+//! `[distributed] comm_hook` names one, and each rank creates its own instance from the keys in `[distributed.hook]`.
 
 use super::device_hook::{DeviceErrorFeedback, DeviceHook};
 use super::error_feedback::{ErrorFeedback, Half, divisor};
 use crate::comm::{CommError, ProcessGroup};
+use crate::spec::Fields;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use std::fmt;
 use std::sync::Arc;
 
@@ -41,10 +44,27 @@ pub trait CommHook: Send {
     fn rescale(&mut self, _factor: f32) {}
 }
 
+/// Reads the keys of one hook, `[distributed.hook]`; `None` after a problem.
+pub type HookKind = Arc<dyn Fn(&mut Fields<'_>) -> Option<HookSource> + Send + Sync>;
+
+/// The [`HookKind`] of the hooks that `make` makes from the keys of `C`.
+pub fn hook_kind<C, H, F>(name: &str, make: F) -> HookKind
+where
+    C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
+    H: CommHook + 'static,
+    F: Fn(&C) -> H + Send + Sync + 'static,
+{
+    let (name, make) = (name.to_owned(), Arc::new(make));
+    Arc::new(move |fields| {
+        let (config, make) = (fields.parse::<C>()?, make.clone());
+        Some(HookSource::new(&name, move || make(&config)))
+    })
+}
+
 type Make = dyn Fn() -> Box<dyn CommHook> + Send + Sync;
 type MakeOnDevice = dyn Fn() -> Box<dyn DeviceHook> + Send + Sync;
 
-/// A hook's name in specs, and its constructor.
+/// A hook's name in specs, and its constructor with the keys of the spec.
 #[derive(Clone)]
 pub struct HookSource {
     name: String,
@@ -83,6 +103,11 @@ impl HookSource {
         }
         // bf16 has the range of f32.
         [half::<bf16>("bf16"), HookSource { largest: Some(f16::LARGEST), ..half::<f16>("f16") }]
+    }
+
+    /// The [`HookKind`] of this one.
+    pub fn without_keys(self) -> HookKind {
+        Arc::new(move |_| Some(self.clone()))
     }
 
     pub fn name(&self) -> &str {

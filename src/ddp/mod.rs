@@ -20,8 +20,8 @@ mod tap;
 mod tests;
 
 pub use buckets::{BucketCaps, BucketLayout, Slot};
-pub use config::ReducerConfig;
-pub use hook::{CommHook, HookSource};
+pub use config::{HookKeys, ReducerConfig};
+pub use hook::{CommHook, HookKind, HookSource, hook_kind};
 pub use hook_state::HookState;
 pub use reducer::Reducer;
 pub use tap::TapLadder;

@@ -124,7 +124,7 @@ impl Group {
             let message = "the group sets nothing; give it a key of the optimizer, such as `lr`, or `frozen`";
             fields.problem("", message);
         } else if let Some(optimizer) = optimizer.as_ref().filter(|_| !own.is_empty()) {
-            optimizer.check(fields);
+            super::plan::check(optimizer, fields);
         }
         let mut patterns = Vec::new();
         for (index, text) in texts.0.iter().enumerate() {

@@ -17,9 +17,21 @@ pub trait OptimizerConfig: Optimizer + Serialize + DeserializeOwned + JsonSchema
         lr.expect("an optimizer without a key `lr` implements `OptimizerConfig::lr`")
     }
 
-    /// Reports keys that exclude each other.
-    #[doc(hidden)]
-    fn check(&self, _fields: &mut Fields<'_>) {}
+    /// Checks keys that exclude or need each other: those of `[optimizer]`, and those of each `[[optimizer.group]]` that sets one. A
+    /// value that is wrong by itself has been reported, and is the default here.
+    ///
+    /// # Errors
+    /// A key and what is wrong with it: a problem of the spec at this key, or at the table if the key is not set.
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        Ok(())
+    }
+}
+
+/// Adds what `optimizer` finds wrong with its keys to `fields`.
+pub(super) fn check(optimizer: &impl OptimizerConfig, fields: &mut Fields<'_>) {
+    if let Err((key, message)) = optimizer.check() {
+        fields.problem(key, message);
+    }
 }
 
 /// Reads the `[optimizer]` table of one optimizer: [`OptimizerPlan::read`].
@@ -63,7 +75,7 @@ impl OptimizerPlan {
     /// Reads the keys that `T` declares. The result must not be used if there was a problem.
     pub fn read<T: OptimizerConfig>(name: &str, fields: &mut Fields<'_>) -> Self {
         let optimizer: T = fields.config();
-        optimizer.check(fields);
+        check(&optimizer, fields);
         let config = values(&optimizer);
         let groups = Group::read_all::<T>(fields, &config);
         let Rule { lr, optimizer } = Rule::of(optimizer);

@@ -2,7 +2,6 @@
 
 use super::elementwise::Formula;
 use super::{Optimizer, OptimizerConfig, device, simd, slots};
-use crate::spec::Fields;
 use burn::tensor::Tensor;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -14,7 +13,9 @@ pub trait UpdateRule:
     Debug + Default + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static
 {
     /// As [`OptimizerConfig::check`].
-    fn check(&self, _fields: &mut Fields<'_>) {}
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        Ok(())
+    }
 
     fn slots(&self) -> &'static [&'static str];
 
@@ -100,8 +101,8 @@ impl Run for OnDevice<'_> {
 
 #[doc(hidden)]
 impl<T: UpdateRule> OptimizerConfig for T {
-    fn check(&self, fields: &mut Fields<'_>) {
-        UpdateRule::check(self, fields);
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        UpdateRule::check(self)
     }
 }
 

@@ -3,7 +3,6 @@
 use super::DecayOn;
 use super::elementwise::{Formula, Value};
 use super::rule::{Run, UpdateRule};
-use crate::spec::Fields;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -32,10 +31,12 @@ pub struct Sgd {
 }
 
 impl UpdateRule for Sgd {
-    fn check(&self, fields: &mut Fields<'_>) {
+    fn check(&self) -> Result<(), (&'static str, String)> {
         if self.nesterov && (self.momentum == 0.0 || self.dampening != 0.0) {
-            fields.problem("nesterov", "Nesterov momentum needs `momentum` above 0 and no `dampening`");
+            let why = "Nesterov momentum needs `momentum` above 0 and no `dampening`";
+            return Err(("nesterov", why.to_owned()));
         }
+        Ok(())
     }
 
     fn slots(&self) -> &'static [&'static str] {

@@ -1,7 +1,7 @@
 //! Components registered by name; each reads the other keys of its table itself.
 
 use crate::data::{DataFacts, DatasetSource, LoaderConfig};
-use crate::ddp::HookSource;
+use crate::ddp::{HookKeys, HookSource};
 use crate::models::ModelSource;
 use crate::registry::Registry;
 use crate::spec::Fields;
@@ -85,13 +85,23 @@ fn pretrained(fields: &mut Fields<'_>) -> (Option<PathBuf>, bool) {
     (Some(path), fields.or_default("pretrained_strict", strict, true))
 }
 
-/// The communication hook of this name; `none` is the plain all-reduce.
+/// The communication hook of this name with its keys; `none` is the plain all-reduce.
 pub(super) fn comm_hook(fields: &mut Fields<'_>, name: &str, registry: &Registry) -> Option<HookSource> {
     const NONE: &str = "none";
-    let hook = registry.comm_hook_source(name).cloned();
-    if hook.is_none() && name != NONE {
-        let known: Vec<&str> = [NONE].into_iter().chain(registry.comm_hook_names()).collect();
-        fields.unknown_name("comm_hook", &known);
+    const KEYS: &str = "hook";
+    fields.config_if::<HookKeys>(false);
+    let mut keys = fields.section(KEYS);
+    match registry.comm_hook_kind(name) {
+        Some(read) if name != NONE => return read(&mut keys),
+        None if name != NONE => {
+            let known: Vec<&str> = [NONE].into_iter().chain(registry.comm_hook_names()).collect();
+            fields.unknown_name("comm_hook", &known);
+        }
+        _ if fields.has(KEYS) => {
+            fields.problem_with_key(KEYS, "has no effect without a hook in `comm_hook`");
+        }
+        _ => {}
     }
-    hook
+    keys.ignore_rest();
+    None
 }

@@ -36,6 +36,8 @@ mod state;
 mod step_times;
 
 #[cfg(test)]
+mod burn_modules_tests;
+#[cfg(test)]
 mod early_stop_tests;
 #[cfg(test)]
 mod ema_tests;

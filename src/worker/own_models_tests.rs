@@ -1,5 +1,5 @@
-//! A run of a user-defined module with all elements of Burn's modules: the evaluated state is the saved one, and a
-//! run that was stopped and resumed ends in the same bits as an uninterrupted one.
+//! A run of a user-defined module with every kind of field that Burn's modules may have: the evaluated state is the saved one,
+//! and a run that was stopped and resumed ends in the same bits as an uninterrupted one.
 
 use super::testing::{Run, fixed as linear};
 use super::{Split, evaluate};
@@ -119,7 +119,7 @@ fn run(buffers: &str) -> Run {
 }
 
 #[test]
-fn every_burn_module_is_evaluated_saved_and_resumed_as_it_is() {
+fn every_kind_of_field_is_evaluated_saved_and_resumed_as_it_is() {
     let mut models = Vec::new();
     for buffers in ["broadcast", "mean"] {
         let (whole, parts) = (run(buffers), run(buffers));

@@ -96,6 +96,7 @@ fn type_words(schema: &Json) -> String {
                     "boolean" => "bool",
                     "number" => "float",
                     "array" => "list",
+                    "object" => "table",
                     other => other,
                 }
                 .to_owned()

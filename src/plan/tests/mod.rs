@@ -11,7 +11,7 @@ use crate::ddp::CommHook;
 use crate::models::{ModelKind, ModelSource, Role, TensorFacts};
 use crate::registry::Registry;
 use crate::spec::{Diagnostics, Fields, JobTree, Override};
-use reading::Still;
+use reading::{KeyedHook, Still};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
@@ -129,7 +129,8 @@ fn resolve_for(text: &str, sets: &[&str], world: WorldRequest) -> Result<Plan, D
         .add_model("stub", StubModel::default())
         .add_dataset("stub", StubKind)
         .optimizer::<Still>("still")
-        .comm_hook("mine", || StubHook);
+        .comm_hook("mine", || StubHook)
+        .comm_hook_with("keyed", |_: &KeyedHook| StubHook);
     let edits: Vec<Override> = sets.iter().map(|s| Override::Set((*s).to_owned())).collect();
     Plan::resolve(&JobTree::parse("job.toml", text, &edits)?, &registry, world)
 }

@@ -7,8 +7,7 @@ use crate::comm::testing::HANG;
 use crate::device::DeviceSpec;
 use crate::launch::Nproc;
 use crate::optim::{Optimizer, OptimizerConfig};
-use crate::plan::WorldRequest;
-use crate::registry::Registry;
+use crate::plan::{Plan, WorldRequest};
 use crate::telemetry::Top5;
 use burn::tensor::Tensor;
 use schemars::JsonSchema;
@@ -70,11 +69,60 @@ fn resolves_communication_hooks_by_name() {
     assert_eq!(refused(&["distributed.comm_hook=mine2"]), ["unknown value; did you mean \"mine\"?"]);
     assert_eq!(
         refused(&["distributed.comm_hook=powersgd"]),
-        ["expected \"none\", \"bf16\", \"f16\" or \"mine\", found the string \"powersgd\""]
+        ["expected \"none\", \"bf16\", \"f16\", \"keyed\" or \"mine\", found the string \"powersgd\""]
     );
-    for (name, hook) in [("bf16", "bf16"), ("f16", "f16")] {
-        assert_eq!(Registry::standard().comm_hook_source(name).unwrap().name(), hook);
+    for name in ["bf16", "f16"] {
+        let plan = resolve(&[&format!("distributed.comm_hook={name}")]);
+        assert_eq!(plan.comm_hook.unwrap().name(), name);
     }
+}
+
+#[test]
+fn reads_the_keys_of_a_communication_hook() {
+    let plan = resolve(&["distributed={comm_hook=\"keyed\",hook={bits=3}}"]);
+    assert_eq!(plan.comm_hook.as_ref().unwrap().name(), "keyed");
+    let hook = |plan: &Plan| {
+        let keys = plan.table("distributed.hook");
+        keys.into_iter().map(|(key, value)| format!("{key} = {value}")).collect::<Vec<_>>()
+    };
+    assert_eq!(hook(&plan), ["bits = 3", "share = 0.5"]);
+    // The keys belong to the results, also one at its default, and workers get them all.
+    let other = resolve(&["distributed={comm_hook=\"keyed\",hook={bits=4}}"]);
+    let share = resolve(&["distributed={comm_hook=\"keyed\",hook={bits=3,share=0.5}}"]);
+    assert!(plan.hash != other.hash && plan.hash == share.hash);
+    let again = resolve_for(&plan.to_toml(), &[], WorldRequest::default()).unwrap();
+    assert_eq!((again.hash == plan.hash, hook(&again)), (true, hook(&plan)));
+    assert!(plan.to_toml().contains("[distributed.hook]\nbits = 3\nshare = 0.5\n"), "{}", plan.to_toml());
+
+    for (table, problem) in [
+        ("comm_hook=\"keyed\",hook={bits=0}", "expected an integer from 1 to 8, found 0"),
+        ("comm_hook=\"keyed\",hook={bits=1,shar=0}", "unknown key; did you mean `share`?"),
+        ("comm_hook=\"keyed\"", "missing key `distributed.hook.bits`"),
+        ("comm_hook=\"keyed\",hook={}", "missing key `bits`"),
+        ("comm_hook=\"keyed\",hook=3", "expected a table, `[distributed.hook]`, found 3"),
+        ("comm_hook=\"keyd\",hook={bits=0,x=1}", "unknown value; did you mean \"keyed\"?"),
+        ("comm_hook=\"mine\",hook={bits=1}", "unknown key; none is expected here"),
+        ("comm_hook=\"bf16\",hook={bits=1}", "unknown key; none is expected here"),
+        ("comm_hook=\"none\",hook={bits=1}", "has no effect without a hook in `comm_hook`"),
+        ("hook={}", "has no effect without a hook in `comm_hook`"),
+    ] {
+        assert_eq!(refused(&[&format!("distributed={{{table}}}")]), [problem], "{table}");
+    }
+}
+
+/// The keys of a hook.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct KeyedHook {
+    #[schemars(range(min = 1, max = 8))]
+    #[allow(dead_code, reason = "nothing is averaged")]
+    bits: usize,
+    #[serde(default = "half")]
+    #[allow(dead_code, reason = "nothing is averaged")]
+    share: f64,
+}
+
+fn half() -> f64 {
+    0.5
 }
 
 /// A custom optimizer that changes nothing.
@@ -91,6 +139,13 @@ pub(super) struct Still {
 impl OptimizerConfig for Still {
     fn lr(&self) -> f64 {
         self.lr
+    }
+
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        match self.often > 100 && self.lr > 1.0 {
+            true => Err(("often", format!("{} is too often for such a rate", self.often))),
+            false => Ok(()),
+        }
     }
 }
 
@@ -136,6 +191,19 @@ fn accepts_a_registered_optimizer() {
         refused(&["optimizer={name=\"still\",group=[{match=\"c\",lr=1}]}"]),
         ["`c` matches no parameter of the model; it has `w`, `b`"]
     );
+}
+
+#[test]
+fn a_registered_optimizer_refuses_keys_that_exclude_each_other() {
+    let too_often = ["200 is too often for such a rate"];
+    assert_eq!(refused(&["optimizer={name=\"still\",often=200}"]), [] as [&str; 0]);
+    let text = format!("{}often = 200\nlr = 2\n", JOB.replace("adamw", "still"));
+    let problems = resolve_for(&text, &[], WorldRequest::default()).unwrap_err();
+    assert_eq!(problems.problems()[0].message, too_often[0]);
+    assert!(problems.to_string().contains("job.toml:10:9"), "{problems}");
+    // With the keys of a group, too.
+    let group = "optimizer={name=\"still\",often=200,group=[{match=\"b\",lr=2}, {match=\"w\",lr=0.5}]}";
+    assert_eq!(refused(&[group]), too_often);
 }
 
 #[test]
