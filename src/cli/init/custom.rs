@@ -4,6 +4,7 @@ use super::{quoted, write_new};
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
+/// A Cargo project: a model, a data set, a spec and a test of one's own
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The folder to write; it must be empty or not exist

@@ -26,8 +26,9 @@ fn registry() -> Registry {
             MyNet::new(config, device)
         })
         .burn_dataset("spirals", |config: &SpiralsConfig| {
-            BurnData::new(spirals(config.samples, 0.0), PointBatcher, 2)?
-                .val(spirals(config.samples / 4, 0.5), PointBatcher)
+            let points = |count, shift| InMemDataset::new(spirals(count, shift));
+            BurnData::new(points(config.samples, 0.0), PointBatcher, 2)?
+                .val(points(config.samples / 4, 0.5), PointBatcher)
         })
 }
 
@@ -79,7 +80,7 @@ struct Point {
 }
 
 /// Two interleaved spirals of half a turn. `shift` keeps validation apart from training.
-fn spirals(samples: usize, shift: f32) -> InMemDataset<Point> {
+fn spirals(count: usize, shift: f32) -> Vec<Point> {
     let point = |i: usize| {
         let arm = (i % 2) as i64;
         let t = ((i * 7919 % 1000) as f32 + shift) / 1000.0;
@@ -89,7 +90,7 @@ fn spirals(samples: usize, shift: f32) -> InMemDataset<Point> {
             arm,
         }
     };
-    InMemDataset::new((0..samples).map(point).collect())
+    (0..count).map(point).collect()
 }
 
 /// A Burn batcher as it would be written for Burn's own learner.
@@ -125,25 +126,21 @@ impl From<PointBatch> for BurnBatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn::data::dataset::Dataset as _;
 
     #[test]
     fn the_model_scores_each_point() {
         let device = Device::flex();
         let model = MyNet::new(&MyNetConfig { hidden: 8 }, &device);
-        let points: Vec<Point> = spirals(6, 0.0).iter().collect();
-        let batch = PointBatcher.batch(points, &device);
+        let batch = PointBatcher.batch(spirals(6, 0.0), &device);
         assert_eq!(batch.arms.dims(), [6]);
-        assert_eq!(
-            model.forward(Input::from_tensor(batch.points)).dims(),
-            [6, 2]
-        );
+        let scores = model.forward(Input::from_tensor(batch.points));
+        assert_eq!(scores.dims(), [6, 2]);
     }
 
     #[test]
     fn no_point_is_in_training_and_validation() {
-        let (train, val) = (spirals(2000, 0.0), spirals(500, 0.5));
-        let there = |point: &Point| train.iter().any(|other| other.at == point.at);
-        assert!(!val.iter().any(|point| there(&point)));
+        let train = spirals(2000, 0.0);
+        let seen = |point: &Point| train.iter().any(|other| other.at == point.at);
+        assert!(!spirals(500, 0.5).iter().any(seen));
     }
 }
