@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 /// `ddp-run init WORDS`, in `folder`.
