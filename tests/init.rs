@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// `ddp-run init WORDS`, in `folder`.
@@ -109,4 +109,111 @@ fn a_custom_project_builds_trains_and_passes_its_tests() {
         true => println!("skipped: no cargo fmt"),
         false => assert_code(&formatted, 0),
     }
+}
+
+/// `init` with these words, then the run that it proposes, from the same folder.
+fn proposed(folder: &Path, words: &[&str], sets: &[&str]) -> (String, PathBuf) {
+    let written = init(folder, words);
+    assert_code(&written, 0);
+    let spec = words.last().expect("the file to write");
+    assert_code(&output_of(ddp_run().args(["check", spec]).current_dir(folder)), 0);
+    let out = folder.join(format!("run-of-{spec}"));
+    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    assert_code(&output_of(train_command(Path::new(spec), &out, &sets).current_dir(folder)), 0);
+    (std::fs::read_to_string(folder.join(spec)).expect("it was written"), out)
+}
+
+#[test]
+fn a_table_gets_a_spec_that_learns_from_it() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    let row = |r: usize| {
+        let (x, kind) = (r as f64 * 0.37 % 5.0, ["a", "b"][r % 2]);
+        let class = ["left", "right"][usize::from(x + (r % 2) as f64 > 3.0)];
+        format!("{r};{x:.3};{kind};{class};{:.3}\n", 2.0 * x + (r % 2) as f64)
+    };
+    let rows: String = (0..300).map(row).collect();
+    std::fs::write(folder.join("side.csv"), format!("id;x y;kind;class;sum\n{rows}")).unwrap();
+    let (spec, out) = proposed(folder, &["csv", "side.csv", "side.toml"], &[]);
+    for line in [
+        "delimiter = \";\"",
+        "target = \"class\" ",
+        "task = \"classification\" ",
+        "#   \"id\": it numbers the rows",
+    ] {
+        assert!(spec.contains(line), "{line}: {spec}");
+    }
+    assert!(last_accuracy(&out) > 0.8, "{}", last_accuracy(&out));
+
+    let sums = format!("id;x y;kind;side;sum\n{rows}").replace("0.370", "");
+    std::fs::write(folder.join("sum.csv"), sums).unwrap();
+    let (spec, out) = proposed(folder, &["csv", "sum.csv", "sum.toml"], &[]);
+    for line in ["target = \"sum\" ", "task = \"regression\" ", "blanks = \"mean\" "] {
+        assert!(spec.contains(line), "{line}: {spec}");
+    }
+    let last = events(&out).into_iter().rfind(|e| e["event"] == "epoch").unwrap();
+    assert!(last["val"]["r2"].as_f64().unwrap() > 0.8, "{last}");
+
+    let again = init(folder, &["csv", "sum.csv", "sum.toml"]);
+    assert_code(&again, 2);
+    assert!(stderr(&again).contains("cannot write sum.toml"), "{}", stderr(&again));
+    assert_code(&init(folder, &["csv", "none.csv", "none.toml"]), 78);
+    assert!(!folder.join("none.toml").exists());
+}
+
+#[test]
+fn a_folder_of_images_gets_a_spec_that_trains() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    for (class, grey) in [("dark", 20), ("light", 230)] {
+        std::fs::create_dir_all(dir.path().join("pictures").join(class)).unwrap();
+        for i in 0..10 {
+            let image = image::GrayImage::from_pixel(16, 16 + i, image::Luma([grey + i as u8]));
+            image.save(dir.path().join(format!("pictures/{class}/{i}.png"))).unwrap();
+        }
+    }
+    let (spec, out) = proposed(dir.path(), &["image-folder", "pictures", "pictures.toml"], &["epochs=1"]);
+    for line in [
+        "#   dark: 10\n#   light: 10\n",
+        "image_size = 16 ",
+        "channels = 1 ",
+        "stem = \"cifar\" ",
+        "val_split = 0.2 ",
+    ] {
+        assert!(spec.contains(line), "{line}: {spec}");
+    }
+    assert!((0.0..=1.0).contains(&last_accuracy(&out)));
+    assert_code(&init(dir.path(), &["image-folder", "none"]), 78);
+}
+
+#[test]
+fn the_other_templates_pass_check() {
+    let dir = tempfile::tempdir().unwrap();
+    for words in [
+        &[][..],
+        &["cifar10", "cifar10.toml"],
+        &["mnist", "mnist.toml"],
+        &["text", "text.toml"],
+        &["./plain"],
+    ] {
+        let written = init(dir.path(), words);
+        assert_code(&written, 0);
+        let spec = words.last().copied().unwrap_or("job.toml");
+        assert!(
+            stdout(&written).starts_with(&format!("wrote {spec}; `ddp-run plan {spec}`")),
+            "{}",
+            stdout(&written)
+        );
+        let checked = output_of(ddp_run().args(["check", spec]).current_dir(dir.path()));
+        assert_code(&checked, 0);
+        assert_eq!(stderr(&checked), "");
+    }
+    let unknown = init(dir.path(), &["cifra10"]);
+    assert_code(&unknown, 2);
+    assert!(
+        stderr(&unknown).contains("there is no template `cifra10`; did you mean `cifar10`?"),
+        "{}",
+        stderr(&unknown)
+    );
 }

@@ -1,6 +1,8 @@
 //! `ddp-run init [TEMPLATE] [PATH]`: writes a commented spec to start from, or a Cargo project. Nothing is overwritten.
 
+mod csv;
 mod custom;
+mod images;
 
 use crate::error::{Error, ExitCode, Result};
 use crate::show;
@@ -29,6 +31,14 @@ pub struct Args {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Template {
+    /// ResNet-18 on CIFAR-10
+    Cifar10(Output),
+    /// A small CNN on MNIST's handwritten digits
+    Mnist(Output),
+    /// A character-level GPT on a text
+    Text(Output),
+    Csv(csv::Args),
+    ImageFolder(images::Args),
     Custom(custom::Args),
 }
 
@@ -41,6 +51,11 @@ struct Output {
 }
 
 const SHAPES: &str = include_str!("templates/shapes.toml");
+const CIFAR10: &str = include_str!("templates/cifar10.toml");
+const MNIST: &str = include_str!("templates/mnist.toml");
+const TEXT: &str = include_str!("templates/text.toml");
+/// Where comments behind values begin.
+const COMMENTS: usize = 30;
 
 /// Writes the template, and prints what to do next.
 ///
@@ -50,6 +65,11 @@ const SHAPES: &str = include_str!("templates/shapes.toml");
 pub fn run(args: &Args) -> Result<()> {
     match &args.template {
         None => write_spec(SHAPES, args.spec_path()?, ""),
+        Some(Template::Cifar10(to)) => write_spec(CIFAR10, &to.path, ""),
+        Some(Template::Mnist(to)) => write_spec(MNIST, &to.path, ""),
+        Some(Template::Text(to)) => write_spec(TEXT, &to.path, ""),
+        Some(Template::Csv(args)) => csv::run(args),
+        Some(Template::ImageFolder(args)) => images::run(args),
         Some(Template::Custom(args)) => custom::run(args),
     }
 }
@@ -93,6 +113,36 @@ fn write_new(path: &Path, text: &str) -> Result<()> {
         |e: std::io::Error| Error::new(ExitCode::Usage, format!("cannot write {}: {e}", path.display()));
     let mut file = std::fs::File::create_new(path).map_err(cannot)?;
     file.write_all(text.as_bytes()).map_err(cannot)
+}
+
+/// A line of a spec with a comment.
+fn commented(line: &str, comment: &str) -> String {
+    format!("{line:<COMMENTS$}{}# {comment}", if line.chars().count() < COMMENTS { "" } else { "   " })
+}
+
+/// A name from data, in a comment or a message.
+fn foreign(name: &str) -> String {
+    show::name(name)
+}
+
+/// A path as a spec names it.
+fn utf8(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| {
+        Error::usage(format!("{} is not UTF-8, as a spec has to be", path.display()))
+            .hint("give it another name")
+    })
+}
+
+/// The name of a run on the data at `path`: that of the file or folder, in the letters that it may have.
+fn run_name(path: &Path) -> String {
+    let whole = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let stem = whole.file_stem().unwrap_or_default().to_string_lossy();
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "._".contains(c) { c } else { '-' };
+    let name: String = stem.chars().map(plain).collect();
+    match name.trim_matches(['.', '-']) {
+        "" => "my-job".to_owned(),
+        name => name.to_owned(),
+    }
 }
 
 /// `text` as a value of TOML.

@@ -12,10 +12,64 @@ fn init(words: &[&str]) -> Result<()> {
 }
 
 #[test]
-fn the_template_is_a_valid_spec() {
-    let tree = JobTree::parse("shapes.toml", SHAPES, &[]).unwrap();
-    let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2)).unwrap();
-    assert_eq!(plan.world.world_size, 2);
+fn the_templates_are_valid_specs() {
+    for (name, text) in [("shapes", SHAPES), ("cifar10", CIFAR10), ("mnist", MNIST), ("text", TEXT)] {
+        let tree = JobTree::parse(name, text, &[]).unwrap_or_else(|d| panic!("{d}"));
+        let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2));
+        assert_eq!(plan.unwrap_or_else(|d| panic!("{d}")).world.world_size, 2);
+    }
+}
+
+/// What is commented out is as valid as the rest.
+#[test]
+fn the_templates_are_valid_with_what_they_leave_out() {
+    for (name, text) in [("shapes", SHAPES), ("cifar10", CIFAR10), ("mnist", MNIST), ("text", TEXT)] {
+        let shown = |line: &str| {
+            let rest = line.strip_prefix("# ").filter(|rest| rest.starts_with('[') || rest.contains(" = "));
+            let rest = rest.filter(|rest| !rest.contains('`') && !rest.starts_with("interface"));
+            rest.unwrap_or(line).to_owned() + "\n"
+        };
+        let all: String = text.lines().map(shown).collect();
+        assert_ne!(all.matches("\n# ").count(), text.matches("\n# ").count() + 1);
+        let tree = JobTree::parse(name, &all, &[]).unwrap_or_else(|d| panic!("{d}"));
+        Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2)).unwrap_or_else(|d| panic!("{d}"));
+    }
+}
+
+#[test]
+fn names_of_files_become_names_of_runs() {
+    for (path, name) in
+        [("a/iris.csv", "iris"), ("wine data (2).csv", "wine-data--2"), (".csv", "csv"), ("é/", "my-job")]
+    {
+        assert_eq!(run_name(Path::new(path)), name, "{path}");
+    }
+}
+
+/// Names of columns and files are foreign: whatever they are, the spec reads them back.
+#[test]
+fn odd_names_are_quoted() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a 'b' \"c\".csv");
+    let odd = ["", "a \"b\"", "it's", "back\\slash", "#", "two\nlines", "é = [", "\u{1b}[0m"];
+    let quoted_for_csv = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+    let header: Vec<String> = odd.iter().map(|name| quoted_for_csv(name)).collect();
+    let rows: String = (0..30)
+        .map(|r: usize| (0..odd.len()).map(|c| format!("{}.{c}", r * r)).collect::<Vec<_>>().join(",") + "\n")
+        .collect();
+    std::fs::write(&file, header.join(",") + "\n" + &rows).unwrap();
+    let spec = folder.path().join("job.toml");
+    init(&["csv", file.to_str().unwrap(), spec.to_str().unwrap()]).unwrap();
+    let text = std::fs::read_to_string(spec).unwrap();
+    let read: toml::Table = text.parse().unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let data = &read["dataset"];
+    assert_eq!(data["path"].as_str(), file.to_str());
+    assert_eq!(data["target"].as_str(), odd.last().copied());
+    let features: Vec<&str> =
+        data["features"].as_array().unwrap().iter().filter_map(|f| f.as_str()).collect();
+    assert_eq!(features, odd[..odd.len() - 1]);
+    assert!(text.lines().all(|line| !line.contains('\u{1b}')), "{text}");
+    let tree = JobTree::parse("job.toml", &text, &[]).unwrap_or_else(|d| panic!("{d}"));
+    Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2)).unwrap_or_else(|d| panic!("{d}"));
 }
 
 #[test]
