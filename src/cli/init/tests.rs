@@ -23,14 +23,13 @@ fn the_templates_are_valid_specs() {
 /// What is commented out is as valid as the rest.
 #[test]
 fn the_templates_are_valid_with_what_they_leave_out() {
-    for (name, text) in [("shapes", SHAPES), ("cifar10", CIFAR10), ("mnist", MNIST), ("text", TEXT)] {
+    for (name, text) in [("shapes", SHAPES), ("cifar10", CIFAR10), ("mnist", MNIST)] {
         let shown = |line: &str| {
             let rest = line.strip_prefix("# ").filter(|rest| rest.starts_with('[') || rest.contains(" = "));
-            let rest = rest.filter(|rest| !rest.contains('`') && !rest.starts_with("interface"));
             rest.unwrap_or(line).to_owned() + "\n"
         };
         let all: String = text.lines().map(shown).collect();
-        assert_ne!(all.matches("\n# ").count(), text.matches("\n# ").count() + 1);
+        assert!(all.len() < text.len(), "{name} leaves nothing out");
         let tree = JobTree::parse(name, &all, &[]).unwrap_or_else(|d| panic!("{d}"));
         Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2)).unwrap_or_else(|d| panic!("{d}"));
     }
