@@ -41,8 +41,8 @@ fn spec(name: &str, path: &str, found: &CsvProposal) -> String {
         _ => (256, 10),
     };
     let mut lines = vec![
-        format!("# A job on {}, proposed from its columns: the comments give the reasons, and what", foreign(path)),
-        "# is wrong is to be changed. `ddp-run plan` shows every resolved value; docs/spec.md of ddp-run lists every key.".to_owned(),
+        format!("# A job on {}, proposed from its columns: comments give the reasons.", foreign(path)),
+        "# `ddp-run plan` shows every resolved value; docs/spec.md of ddp-run lists every key.".to_owned(),
         commented(&format!("name = {}", quoted(name)), &format!("results go to runs/{name}")),
         "seed = 42".to_owned(),
         format!("epochs = {epochs}"),
