@@ -104,7 +104,7 @@ mod tests {
     }
 
     /// Typed words, and words that are offered after them.
-    const OFFERED: [(&[&str], &[&str]); 15] = [
+    const OFFERED: [(&[&str], &[&str]); 16] = [
         (&["tr"], &["train"]),
         (&["check", "--s"], &["--set"]),
         // Files, which the shell completes itself.
@@ -114,6 +114,7 @@ mod tests {
         (&["train", "--resume", "auto", "--nproc"], &["--nproc-per-node"]),
         (&["inspect", "--format", "j"], &["json"]),
         (&["bench", "all"], &["allreduce"]),
+        (&["init", "c"], &["cifar10", "csv", "custom"]),
         (&["bench", "allreduce", "--wor"], &["--world"]),
         (&["bench", "allreduce", "--op", "m"], &["max", "mean", "min"]),
         (&["bench", "allreduce", "--algorithm", "h"], &["halving-doubling", "hierarchical"]),

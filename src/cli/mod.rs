@@ -49,7 +49,6 @@ enum Command {
     Report(report::Args),
     /// Show what this build and this machine support
     Env(env::Args),
-    /// Write a commented job spec to start from
     Init(init::Args),
     /// Write the batch script that runs a spec on a cluster
     Submit(submit::Args),

@@ -38,6 +38,7 @@ pub use images::ImageSource;
 pub use loader::{Loader, LoaderOptions};
 pub use own_transform::{Sample, SampleRng, Transform, TransformKind, TransformPlan, transformed};
 pub use sampler::{DistributedSampler, EvalShard, Order, Prefix};
+pub use sets::{CsvProposal, ImageSurvey, propose_csv, survey_images};
 pub use standard::standard_kinds;
 pub use store::Cache;
 

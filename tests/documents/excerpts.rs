@@ -70,3 +70,26 @@ fn the_manifest_of_the_documents_names_the_versions_of_ours() {
     }
     assert_eq!(theirs.len(), 3);
 }
+
+/// `ddp-run init custom` writes the manifest of docs/extending.md; what it adds to the profile is ours, so that what ddp-run was built with
+/// serves a project in the same target folder.
+#[test]
+fn the_manifest_of_the_documents_is_that_of_the_template() {
+    let manifest = blocks("toml").into_iter().find(|(_, text)| text.starts_with("[package]"));
+    let (_, manifest) = manifest.expect("docs/extending.md has a manifest");
+    let template = read("src/cli/init/custom/Cargo.toml.in");
+    for line in manifest.lines().filter(|line| *line != "name = \"mynet\"") {
+        assert!(template.lines().any(|other| other == line), "the template has no line `{line}`");
+    }
+    let profile = |text: &str| {
+        let manifest: toml::Table = text.parse().expect("TOML");
+        manifest["profile"]["dev"].as_table().cloned().expect("a profile")
+    };
+    let (ours, theirs) = (profile(&read("Cargo.toml")), profile(&template));
+    for (key, value) in theirs.iter().filter(|(key, _)| *key != "package") {
+        assert_eq!(ours.get(key), Some(value), "{key}");
+    }
+    for (package, value) in theirs["package"].as_table().expect("packages") {
+        assert_eq!(ours["package"].get(package), Some(value), "{package}");
+    }
+}

@@ -3,7 +3,7 @@
 
 use super::csv_remarks::remarks;
 use super::csv_set::{CsvSet, Rows, Targets};
-use super::csv_table::{CategoryIndex, ColumnType, RawTable};
+use super::csv_table::{BLANK_MARKS, CategoryIndex, ColumnType, RawTable};
 use crate::data::fingerprint::digest_of_parts;
 use crate::data::images::class_facts;
 use crate::data::split::{Part, SplitOptions};
@@ -62,7 +62,7 @@ struct CsvSource {
     /// What to do with an empty cell.
     blanks: Blanks,
     /// Texts that count as empty.
-    #[default(["", "NA", "N/A", "NaN", "nan", "null"].map(str::to_owned).to_vec())]
+    #[default(BLANK_MARKS.map(str::to_owned).to_vec())]
     blank_marks: Vec<String>,
     /// The type of the target.
     task: Task,

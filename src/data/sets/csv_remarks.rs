@@ -6,7 +6,7 @@ use crate::show;
 use std::collections::BTreeMap;
 
 /// A text column with more values than this probably holds names, formatted numbers or notes.
-const MANY_CATEGORIES: usize = 100;
+pub(super) const MANY_CATEGORIES: usize = 100;
 /// Maximum number of columns listed by name, per kind.
 const MAX_LISTED: usize = 20;
 

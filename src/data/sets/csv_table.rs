@@ -12,6 +12,8 @@ use std::path::Path;
 
 /// A text column with more values than this is rejected: it holds names or notes, not categories.
 const MAX_CATEGORIES: usize = 1000;
+/// Texts that count as blank by default.
+pub(super) const BLANK_MARKS: [&str; 6] = ["", "NA", "N/A", "NaN", "nan", "null"];
 
 /// The header and rows of a file.
 pub(super) struct RawTable {

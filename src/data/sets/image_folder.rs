@@ -201,10 +201,15 @@ impl FolderSource {
     }
 
     fn invalid(&self, why: String) -> Error {
-        let root = self.root.display();
-        Error::data(format!("{root} is not a folder of images: {why}\n  looked for {root}/train/<class>/*.png|jpg|jpeg, then {root}/<class>/*"))
-            .hint("`[dataset] root` must be a folder with one subfolder of PNG or JPEG files per class")
+        invalid(&self.root, &why)
     }
+}
+
+/// The error of a folder that is none of this data set.
+pub(super) fn invalid(root: &Path, why: &str) -> Error {
+    let root = root.display();
+    Error::data(format!("{root} is not a folder of images: {why}\n  looked for {root}/train/<class>/*.png|jpg|jpeg, then {root}/<class>/*"))
+        .hint("`[dataset] root` must be a folder with one subfolder of PNG or JPEG files per class")
 }
 
 struct Images {

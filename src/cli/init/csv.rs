@@ -1,0 +1,110 @@
+//! `ddp-run init csv FILE`: a spec for a table, with what its columns propose.
+
+use super::{Output, commented, foreign, quoted, run_name, utf8};
+use crate::data::{CsvProposal, propose_csv};
+use crate::error::Result;
+use std::path::PathBuf;
+
+/// A table: looks at the columns of FILE and proposes target, task and features
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// The table, with the names of the columns in its first line
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// With more, and none left out, the list says nothing that the file does not.
+const MAX_LISTED: usize = 60;
+
+pub fn run(args: &Args) -> Result<()> {
+    let path = utf8(&args.file)?;
+    let found = propose_csv(&args.file)?;
+    let text = spec(&run_name(&args.file), path, &found);
+    let target = match found.classes {
+        Some(classes) => format!("`{}`, one of {classes} classes", foreign(&found.target)),
+        None => format!("`{}`, a number", foreign(&found.target)),
+    };
+    let about = format!(
+        " (target: {target}; {} features, {} columns left out)",
+        found.features.len(),
+        found.left_out.len()
+    );
+    super::write_spec(&text, &args.output.path, &about)
+}
+
+fn spec(name: &str, path: &str, found: &CsvProposal) -> String {
+    let (batch, epochs) = match found.rows {
+        0..1000 => (16, 50),
+        1000..50_000 => (64, 20),
+        _ => (256, 10),
+    };
+    let mut lines = vec![
+        format!("# A job on {}, proposed from its columns: comments give the reasons.", foreign(path)),
+        "# `ddp-run plan` shows every resolved value; docs/spec.md of ddp-run lists every key.".to_owned(),
+        commented(&format!("name = {}", quoted(name)), &format!("results go to runs/{name}")),
+        "seed = 42".to_owned(),
+        format!("epochs = {epochs}"),
+        commented(&format!("batch_size = {batch}"), "per process"),
+        String::new(),
+        "[model]".to_owned(),
+        commented("name = \"mlp\"", "or linear"),
+        commented("hidden = [64, 64]", "widths of the hidden layers; inputs and outputs come from the data"),
+        String::new(),
+    ];
+    lines.extend(dataset(path, found));
+    let best = if found.classes.is_some() { "val.accuracy" } else { "val.r2" };
+    lines.extend([
+        String::new(),
+        "[optimizer]\nname = \"adamw\"\nlr = 2e-3\n".to_owned(),
+        commented("[scheduler]", "optional: without it the learning rate is constant"),
+        "name = \"cosine\"\nunit = \"step\"\n".to_owned(),
+        "[checkpoint]".to_owned(),
+        commented(&format!("best = {}", quoted(best)), "the best checkpoint is kept besides the newest"),
+        String::new(),
+        "[launch]".to_owned(),
+        commented("nproc_per_node = 2", "processes on this machine"),
+    ]);
+    lines.join("\n") + "\n"
+}
+
+fn dataset(path: &str, found: &CsvProposal) -> Vec<String> {
+    let mut lines = vec!["[dataset]".to_owned(), "name = \"csv\"".to_owned()];
+    lines.push(commented(
+        &format!("path = {}", quoted(path)),
+        "relative to the folder in which ddp-run is started",
+    ));
+    if found.delimiter != ',' {
+        lines.push(format!("delimiter = {}", quoted(&found.delimiter.to_string())));
+    }
+    lines.push(commented(
+        &format!("target = {}", quoted(&found.target)),
+        &format!("chosen {}", found.target_reason),
+    ));
+    let task = if found.classes.is_some() { "classification" } else { "regression" };
+    lines.push(commented(&format!("task = {}", quoted(task)), &found.task_reason));
+    if !found.left_out.is_empty() || found.features.len() <= MAX_LISTED {
+        lines.push("features = [".to_owned());
+        let feature = |(name, kind): &(String, String)| commented(&format!("    {},", quoted(name)), kind);
+        lines.extend(found.features.iter().map(feature));
+        lines.push("]".to_owned());
+    } else {
+        lines.push(format!(
+            "# `features` lists input columns; without it, they are all {} others",
+            found.features.len()
+        ));
+    }
+    if !found.left_out.is_empty() {
+        lines.push("# Left out of `features`:".to_owned());
+        lines.extend(
+            found.left_out.iter().map(|(name, why)| format!("#   {}: {why}", foreign(&quoted(name)))),
+        );
+    }
+    if let Some((blanks, why)) = &found.blanks {
+        lines.push(commented(&format!("blanks = {}", quoted(blanks)), why));
+    }
+    let val = if found.rows < 1000 { "0.2" } else { "0.1" };
+    lines.push(commented(&format!("val_split = {val}"), "part of the rows for validation, drawn at random"));
+    lines
+}

@@ -1,0 +1,150 @@
+//! `ddp-run init image-folder DIR`: a spec for the images of a folder.
+
+use super::{Output, commented, foreign, quoted, run_name, utf8};
+use crate::data::{ImageSurvey, survey_images};
+use crate::error::Result;
+use std::path::PathBuf;
+
+/// PNG and JPEG images: counts those of each class in DIR, and looks at their size
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// The folder of images: DIR/train/CLASS/… with DIR/val/CLASS/…, or DIR/CLASS/…
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Classes that are listed.
+const MAX_LISTED: usize = 40;
+/// Images with a shorter side are small: an early pooling would leave little of them.
+const SMALL: usize = 64;
+
+pub fn run(args: &Args) -> Result<()> {
+    let root = utf8(&args.dir)?;
+    let found = survey_images(&args.dir)?;
+    let text = spec(&run_name(&args.dir), root, &found);
+    let about = format!(" ({} images of {} classes)", total(&found), found.classes.len());
+    super::write_spec(&text, &args.output.path, &about)
+}
+
+fn total(found: &ImageSurvey) -> usize {
+    found.classes.iter().map(|(_, count)| count).sum()
+}
+
+/// The size to which images are scaled.
+fn image_size(side: usize) -> usize {
+    match side {
+        0..=SMALL => side.next_multiple_of(8).max(16),
+        _ => (side / 32 * 32).min(224),
+    }
+}
+
+fn spec(name: &str, root: &str, found: &ImageSurvey) -> String {
+    let images = total(found);
+    let (batch, epochs) = if images < 1000 { (8, 20) } else { (32, 20) };
+    let mut lines = vec![
+        format!(
+            "# ResNet-18 on the images in {}: {images} of {} classes. `ddp-run plan` shows every resolved value;",
+            foreign(root),
+            found.classes.len()
+        ),
+        "# docs/spec.md of ddp-run lists every key.".to_owned(),
+    ];
+    lines.extend(classes(found));
+    lines.extend([
+        commented(&format!("name = {}", quoted(name)), &format!("results go to runs/{name}")),
+        "seed = 42".to_owned(),
+        format!("epochs = {epochs}"),
+        commented(&format!("batch_size = {batch}"), "per process"),
+        String::new(),
+        "[model]".to_owned(),
+        commented("name = \"resnet18\"", "or resnet34, resnet50, vit, cnn"),
+    ]);
+    lines.push(match found.side <= SMALL {
+        true => commented("stem = \"cifar\"", "3x3, without pooling: the images are small"),
+        false => commented(
+            "# pretrained = \"w.safetensors\"",
+            "PyTorch weights to start from: better with few images",
+        ),
+    });
+    lines.push(String::new());
+    lines.extend(dataset(root, found));
+    lines.extend([
+        "\n[optimizer]\nname = \"adamw\"\nlr = 1e-3\nweight_decay = 0.05\n".to_owned(),
+        commented("[scheduler]", "optional: without it the learning rate is constant"),
+        "name = \"cosine\"\nunit = \"step\"\n\n[checkpoint]".to_owned(),
+        commented("best = \"val.accuracy\"", "the best checkpoint is kept besides the newest"),
+        "\n[launch]".to_owned(),
+        commented("nproc_per_node = \"devices\"", "one process a GPU; without any, one"),
+    ]);
+    lines.join("\n") + "\n"
+}
+
+/// A line for each class, and one if they are far from equal.
+fn classes(found: &ImageSurvey) -> Vec<String> {
+    let mut lines = vec!["# Training images by class:".to_owned()];
+    let class = |(name, count): &(String, usize)| format!("#   {}: {count}", foreign(name));
+    lines.extend(found.classes.iter().take(MAX_LISTED).map(class));
+    if let Some(more) = found.classes.len().checked_sub(MAX_LISTED).filter(|more| *more > 0) {
+        lines.push(format!("#   … and {more} more classes"));
+    }
+    let counts = || found.classes.iter().map(|(_, count)| *count);
+    let (few, many) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
+    if many > 10 * few {
+        lines.push(format!(
+            "# The largest class has {} times the images of the smallest: accuracy may say little.",
+            many / few.max(1)
+        ));
+    }
+    lines
+}
+
+fn dataset(root: &str, found: &ImageSurvey) -> Vec<String> {
+    let (size, (read, bad)) = (image_size(found.side), found.read);
+    let mut lines = vec!["[dataset]".to_owned(), "name = \"image-folder\"".to_owned()];
+    lines.push(commented(
+        &format!("root = {}", quoted(root)),
+        "relative to the folder in which ddp-run is started",
+    ));
+    lines.push(commented(
+        &format!("image_size = {size}"),
+        &format!("the shorter side of most is {} pixels", found.side),
+    ));
+    if found.grey {
+        lines.push(commented("channels = 1", &format!("the {read} images that were read are grey")));
+    }
+    if bad > 0 {
+        let why = format!("{bad} of {read} images that were read can't be decoded");
+        lines.push(commented("bad_images = \"skip\"", &why));
+    }
+    match found.val {
+        Some(images) => lines.push(format!("# Validation: the {images} images in `val`.")),
+        None => {
+            lines.push(commented("val_split = 0.2", "part of the images for validation, drawn at random"))
+        }
+    }
+    if let Some(images) = found.test {
+        lines.push(format!("# `ddp-run eval --split test` measures the {images} images in `test`."));
+    }
+    lines.push(commented(
+        "# augment = [\"flip\"]",
+        "or random-resized-crop, color-jitter: where the class stays the same",
+    ));
+    lines.push(commented("workers = 4", "threads that decode images, per process"));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_are_scaled_to_sizes_that_networks_take() {
+        for (side, size) in
+            [(1, 16), (28, 32), (32, 32), (64, 64), (65, 64), (100, 96), (224, 224), (3000, 224)]
+        {
+            assert_eq!(image_size(side), size, "{side}");
+        }
+    }
+}

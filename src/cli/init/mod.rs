@@ -1,0 +1,154 @@
+//! `ddp-run init [TEMPLATE] [PATH]`: writes a commented spec to start from, or a Cargo project. Nothing is overwritten.
+
+mod csv;
+mod custom;
+mod images;
+
+use crate::error::{Error, ExitCode, Result};
+use crate::show;
+use crate::spec::did_you_mean;
+use clap::Subcommand;
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Write a commented job spec to start from
+#[derive(Clone, Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    override_usage = "ddp-run init [PATH]\n       ddp-run init TEMPLATE [FILE|DIR] [PATH]"
+)]
+pub struct Args {
+    #[command(subcommand)]
+    template: Option<Template>,
+    /// The file to write, a job on generated images; it must not exist [default: job.toml]
+    #[arg(value_name = "PATH")]
+    path: Option<PathBuf>,
+    /// What follows a template that does not exist.
+    #[arg(hide = true)]
+    rest: Vec<OsString>,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Template {
+    /// ResNet-18 on CIFAR-10
+    Cifar10(Output),
+    /// A small CNN on MNIST's handwritten digits
+    Mnist(Output),
+    /// A character-level GPT on a text
+    Text(Output),
+    Csv(csv::Args),
+    ImageFolder(images::Args),
+    Custom(custom::Args),
+}
+
+/// Where a spec is written.
+#[derive(Clone, Debug, clap::Args)]
+struct Output {
+    /// The file to write; it must not exist
+    #[arg(value_name = "PATH", default_value = "job.toml")]
+    path: PathBuf,
+}
+
+const SHAPES: &str = include_str!("templates/shapes.toml");
+const CIFAR10: &str = include_str!("templates/cifar10.toml");
+const MNIST: &str = include_str!("templates/mnist.toml");
+const TEXT: &str = include_str!("templates/text.toml");
+/// Where comments behind values begin.
+const COMMENTS: usize = 30;
+
+/// Writes the template, and prints what to do next.
+///
+/// # Errors
+/// Exit 2: there is no such template, or something is in its place already. Exit 78: the data that it is made for are
+/// unusable.
+pub fn run(args: &Args) -> Result<()> {
+    match &args.template {
+        None => write_spec(SHAPES, args.spec_path()?, ""),
+        Some(Template::Cifar10(to)) => write_spec(CIFAR10, &to.path, ""),
+        Some(Template::Mnist(to)) => write_spec(MNIST, &to.path, ""),
+        Some(Template::Text(to)) => write_spec(TEXT, &to.path, ""),
+        Some(Template::Csv(args)) => csv::run(args),
+        Some(Template::ImageFolder(args)) => images::run(args),
+        Some(Template::Custom(args)) => custom::run(args),
+    }
+}
+
+impl Args {
+    /// A first word that can't be a path, as for `ddp-run SPEC`, is the name of a template that does not exist.
+    fn spec_path(&self) -> Result<&Path> {
+        let Some(path) = &self.path else { return Ok(Path::new("job.toml")) };
+        let word = path.to_string_lossy();
+        if !word.contains(['/', '.']) {
+            let command = Template::augment_subcommands(clap::Command::new("init"));
+            let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+            let near = did_you_mean(&word, names.iter().copied());
+            let word = show::name(&word);
+            let error = Error::usage(format!("there is no template `{word}`{near}"));
+            return Err(error.hint(format!("for a file of that name: `ddp-run init ./{word}`")));
+        }
+        match self.rest.first() {
+            None => Ok(path),
+            Some(more) => {
+                let more = show::name(&more.to_string_lossy());
+                Err(Error::usage(format!("unexpected argument `{more}` behind the file to write"))
+                    .hint("`ddp-run init --help` shows the order"))
+            }
+        }
+    }
+}
+
+/// Writes a spec to a new file. `about` is printed too: what the template took from its data.
+fn write_spec(text: &str, path: &Path, about: &str) -> Result<()> {
+    write_new(path, text)?;
+    super::print(&format!(
+        "wrote {0}{about}; `ddp-run plan {0}` shows the resolved plan, `ddp-run {0}` runs it\n",
+        path.display()
+    ))
+}
+
+/// Writes a file that must not exist.
+fn write_new(path: &Path, text: &str) -> Result<()> {
+    let cannot =
+        |e: std::io::Error| Error::new(ExitCode::Usage, format!("cannot write {}: {e}", path.display()));
+    let mut file = std::fs::File::create_new(path).map_err(cannot)?;
+    file.write_all(text.as_bytes()).map_err(cannot)
+}
+
+/// A line of a spec with a comment.
+fn commented(line: &str, comment: &str) -> String {
+    format!("{line:<COMMENTS$}{}# {comment}", if line.chars().count() < COMMENTS { "" } else { "   " })
+}
+
+/// A name from data, in a comment or a message.
+fn foreign(name: &str) -> String {
+    show::name(name)
+}
+
+/// A path as a spec names it.
+fn utf8(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| {
+        Error::usage(format!("{} is not UTF-8, as a spec has to be", path.display()))
+            .hint("give it another name")
+    })
+}
+
+/// The name of a run on the data at `path`: that of the file or folder, in the letters that it may have.
+fn run_name(path: &Path) -> String {
+    let whole = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let stem = whole.file_stem().unwrap_or_default().to_string_lossy();
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "._".contains(c) { c } else { '-' };
+    let name: String = stem.chars().map(plain).collect();
+    match name.trim_matches(['.', '-']) {
+        "" => "my-job".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// `text` as a value of TOML.
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+use super::*;
+use crate::plan::{Plan, WorldRequest};
+use crate::registry::Registry;
+use crate::spec::JobTree;
+
+/// `ddp-run init WORDS`.
+fn init(words: &[&str]) -> Result<()> {
+    let command = <Args as clap::Args>::augment_args(clap::Command::new("init"));
+    let words = ["init"].iter().chain(words);
+    let matches = command.try_get_matches_from(words).unwrap();
+    run(&<Args as clap::FromArgMatches>::from_arg_matches(&matches).unwrap())
+}
+
+#[test]
+fn the_templates_are_valid_specs() {
+    for (name, text) in [("shapes", SHAPES), ("cifar10", CIFAR10), ("mnist", MNIST), ("text", TEXT)] {
+        let tree = JobTree::parse(name, text, &[]).unwrap_or_else(|d| panic!("{d}"));
+        let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2));
+        assert_eq!(plan.unwrap_or_else(|d| panic!("{d}")).world.world_size, 2);
+    }
+}
+
+/// What is commented out is as valid as the rest.
+#[test]
+fn the_templates_are_valid_with_what_they_leave_out() {
+    for (name, text) in [("shapes", SHAPES), ("cifar10", CIFAR10), ("mnist", MNIST)] {
+        let shown = |line: &str| {
+            let rest = line.strip_prefix("# ").filter(|rest| rest.starts_with('[') || rest.contains(" = "));
+            rest.unwrap_or(line).to_owned() + "\n"
+        };
+        let all: String = text.lines().map(shown).collect();
+        assert!(all.len() < text.len(), "{name} leaves nothing out");
+        let tree = JobTree::parse(name, &all, &[]).unwrap_or_else(|d| panic!("{d}"));
+        Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2)).unwrap_or_else(|d| panic!("{d}"));
+    }
+}
+
+#[test]
+fn names_of_files_become_names_of_runs() {
+    for (path, name) in
+        [("a/iris.csv", "iris"), ("wine data (2).csv", "wine-data--2"), (".csv", "csv"), ("é/", "my-job")]
+    {
+        assert_eq!(run_name(Path::new(path)), name, "{path}");
+    }
+}
+
+/// Names of columns and files are foreign: whatever they are, the spec reads them back.
+#[test]
+fn odd_names_are_quoted() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a 'b' \"c\".csv");
+    let odd = ["", "a \"b\"", "it's", "back\\slash", "#", "two\nlines", "é = [", "\u{1b}[0m"];
+    let quoted_for_csv = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+    let header: Vec<String> = odd.iter().map(|name| quoted_for_csv(name)).collect();
+    let rows: String = (0..30)
+        .map(|r: usize| (0..odd.len()).map(|c| format!("{}.{c}", r * r)).collect::<Vec<_>>().join(",") + "\n")
+        .collect();
+    std::fs::write(&file, header.join(",") + "\n" + &rows).unwrap();
+    let spec = folder.path().join("job.toml");
+    init(&["csv", file.to_str().unwrap(), spec.to_str().unwrap()]).unwrap();
+    let text = std::fs::read_to_string(spec).unwrap();
+    let read: toml::Table = text.parse().unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let data = &read["dataset"];
+    assert_eq!(data["path"].as_str(), file.to_str());
+    assert_eq!(data["target"].as_str(), odd.last().copied());
+    let features: Vec<&str> =
+        data["features"].as_array().unwrap().iter().filter_map(|f| f.as_str()).collect();
+    assert_eq!(features, odd[..odd.len() - 1]);
+    assert!(text.lines().all(|line| !line.contains('\u{1b}')), "{text}");
+    let tree = JobTree::parse("job.toml", &text, &[]).unwrap_or_else(|d| panic!("{d}"));
+    Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2)).unwrap_or_else(|d| panic!("{d}"));
+}
+
+#[test]
+fn an_existing_file_is_not_overwritten() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let error = init(&[file.path().to_str().unwrap()]).unwrap_err();
+    assert_eq!(error.code, ExitCode::Usage);
+    assert_eq!(std::fs::metadata(file.path()).unwrap().len(), 0);
+}
+
+#[test]
+fn an_unknown_template_is_named_with_the_nearest_one() {
+    for words in [&["costum"][..], &["costum", "dir"]] {
+        let error = init(words).unwrap_err();
+        assert_eq!(error.code, ExitCode::Usage);
+        assert_eq!(error.message, "there is no template `costum`; did you mean `custom`?");
+    }
+    let error = init(&["no/where.toml", "more"]).unwrap_err();
+    assert!(error.message.contains("unexpected argument `more`"), "{error}");
+}

@@ -1,0 +1,111 @@
+//! What a column of a table holds, and whether a model can use it.
+
+use super::csv_remarks::MANY_CATEGORIES;
+use super::csv_table::{RawTable, reads_as_number};
+use crate::show;
+use std::collections::HashSet;
+
+/// What the cells of a column are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Kind {
+    WholeNumbers,
+    Numbers,
+    Texts,
+}
+
+/// A column, without its empty cells.
+#[derive(Debug)]
+pub(super) struct Column {
+    pub name: String,
+    pub kind: Kind,
+    /// Different values.
+    pub values: usize,
+    /// Why a model can't use it.
+    pub useless: Option<String>,
+}
+
+impl Column {
+    pub fn of(table: &RawTable, column: usize) -> Self {
+        let filled: Vec<usize> = (0..table.rows.len()).filter(|r| !table.is_blank(*r, column)).collect();
+        let texts: Vec<&str> = filled
+            .iter()
+            .filter(|r| table.number(**r, column).is_none())
+            .map(|r| &table.rows[*r][column])
+            .collect();
+        let whole = |r: &usize| table.number(*r, column).is_some_and(|x| x.fract() == 0.0);
+        let kind = match texts.is_empty() {
+            false => Kind::Texts,
+            true if filled.iter().all(whole) => Kind::WholeNumbers,
+            true => Kind::Numbers,
+        };
+        let values = match kind {
+            Kind::Texts => filled.iter().map(|r| &table.rows[*r][column]).collect::<HashSet<_>>().len(),
+            // 1 and 1.0 are one value.
+            _ => filled
+                .iter()
+                .filter_map(|r| table.number(*r, column))
+                .map(f64::to_bits)
+                .collect::<HashSet<_>>()
+                .len(),
+        };
+        let mut own = Self { name: table.header[column].clone(), kind, values, useless: None };
+        own.useless = own.why_useless(table, column, &filled, &texts);
+        own
+    }
+
+    fn why_useless(
+        &self,
+        table: &RawTable,
+        column: usize,
+        filled: &[usize],
+        texts: &[&str],
+    ) -> Option<String> {
+        let rows = table.rows.len();
+        let first = texts.first().map(|text| show::name(text)).unwrap_or_default();
+        if filled.is_empty() {
+            return Some("it is empty".to_owned());
+        }
+        if filled.len() * 2 < rows {
+            return Some(format!("{} of {rows} cells are empty", rows - filled.len()));
+        }
+        if self.kind == Kind::Texts && texts.len() * 2 < filled.len() {
+            return Some(format!(
+                "most cells are numbers, but not `{first}`; if it stands for an empty cell, add it to `blank_marks`"
+            ));
+        }
+        if self.kind == Kind::Texts && texts.iter().all(|text| reads_as_number(text)) {
+            return Some(format!("numbers with separators or units, such as `{first}`"));
+        }
+        if self.values == 1 {
+            return Some("all cells are equal".to_owned());
+        }
+        if self.kind == Kind::Texts && self.values == filled.len() {
+            return Some("every row has another text".to_owned());
+        }
+        if self.kind == Kind::Texts && self.values > MANY_CATEGORIES {
+            return Some(format!("{} different texts, such as `{first}`", self.values));
+        }
+        (self.kind == Kind::WholeNumbers && self.numbers_rows(table, column))
+            .then(|| "it numbers the rows".to_owned())
+    }
+
+    /// Whether each row has another number, by one more than the row before it or in a column that is called `id`.
+    fn numbers_rows(&self, table: &RawTable, column: usize) -> bool {
+        let rows = table.rows.len();
+        let number = |r: usize| table.number(r, column);
+        let counts = || {
+            (1..rows).all(|r| number(r).zip(number(r - 1)).is_some_and(|(own, before)| own == before + 1.0))
+        };
+        let name = self.name.to_lowercase();
+        let mut words = name.split(|c: char| !c.is_alphanumeric());
+        self.values == rows && (words.any(|word| ["id", "index", "rownum"].contains(&word)) || counts())
+    }
+
+    /// `numbers`, or `5 texts, one-hot`.
+    pub fn in_words(&self) -> String {
+        match self.kind {
+            Kind::Texts => format!("{} texts, one-hot", self.values),
+            Kind::WholeNumbers | Kind::Numbers => "numbers".to_owned(),
+        }
+    }
+}

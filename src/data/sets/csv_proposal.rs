@@ -1,0 +1,197 @@
+//! Proposes how a model may learn from a table: the target, whether it is a number or a class, and the features, each with the reason.
+
+use super::csv_columns::{Column, Kind};
+use super::csv_table::{BLANK_MARKS, RawTable};
+use crate::data::store::absolute;
+use crate::error::{Error, IoContext, Result};
+use crate::show;
+use std::fs::File;
+use std::path::Path;
+
+/// Fewer rows are no table to learn from.
+const MIN_ROWS: usize = 10;
+/// Most values of a target of whole numbers that are taken for classes, each with this many rows on average.
+const MAX_NUMBER_CLASSES: usize = 20;
+const MIN_ROWS_PER_CLASS: usize = 5;
+const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
+/// Names that targets have, and last words of such names.
+const TARGETS: [&str; 10] =
+    ["target", "label", "labels", "class", "y", "outcome", "response", "output", "diagnosis", "species"];
+const LAST_WORDS: [&str; 7] = ["target", "label", "class", "outcome", "price", "value", "output"];
+
+/// How a model may learn from a table.
+#[derive(Debug)]
+pub struct CsvProposal {
+    /// What separates the columns.
+    pub delimiter: char,
+    /// Rows that are left after [`blanks`](Self::blanks).
+    pub rows: usize,
+    /// The column to predict.
+    pub target: String,
+    /// Why this one.
+    pub target_reason: String,
+    /// The classes of the target; `None` if it is a number.
+    pub classes: Option<usize>,
+    /// Why it is a class, or a number.
+    pub task_reason: String,
+    /// The other columns that a model can use, each with its type in words.
+    pub features: Vec<(String, String)>,
+    /// The other columns, each with the reason.
+    pub left_out: Vec<(String, String)>,
+    /// The value of `blanks` that the empty cells need, with the reason.
+    pub blanks: Option<(&'static str, String)>,
+}
+
+/// Reads the table at `path` and looks at its columns.
+///
+/// # Errors
+/// Exit 78: the file can't be read, is no table with a header line and some rows, or has no column that can be a target or a feature.
+pub fn propose_csv(path: &Path) -> Result<CsvProposal> {
+    let delimiter = delimiter(path).map_err(Error::of_data)?;
+    let table = RawTable::read(path, delimiter, BLANK_MARKS.map(str::to_owned).to_vec())?;
+    let numbers = table.header.iter().filter(|name| name.parse::<f64>().is_ok()).count();
+    if numbers * 2 > table.header.len() {
+        let first = show::name(&table.header[0]);
+        return Err(Error::data(format!(
+            "{}: the first line has numbers, such as `{first}`, instead of names",
+            table.path
+        ))
+        .hint("add a line with the names of the columns at the top"));
+    }
+    let rows = table.rows.len();
+    if rows < MIN_ROWS {
+        return Err(Error::data(format!("{} has {rows} rows; a proposal needs {MIN_ROWS}", table.path)));
+    }
+    propose(&table, char::from(delimiter))
+}
+
+/// The separator that makes most columns of the first line.
+fn delimiter(path: &Path) -> Result<u8> {
+    let path = absolute(path);
+    let columns = |delimiter: u8| {
+        let file = File::open(&path).doing("read", &path)?;
+        let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).from_reader(file);
+        Ok::<_, Error>(reader.headers().map_or(0, csv::StringRecord::len))
+    };
+    let mut best = (1, b',');
+    for delimiter in DELIMITERS {
+        let count = columns(delimiter)?;
+        if count > best.0 {
+            best = (count, delimiter);
+        }
+    }
+    match best {
+        (1, _) => Err(Error::data(format!("{} has a single column", path.display()))
+            .hint("a table has columns that are separated by a comma, a semicolon, a tab or `|`")),
+        (_, delimiter) => Ok(delimiter),
+    }
+}
+
+fn propose(table: &RawTable, delimiter: char) -> Result<CsvProposal> {
+    let columns: Vec<Column> = (0..table.header.len()).map(|c| Column::of(table, c)).collect();
+    let (target, target_reason) = target(&columns).ok_or_else(|| {
+        Error::data(format!("{}: no column can be a target\n{}", table.path, reasons(&columns)))
+    })?;
+    let (classes, task_reason) = task(&columns[target], table.rows.len());
+    let others = || columns.iter().enumerate().filter(|(i, _)| *i != target);
+    let used: Vec<usize> = others().filter(|(_, c)| c.useless.is_none()).map(|(i, _)| i).collect();
+    if used.is_empty() {
+        let target = show::name(&columns[target].name);
+        let why = format!("{}: besides the target `{target}`, no column can be a feature", table.path);
+        return Err(Error::data(format!("{why}\n{}", reasons(&columns))));
+    }
+    let (rows, blanks) = blanks(table, target, &used)?;
+    let left_out = |(_, c): (usize, &Column)| Some((c.name.clone(), c.useless.clone()?));
+    Ok(CsvProposal {
+        delimiter,
+        rows,
+        target: columns[target].name.clone(),
+        target_reason,
+        classes,
+        task_reason,
+        features: used.iter().map(|i| (columns[*i].name.clone(), columns[*i].in_words())).collect(),
+        left_out: others().filter_map(left_out).collect(),
+        blanks,
+    })
+}
+
+/// A line for each column that can't be used.
+fn reasons(columns: &[Column]) -> String {
+    let reason = |c: &Column| Some(format!("  `{}`: {}", show::name(&c.name), c.useless.as_ref()?));
+    columns.iter().filter_map(reason).take(20).collect::<Vec<_>>().join("\n")
+}
+
+/// The column to predict: one that is called so, else the last.
+fn target(columns: &[Column]) -> Option<(usize, String)> {
+    let able = || (0..columns.len()).filter(|i| columns[*i].useless.is_none());
+    let lower = |i: &usize| columns[*i].name.to_lowercase();
+    let by_name = TARGETS.iter().find_map(|name| able().find(|i| lower(i) == *name));
+    let by_word = || {
+        let last_word = |i: &usize| {
+            let name = lower(i);
+            name.rsplit(|c: char| !c.is_alphanumeric()).next().is_some_and(|word| LAST_WORDS.contains(&word))
+        };
+        able().rfind(last_word)
+    };
+    match by_name.or_else(by_word) {
+        Some(found) => Some((found, "by its name".to_owned())),
+        None if able().next_back()? + 1 == columns.len() => {
+            Some((columns.len() - 1, "the last column".to_owned()))
+        }
+        None => Some((able().next_back()?, "the last column that can be one".to_owned())),
+    }
+}
+
+/// The number of classes, if the target is one, and why.
+fn task(target: &Column, rows: usize) -> (Option<usize>, String) {
+    let values = target.values;
+    match target.kind {
+        Kind::Texts => (Some(values), format!("the cells are texts, {values} different ones")),
+        Kind::WholeNumbers
+            if values == 2 || values <= MAX_NUMBER_CLASSES && values * MIN_ROWS_PER_CLASS <= rows =>
+        {
+            (
+                Some(values),
+                format!("whole numbers, {values} different ones; \"regression\" if they measure something"),
+            )
+        }
+        Kind::WholeNumbers | Kind::Numbers => (None, format!("numbers, {values} different ones")),
+    }
+}
+
+/// The rows that are left, and what is done about empty cells.
+fn blanks(
+    table: &RawTable,
+    target: usize,
+    used: &[usize],
+) -> Result<(usize, Option<(&'static str, String)>)> {
+    let rows = table.rows.len();
+    let lacking =
+        |columns: &[usize]| (0..rows).filter(|r| columns.iter().any(|c| table.is_blank(*r, *c))).count();
+    let without_target = lacking(&[target]);
+    let without_any = lacking(&[used, &[target]].concat());
+    if without_any == 0 {
+        return Ok((rows, None));
+    }
+    if without_target == 0 {
+        let why = format!("{without_any} of {rows} rows have an empty cell; \"drop\" leaves them out");
+        return Ok((rows, Some(("mean", why))));
+    }
+    let left = rows - without_any;
+    if left < MIN_ROWS {
+        let name = show::name(&table.header[target]);
+        let why = format!(
+            "{}: the target `{name}` is empty in {without_target} rows, and {left} rows have no empty cell",
+            table.path
+        );
+        return Err(Error::data(why).hint("fill the target, or remove columns with empty cells"));
+    }
+    let why = format!(
+        "{without_target} rows lack the target; with other empty cells, {without_any} of {rows} rows are left out"
+    );
+    Ok((left, Some(("drop", why))))
+}
+
+#[cfg(test)]
+#[path = "csv_proposal_tests.rs"]
+mod tests;

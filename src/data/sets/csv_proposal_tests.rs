@@ -1,0 +1,124 @@
+use super::*;
+use crate::error::ExitCode;
+
+fn propose(text: &str) -> Result<CsvProposal> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    propose_csv(file.path())
+}
+
+/// A header and `rows` lines, each made from its number.
+fn table(header: &str, rows: usize, row: impl Fn(usize) -> String) -> String {
+    let lines = (0..rows).map(|r| row(r) + "\n");
+    std::iter::once(format!("{header}\n")).chain(lines).collect()
+}
+
+fn names(columns: &[(String, String)]) -> Vec<&str> {
+    columns.iter().map(|(name, _)| name.as_str()).collect()
+}
+
+#[test]
+fn a_column_that_is_called_so_is_the_target_and_else_the_last() {
+    let target = |header: &str| {
+        let found = propose(&table(header, 40, |r| format!("{}.5,{},{}.5", r * r, r % 7, r * 3))).unwrap();
+        (found.target, found.target_reason)
+    };
+    for (header, expected) in [
+        ("a,b,c", ("c", "the last column")),
+        ("Label,b,c", ("Label", "by its name")),
+        ("house_price,b,c", ("house_price", "by its name")),
+        ("a,class,y", ("class", "by its name")),
+        ("priceless,b,c", ("c", "the last column")),
+    ] {
+        let expected = (expected.0.to_owned(), expected.1.to_owned());
+        assert_eq!(target(header), expected, "{header}");
+    }
+}
+
+#[test]
+fn texts_and_few_whole_numbers_are_classes() {
+    let classes = |rows: usize, cell: &dyn Fn(usize) -> String| {
+        propose(&table("a,y", rows, |r| format!("{}.5,{}", r * r, cell(r)))).unwrap().classes
+    };
+    assert_eq!(classes(40, &|r| ["x", "y z", "w"][r % 3].to_owned()), Some(3));
+    assert_eq!(classes(40, &|r| (r % 4).to_string()), Some(4));
+    assert_eq!(classes(40, &|r| format!("{}.0", r % 2)), Some(2));
+    // Two rows a class, fractions, many values.
+    assert_eq!(classes(40, &|r| (r % 20).to_string()), None);
+    assert_eq!(classes(40, &|r| format!("{}.5", r % 3)), None);
+    assert_eq!(classes(400, &|r| (r % 21).to_string()), None);
+}
+
+#[test]
+fn columns_without_use_are_left_out_with_the_reason() {
+    let header = "id,note,constant,mostly,mixed,money,kind,x,y";
+    let found = propose(&table(header, 60, |r| {
+        let mixed = if r == 3 { "?".to_owned() } else { r.to_string() };
+        let mostly = if r < 20 { "1" } else { "" };
+        format!("{r},text {r},7,{mostly},{mixed},\"$1,{r:03}\",{},{}.25,{}.5", ["p", "q"][r % 2], r * r, r)
+    }))
+    .unwrap();
+    assert_eq!(names(&found.features), ["kind", "x"]);
+    assert_eq!(found.features[0].1, "2 texts, one-hot");
+    let reasons: Vec<String> = found.left_out.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+    let expected = [
+        "id: it numbers the rows",
+        "note: every row has another text",
+        "constant: all cells are equal",
+        "mostly: 40 of 60 cells are empty",
+        "mixed: most cells are numbers, but not `?`; if it stands for an empty cell, add it to `blank_marks`",
+        "money: numbers with separators or units, such as `$1,000`",
+    ];
+    assert_eq!(reasons, expected);
+    assert!(found.blanks.is_none());
+}
+
+#[test]
+fn empty_cells_are_filled_unless_the_target_has_some() {
+    let of = |feature: usize, target: usize| {
+        let cell = |r: usize, of: usize| if r < of { String::new() } else { format!("{}.5", r * r) };
+        propose(&table("a,b,y", 40, |r| format!("{r}.1,{},{}", cell(r, feature), cell(39 - r, target))))
+    };
+    let blanks = |feature, target| {
+        let found = of(feature, target).unwrap();
+        (found.blanks.map(|(value, _)| value), found.rows)
+    };
+    assert_eq!(blanks(0, 0), (None, 40));
+    assert_eq!(blanks(3, 0), (Some("mean"), 40));
+    assert_eq!(blanks(3, 2), (Some("drop"), 35));
+    let error = of(16, 16).unwrap_err();
+    assert!(
+        error.message.contains("the target `y` is empty in 16 rows, and 8 rows have no empty cell"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_separator_is_the_one_that_makes_columns() {
+    for (header, mark) in [("a;b,c;y", ';'), ("a\tb\ty", '\t'), ("a|b|y", '|')] {
+        let found = propose(&table(header, 20, |r| format!("{r}.5{mark}{}{mark}{}", r * r, r % 2))).unwrap();
+        assert_eq!((found.delimiter, found.target.as_str(), found.features.len()), (mark, "y", 2));
+    }
+}
+
+#[test]
+fn files_that_are_no_tables_are_refused() {
+    let nothing = |r: usize| format!("1,{r}");
+    for (text, why) in [
+        (table("a", 20, |r| r.to_string()), "has a single column"),
+        (table("5.1,3.5", 20, |r| format!("{r},{r}")), "the first line has numbers, such as `5.1`"),
+        (table("a,y", 9, |r| format!("{r},{r}")), "has 9 rows"),
+        (
+            table("a,b", 20, nothing),
+            "no column can be a target\n  `a`: all cells are equal\n  `b`: it numbers",
+        ),
+        (table("a,y", 20, |r| format!("1,{}", r * r)), "besides the target `y`, no column can be a feature"),
+    ] {
+        let error = propose(&text).unwrap_err();
+        assert_eq!(error.code, ExitCode::Spec);
+        assert!(error.message.contains(why), "{error}");
+    }
+    let missing = propose_csv(Path::new("no/such.csv")).unwrap_err();
+    assert_eq!(missing.code, ExitCode::Spec);
+    assert!(missing.message.starts_with("cannot read /"), "{missing}");
+}

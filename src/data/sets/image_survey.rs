@@ -1,0 +1,122 @@
+//! Looks at a folder of images: how many each class has, and what they are like.
+
+use super::image_decode::decode;
+use super::image_files::find_images;
+use super::image_folder::invalid;
+use crate::data::store::absolute;
+use crate::error::{Error, Result};
+use image::DynamicImage;
+use std::path::Path;
+
+/// Images that are read, at equal distances.
+const READ: usize = 24;
+
+/// What a folder of images holds.
+#[derive(Debug)]
+pub struct ImageSurvey {
+    /// Classes by name, each with its training images.
+    pub classes: Vec<(String, usize)>,
+    /// Images in `val`, if there is such a folder beside `train`.
+    pub val: Option<usize>,
+    /// Images in `test`, if there is such a folder beside `train`.
+    pub test: Option<usize>,
+    /// The length of the shorter side of the images that were read, the median.
+    pub side: usize,
+    /// Whether all images that were read are grey.
+    pub grey: bool,
+    /// Images that were read, and how many of them can't be decoded.
+    pub read: (usize, usize),
+}
+
+/// Lists the images of the folder at `root` as the data set `image-folder` finds them, and reads some.
+///
+/// # Errors
+/// Exit 78: it is no folder with at least two classes, or none of the images that were read can be decoded.
+pub fn survey_images(root: &Path) -> Result<ImageSurvey> {
+    let root = &absolute(root);
+    let train = root.join("train");
+    let parted = train.is_dir();
+    let folder = if parted { &train } else { root };
+    if !folder.is_dir() {
+        return Err(invalid(root, "it is not a folder"));
+    }
+    let found = find_images(folder).map_err(Error::of_data)?;
+    if found.classes.len() < 2 {
+        let (classes, images) = (found.classes.len(), found.images.len());
+        return Err(invalid(root, &format!("{classes} classes and {images} images were found")));
+    }
+    let other = |name: &str| match parted && root.join(name).is_dir() {
+        true => find_images(&root.join(name)).map(|list| Some(list.images.len())).map_err(Error::of_data),
+        false => Ok(None),
+    };
+    let (val, test) = (other("val")?, other("test")?);
+    let apart = found.images.len().div_ceil(READ).max(1);
+    let sample = || found.images.iter().step_by(apart).map(|(path, _)| decode(path));
+    let images: Vec<DynamicImage> = sample().filter_map(|image| image.ok()).collect();
+    let mut sides: Vec<usize> =
+        images.iter().map(|image| image.width().min(image.height()) as usize).collect();
+    sides.sort_unstable();
+    let Some(side) = sides.get(sides.len() / 2).copied() else {
+        return Err(invalid(
+            root,
+            &format!("none of {} images can be decoded", found.images.len().div_ceil(apart)),
+        ));
+    };
+    let read = found.images.len().div_ceil(apart);
+    let grey = images.iter().all(|image| !image.color().has_color());
+    let mut counts = vec![0; found.classes.len()];
+    found.images.iter().for_each(|(_, class)| counts[*class] += 1);
+    let classes = found.classes.into_iter().zip(counts).collect();
+    Ok(ImageSurvey { classes, val, test, side, grey, read: (read, read - images.len()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use image::{Luma, Rgb};
+    use std::fs;
+
+    fn folder(names: &[&str]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        names.iter().for_each(|name| fs::create_dir_all(folder.path().join(name)).unwrap());
+        folder
+    }
+
+    #[test]
+    fn counts_classes_and_measures_images() {
+        let folder = folder(&["train/a", "train/b", "val/a"]);
+        let at = |name: &str| folder.path().join(name);
+        for (name, width, height) in
+            [("train/a/1.png", 20, 30), ("train/a/2.png", 24, 50), ("train/b/1.png", 90, 40)]
+        {
+            image::GrayImage::from_pixel(width, height, Luma([7])).save(at(name)).unwrap();
+        }
+        fs::copy(at("train/a/1.png"), at("val/a/1.png")).unwrap();
+        fs::write(at("train/b/2.png"), "no image").unwrap();
+        let found = survey_images(folder.path()).unwrap();
+        assert_eq!(found.classes, [("a".to_owned(), 2), ("b".to_owned(), 2)]);
+        assert_eq!((found.val, found.test, found.side, found.grey), (Some(1), None, 24, true));
+        assert_eq!(found.read, (4, 1));
+        image::RgbImage::from_pixel(8, 8, Rgb([1, 2, 3])).save(at("train/a/3.png")).unwrap();
+        assert!(!survey_images(folder.path()).unwrap().grey);
+    }
+
+    #[test]
+    fn a_folder_without_classes_is_refused() {
+        let folder = folder(&["a", "b"]);
+        for (place, why) in [
+            ("a/none", "it is not a folder"),
+            ("a", "0 classes and 0 images"),
+            ("", "0 classes and 0 images"),
+        ] {
+            let error = survey_images(&folder.path().join(place)).unwrap_err();
+            assert_eq!(error.code, crate::error::ExitCode::Spec);
+            assert!(error.message.contains(why), "{error}");
+        }
+        for name in ["a/1.png", "b/1.png"] {
+            fs::write(folder.path().join(name), "no image").unwrap();
+        }
+        let error = survey_images(folder.path()).unwrap_err();
+        assert!(error.message.contains("none of 2 images can be decoded"), "{error}");
+    }
+}
