@@ -18,7 +18,7 @@ mod world;
 
 pub use crate::train::BatchAlgebra;
 pub use components::{DatasetPlan, ModelPlan};
-pub use print::one_line;
+pub use print::{one_line, table_rank};
 pub use sizes::Sizes;
 pub(crate) use units::show_bytes;
 pub use world::{World, WorldRequest};
@@ -98,14 +98,14 @@ impl Plan {
     /// All problems of the spec, each with its position.
     pub fn resolve(tree: &JobTree, registry: &Registry, world: WorldRequest) -> Result<Plan, Diagnostics> {
         let (plan, mut values) = tree.read(|root| resolve::plan(root, registry, world))?;
-        values.sort_by_key(|v| print::table_rank(&v.key));
+        values.sort_by_key(|v| table_rank(&v.key));
         let mut plan = plan.expect("a plan is withheld only after a problem, which `read` returns");
         plan.values = values;
         plan.hash = export::hash(&plan);
         Ok(plan)
     }
 
-    /// The declarations of all keys that reading this spec reads, for docs/spec.md; its problems are ignored.
+    /// The declarations of all keys that reading this spec reads, for `reference`; its problems are ignored.
     pub fn declarations(tree: &JobTree, registry: &Registry) -> Vec<Declaration> {
         tree.declarations(|root| drop(resolve::plan(root, registry, WorldRequest::of(1))))
     }

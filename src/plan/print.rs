@@ -212,7 +212,8 @@ const TABLES: [&str; 16] = [
     "distributed",
 ];
 
-pub(super) fn table_rank(key: &str) -> usize {
+/// The place of a dotted key's table in plans.
+pub fn table_rank(key: &str) -> usize {
     match key.split_once('.') {
         None => 0,
         Some((table, _)) => 1 + TABLES.iter().position(|t| *t == table).unwrap_or(TABLES.len()),
