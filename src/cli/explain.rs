@@ -4,6 +4,7 @@ use crate::error::{Error, ExitCode, Result};
 use crate::plan::one_line;
 use crate::reference::{Key, Reference, Table};
 use crate::registry::Registry;
+use crate::show::wrapped;
 use crate::spec::did_you_mean;
 use std::fmt::Write;
 
@@ -13,9 +14,6 @@ pub struct Args {
     #[arg(value_name = "KEY")]
     pub key: Option<String>,
 }
-
-/// Columns of a text.
-const WIDTH: usize = 100;
 
 /// Prints the explanation to standard output.
 ///
@@ -36,7 +34,7 @@ fn tables(reference: &Reference) -> String {
     let width = rows.iter().map(|(heading, _)| heading.len()).max().unwrap_or(0);
     let mut out = String::new();
     for (heading, names) in rows {
-        let _ = writeln!(out, "{heading:width$}  {}", wrapped(&names, width + 2));
+        let _ = writeln!(out, "{heading:width$}  {}", prose(&names, width + 2));
     }
     out + "\n`ddp-run explain TABLE`, `TABLE.KEY` or `TABLE.COMPONENT` tells more.\n"
 }
@@ -69,7 +67,7 @@ fn explained(reference: &Reference, path: &str) -> Result<String> {
     };
     if let Some(component) = table.component(name) {
         let about = Some(component.about()).filter(|about| !about.is_empty());
-        let about = about.map(|about| wrapped(&about, 0) + "\n\n").unwrap_or_default();
+        let about = about.map(|about| prose(&about, 0) + "\n\n").unwrap_or_default();
         return Ok(format!("{} name = \"{name}\"\n{about}{}", heading(table), keys(&component.keys())));
     }
     let found = with_key(reference, table, name);
@@ -89,9 +87,9 @@ fn explained(reference: &Reference, path: &str) -> Result<String> {
     for (key, components) in found {
         let _ = writeln!(out, "{path}  {}", facts(&key));
         if !components.is_empty() {
-            let _ = writeln!(out, "  of {}", wrapped(&components.join(", "), 5));
+            let _ = writeln!(out, "  of {}", prose(&components.join(", "), 5));
         }
-        let _ = writeln!(out, "  {}\n", wrapped(&key.description, 2));
+        let _ = writeln!(out, "  {}\n", prose(&key.description, 2));
     }
     Ok(out)
 }
@@ -100,11 +98,8 @@ fn of_table(reference: &Reference, table: &Table) -> String {
     if table.components.is_empty() {
         return format!("{}\n\n{}", heading(table), keys(&table.keys(&reference.hooks)));
     }
-    let mut out = format!(
-        "{}\n  name  one of {}\n\n",
-        heading(table),
-        wrapped(&names(table, reference).join(", "), 15)
-    );
+    let mut out =
+        format!("{}\n  name  one of {}\n\n", heading(table), prose(&names(table, reference).join(", "), 15));
     let path = &table.path;
     let shared = |key: &Key| table.components.iter().all(|component| component.keys().contains(key));
     let shared: Vec<Key> = table.components[0].keys().into_iter().filter(shared).collect();
@@ -117,7 +112,7 @@ fn keys(keys: &[Key]) -> String {
     let mut out = String::new();
     for key in keys {
         let _ = writeln!(out, "{}  {}", key.name, facts(key));
-        let _ = writeln!(out, "  {}\n", wrapped(&key.description, 2));
+        let _ = writeln!(out, "  {}\n", prose(&key.description, 2));
     }
     out
 }
@@ -164,22 +159,9 @@ fn known(reference: &Reference, table: &Table) -> Vec<String> {
     known
 }
 
-/// Lines of at most [`WIDTH`] columns; those after the first are indented.
-fn wrapped(text: &str, indent: usize) -> String {
-    let (mut out, mut column) = (String::new(), indent);
-    for word in text.split_whitespace() {
-        let width = word.chars().count();
-        if column > indent && column + 1 + width > WIDTH {
-            let _ = write!(out, "\n{:indent$}", "");
-            column = indent;
-        } else if column > indent {
-            out.push(' ');
-            column += 1;
-        }
-        out += word;
-        column += width;
-    }
-    out
+/// Prose in lines.
+fn prose(text: &str, indent: usize) -> String {
+    wrapped(text.split_whitespace(), indent)
 }
 
 #[cfg(test)]
@@ -232,13 +214,5 @@ mod tests {
             assert_eq!(error.code, ExitCode::Usage);
             assert!(error.message.contains(part), "{}", error.message);
         }
-    }
-
-    #[test]
-    fn long_lines_are_wrapped_and_indented() {
-        let text = wrapped(&"word ".repeat(50), 4);
-        assert!(text.lines().all(|line| line.len() <= WIDTH), "{text}");
-        assert!(text.lines().skip(1).all(|line| line.starts_with("    word")), "{text}");
-        assert_eq!(text.split_whitespace().count(), 50);
     }
 }

@@ -98,6 +98,7 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
     let job = JobHandoff {
         spec_name: args.spec.spec.display().to_string(),
         job_toml: plan.to_toml(),
+        set: plan.set_values(),
         resume: args.resume.clone(),
         log_format: args.log_format,
         progress: args.progress,

@@ -10,7 +10,7 @@ const REQUIRED: [&str; 3] = ["model", "dataset", "optimizer"];
 /// The schema, in Draft 4. It accepts every spec that `ddp-run check` accepts, and finds unknown keys, wrong types, values out
 /// of range and missing keys; what keys mean together, only `ddp-run check` knows.
 pub fn json_schema(reference: &Reference) -> Json {
-    let mut properties = Map::new();
+    let (mut properties, mut shared) = (Map::new(), Map::new());
     properties.insert(
         "extends".to_owned(),
         json!({
@@ -23,7 +23,7 @@ pub fn json_schema(reference: &Reference) -> Json {
             "" => properties.extend(keys(&table.declarations)),
             // Its keys depend on the optimizer.
             "optimizer.group" => {}
-            path => drop(properties.insert(path.to_owned(), schema_of(table, reference))),
+            path => drop(properties.insert(path.to_owned(), schema_of(table, reference, &mut shared))),
         }
     }
     json!({
@@ -34,11 +34,12 @@ pub fn json_schema(reference: &Reference) -> Json {
         "additionalProperties": false,
         // What is missing here may be in the other spec.
         "anyOf": [{ "required": ["extends"] }, complete(reference)],
+        "definitions": shared,
     })
 }
 
-/// A table, with nothing required.
-fn schema_of(table: &Table, reference: &Reference) -> Json {
+/// A table, with nothing required. What is used twice goes to `shared`.
+fn schema_of(table: &Table, reference: &Reference, shared: &mut Map<String, Json>) -> Json {
     if table.components.is_empty() {
         let mut properties = keys(&table.declarations);
         if let Some(Json::Object(hook)) = properties.get_mut(HOOK.1).filter(|_| table.path == HOOK.0) {
@@ -48,18 +49,23 @@ fn schema_of(table: &Table, reference: &Reference) -> Json {
     }
     let names: Vec<&str> = table.components.iter().map(|component| component.name.as_str()).collect();
     let mut variants: Vec<Json> =
-        table.components.iter().map(|component| variant(component, table, reference)).collect();
+        table.components.iter().map(|component| variant(component, table, reference, shared)).collect();
     variants.push(json!({ "title": "a table that another spec completes", "not": { "required": ["name"] } }));
     let one = json!({
         "type": "object",
         "properties": { "name": { "type": "string", "enum": names } },
         "oneOf": variants,
     });
-    if table.repeats { one_or_many(one) } else { one }
+    if table.repeats { once_or_more(&table.path, one, shared) } else { one }
 }
 
 /// A table whose `name` is that of `component`.
-fn variant(component: &Component, table: &Table, reference: &Reference) -> Json {
+fn variant(
+    component: &Component,
+    table: &Table,
+    reference: &Reference,
+    shared: &mut Map<String, Json>,
+) -> Json {
     let mut properties = Map::new();
     properties.insert("name".to_owned(), json!({ "enum": [component.name] }));
     let own = keys(&component.declarations);
@@ -73,7 +79,8 @@ fn variant(component: &Component, table: &Table, reference: &Reference) -> Json 
             (key.clone(), schema)
         }));
         properties.extend(own);
-        properties.insert("group".to_owned(), one_or_many(object(of_group)));
+        let name = format!("group-of-{}", component.name);
+        properties.insert("group".to_owned(), once_or_more(&name, object(of_group), shared));
     } else {
         properties.extend(own);
     }
@@ -144,6 +151,12 @@ fn keys(declarations: &[Declaration]) -> Map<String, Json> {
 
 fn object(properties: Map<String, Json>) -> Json {
     json!({ "type": "object", "properties": properties, "additionalProperties": false })
+}
+
+/// `[table]` or `[[table]]`, by a definition of this name.
+fn once_or_more(name: &str, table: Json, shared: &mut Map<String, Json>) -> Json {
+    shared.insert(name.to_owned(), table);
+    one_or_many(json!({ "$ref": format!("#/definitions/{name}") }))
 }
 
 /// `[table]` or `[[table]]`.

@@ -16,6 +16,7 @@ struct Noise {
 
 impl Transform for Noise {
     fn apply(&self, _: Sample<'_>) -> Result<()> {
+        assert!(self.width >= 0.0);
         Ok(())
     }
 }
@@ -52,7 +53,8 @@ fn every_name_of_the_registry_has_its_keys() {
 #[test]
 fn components_of_ones_own_are_in_the_schema() {
     let schema = json_schema(&Reference::of(&Registry::standard().transform::<Noise>("noise")));
-    let table = &schema["properties"]["transform"]["anyOf"][1]["items"];
+    assert_eq!(schema["properties"]["transform"]["anyOf"][1]["items"]["$ref"], "#/definitions/transform");
+    let table = &schema["definitions"]["transform"];
     let noise = variant(table, "noise");
     assert_eq!(noise["description"], "Adds noise.");
     assert_eq!(noise["properties"]["width"]["minimum"], 0.0);
@@ -69,8 +71,9 @@ fn keys_that_are_required_have_no_default_and_groups_have_the_optimizers_keys() 
     );
     assert_eq!(schema["properties"]["batch_size"].get("default"), None);
     assert_eq!(schema["properties"]["epochs"]["default"], 1);
-    let optimizer = &schema["properties"]["optimizer"];
-    let group = &variant(optimizer, "adamw")["properties"]["group"]["anyOf"][1]["items"]["properties"];
+    let adamw = variant(&schema["properties"]["optimizer"], "adamw");
+    assert_eq!(adamw["properties"]["group"]["anyOf"][0]["$ref"], "#/definitions/group-of-adamw");
+    let group = &schema["definitions"]["group-of-adamw"]["properties"];
     assert_eq!(group["betas"]["minItems"], 2);
     assert!(group.get("match").is_some() && group["lr"].get("default").is_none(), "{group:#}");
 }

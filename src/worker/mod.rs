@@ -23,7 +23,6 @@ mod own_tasks_tests;
 mod rank;
 mod recorder;
 mod resize;
-mod resume_plan;
 mod same_data;
 mod same_devices;
 mod snapshot;
@@ -56,7 +55,6 @@ pub use fault::Fault;
 pub use kernels::keep_kernels;
 pub(crate) use rank::{requeue_on_stop, run, run_external};
 pub use recorder::{Recorder, RecorderOptions};
-pub use resume_plan::plan_after_resume;
 pub(crate) use start_state::{StartState, newest_step, provenance_of};
 pub use state::load_pretrained;
 pub use step_times::{STEP_TIMES, StepTime, StepTimes};
@@ -67,9 +65,10 @@ use crate::data::{DataFacts, Dataset, Fingerprint, Splits, transformed};
 use crate::device::{Compute, ComputeDevice, Precision, supports_precision};
 use crate::error::{Error, Result};
 use crate::history::{Accepted, Parent, Start, checkpoints};
-use crate::models::Model;
-use crate::plan::Plan;
+use crate::models::{Model, TensorFacts};
+use crate::plan::{Plan, Running};
 use crate::show;
+use crate::telemetry::ProgressMode;
 use crate::train::{Ended, Parts, Position, Trainer, Updater};
 use checkpoints::{Checkpoints, SAVE_DEADLINE};
 use optimizer::Trained;
@@ -192,6 +191,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     group.barrier(Wait::WhilePeersLive)?;
     let mut recorder = Recorder::new(plan.settings(), group.rank());
     if group.rank() == 0 && accepted(&job, parent.as_ref())? {
+        show_brief(&job, &facts, &position, &*model);
         let trained = Trained::of(model.entries(), &updater);
         let files = files(&job, &facts, fingerprint, trained, parent)?;
         recorder.open(&*group, &position, files, job.recorder)?;
@@ -328,9 +328,10 @@ fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<Stri
     }
     let state = &loaded.state;
     let line = format!(
-        "resumes at step {} (epoch {}) from {}",
+        "resumes at step {} (epoch {}/{}) from {}",
         state.global_step,
-        state.epochs_completed,
+        (here.epoch + 1).min(plan.epochs),
+        plan.epochs,
         loaded.path.display()
     );
     for line in [line].into_iter().chain(changes.into_iter().flatten()) {
@@ -346,6 +347,26 @@ fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<Stri
         };
         say!("the run is complete; {more} it, `--resume never` starts over");
     }
+}
+
+/// Prints what is about to be trained, but not again after a restart.
+fn show_brief(job: &Job<'_>, facts: &DataFacts, position: &Position, model: &dyn Model) {
+    let options = &job.recorder;
+    if options.progress == ProgressMode::None || options.restart.is_some() {
+        return;
+    }
+    let tensors: Vec<TensorFacts> = model.entries().iter().map(TensorFacts::of).collect();
+    let brief = job.plan.brief(&Running {
+        facts,
+        tensors: &tensors,
+        position,
+        device: job.device.to_string(),
+        backend: job.group.backend(),
+        threads: rayon::current_num_threads(),
+        out_dir: job.out_dir,
+        set: &options.set,
+    });
+    say!("{}", show::message(&brief));
 }
 
 /// Accepts this start in the run's folder; `false` if nothing needs to be written.
@@ -369,6 +390,7 @@ fn files(
         reported: reported(&plan.task, plan.metrics.top5, facts),
         samples: facts.train.unwrap_or(0),
         checkpoints: Checkpoints::open(&plan.checkpoint, plan.save_every, made, out_dir)?,
+        best: plan.checkpoint.best,
         parent,
         observers: plan.observers.clone(),
     })

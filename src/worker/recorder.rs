@@ -3,6 +3,7 @@
 
 use super::checkpoints::Checkpoints;
 use super::metrics::{Reported, metrics_until, named};
+use crate::checkpoint::RankBy;
 use crate::comm::ProcessGroup;
 use crate::data::{DataFacts, FieldKind};
 use crate::ddp::HookState;
@@ -12,8 +13,8 @@ use crate::models::Model;
 use crate::tasks::{StandardLoss, TaskPlan};
 use crate::telemetry::{
     CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, Metrics, MetricsWriter, ObserverPlan, Observers,
-    Progress, ProgressMode, RestartEvent, ResumeEvent, StepEvent, StepLine, TensorBoardWriter, Top5, Totals,
-    epoch_summary, report, tutorial_line,
+    Progress, ProgressMode, RestartEvent, ResumeEvent, StepEvent, StepLine, SummaryOf, TensorBoardWriter,
+    Top5, Totals, epoch_summary, read_events, report, summary, tutorial_line,
 };
 use crate::train::{
     BatchAlgebra, Ended, Observer, Position, Settings, StepReport, Sums, Updater, WeightAverage,
@@ -25,9 +26,13 @@ use std::time::{Duration, Instant};
 const NOTHING_SAVED: &str = "nothing was saved";
 
 /// Options of rank 0's recorder.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct RecorderOptions {
     pub progress: ProgressMode,
+    /// [`Plan::set_values`](crate::plan::Plan::set_values) of the spec as it was typed.
+    pub set: Vec<String>,
+    /// The spec's path as it was typed.
+    pub spec: String,
     /// The number and reason of this attempt, if the workers were restarted.
     pub restart: Option<(u64, String)>,
 }
@@ -39,6 +44,8 @@ pub struct Files {
     /// Samples per epoch.
     pub samples: usize,
     pub checkpoints: Checkpoints,
+    /// The metric that ranks checkpoints.
+    pub best: RankBy,
     pub parent: Option<Parent>,
     pub observers: Vec<ObserverPlan>,
 }
@@ -71,6 +78,14 @@ struct First {
     before: f64,
     /// The first error of a callback that can't return one.
     failed: Option<Error>,
+    /// What the summary needs; `None` if there is to be none.
+    closing: Option<Closing>,
+}
+
+struct Closing {
+    spec: String,
+    epochs: u64,
+    best: RankBy,
 }
 
 #[derive(Default)]
@@ -110,7 +125,8 @@ impl Recorder {
         files: Files,
         options: RecorderOptions,
     ) -> Result<()> {
-        let Files { out_dir, reported, samples, checkpoints, parent, observers } = files;
+        let Files { out_dir, reported, samples, checkpoints, best, parent, observers } = files;
+        let shows = options.progress != ProgressMode::None;
         let mut observers = Observers::start(&observers);
         let (epochs, max_steps) = (self.settings.epochs, self.settings.train.max_steps);
         let left = position.steps_left(epochs, samples, self.settings.loader.drop_last);
@@ -154,6 +170,7 @@ impl Recorder {
             micro_batches: 0,
             before: 0.0,
             failed: None,
+            closing: shows.then_some(Closing { spec: options.spec, epochs, best }),
         });
         Ok(())
     }
@@ -222,11 +239,13 @@ impl First {
         let (step, epoch) = self.last;
         let seconds = self.trained + self.started.elapsed().as_secs_f64();
         self.progress.finish();
-        early.iter().filter(|_| code == ExitCode::Done).for_each(|why| say!("{why}"));
-        self.write(&Event::End(EndEvent { step, epoch, reason, exit_code: code as u8, seconds }));
+        let told = self.closing.is_some() && code == ExitCode::Done;
+        early.iter().filter(|_| code == ExitCode::Done && !told).for_each(|why| say!("{why}"));
+        let end = EndEvent { step, epoch, reason, exit_code: code as u8, seconds };
+        self.write(&Event::End(end.clone()));
         let unwritten = self.failed.take().filter(|_| ended.is_ok());
         if unwritten.is_none()
-            && let Err(e) = report::write(&self.out_dir)
+            && let Err(e) = self.conclude(&end)
         {
             // The files that the report is made from are complete; `ddp-run report` can write it again.
             tracing::warn!("cannot write the report: {}", e.message);
@@ -234,6 +253,20 @@ impl First {
         // At last: after a failure of another rank there is not much time.
         self.observers.finish();
         unwritten.map_or(ended, Err)
+    }
+}
+
+impl First {
+    /// Writes the report, and prints the summary of a run that is complete.
+    fn conclude(&self, end: &EndEvent) -> Result<()> {
+        let events = read_events(&self.out_dir.join("metrics.jsonl"))?;
+        report::write_events(&self.out_dir, &events)?;
+        if let Some(Closing { spec, epochs, best }) = self.closing.as_ref().filter(|_| end.exit_code == 0) {
+            let (best, name) = (best.prefers_larger(), best.name());
+            let run = SummaryOf { dir: &self.out_dir, spec, epochs: *epochs, best: (name, best) };
+            say!("{}", summary(&events, end, &run));
+        }
+        Ok(())
     }
 }
 
@@ -304,7 +337,7 @@ impl Observer for Recorder {
             samples_per_s: (train.samples - first.before) / seconds,
             data_wait: data_wait.as_secs_f64() / seconds,
         };
-        let line = epoch_summary(&event);
+        let line = epoch_summary(&event, self.settings.epochs);
         tracing::info!("{line}");
         first.progress.message(&line);
         let whole = position.micro >= first.micro_batches;
