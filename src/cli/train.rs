@@ -62,7 +62,7 @@ impl Args {
     }
 
     /// The spec with all overrides, including those of flags for single keys and of a launcher of nodes.
-    fn spec(&self, origin: &Origin, nproc: Option<Nproc>) -> SpecArgs {
+    pub fn spec(&self, origin: &Origin, nproc: Option<Nproc>) -> SpecArgs {
         let mut spec = self.spec.clone();
         let (nnodes, endpoint) = match origin {
             Origin::Node(node) => (node.nnodes, &node.endpoint),
