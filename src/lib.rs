@@ -80,6 +80,8 @@ mod nodes;
 mod optim;
 #[allow(missing_docs)]
 mod plan;
+#[allow(missing_docs)]
+mod reference;
 mod registry;
 mod show;
 #[allow(missing_docs)]
@@ -165,6 +167,11 @@ pub mod testing {
     }
     pub mod plan {
         pub use crate::plan::{BatchAlgebra, Plan, WorldRequest, one_line};
+    }
+    pub mod reference {
+        pub use crate::reference::{
+            Component, Key, Reference, Table, description, json_schema, keys, section,
+        };
     }
     pub mod spec {
         pub use crate::spec::{Declaration, JobTree, Origin, Override, range, schema};

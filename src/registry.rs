@@ -148,6 +148,24 @@ impl Registry {
         self
     }
 
+    /// The tables whose `name` selects a component, and the names there are.
+    pub(crate) fn names(&self) -> [(&'static str, Vec<&str>); 9] {
+        fn of<K>(kinds: &[(String, K)]) -> Vec<&str> {
+            kinds.iter().map(|(name, _)| name.as_str()).collect()
+        }
+        [
+            ("model", self.models.keys().map(String::as_str).collect()),
+            ("dataset", self.datasets.keys().map(String::as_str).collect()),
+            ("optimizer", of(&self.optimizers)),
+            ("scheduler", of(&self.schedules)),
+            ("task", of(&self.tasks)),
+            ("loss", of(&self.losses)),
+            ("metric", of(&self.metrics)),
+            ("transform", of(&self.transforms)),
+            ("observer", of(&self.observers)),
+        ]
+    }
+
     /// Models by their names in specs.
     pub(crate) fn model_kinds(&self) -> impl Iterator<Item = (&str, &Arc<dyn ModelKind>)> {
         self.models.iter().map(|(name, kind)| (name.as_str(), kind))

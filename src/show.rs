@@ -2,6 +2,7 @@
 //! terminal nor fill it.
 
 use std::borrow::Cow;
+use unicode_width::UnicodeWidthStr;
 
 /// Maximum number of characters of a name.
 const LONGEST: usize = 120;
@@ -50,6 +51,28 @@ pub(crate) fn message(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Columns of a line that is wrapped.
+const COLUMNS: usize = 100;
+
+/// `words` in lines of at most 100 columns; the first begins at column `indent`, the others are indented so far.
+pub(crate) fn wrapped<'a>(words: impl IntoIterator<Item = &'a str>, indent: usize) -> String {
+    let (mut out, mut column) = (String::new(), indent);
+    for word in words {
+        let width = word.width();
+        if column > indent && column + 1 + width > COLUMNS {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', indent));
+            column = indent;
+        } else if column > indent {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += width;
+    }
+    out
+}
+
 /// The length of the escape sequence at the start of `text`, if it only sets a colour.
 fn colour(text: &str) -> Option<usize> {
     let parameters = text.strip_prefix("\u{1b}[")?;
@@ -68,6 +91,15 @@ mod tests {
         assert_eq!(name(&"é".repeat(1 << 20)), format!("{}…", "é".repeat(LONGEST)));
         assert_eq!((shape(&[]), shape(&[2, 3])), ("[]".to_owned(), "[2, 3]".to_owned()));
         assert_eq!(shape(&[1; 100_000]), "[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, … (100000 dimensions)]");
+    }
+
+    #[test]
+    fn long_lines_are_wrapped_and_indented() {
+        let text = wrapped(["word"; 50], 4);
+        assert!(text.lines().all(|line| line.len() <= COLUMNS), "{text}");
+        assert!(text.lines().skip(1).all(|line| line.starts_with("    word")), "{text}");
+        assert_eq!(text.split_whitespace().count(), 50);
+        assert_eq!(wrapped(["a = [1, 2],", "b"], 0), "a = [1, 2], b");
     }
 
     #[test]

@@ -116,7 +116,7 @@ fn own_folder(name: &str) -> Result<PathBuf> {
     }
 }
 
-/// Locks the run's folder, prints the plan, and runs the workers. Node 0 handles what concerns the whole run.
+/// Locks the run's folder and runs the workers. Node 0 handles what concerns the whole run.
 fn supervise(
     plan: &Plan,
     mut job: JobHandoff,
@@ -143,9 +143,6 @@ fn supervise(
         return Ok(ExitCode::Stopped);
     }
     let start_state = StartState::of(&job);
-    if first {
-        crate::say::put(start_state.resumed_plan(plan).text().into_bytes());
-    }
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
     launch.threads_per_worker = plan.launch.threads;
     launch.policy.stop_deadline = *plan.checkpoint.grace;

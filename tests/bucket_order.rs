@@ -156,7 +156,7 @@ fn run(out: &Path, world: usize, steps: u64) -> Ended {
         let polled = AtomicU64::new(0);
         let stop = || polled.fetch_add(1, Ordering::Relaxed) + 1 >= steps;
         let device = ComputeDevice::Cpu;
-        let recorder = RecorderOptions { progress: ProgressMode::None, restart: None };
+        let recorder = RecorderOptions { progress: ProgressMode::None, ..RecorderOptions::default() };
         let start = Start { out_dir: out, provenance: &provenance, job_toml: "" };
         worker::train(Job {
             failed: &|_| {},

@@ -5,11 +5,14 @@ mod check;
 mod completions;
 mod env;
 mod eval;
+mod explain;
 mod export;
 mod init;
 mod inspect;
+mod list;
 mod plan;
 mod report;
+mod schema;
 mod spec_args;
 mod submit;
 mod train;
@@ -49,6 +52,12 @@ enum Command {
     Report(report::Args),
     /// Show what this build and this machine support
     Env(env::Args),
+    /// List the models, data sets, optimizers … that a spec can name
+    List(list::Args),
+    /// Explain a key, a table or a component of specs
+    Explain(explain::Args),
+    /// Print the JSON Schema of specs, for editors
+    Schema,
     Init(init::Args),
     /// Write the batch script that runs a spec on a cluster
     Submit(submit::Args),
@@ -114,6 +123,9 @@ pub fn run(
         Command::Export(args) => export::run(&args).map(done),
         Command::Report(args) => report::run(&args).map(done),
         Command::Env(args) => env::run(&args, registry).map(done),
+        Command::List(args) => list::run(&args, registry).map(done),
+        Command::Explain(args) => explain::run(&args, registry).map(done),
+        Command::Schema => schema::run(registry).map(done),
         Command::Init(args) => init::run(&args).map(done),
         Command::Submit(args) => submit::run(&args, registry).map(done),
         Command::Bench(args) => bench::run(&args, registry).map(done),

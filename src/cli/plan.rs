@@ -1,6 +1,6 @@
 //! `ddp-run plan SPEC`: shows the resolved plan, without a device, a socket or the data.
 
-use super::spec_args::SpecArgs;
+use crate::clusters::Origin;
 use crate::error::Error;
 use crate::plan::WorldRequest;
 use crate::registry::Registry;
@@ -8,8 +8,9 @@ use crate::registry::Registry;
 /// Show the resolved plan of a job, without running it
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
+    /// The flags of `train`, so that a command line can be tried with `plan` first; those that edit the spec count.
     #[command(flatten)]
-    pub spec: SpecArgs,
+    pub train: super::train::Args,
     /// Plan for this number of processes [default: from `[launch]`]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub world: Option<u32>,
@@ -31,7 +32,7 @@ pub enum Format {
 /// Exit 78: the spec is invalid.
 pub fn run(args: &Args, registry: &Registry) -> Result<(), Error> {
     let request = args.world.map_or_else(WorldRequest::default, |n| WorldRequest::of(n as usize));
-    let plan = args.spec.plan(registry, request)?;
+    let plan = args.train.spec(&Origin::Own, args.train.nproc_per_node).plan(registry, request)?;
     super::print(&match args.format {
         Format::Text => plan.text(),
         Format::Json => format!("{:#}\n", plan.json()),

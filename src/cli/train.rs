@@ -62,7 +62,7 @@ impl Args {
     }
 
     /// The spec with all overrides, including those of flags for single keys and of a launcher of nodes.
-    fn spec(&self, origin: &Origin, nproc: Option<Nproc>) -> SpecArgs {
+    pub fn spec(&self, origin: &Origin, nproc: Option<Nproc>) -> SpecArgs {
         let mut spec = self.spec.clone();
         let (nnodes, endpoint) = match origin {
             Origin::Node(node) => (node.nnodes, &node.endpoint),
@@ -98,6 +98,7 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
     let job = JobHandoff {
         spec_name: args.spec.spec.display().to_string(),
         job_toml: plan.to_toml(),
+        set: plan.set_values(),
         resume: args.resume.clone(),
         log_format: args.log_format,
         progress: args.progress,

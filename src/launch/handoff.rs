@@ -71,6 +71,9 @@ pub struct JobHandoff {
     pub spec_name: String,
     /// The resolved spec (`job.toml`).
     pub job_toml: String,
+    /// The values that the spec as typed and the command line set, to be shown.
+    #[serde(default)]
+    pub set: Vec<String>,
     pub out_dir: PathBuf,
     /// `auto`, `never` or a path.
     pub resume: String,

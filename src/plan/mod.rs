@@ -5,6 +5,7 @@
 //! and written as a spec that resolves to the same plan ([`Plan::to_toml`]); its hash changes exactly when a value
 //! changes that results depend on.
 
+mod brief;
 mod checks;
 mod components;
 mod export;
@@ -17,8 +18,9 @@ mod warnings;
 mod world;
 
 pub use crate::train::BatchAlgebra;
+pub use brief::Running;
 pub use components::{DatasetPlan, ModelPlan};
-pub use print::one_line;
+pub use print::{one_line, table_rank};
 pub use sizes::Sizes;
 pub(crate) use units::show_bytes;
 pub use world::{World, WorldRequest};
@@ -78,8 +80,6 @@ pub struct Plan {
     /// Replaces the plain all-reduce of gradients.
     pub comm_hook: Option<HookSource>,
     pub batch: BatchAlgebra,
-    /// For a resumed run: optimizer steps completed, and the total at the end of its epochs.
-    pub resumed: Option<(u64, u64)>,
     /// `None` if the model's size depends on data that has not been read yet.
     pub sizes: Option<Sizes>,
     /// All values of the job with their origins, in the order of the tables.
@@ -98,14 +98,14 @@ impl Plan {
     /// All problems of the spec, each with its position.
     pub fn resolve(tree: &JobTree, registry: &Registry, world: WorldRequest) -> Result<Plan, Diagnostics> {
         let (plan, mut values) = tree.read(|root| resolve::plan(root, registry, world))?;
-        values.sort_by_key(|v| print::table_rank(&v.key));
+        values.sort_by_key(|v| table_rank(&v.key));
         let mut plan = plan.expect("a plan is withheld only after a problem, which `read` returns");
         plan.values = values;
         plan.hash = export::hash(&plan);
         Ok(plan)
     }
 
-    /// The declarations of all keys that reading this spec reads, for docs/spec.md; its problems are ignored.
+    /// The declarations of all keys that reading this spec reads, for `reference`; its problems are ignored.
     pub fn declarations(tree: &JobTree, registry: &Registry) -> Vec<Declaration> {
         tree.declarations(|root| drop(resolve::plan(root, registry, WorldRequest::of(1))))
     }
@@ -180,8 +180,7 @@ impl Plan {
 
     /// Optimizer steps of the whole run; `None` if this depends on the data.
     pub fn total_steps(&self) -> Option<u64> {
-        let from_start = || Some(self.epochs.saturating_mul(self.batch.steps_per_epoch? as u64));
-        let by_epochs = self.resumed.map(|(_, all)| all).or_else(from_start);
+        let by_epochs = self.batch.steps_per_epoch.map(|steps| self.epochs.saturating_mul(steps as u64));
         match (by_epochs, self.train.max_steps) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

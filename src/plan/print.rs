@@ -2,6 +2,7 @@
 
 use super::Plan;
 use super::units::{show_bytes, show_count};
+use crate::data::{FieldFacts, FieldKind};
 use serde_json::json;
 use std::fmt::Write;
 
@@ -62,28 +63,14 @@ impl Plan {
             1 => show_count(world.world_size as u64),
             n => format!("{} ({n} nodes x {})", show_count(world.world_size as u64), world.nproc_per_node),
         };
-        let accumulate = match self.train.accumulate {
-            1 => String::new(),
-            n => format!(" x {n} accumulated"),
-        };
         let batch = &self.batch;
-        let global = format!(
-            "{} ({} x {} process{}{accumulate})",
-            show_count(batch.global_batch as u64),
-            self.batch_size,
-            world.world_size,
-            if world.world_size == 1 { "" } else { "es" }
-        );
-        let unknown = || "known when the data is read".to_owned();
         let count = |n: Option<usize>| n.map_or_else(unknown, |n| show_count(n as u64));
-        let done = self.resumed.map(|(done, _)| format!(", of which {} are done", show_count(done)));
-        let steps = self.total_steps().map_or_else(unknown, show_count) + &done.unwrap_or_default();
         let mut rows = vec![
             ("processes", processes),
-            ("global batch", global),
+            ("global batch", self.global_batch()),
             ("samples per rank", count(batch.samples_per_rank)),
             ("steps per epoch", count(batch.steps_per_epoch)),
-            ("steps in all", steps),
+            ("steps in all", self.total_steps().map_or_else(unknown, show_count)),
         ];
         if let (Some(padded), Some(dropped)) = (batch.padded, batch.dropped) {
             let samples = |n: usize, what: &str| match n {
@@ -106,18 +93,23 @@ impl Plan {
         rows
     }
 
-    fn data(&self) -> Vec<(&'static str, String)> {
-        use crate::data::{FieldFacts, FieldKind};
-        let unknown = || "known when the data is read".to_owned();
-        let count = |n: Option<usize>| n.map_or_else(unknown, |n| show_count(n as u64));
-        let field = |field: &Option<FieldFacts>| match field {
-            None => unknown(),
-            Some(FieldFacts { shape, kind: FieldKind::Float }) => format!("{shape:?} numbers"),
-            Some(FieldFacts { shape, kind: FieldKind::Index(n) }) if shape.is_empty() => {
-                format!("one of {n} classes")
-            }
-            Some(FieldFacts { shape, kind: FieldKind::Index(n) }) => format!("{shape:?} indices below {n}"),
+    /// `64 (32 x 2 processes)`
+    pub(super) fn global_batch(&self) -> String {
+        let accumulate = match self.train.accumulate {
+            1 => String::new(),
+            n => format!(" x {n} accumulated"),
         };
+        format!(
+            "{} ({} x {} process{}{accumulate})",
+            show_count(self.batch.global_batch as u64),
+            self.batch_size,
+            self.world.world_size,
+            if self.world.world_size == 1 { "" } else { "es" }
+        )
+    }
+
+    fn data(&self) -> Vec<(&'static str, String)> {
+        let count = |n: Option<usize>| n.map_or_else(unknown, |n| show_count(n as u64));
         let facts = &self.dataset.facts;
         // If the size of the training split is known, so are the others.
         let part = |n: Option<usize>| match (n, facts.train) {
@@ -128,27 +120,16 @@ impl Plan {
             ("training", count(facts.train)),
             ("validation", part(facts.val)),
             ("test", part(facts.test)),
-            ("input", field(&facts.input)),
-            ("target", field(&facts.target)),
+            ("input", field(facts.input.as_ref())),
+            ("target", field(facts.target.as_ref())),
         ]
     }
 
     fn model_facts(&self) -> Vec<(&'static str, String)> {
         let Some(sizes) = &self.sizes else {
-            return vec![("parameters", "known when the data is read".to_owned())];
+            return vec![("parameters", unknown())];
         };
-        let traffic = match (self.world.world_size, sizes.buckets) {
-            (1, _) => "none with one process".to_owned(),
-            (_, buckets) => format!(
-                "{} per step from each rank, in {buckets} bucket{}{}",
-                show_bytes(sizes.all_reduce_bytes_per_step),
-                if buckets == 1 { "" } else { "s" },
-                match &self.comm_hook {
-                    Some(hook) => format!(", before the hook `{}`", hook.name()),
-                    None => String::new(),
-                }
-            ),
-        };
+        let traffic = self.traffic().unwrap_or_else(|| "none with one process".to_owned());
         let elements = |n: u64| format!("{} ({})", show_count(n), show_bytes(n * 4));
         let mut rows = vec![("parameters", elements(sizes.parameters))];
         if sizes.trainable < sizes.parameters {
@@ -163,6 +144,21 @@ impl Plan {
         rows.extend(sizes.average_bytes.map(|bytes| ("weight average", show_bytes(bytes))));
         rows.extend([("all-reduce", traffic), ("checkpoint", show_bytes(sizes.checkpoint_bytes))]);
         rows
+    }
+
+    /// What a step sends; `None` with one process, or if it is unknown.
+    pub(super) fn traffic(&self) -> Option<String> {
+        let sizes = self.sizes.as_ref().filter(|_| self.world.world_size > 1)?;
+        Some(format!(
+            "{} per step from each rank, in {} bucket{}{}",
+            show_bytes(sizes.all_reduce_bytes_per_step),
+            sizes.buckets,
+            if sizes.buckets == 1 { "" } else { "s" },
+            match &self.comm_hook {
+                Some(hook) => format!(", before the hook `{}`", hook.name()),
+                None => String::new(),
+            }
+        ))
     }
 
     /// The plan as JSON, for programs.
@@ -181,6 +177,22 @@ impl Plan {
             "warnings": self.warnings(),
             "values": self.values,
         })
+    }
+}
+
+fn unknown() -> String {
+    "known when the data is read".to_owned()
+}
+
+/// `[1, 24, 24] numbers`, `one of 8 classes`.
+pub(super) fn field(field: Option<&FieldFacts>) -> String {
+    match field {
+        None => unknown(),
+        Some(FieldFacts { shape, kind: FieldKind::Float }) => format!("{shape:?} numbers"),
+        Some(FieldFacts { shape, kind: FieldKind::Index(n) }) if shape.is_empty() => {
+            format!("one of {n} classes")
+        }
+        Some(FieldFacts { shape, kind: FieldKind::Index(n) }) => format!("{shape:?} indices below {n}"),
     }
 }
 
@@ -212,7 +224,8 @@ const TABLES: [&str; 16] = [
     "distributed",
 ];
 
-pub(super) fn table_rank(key: &str) -> usize {
+/// The place of a dotted key's table in plans.
+pub fn table_rank(key: &str) -> usize {
     match key.split_once('.') {
         None => 0,
         Some((table, _)) => 1 + TABLES.iter().position(|t| *t == table).unwrap_or(TABLES.len()),

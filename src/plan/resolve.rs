@@ -95,7 +95,6 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
         reducer,
         comm_hook,
         batch,
-        resumed: None,
         sizes,
         values: Vec::new(),
         without_effect: root.all_without_effect(),

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// One line. Epochs count from 0; `step` is the number of completed optimizer steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,6 +28,22 @@ impl Event {
             Event::Resume(e) => Some(e.step),
             Event::End(e) => Some(e.step),
         }
+    }
+}
+
+/// An event with the time at which it was written, as a line has it.
+#[derive(Serialize)]
+pub(super) struct Stamped<'a> {
+    #[serde(flatten)]
+    event: &'a Event,
+    /// Seconds since 1970, to the millisecond.
+    time: f64,
+}
+
+impl<'a> Stamped<'a> {
+    pub fn at(event: &'a Event, time: SystemTime) -> Self {
+        let millis = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+        Self { event, time: millis as f64 / 1e3 }
     }
 }
 
@@ -156,6 +173,7 @@ pub fn nan_if_null<'de, D: Deserializer<'de>>(json: D) -> Result<f64, D::Error> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn lines_have_the_documented_format() {
@@ -226,6 +244,18 @@ mod tests {
             assert_eq!(serde_json::to_string(&event).unwrap(), line);
             assert_eq!(serde_json::from_str::<Event>(line).unwrap(), event);
         }
+    }
+
+    #[test]
+    fn a_line_ends_with_its_time() {
+        let event = Event::Restart(RestartEvent { attempt: 1, reason: "killed".into() });
+        let line = serde_json::to_string(&Stamped::at(
+            &event,
+            UNIX_EPOCH + Duration::from_millis(1_763_873_456_123),
+        ));
+        let line = line.unwrap();
+        assert_eq!(line, r#"{"event":"restart","attempt":1,"reason":"killed","time":1763873456.123}"#);
+        assert_eq!(serde_json::from_str::<Event>(&line).unwrap(), event);
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod provenance;
 pub mod report;
 mod run_id;
 mod screen;
+mod summary;
 mod tensorboard;
 mod writer;
 
@@ -33,5 +34,6 @@ pub use observers::{EventObserver, ObserverKind, ObserverPlan, Observers};
 pub use progress::{EpochLine, Progress, ProgressMode, StepLine, Totals, epoch_summary, tutorial_line};
 pub use provenance::Provenance;
 pub use run_id::RunId;
+pub use summary::{Run as SummaryOf, summary};
 pub use tensorboard::TensorBoardWriter;
 pub use writer::{Found as MetricsFound, MetricsWriter, read_events};

@@ -2,6 +2,7 @@
 //! ends nor slows the run.
 
 use super::Event;
+use super::events::Stamped;
 use crate::caught::caught;
 use crate::error::Result;
 use crate::spec::Fields;
@@ -12,7 +13,7 @@ use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Events that wait for an observer; later ones are left out.
 const QUEUE: usize = 1024;
@@ -81,7 +82,7 @@ impl Observers {
         if self.all.is_empty() {
             return;
         }
-        let Ok(event) = serde_json::to_value(event) else { return };
+        let Ok(event) = serde_json::to_value(Stamped::at(event, SystemTime::now())) else { return };
         self.all.iter_mut().for_each(|observer| observer.pass(&event));
     }
 

@@ -71,24 +71,37 @@ pub fn tutorial_line(line: EpochLine) -> String {
     format!("[GPU: {rank} Epoch: {epoch}, Batch size: {batch_size} | Steps {steps}]")
 }
 
-/// `epoch 0  train loss 1.234 acc 55.1 %  val loss … acc …  12.3 s  1234 samples/s  data wait 0.1 %`
-pub fn epoch_summary(event: &EpochEvent) -> String {
-    let mut line = format!("epoch {}", event.epoch);
+/// `epoch 1/12  train loss 1.234 acc 55.1 %  val loss … acc …  12.3 s  1234 samples/s  data wait 0.1 %`; of `epochs`.
+pub fn epoch_summary(event: &EpochEvent, epochs: u64) -> String {
+    format!(
+        "epoch {}/{epochs}{}  {}  {} samples/s  data wait {}",
+        event.epoch + 1,
+        metrics_words(event),
+        seconds(event.seconds),
+        rate(event.samples_per_s),
+        percent(event.data_wait)
+    )
+}
+
+/// `  train loss 1.234 acc 55.1 %  val loss …`
+pub(super) fn metrics_words(event: &EpochEvent) -> String {
+    let mut line = String::new();
     for (split, metrics) in [("train", Some(&event.train)), ("val", event.val.as_ref())] {
         let Some(metrics) = metrics else { continue };
         let _ = write!(line, "  {split}");
         for (name, value) in metrics.iter() {
             let _ = match name {
-                "accuracy" => write!(line, " acc {:.1} %", 100.0 * value),
-                "top5" => write!(line, " top-5 {:.1} %", 100.0 * value),
+                "accuracy" => write!(line, " acc {}", percent(value)),
+                "top5" => write!(line, " top-5 {}", percent(value)),
                 _ => write!(line, " {name} {}", significant(value)),
             };
         }
     }
-    let _ = write!(line, "  {}", seconds(event.seconds));
-    let _ = write!(line, "  {} samples/s", rate(event.samples_per_s));
-    let _ = write!(line, "  data wait {:.1} %", 100.0 * event.data_wait);
     line
+}
+
+pub(super) fn percent(fraction: f64) -> String {
+    format!("{:.1} %", 100.0 * fraction)
 }
 
 /// Rank 0's progress on stderr.
@@ -248,14 +261,14 @@ mod tests {
             data_wait: 0.001,
         };
         assert_eq!(
-            epoch_summary(&event),
-            "epoch 0  train loss 1.234 acc 55.1 %  val loss 1.100 acc 60.0 %  12.3 s  1234 samples/s  data wait 0.1 %"
+            epoch_summary(&event, 12),
+            "epoch 1/12  train loss 1.234 acc 55.1 %  val loss 1.100 acc 60.0 %  12.3 s  1234 samples/s  data wait 0.1 %"
         );
         event.val = None;
         event.train = Metrics::new(0.00001234).with("mae", 12345.6);
         assert_eq!(
-            epoch_summary(&event),
-            "epoch 0  train loss 1.234e-5 mae 12346  12.3 s  1234 samples/s  data wait 0.1 %"
+            epoch_summary(&event, 12),
+            "epoch 1/12  train loss 1.234e-5 mae 12346  12.3 s  1234 samples/s  data wait 0.1 %"
         );
     }
 

@@ -2,13 +2,14 @@
 //! next line may follow it without a newline. Readers skip torn lines, and the next start removes them. A line that is
 //! not an event is kept and ignored.
 
-use super::events::Event;
+use super::events::{Event, Stamped};
 use super::lines::{Line, for_each_line};
 use crate::error::{Error, IoContext, Result};
 use crate::files::Draft;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Appends events. There is one per run, on rank 0.
 #[derive(Debug)]
@@ -49,7 +50,7 @@ impl MetricsWriter {
         event: &Event,
         write_all: impl FnOnce(&File, &[u8]) -> io::Result<()>,
     ) -> Result<()> {
-        let mut line = serde_json::to_vec(event)
+        let mut line = serde_json::to_vec(&Stamped::at(event, SystemTime::now()))
             .map_err(|e| Error::internal(format!("cannot write an event as JSON: {e}")))?;
         line.push(b'\n');
         let whole = self.file.metadata().doing("write", &self.path)?.len();

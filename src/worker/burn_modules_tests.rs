@@ -4,6 +4,7 @@
 
 use super::testing::{Run, trained};
 use super::*;
+use crate::checkpoint::load_any;
 use crate::models::{Input, Net};
 use crate::plan::WorldRequest;
 use crate::registry::Registry;

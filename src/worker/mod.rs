@@ -26,7 +26,6 @@ mod rank;
 mod recorder;
 mod resize;
 mod resume;
-mod resume_plan;
 mod same_data;
 mod same_devices;
 mod snapshot;
@@ -63,7 +62,6 @@ pub use pretrained::load_pretrained;
 pub(crate) use rank::{requeue_on_stop, run, run_external};
 pub use recorder::{Recorder, RecorderOptions};
 pub use resume::Resume;
-pub use resume_plan::plan_after_resume;
 pub(crate) use start_state::{StartState, newest_step, provenance_of};
 pub use step_times::{STEP_TIMES, StepTime, StepTimes};
 
@@ -72,8 +70,10 @@ use crate::data::{DataFacts, Dataset, Fingerprint, Splits, transformed};
 use crate::device::{Compute, ComputeDevice, Precision, supports_precision};
 use crate::error::{Error, Result};
 use crate::history::{Accepted, Parent, Start};
-use crate::plan::Plan;
+use crate::models::{Model, TensorFacts};
+use crate::plan::{Plan, Running};
 use crate::show;
+use crate::telemetry::ProgressMode;
 use crate::train::{Ended, Parts, Position, RunTensors, Trainer, Updater};
 use checkpoints::{Checkpoints, SAVE_DEADLINE};
 use metrics::Reported;
@@ -142,6 +142,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     group.barrier(Wait::WhilePeersLive)?;
     let mut recorder = Recorder::new(plan.settings(), group.rank());
     if group.rank() == 0 && accepted(&job, parent.as_ref())? {
+        show_brief(&job, &facts, &position, &*model);
         let trained = Trained::of(model.entries(), &updater);
         let files = files(&job, &facts, fingerprint, trained, parent)?;
         recorder.open(&*group, &position, files, job.recorder)?;
@@ -240,6 +241,26 @@ fn tell(line: &str) {
     say!("{line}");
 }
 
+/// Prints what is about to be trained, but not again after a restart.
+fn show_brief(job: &Job<'_>, facts: &DataFacts, position: &Position, model: &dyn Model) {
+    let options = &job.recorder;
+    if options.progress == ProgressMode::None || options.restart.is_some() {
+        return;
+    }
+    let tensors: Vec<TensorFacts> = model.entries().iter().map(TensorFacts::of).collect();
+    let brief = job.plan.brief(&Running {
+        facts,
+        tensors: &tensors,
+        position,
+        device: job.device.to_string(),
+        backend: job.group.backend(),
+        threads: rayon::current_num_threads(),
+        out_dir: job.out_dir,
+        set: &options.set,
+    });
+    say!("{}", show::message(&brief));
+}
+
 /// Accepts this start in the run's folder; `false` if nothing needs to be written.
 fn accepted(job: &Job<'_>, parent: Option<&Parent>) -> Result<bool> {
     let start = job.start.ok_or_else(|| Error::internal("rank 0 has no provenance of its start"))?;
@@ -261,6 +282,7 @@ fn files(
         reported: Reported::of(&plan.task, plan.metrics.top5, facts),
         samples: facts.train.unwrap_or(0),
         checkpoints: Checkpoints::open(&plan.checkpoint, plan.save_every, made, out_dir)?,
+        best: plan.checkpoint.best,
         parent,
         observers: plan.observers.clone(),
     })

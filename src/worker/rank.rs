@@ -65,7 +65,7 @@ pub fn run_external(
     }
     let start_state = StartState::of(&handoff.job);
     if first {
-        say!("launched by {launcher}\n\n{}", start_state.resumed_plan(plan).text());
+        say!("launched by {launcher}");
     }
     // Rank 0 reports the error when the other ranks can receive it.
     if held_by_another_run {
@@ -206,6 +206,8 @@ fn work(
         failed: &|error| failure_report.write(error),
         recorder: RecorderOptions {
             progress: handoff.job.progress,
+            set: handoff.job.set.clone(),
+            spec: handoff.job.spec_name.clone(),
             restart: handoff.reason.clone().map(|reason| (u64::from(handoff.attempt), reason)),
         },
     })

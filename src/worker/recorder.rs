@@ -3,14 +3,15 @@
 
 use super::checkpoints::Checkpoints;
 use super::metrics::{Reported, metrics, metrics_until};
+use crate::checkpoint::RankBy;
 use crate::comm::ProcessGroup;
 use crate::ddp::HookState;
 use crate::error::{Error, ExitCode, Result};
 use crate::history::{Parent, relative};
 use crate::telemetry::{
     CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, MetricsWriter, ObserverPlan, Observers,
-    Progress, ProgressMode, RestartEvent, ResumeEvent, StepEvent, StepLine, TensorBoardWriter, Totals,
-    epoch_summary, report, tutorial_line,
+    Progress, ProgressMode, RestartEvent, ResumeEvent, StepEvent, StepLine, SummaryOf, TensorBoardWriter,
+    Totals, epoch_summary, read_events, report, summary, tutorial_line,
 };
 use crate::train::{BatchAlgebra, Ended, Observer, Position, RunTensors, Settings, StepReport, Sums};
 use std::path::PathBuf;
@@ -20,9 +21,13 @@ use std::time::{Duration, Instant};
 const NOTHING_SAVED: &str = "nothing was saved";
 
 /// Options of rank 0's recorder.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct RecorderOptions {
     pub progress: ProgressMode,
+    /// [`Plan::set_values`](crate::plan::Plan::set_values) of the spec as it was typed.
+    pub set: Vec<String>,
+    /// The spec's path as it was typed.
+    pub spec: String,
     /// The number and reason of this attempt, if the workers were restarted.
     pub restart: Option<(u64, String)>,
 }
@@ -34,6 +39,8 @@ pub struct Files {
     /// Samples per epoch.
     pub samples: usize,
     pub checkpoints: Checkpoints,
+    /// The metric that ranks checkpoints.
+    pub best: RankBy,
     pub parent: Option<Parent>,
     pub observers: Vec<ObserverPlan>,
 }
@@ -66,6 +73,14 @@ struct First {
     before: f64,
     /// The first error of a callback that can't return one.
     failed: Option<Error>,
+    /// What the summary needs; `None` if there is to be none.
+    closing: Option<Closing>,
+}
+
+struct Closing {
+    spec: String,
+    epochs: u64,
+    best: RankBy,
 }
 
 #[derive(Default)]
@@ -90,7 +105,8 @@ impl Recorder {
         files: Files,
         options: RecorderOptions,
     ) -> Result<()> {
-        let Files { out_dir, reported, samples, checkpoints, parent, observers } = files;
+        let Files { out_dir, reported, samples, checkpoints, best, parent, observers } = files;
+        let shows = options.progress != ProgressMode::None;
         let mut observers = Observers::start(&observers);
         let (epochs, max_steps) = (self.settings.epochs, self.settings.train.max_steps);
         let left = position.steps_left(epochs, samples, self.settings.loader.drop_last);
@@ -132,6 +148,7 @@ impl Recorder {
             micro_batches: 0,
             before: 0.0,
             failed: None,
+            closing: shows.then_some(Closing { spec: options.spec, epochs, best }),
         });
         Ok(())
     }
@@ -191,11 +208,13 @@ impl First {
         let (step, epoch) = self.last;
         let seconds = self.trained + self.started.elapsed().as_secs_f64();
         self.progress.finish();
-        early.iter().filter(|_| code == ExitCode::Done).for_each(|why| say!("{why}"));
-        self.write(&Event::End(EndEvent { step, epoch, reason, exit_code: code as u8, seconds }));
+        let told = self.closing.is_some() && code == ExitCode::Done;
+        early.iter().filter(|_| code == ExitCode::Done && !told).for_each(|why| say!("{why}"));
+        let end = EndEvent { step, epoch, reason, exit_code: code as u8, seconds };
+        self.write(&Event::End(end.clone()));
         let unwritten = self.failed.take().filter(|_| ended.is_ok());
         if unwritten.is_none()
-            && let Err(e) = report::write(&self.out_dir)
+            && let Err(e) = self.conclude(&end)
         {
             // The files that the report is made from are complete; `ddp-run report` can write it again.
             tracing::warn!("cannot write the report: {}", e.message);
@@ -203,6 +222,20 @@ impl First {
         // At last: after a failure of another rank there is not much time.
         self.observers.finish();
         unwritten.map_or(ended, Err)
+    }
+}
+
+impl First {
+    /// Writes the report, and prints the summary of a run that is complete.
+    fn conclude(&self, end: &EndEvent) -> Result<()> {
+        let events = read_events(&self.out_dir.join("metrics.jsonl"))?;
+        report::write_events(&self.out_dir, &events)?;
+        if let Some(Closing { spec, epochs, best }) = self.closing.as_ref().filter(|_| end.exit_code == 0) {
+            let (best, name) = (best.prefers_larger(), best.name());
+            let run = SummaryOf { dir: &self.out_dir, spec, epochs: *epochs, best: (name, best) };
+            say!("{}", summary(&events, end, &run));
+        }
+        Ok(())
     }
 }
 
@@ -273,7 +306,7 @@ impl Observer for Recorder {
             samples_per_s: (train.samples - first.before) / seconds,
             data_wait: data_wait.as_secs_f64() / seconds,
         };
-        let line = epoch_summary(&event);
+        let line = epoch_summary(&event, self.settings.epochs);
         tracing::info!("{line}");
         first.progress.message(&line);
         let whole = position.micro >= first.micro_batches;

@@ -111,11 +111,11 @@ fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<Stri
             spec_changes::since(plan, loaded, job_toml).map_or_else(String::new, |what| format!(": {what}"));
         warn(&format!("the spec has changed since checkpoint {} was made{what}", loaded.path.display()));
     }
-    let state = &loaded.state;
     let line = format!(
-        "resumes at step {} (epoch {}) from {}",
-        state.global_step,
-        state.epochs_completed,
+        "resumes at step {} (epoch {}/{}) from {}",
+        loaded.state.global_step,
+        (here.epoch + 1).min(plan.epochs),
+        plan.epochs,
         loaded.path.display()
     );
     for line in [line].into_iter().chain(changes.into_iter().flatten()) {

@@ -1,7 +1,6 @@
 //! The state of the run's folder at a start, for the messages before the first step and at a stop.
 
 use super::connect::averages_by_nccl;
-use super::plan_after_resume;
 use crate::checkpoint::CheckpointStore;
 use crate::comm::Backend;
 use crate::device;
@@ -21,12 +20,6 @@ pub struct StartState {
 impl StartState {
     pub fn of(job: &JobHandoff) -> Self {
         Self { job: job.clone(), found: newest_step(job) }
-    }
-
-    /// The plan that this start will follow.
-    pub fn resumed_plan(&self, plan: &Plan) -> Plan {
-        let resume = if self.found.is_some() { "auto" } else { &self.job.resume };
-        plan_after_resume(plan, resume, &self.job.out_dir)
     }
 
     /// What is saved of the run now, and the command that resumes it.

@@ -80,7 +80,7 @@ pub fn trained(plan: &Plan, out_dir: &Path, stop_at: u64) -> Result<Ended> {
             start: Some(Start { out_dir, provenance: &provenance, job_toml: "" }),
             stop: &stop,
             failed: &|_| (),
-            recorder: RecorderOptions { progress: ProgressMode::None, restart: None },
+            recorder: RecorderOptions { progress: ProgressMode::None, ..RecorderOptions::default() },
         })
     };
     if plan.world.world_size == 1 {

@@ -3,7 +3,6 @@
 
 mod architecture;
 mod commands;
-mod declared;
 mod excerpts;
 mod files;
 mod links;

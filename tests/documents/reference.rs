@@ -1,38 +1,23 @@
 //! The reference of all keys in docs/spec.md, rendered from their declarations. Text outside of the markers is written
 //! by hand; the text under the heading of a component is the comment on the struct of its keys.
 
-use super::declared::{DeclaredKey, description, keys, section};
-use super::spec_reference::names;
-use ddp_run::Registry;
-use ddp_run::testing::plan::{Plan, one_line};
-use ddp_run::testing::spec::{Declaration, JobTree};
+use ddp_run::testing::plan::one_line;
+use ddp_run::testing::reference::{Component, Key, Reference, description, keys, section};
 
 const HEADER: &str =
     "| key | type | default | range or choices | meaning | changes results |\n|---|---|---|---|---|---|\n";
 const END: &str = "<!-- end of generated keys -->\n";
 
 /// `document` with the reference of each of `tables` rendered anew, between its markers.
-pub fn update(document: &str, tables: &[&str]) -> String {
+pub fn update(document: &str, tables: &[&str], reference: &Reference) -> String {
     tables.iter().fold(document.to_owned(), |document, table| {
         let of = if table.is_empty() { "the top level".to_owned() } else { format!("`[{table}]`") };
         let begin = format!("<!-- generated: keys of {of} -->\n");
         let missing = |marker: &str| -> ! { panic!("the marker `{}` is missing", marker.trim_end()) };
         let (before, rest) = document.split_once(&begin).unwrap_or_else(|| missing(&begin));
         let (_, after) = rest.split_once(END).unwrap_or_else(|| missing(END));
-        [before, &begin, "\n", &table_text(table), "\n", END, after].concat()
+        [before, &begin, "\n", &table_text(table, reference), "\n", END, after].concat()
     })
-}
-
-/// The declarations of `table`, where it names the component `name`.
-fn declarations(table: &str, name: Option<&str>) -> Vec<Declaration> {
-    let text = name.map_or(String::new(), |name| format!("[{table}]\nname = \"{name}\"\n"));
-    let tree = JobTree::parse("reference", &text, &[]).expect("the text is TOML");
-    let all = Plan::declarations(&tree, &Registry::standard());
-    all.into_iter().filter(|declaration| declaration.table == table).collect()
-}
-
-fn all_keys(all: &[Declaration]) -> Vec<DeclaredKey> {
-    all.iter().flat_map(|declaration| keys(&declaration.schema)).collect()
 }
 
 /// The keys of some components of a table.
@@ -42,34 +27,24 @@ struct Section {
     title: Option<String>,
     names: Vec<String>,
     about: Vec<String>,
-    keys: Vec<DeclaredKey>,
+    keys: Vec<Key>,
 }
 
-fn table_text(table: &str) -> String {
-    let noun = match table {
+fn table_text(path: &str, reference: &Reference) -> String {
+    let table = reference.table(path).unwrap_or_else(|| panic!("no table `{path}`"));
+    let noun = match path {
         "dataset" => "data set",
         "scheduler" => "schedule",
-        "model" | "optimizer" => table,
-        _ => {
-            let mut keys = all_keys(&declarations(table, None));
-            if let Some(hook) = keys.iter_mut().find(|key| table == "distributed" && key.name == "comm_hook")
-            {
-                let hooks =
-                    names(table, "comm_hook").iter().map(|name| format!("`{name}`")).collect::<Vec<_>>();
-                hook.range = hooks.join(", ");
-            }
-            return rows(&keys);
-        }
+        _ => path,
     };
-    let each: Vec<(String, Vec<Declaration>)> = names(table, "name")
-        .into_iter()
-        .map(|name| (name.clone(), declarations(table, Some(&name))))
-        .collect();
-    let mut common = each.first().map_or(Vec::new(), |(_, all)| all_keys(all));
-    common.retain(|key| each.iter().all(|(_, all)| all_keys(all).contains(key)));
+    if table.components.is_empty() {
+        return rows(&table.keys(&reference.hooks));
+    }
+    let of_all = |key: &Key| table.components.iter().all(|component| component.keys().contains(key));
+    let mut common: Vec<Key> = table.components[0].keys().into_iter().filter(of_all).collect();
     let mut sections = Vec::new();
-    for (name, all) in &each {
-        add_sections(&mut sections, name, all, &common);
+    for component in &table.components {
+        add_sections(&mut sections, component, &common);
     }
     common.insert(0, name_key(noun));
     // Shared keys first.
@@ -77,12 +52,12 @@ fn table_text(table: &str) -> String {
     rows(&common) + &sections.iter().map(Section::text).collect::<String>()
 }
 
-/// Adds the keys of component `name`, other than those of all components, to the sections of its table.
-fn add_sections(sections: &mut Vec<Section>, name: &str, all: &[Declaration], common: &[DeclaredKey]) {
-    let mut own = Section::default();
-    for declaration in all {
+/// Adds the keys of a component, other than those of all components, to the sections of its table.
+fn add_sections(sections: &mut Vec<Section>, component: &Component, common: &[Key]) {
+    let (name, mut own) = (component.name.as_str(), Section::default());
+    for declaration in &component.declarations {
         let (keys, about) = (keys(&declaration.schema), description(&declaration.schema));
-        let rest: Vec<DeclaredKey> = keys.iter().filter(|key| !common.contains(key)).cloned().collect();
+        let rest: Vec<Key> = keys.iter().filter(|key| !common.contains(key)).cloned().collect();
         if rest.is_empty() && !keys.is_empty() {
             continue;
         }
@@ -115,8 +90,8 @@ fn add_sections(sections: &mut Vec<Section>, name: &str, all: &[Declaration], co
     }
 }
 
-fn name_key(noun: &str) -> DeclaredKey {
-    DeclaredKey {
+fn name_key(noun: &str) -> Key {
+    Key {
         name: "name".to_owned(),
         kind: "string".to_owned(),
         required: true,
@@ -146,8 +121,8 @@ impl Section {
     }
 }
 
-fn rows(keys: &[DeclaredKey]) -> String {
-    let row = |key: &DeclaredKey| {
+fn rows(keys: &[Key]) -> String {
+    let row = |key: &Key| {
         let default = match &key.default {
             _ if key.required => "required".to_owned(),
             Some(value) => format!("`{}`", one_line(value)),

@@ -5,10 +5,12 @@ use super::reference;
 use super::{read, root};
 use ddp_run::Registry;
 use ddp_run::testing::plan::{Plan, WorldRequest};
+use ddp_run::testing::reference::{Reference, json_schema};
 use ddp_run::testing::spec::{JobTree, Override};
 use std::collections::BTreeSet;
 
 const DOCUMENT: &str = "docs/spec.md";
+const SCHEMA: &str = "schema/ddp-run.schema.json";
 /// The tables whose `name` selects a component, and those without one.
 const NAMED: [&str; 4] = ["model", "dataset", "optimizer", "scheduler"];
 const OTHERS: [&str; 8] =
@@ -19,16 +21,33 @@ const OWN: [&str; 5] = ["[task]", "[loss]", "[[metric]]", "[[transform]]", "[[ob
 
 #[test]
 fn it_is_current() {
-    let text = read(DOCUMENT);
-    let current = reference::update(&text, &[&[""][..], &NAMED, &OTHERS].concat());
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        return std::fs::write(root().join(DOCUMENT), current).expect("docs/ is writable");
+    let (declared, tables) = (Reference::of(&Registry::standard()), [&[""][..], &NAMED, &OTHERS].concat());
+    check(DOCUMENT, |text| reference::update(text, &tables, &declared));
+}
+
+#[test]
+fn the_schema_is_current() {
+    let schema = json_schema(&Reference::of(&Registry::standard()));
+    check(SCHEMA, |_| format!("{schema:#}\n"));
+}
+
+/// A file that is made of the declarations, by `update` of what it is now.
+fn check(file: &str, update: impl Fn(&str) -> String) {
+    let update_now = std::env::var_os("UPDATE_DOCS").is_some();
+    let path = root().join(file);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| {
+        assert!(update_now, "{file}: {e}");
+        String::new()
+    });
+    let current = update(&text);
+    if update_now {
+        return std::fs::write(path, current).expect("the file is writable");
     }
     let differs = text.lines().zip(current.lines()).find(|(now, then)| now != then);
     assert!(
         text == current,
-        "{DOCUMENT} differs from the declarations in src/ (left: the document, right: the declarations):\n\
-         {differs:#?}\n`UPDATE_DOCS=1 cargo test --test documents it_is_current` writes it anew"
+        "{file} differs from the declarations in src/ (left: the file, right: the declarations):\n\
+         {differs:#?}\n`UPDATE_DOCS=1 cargo test --test documents is_current` writes it anew"
     );
 }
 
@@ -149,7 +168,7 @@ fn known(table: &str, spec: &str) -> BTreeSet<String> {
 }
 
 /// The names that `key` of `table` may have, from the message about a wrong one.
-pub fn names(table: &str, key: &str) -> Vec<String> {
+fn names(table: &str, key: &str) -> Vec<String> {
     let problems = resolve(&spec(table, None), set(table, key, "\"zzzzzzzz\""));
     let list = problems.split_once("expected \"").and_then(|(_, list)| list.split_once(", found"));
     let names = list.unwrap_or_else(|| panic!("{problems}")).0.replace(['"', ','], " ").replace(" or ", " ");

@@ -1,8 +1,10 @@
 //! The text, JSON, TOML and hash of a plan.
 
 use super::{JOB, resolve, resolve_for};
-use crate::plan::{Plan, WorldRequest};
+use crate::plan::{Plan, Running, WorldRequest};
+use crate::train::Position;
 use std::collections::BTreeSet;
+use std::path::Path;
 
 #[test]
 fn to_toml_resolves_to_the_same_plan() {
@@ -45,6 +47,36 @@ fn frozen_parameters_need_no_gradient_no_traffic_and_no_state() {
     assert!(plan.text().contains("  trainable        10 (40 B); 40 are frozen\n"), "{}", plan.text());
     assert!(plan.text().contains("\n[optimizer.group.0]\n  match "), "{}", plan.text());
     assert!(!resolve(&[]).text().contains("trainable"));
+}
+
+#[test]
+fn a_brief_has_at_most_15_lines_and_what_only_a_running_rank_knows() {
+    let sets = ["launch.nproc_per_node=2", "optimizer.lr=0.1", "epochs=3", "dataset.known=false"];
+    let plan = resolve(&sets);
+    let facts = resolve(&[]).dataset.facts;
+    let tensors = resolve(&[]).model.source.tensors().unwrap();
+    let mut position = Position::new(plan.batching(2));
+    let brief = |position: &Position, set: &[String]| {
+        plan.brief(&Running {
+            facts: &facts,
+            tensors: &tensors,
+            position,
+            device: "cpu".to_owned(),
+            backend: "gloo",
+            threads: 1,
+            out_dir: Path::new("runs/x"),
+            set,
+        })
+    };
+    let text = brief(&position, &plan.set_values());
+    insta::assert_snapshot!(text);
+    let steps = |text: &str| text.lines().find(|line| line.contains("steps ")).map(str::to_owned);
+    position.step = 7;
+    assert!(steps(&brief(&position, &[])).is_some_and(|line| line.contains(", 7 of them done;")));
+    let many: Vec<String> = (0..200).map(|i| format!("table.key_{i} = [1, 2, 3]")).collect();
+    let text = brief(&position, &many);
+    assert!(text.lines().count() <= 15 && text.contains("`ddp-run plan` shows all"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 130), "{text}");
 }
 
 #[test]

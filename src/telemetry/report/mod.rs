@@ -24,7 +24,7 @@ pub fn write(run_dir: &Path) -> Result<PathBuf> {
 }
 
 /// As [`write`], with the events of the run.
-pub(super) fn write_events(run_dir: &Path, events: &[Event]) -> Result<PathBuf> {
+pub fn write_events(run_dir: &Path, events: &[Event]) -> Result<PathBuf> {
     let run = run_dir.join("run.json");
     let provenance = if run.exists() { Some(provenance::read(&run)?.latest) } else { None };
     let spec = std::fs::read_to_string(run_dir.join("job.toml")).ok();
@@ -116,7 +116,7 @@ fn tiles(out: &mut String, steps: &[&StepEvent], epochs: &[&EpochEvent], end: Op
         let values = epochs.iter().filter_map(|e| Some((e.epoch, e.val.as_ref()?.get(name)?)));
         values.filter(|(_, v)| v.is_finite()).reduce(|a, b| if better(b.1, a.1) { b } else { a })
     };
-    let of_epoch = |epoch: u64, text: String| format!("{text} <small>epoch {epoch}</small>");
+    let of_epoch = |epoch: u64, text: String| format!("{text} <small>epoch {}</small>", epoch + 1);
     if let Some((epoch, loss)) = best("loss", |a, b| a < b) {
         tiles.push(("best val loss", of_epoch(epoch, significant(loss))));
     }
@@ -161,7 +161,7 @@ fn charts(out: &mut String, steps: &[&StepEvent], epochs: &[&EpochEvent]) {
     let look = if epochs.len() <= MAX_MARKERS { Look::Marked } else { Look::Line };
     for name in names {
         let points = |of: fn(&EpochEvent, &str) -> Option<f64>| {
-            epochs.iter().filter_map(|e| Some((e.epoch as f64, of(e, name)?))).collect::<Vec<_>>()
+            epochs.iter().filter_map(|e| Some(((e.epoch + 1) as f64, of(e, name)?))).collect::<Vec<_>>()
         };
         let series = vec![
             Series::new("training", look(0), points(|e, name| e.train.get(name))),
@@ -198,7 +198,7 @@ fn epoch_table(out: &mut String, epochs: &[&EpochEvent]) {
     }
     out.push_str("<th>lr</th><th>seconds</th><th>samples/s</th><th>data wait</th></tr></thead><tbody>");
     for e in epochs {
-        let _ = write!(out, "<tr><td>{}</td>", e.epoch);
+        let _ = write!(out, "<tr><td>{}</td>", e.epoch + 1);
         for (metrics, names) in [(Some(&e.train), &train), (e.val.as_ref(), &val)] {
             for name in names {
                 let value = metrics.and_then(|m| m.get(name)).map_or("–".to_owned(), significant);

@@ -1,15 +1,17 @@
-//! What the declarations in src/ say of their keys, for the reference in docs/spec.md.
+//! What the declaration of a key says, in words.
 
-use ddp_run::testing::spec::range::words;
-use ddp_run::testing::spec::schema::{self, Kind};
+use crate::spec::range::words;
+use crate::spec::schema::{self, Kind};
+use serde::Serialize;
 use serde_json::Value as Json;
 use std::ops::Bound;
 
 /// One key.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DeclaredKey {
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Key {
     pub name: String,
     /// `integer`, `list of 2 floats`.
+    #[serde(rename = "type")]
     pub kind: String,
     pub required: bool,
     /// `None` if it depends on other keys.
@@ -26,24 +28,24 @@ pub fn section(schema: &Json) -> Option<&str> {
 }
 
 /// The keys, in order of declaration.
-pub fn keys(declared: &Json) -> Vec<DeclaredKey> {
-    schema::properties(declared).map(|(name, key)| declared_key(declared, name, key)).collect()
+pub fn keys(declared: &Json) -> Vec<Key> {
+    schema::properties(declared).map(|(name, key)| self::declared(declared, name, key)).collect()
 }
 
-fn declared_key(declared: &Json, name: &str, key: &Json) -> DeclaredKey {
-    let required = schema::is_required(declared, name);
+fn declared(table: &Json, name: &str, key: &Json) -> Key {
+    let required = schema::is_required(table, name);
     let choices = variants(key).into_iter().filter_map(|variant| {
         let about = Some(description(variant)).filter(|about| !about.is_empty())?;
         Some(format!(" `{}`: {}", variant["const"].as_str()?, lower_first(&about)))
     });
-    DeclaredKey {
+    Key {
         name: name.to_owned(),
         kind: type_words(key),
         required,
         default: schema::default(key).filter(|_| !required),
         range: range_words(key),
         description: description(key) + &choices.collect::<String>(),
-        changes_results: schema::changes_results(declared) && schema::changes_results(key),
+        changes_results: schema::changes_results(table) && schema::changes_results(key),
     }
 }
 
@@ -64,7 +66,7 @@ fn lower_first(text: &str) -> String {
 }
 
 /// The values of a choice with their descriptions.
-fn variants(schema: &Json) -> Vec<&Json> {
+pub(super) fn variants(schema: &Json) -> Vec<&Json> {
     let list = |key: &str| schema.get(key).and_then(Json::as_array).into_iter().flatten();
     if schema.get("const").is_some() {
         return vec![schema];

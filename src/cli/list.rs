@@ -1,0 +1,115 @@
+//! `ddp-run list`: the names that a spec may give.
+
+use crate::error::{Error, Result};
+use crate::reference::{Component, Reference};
+use crate::registry::Registry;
+use clap::ValueEnum;
+use serde_json::{Map, Value as Json, json};
+use std::fmt::Write;
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Only these
+    #[arg(value_enum)]
+    pub kind: Option<Kind>,
+    /// Print JSON, with the keys of each
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    Models,
+    Datasets,
+    Optimizers,
+    Schedules,
+    Hooks,
+    Tasks,
+    Losses,
+    Metrics,
+    Transforms,
+    Observers,
+}
+
+impl Kind {
+    /// The table whose `name` selects one; hooks have none.
+    fn table(self) -> &'static str {
+        match self {
+            Kind::Models => "model",
+            Kind::Datasets => "dataset",
+            Kind::Optimizers => "optimizer",
+            Kind::Schedules => "scheduler",
+            Kind::Hooks => "",
+            Kind::Tasks => "task",
+            Kind::Losses => "loss",
+            Kind::Metrics => "metric",
+            Kind::Transforms => "transform",
+            Kind::Observers => "observer",
+        }
+    }
+}
+
+/// Prints the components that specs of this program can name.
+pub fn run(args: &Args, registry: &Registry) -> Result<()> {
+    let reference = Reference::of(registry);
+    let kinds: Vec<Kind> = args.kind.map_or_else(|| Kind::value_variants().to_vec(), |kind| vec![kind]);
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&json(&reference, &kinds))
+            .map_err(|e| Error::internal(format!("cannot write this as JSON: {e}")))?,
+        false => text(&reference, &kinds, args.kind.is_some()),
+    };
+    super::print(&format!("{}\n", text.trim_end()))
+}
+
+/// The name of a kind on the command line.
+fn title(kind: Kind) -> String {
+    kind.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+fn components(reference: &Reference, kind: Kind) -> &[Component] {
+    reference.table(kind.table()).map_or(&[], |table| &table.components)
+}
+
+/// With `alone`, the kind was asked for: it is shown if it is empty, too.
+fn text(reference: &Reference, kinds: &[Kind], alone: bool) -> String {
+    let mut out = String::new();
+    for kind in kinds {
+        let rows: Vec<(&str, String)> = match kind {
+            Kind::Hooks => reference.hooks.iter().map(|name| (name.as_str(), String::new())).collect(),
+            _ => components(reference, *kind)
+                .iter()
+                .map(|c| (c.name.as_str(), first_sentence(&c.about())))
+                .collect(),
+        };
+        if rows.is_empty() && !alone {
+            continue;
+        }
+        let _ = writeln!(out, "{}", title(*kind));
+        if rows.is_empty() {
+            let _ = writeln!(out, "  this program has none (docs/extending.md)");
+        }
+        let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        for (name, about) in rows {
+            let _ = writeln!(out, "{}", format!("  {name:width$}  {about}").trim_end());
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// Up to the first end of a sentence, without the marks of Markdown links.
+fn first_sentence(text: &str) -> String {
+    let end = text.find(". ").map_or(text.len(), |at| at + 1);
+    text[..end].to_owned()
+}
+
+fn json(reference: &Reference, kinds: &[Kind]) -> Json {
+    let of = |kind: &Kind| -> Vec<Json> {
+        let component = |c: &Component| json!({ "name": c.name, "about": c.about(), "keys": c.keys() });
+        match kind {
+            Kind::Hooks => reference.hooks.iter().map(|name| json!({ "name": name })).collect(),
+            _ => components(reference, *kind).iter().map(component).collect(),
+        }
+    };
+    Json::Object(kinds.iter().map(|kind| (title(*kind), of(kind).into())).collect::<Map<_, _>>())
+}

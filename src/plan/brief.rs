@@ -1,0 +1,193 @@
+//! The plan in a few lines, as a run shows it before its first step.
+
+use super::units::{show_bytes, show_count};
+use super::{Plan, Sizes, one_line};
+use crate::data::DataFacts;
+use crate::models::TensorFacts;
+use crate::show::wrapped;
+use crate::spec::Origin;
+use crate::train::Position;
+use std::path::Path;
+
+/// Lines of the values that were set; a spec with more of them is told of by `ddp-run plan`.
+const SET_LINES: usize = 6;
+
+/// What the lines before these show.
+const SHOWN: [&str; 11] = [
+    "name",
+    "epochs",
+    "batch_size",
+    "save_every",
+    "backend",
+    "device",
+    "model.name",
+    "dataset.name",
+    "optimizer.name",
+    "checkpoint.best",
+    "launch.nproc_per_node",
+];
+
+/// What a rank knows once the data is read and all ranks are connected.
+pub struct Running<'a> {
+    pub facts: &'a DataFacts,
+    pub tensors: &'a [TensorFacts],
+    /// Where the run begins, or continues.
+    pub position: &'a Position,
+    pub device: String,
+    pub backend: &'a str,
+    pub threads: usize,
+    pub out_dir: &'a Path,
+    /// [`Plan::set_values`] of the spec as it was typed.
+    pub set: &'a [String],
+}
+
+impl Plan {
+    /// The values that the spec or the command line sets, as `key = value`, without those that every brief shows.
+    pub fn set_values(&self) -> Vec<String> {
+        let shown = |key: &str| SHOWN.contains(&key) || key.starts_with("scheduler") && key.ends_with("name");
+        let set = self.values.iter().filter(|value| value.origin != Origin::Default && !shown(&value.key));
+        set.map(|value| format!("{} = {}", value.key, shortened(&one_line(&value.value)))).collect()
+    }
+
+    /// The plan in at most 15 lines.
+    pub fn brief(&self, run: &Running<'_>) -> String {
+        let plan = self.running(run);
+        let mut rows = vec![
+            ("model", plan.model_line()),
+            ("data", plan.data_line()),
+            ("processes", plan.processes_line(run)),
+            ("steps", plan.steps_line(run.position)),
+            ("training", plan.training_line()),
+        ];
+        rows.extend(plan.traffic().map(|traffic| ("all-reduce", traffic)));
+        rows.push(("checkpoints", plan.checkpoints_line(run)));
+        if !run.set.is_empty() {
+            let (last, others) = run.set.split_last().unwrap_or((&plan.name, &[]));
+            let items: Vec<String> =
+                others.iter().map(|item| format!("{item},")).chain([last.clone()]).collect();
+            rows.push(("set", limited(&wrapped(items.iter().map(String::as_str), INDENT))));
+        }
+        let row = |(name, text): (&str, String)| format!("  {name:11}  {text}\n");
+        format!("{}\n{}", self.name, rows.into_iter().map(row).collect::<String>())
+    }
+
+    /// With what only the data and the checkpoint tell.
+    fn running(&self, run: &Running<'_>) -> Plan {
+        let mut plan = self.clone();
+        let (facts, position) = (run.facts.clone(), run.position);
+        if let Some(samples) = facts.train {
+            let drop_last = plan.loader.drop_last;
+            plan.batch = position.batching.algebra(samples, drop_last);
+            plan.train.accumulate = position.batching.accumulate;
+        }
+        plan.dataset.facts = facts;
+        let caps = plan.reducer.bucket_caps();
+        plan.sizes = Some(Sizes::of(run.tensors, &plan.optimizer, plan.ema.is_some(), caps, &plan.world));
+        plan
+    }
+
+    fn model_line(&self) -> String {
+        let name = &self.model.name;
+        let Some(sizes) = &self.sizes else { return name.clone() };
+        let all = format!("{name}, {} parameters", show_count(sizes.parameters));
+        let frozen = sizes.parameters - sizes.trainable;
+        let frozen =
+            if frozen > 0 { format!(", {} of them frozen", show_count(frozen)) } else { String::new() };
+        format!("{all} ({}){frozen}", show_bytes(sizes.model_bytes))
+    }
+
+    fn data_line(&self) -> String {
+        let facts = &self.dataset.facts;
+        let counts = [("training", facts.train), ("validation", facts.val)];
+        let counts =
+            counts.into_iter().filter_map(|(part, n)| Some(format!("{} {part}", show_count(n? as u64))));
+        let counts = counts.collect::<Vec<_>>().join(" and ");
+        let target = super::print::field(facts.target.as_ref());
+        let input = super::print::field(facts.input.as_ref());
+        format!("{}: {counts} samples; input {input}, target {target}", self.dataset.name)
+    }
+
+    fn processes_line(&self, run: &Running<'_>) -> String {
+        let (world, threads) = (&self.world, run.threads);
+        let nodes = if world.nnodes > 1 { format!(" on {} nodes", world.nnodes) } else { String::new() };
+        let each = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
+        let by = if world.world_size > 1 { format!(" by {}", run.backend) } else { String::new() };
+        format!("{}{nodes}{by}, {} with {each} each", show_count(world.world_size as u64), run.device)
+    }
+
+    fn steps_line(&self, position: &Position) -> String {
+        let batch = &self.batch;
+        let count = |n: Option<usize>| n.map_or_else(String::new, |n| show_count(n as u64));
+        let samples = self.dataset.facts.train.unwrap_or(0);
+        let left = position.steps_left(self.epochs, samples, self.loader.drop_last);
+        let all = position.step.saturating_add(left).min(self.train.max_steps.unwrap_or(u64::MAX));
+        let done = match position.step {
+            0 => String::new(),
+            done => format!(", {} of them done", show_count(done)),
+        };
+        let epochs = if self.epochs == 1 { "epoch" } else { "epochs" };
+        let mut line = format!(
+            "{} in {} {epochs} of {}{done}; {} samples a step",
+            show_count(all),
+            show_count(self.epochs),
+            count(batch.steps_per_epoch),
+            self.global_batch()
+        );
+        for (what, n) in [("repeated", batch.padded), ("left out", batch.dropped)] {
+            if let Some(n) = n.filter(|n| *n > 0) {
+                line += &format!("; {} {what} per epoch", show_count(n as u64));
+            }
+        }
+        line
+    }
+
+    fn training_line(&self) -> String {
+        let schedules = self.values.iter().filter(|value| {
+            value.key == "scheduler.name"
+                || value.key.starts_with("scheduler.") && value.key.ends_with(".name")
+        });
+        let names: Vec<&str> = schedules.filter_map(|value| value.value.as_str()).collect();
+        let schedule = if names.is_empty() { "constant".to_owned() } else { names.join(", then ") };
+        let lr = one_line(&toml::Value::Float(self.optimizer.lr));
+        let precision = match self.precision {
+            crate::device::Precision::F32 => String::new(),
+            other => format!(", {other}"),
+        };
+        format!("{} by {}, lr {lr} ({schedule}){precision}", self.task, self.optimizer.name)
+    }
+
+    fn checkpoints_line(&self, run: &Running<'_>) -> String {
+        let size = self
+            .sizes
+            .as_ref()
+            .map_or_else(String::new, |s| format!(" ({} each)", show_bytes(s.checkpoint_bytes)));
+        let best = match self.checkpoint.keep_best {
+            Some(0) | None => String::new(),
+            _ => format!("; the best by {}", self.checkpoint.best),
+        };
+        format!("{}{size}, in {}{best}", self.save_every, run.out_dir.display())
+    }
+}
+
+/// Where a row's text begins.
+const INDENT: usize = 15;
+
+/// A long value is cut.
+fn shortened(value: &str) -> String {
+    const MOST: usize = 60;
+    match value.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &value[..end]),
+        None => value.to_owned(),
+    }
+}
+
+/// The first lines of a text.
+fn limited(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    match lines.get(..SET_LINES) {
+        Some(first) if lines.len() > SET_LINES => {
+            format!("{} … (`ddp-run plan` shows all)", first.join("\n"))
+        }
+        _ => text.to_owned(),
+    }
+}

@@ -1,0 +1,130 @@
+//! What a spec may say: its tables, the components that a `name` selects, and the keys of both. It is collected from the
+//! declarations that reading a spec makes, so it has the components of a user's program too. `ddp-run schema`, `list` and
+//! `explain` show it, and docs/spec.md is generated from it.
+
+mod draft4;
+mod json_schema;
+mod key;
+#[cfg(test)]
+mod tests;
+
+pub use json_schema::json_schema;
+pub use key::{Key, description, keys, section};
+
+use crate::plan::{Plan, table_rank};
+use crate::registry::Registry;
+use crate::spec::{Declaration, JobTree};
+
+/// The table of the hooks' key.
+const HOOK: (&str, &str) = ("distributed", "comm_hook");
+
+/// All tables of a spec.
+pub struct Reference {
+    /// The top level first, then in the order of plans.
+    pub tables: Vec<Table>,
+    /// Names of communication hooks.
+    pub hooks: Vec<String>,
+}
+
+/// One table.
+pub struct Table {
+    /// Dotted: `optimizer.group`; empty for the top level.
+    pub path: String,
+    /// Whether a spec may have several of them, as `[[table]]`.
+    pub repeats: bool,
+    /// If the table's `name` selects one.
+    pub components: Vec<Component>,
+    /// Of a table without components.
+    pub declarations: Vec<Declaration>,
+}
+
+/// What the `name` of a table selects.
+pub struct Component {
+    pub name: String,
+    /// Of all keys beside `name`.
+    pub declarations: Vec<Declaration>,
+}
+
+impl Reference {
+    /// With the components of `registry`.
+    pub fn of(registry: &Registry) -> Self {
+        let names = registry.names();
+        let components = |path: &str| names.iter().any(|(table, _)| *table == path);
+        let mut tables: Vec<Table> = Vec::new();
+        for declaration in declarations("", registry).into_iter().filter(|d| !components(&d.table)) {
+            match tables.iter_mut().find(|table| table.path == declaration.table) {
+                Some(table) => table.declarations.push(declaration),
+                None => tables.push(Table {
+                    repeats: declaration.table == "optimizer.group",
+                    path: declaration.table.clone(),
+                    components: Vec::new(),
+                    declarations: vec![declaration],
+                }),
+            }
+        }
+        // A program has components of some kinds only if they are its user's.
+        let named = names.into_iter().filter(|(_, names)| !names.is_empty());
+        tables.extend(named.map(|(path, names)| Table {
+            path: path.to_owned(),
+            repeats: ["scheduler", "metric", "transform", "observer"].contains(&path),
+            components: names.into_iter().map(|name| Component::of(path, name, registry)).collect(),
+            declarations: Vec::new(),
+        }));
+        // A key of the top level has no rank; a stable sort keeps the order within a rank.
+        tables.sort_by_key(|table| (!table.path.is_empty(), table_rank(&format!("{}.", table.path))));
+        let hooks = std::iter::once("none").chain(registry.comm_hook_names());
+        Self { tables, hooks: hooks.map(str::to_owned).collect() }
+    }
+
+    /// The table at this path.
+    pub fn table(&self, path: &str) -> Option<&Table> {
+        self.tables.iter().find(|table| table.path == path)
+    }
+}
+
+impl Table {
+    /// The keys of the table, or of the component `name` of it.
+    pub fn keys(&self, hooks: &[String]) -> Vec<Key> {
+        let mut keys = all_keys(&self.declarations);
+        if let Some(hook) = keys.iter_mut().find(|key| (self.path.as_str(), key.name.as_str()) == HOOK) {
+            hook.range = hooks.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        }
+        keys
+    }
+
+    /// The component of this name.
+    pub fn component(&self, name: &str) -> Option<&Component> {
+        self.components.iter().find(|component| component.name == name)
+    }
+}
+
+impl Component {
+    fn of(table: &str, name: &str, registry: &Registry) -> Self {
+        let spec = format!("[{table}]\nname = {}\n", toml::Value::from(name));
+        let mut declarations = declarations(&spec, registry);
+        declarations.retain(|declaration| declaration.table == table);
+        Self { name: name.to_owned(), declarations }
+    }
+
+    /// Its keys without `name`.
+    pub fn keys(&self) -> Vec<Key> {
+        all_keys(&self.declarations)
+    }
+
+    /// The comment on its struct; empty without one.
+    pub fn about(&self) -> String {
+        // The keys of all components of a table, and those that several share, are declared beside its own.
+        let own = self.declarations.iter().rfind(|declaration| section(&declaration.schema).is_none());
+        own.map(|own| description(&own.schema)).unwrap_or_default()
+    }
+}
+
+fn all_keys(declarations: &[Declaration]) -> Vec<Key> {
+    declarations.iter().flat_map(|declaration| keys(&declaration.schema)).collect()
+}
+
+/// What reading this text declares.
+fn declarations(text: &str, registry: &Registry) -> Vec<Declaration> {
+    let tree = JobTree::parse("reference", text, &[]);
+    tree.map(|tree| Plan::declarations(&tree, registry)).unwrap_or_default()
+}

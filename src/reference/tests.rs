@@ -1,0 +1,113 @@
+use super::draft4::value;
+use super::*;
+use crate::data::{Sample, Transform};
+use crate::error::Result;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+
+/// Adds noise.
+#[derive(Deserialize, JsonSchema)]
+struct Noise {
+    /// Its width.
+    #[schemars(range(min = 0.0))]
+    width: f64,
+}
+
+impl Transform for Noise {
+    fn apply(&self, _: Sample<'_>) -> Result<()> {
+        assert!(self.width >= 0.0);
+        Ok(())
+    }
+}
+
+/// The variant of a table that has this name.
+fn variant<'a>(table: &'a Json, name: &str) -> &'a Json {
+    let variants = table["oneOf"].as_array().expect("variants");
+    variants.iter().find(|variant| variant["title"] == name).unwrap_or_else(|| panic!("{name}: {table}"))
+}
+
+#[test]
+fn every_name_of_the_registry_has_its_keys() {
+    let registry = Registry::standard();
+    let reference = Reference::of(&registry);
+    for (table, names) in registry.names().into_iter().filter(|(_, names)| !names.is_empty()) {
+        let found = reference.table(table).expect("a table");
+        assert_eq!(found.components.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), names, "{table}");
+    }
+    let optimizers = reference.table("optimizer").unwrap();
+    for component in &optimizers.components {
+        assert!(
+            component.keys().iter().any(|key| key.name == "weight_decay" || key.name == "lr"),
+            "{}",
+            component.name
+        );
+    }
+    let paths: Vec<&str> = reference.tables.iter().map(|table| table.path.as_str()).collect();
+    assert_eq!(paths[..3], ["", "model", "dataset"], "the order of plans");
+    assert!(!paths.contains(&"task"), "a program without tasks has no such table");
+    let resnet = reference.table("model").unwrap().component("resnet18").unwrap();
+    assert!(resnet.about().contains("torchvision"), "{}", resnet.about());
+}
+
+#[test]
+fn components_of_ones_own_are_in_the_schema() {
+    let schema = json_schema(&Reference::of(&Registry::standard().transform::<Noise>("noise")));
+    assert_eq!(schema["properties"]["transform"]["anyOf"][1]["items"]["$ref"], "#/definitions/transform");
+    let table = &schema["definitions"]["transform"];
+    let noise = variant(table, "noise");
+    assert_eq!(noise["description"], "Adds noise.");
+    assert_eq!(noise["properties"]["width"]["minimum"], 0.0);
+    let required = &schema["anyOf"][1]["properties"]["transform"]["anyOf"][0];
+    assert_eq!(required["oneOf"][0]["required"], json!(["name", "width"]));
+}
+
+#[test]
+fn keys_that_are_required_have_no_default_and_groups_have_the_optimizers_keys() {
+    let schema = json_schema(&Reference::of(&Registry::standard()));
+    assert_eq!(
+        schema["anyOf"][1]["required"],
+        json!(["name", "batch_size", "model", "dataset", "optimizer"])
+    );
+    assert_eq!(schema["properties"]["batch_size"].get("default"), None);
+    assert_eq!(schema["properties"]["epochs"]["default"], 1);
+    let adamw = variant(&schema["properties"]["optimizer"], "adamw");
+    assert_eq!(adamw["properties"]["group"]["anyOf"][0]["$ref"], "#/definitions/group-of-adamw");
+    let group = &schema["definitions"]["group-of-adamw"]["properties"];
+    assert_eq!(group["betas"]["minItems"], 2);
+    assert!(group.get("match").is_some() && group["lr"].get("default").is_none(), "{group:#}");
+}
+
+#[test]
+fn schemas_are_written_in_draft_4() {
+    let choice = json!({
+        "anyOf": [{ "oneOf": [
+            { "const": "a", "description": "The first." }, { "const": "b", "description": "The second." }
+        ] }, { "type": "null" }],
+        "description": "One of two.",
+        "default": null,
+    });
+    assert_eq!(
+        value(&choice),
+        json!({
+            "enum": ["a", "b"],
+            "x-taplo": { "docs": { "enumValues": ["The first.", "The second."] } },
+            "description": "One of two.",
+        })
+    );
+    let number = json!({ "type": ["number", "null"], "format": "double", "exclusiveMinimum": 0.0, "maximum": 1.0, "default": 0.5 });
+    assert_eq!(
+        value(&number),
+        json!({ "type": "number", "maximum": 1.0, "minimum": 0.0, "exclusiveMinimum": true, "default": 0.5 })
+    );
+    let own = json!({ "type": ["string", "integer"], "x-expected": "a number of steps", "description": "How often." });
+    assert_eq!(
+        value(&own),
+        json!({ "type": ["string", "integer"], "description": "How often. Expected: a number of steps." })
+    );
+    let list = json!({ "type": "array", "items": { "type": "integer", "format": "uint" }, "minItems": 2, "maxItems": 2 });
+    assert_eq!(
+        value(&list),
+        json!({ "type": "array", "minItems": 2, "maxItems": 2, "items": { "type": "integer" } })
+    );
+}

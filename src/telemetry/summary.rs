@@ -1,0 +1,153 @@
+//! The last lines of a run on the terminal: how it ended, its last and best metrics, and what to do next.
+
+use super::events::{CheckpointEvent, EndEvent, EpochEvent, Event};
+use super::numbers::{rate, seconds, significant};
+use super::progress::{metrics_words, percent};
+use super::report;
+use std::path::{Path, PathBuf};
+
+/// What the events do not say.
+pub struct Run<'a> {
+    pub dir: &'a Path,
+    /// The spec's path as it was typed.
+    pub spec: &'a str,
+    /// Of the whole run.
+    pub epochs: u64,
+    /// The metric that ranks checkpoints (`val.loss`), and whether larger values are better.
+    pub best: (&'a str, bool),
+}
+
+/// The lines, without a newline at the end.
+pub fn summary(events: &[Event], end: &EndEvent, run: &Run<'_>) -> String {
+    let epochs: Vec<&EpochEvent> =
+        events.iter().filter_map(|e| if let Event::Epoch(e) = e { Some(e) } else { None }).collect();
+    let best = best(&epochs, run.best);
+    let newest = saved(events, run.dir, |_| true);
+    let of_best = best.and_then(|(epoch, _)| saved(events, run.dir, |saved| saved.step == epoch.step));
+    let mut rows = Vec::new();
+    if let Some(last) = epochs.last() {
+        rows.push(("last", format!("{}{}", epoch(last, run.epochs), metrics_words(last))));
+    }
+    if let Some((of, value)) = best {
+        let (name, _) = run.best;
+        let place = of_best.as_ref().map_or(String::new(), |path| format!("  {}", path.display()));
+        rows.push(("best", format!("{}  {name} {}{place}", epoch(of, run.epochs), shown(name, value))));
+    }
+    rows.push(("report", report::path(run.dir).display().to_string()));
+    if let Some(checkpoint) = of_best.or(newest) {
+        rows.push(("next", format!("ddp-run eval {} --checkpoint {}", run.spec, checkpoint.display())));
+    }
+    let rows: String = rows.iter().map(|(name, text)| format!("\n  {name:6}  {text}")).collect();
+    format!("{}{rows}", headline(events, &epochs, end))
+}
+
+/// `done: 756 steps in 10.2 s, 4,905 samples/s, 1 restart`
+fn headline(events: &[Event], epochs: &[&EpochEvent], end: &EndEvent) -> String {
+    let trained: f64 = epochs.iter().map(|e| e.seconds).sum();
+    let samples: f64 = epochs.iter().map(|e| e.seconds * e.samples_per_s).sum();
+    let speed =
+        if trained > 0.0 { format!(", {} samples/s", rate(samples / trained)) } else { String::new() };
+    let restarts = match events.iter().filter(|e| matches!(e, Event::Restart(_))).count() {
+        0 => String::new(),
+        1 => ", 1 restart".to_owned(),
+        n => format!(", {n} restarts"),
+    };
+    format!("{}: {} steps in {}{speed}{restarts}", end.reason, end.step, seconds(end.seconds))
+}
+
+fn epoch(event: &EpochEvent, epochs: u64) -> String {
+    format!("epoch {}/{epochs}", event.epoch + 1)
+}
+
+/// The epoch with the best value of the metric; the earliest of equals.
+fn best<'a>(epochs: &[&'a EpochEvent], (name, larger): (&str, bool)) -> Option<(&'a EpochEvent, f64)> {
+    let (split, metric) = name.split_once('.')?;
+    let value = |e: &EpochEvent| match split {
+        "train" => e.train.get(metric),
+        _ => e.val.as_ref()?.get(metric),
+    };
+    let measured = epochs.iter().filter_map(|e| Some((*e, value(e)?)).filter(|(_, value)| value.is_finite()));
+    measured.reduce(|best, next| {
+        let better = if larger { next.1 > best.1 } else { next.1 < best.1 };
+        if better { next } else { best }
+    })
+}
+
+fn shown(name: &str, value: f64) -> String {
+    match name.split_once('.') {
+        Some((_, "accuracy" | "top5")) => percent(value),
+        _ => significant(value),
+    }
+}
+
+/// The newest of these checkpoints that is still there.
+fn saved(events: &[Event], dir: &Path, meant: impl Fn(&CheckpointEvent) -> bool) -> Option<PathBuf> {
+    let saves = events.iter().rev().filter_map(|e| if let Event::Checkpoint(e) = e { Some(e) } else { None });
+    saves.filter(|saved| meant(saved)).map(|saved| dir.join(&saved.path)).find(|path| path.is_dir())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::{Metrics, RestartEvent};
+
+    fn epoch_event(epoch: u64, accuracy: f64) -> Event {
+        Event::Epoch(EpochEvent {
+            epoch,
+            train: Metrics::new(0.5),
+            val: Some(Metrics::new(0.25).with("accuracy", accuracy)),
+            seconds: 2.0,
+            step: 10 * (epoch + 1),
+            lr: 0.1,
+            samples_per_s: 1000.0,
+            data_wait: 0.0,
+        })
+    }
+
+    fn saved_at(step: u64) -> Event {
+        let path = format!("checkpoints/step-{step:08}");
+        Event::Checkpoint(CheckpointEvent { step, epoch: 1, path, bytes: 1, seconds: 0.1, held_up_s: None })
+    }
+
+    #[test]
+    fn it_names_the_last_and_the_best_epoch_and_the_next_command() {
+        let dir = tempfile::tempdir().unwrap();
+        for step in [20, 30] {
+            std::fs::create_dir_all(dir.path().join(format!("checkpoints/step-{step:08}"))).unwrap();
+        }
+        let events = [
+            epoch_event(0, 0.75),
+            saved_at(10),
+            Event::Restart(RestartEvent { attempt: 2, reason: "rank 1 was killed".to_owned() }),
+            epoch_event(1, 0.875),
+            saved_at(20),
+            epoch_event(2, 0.875),
+            saved_at(30),
+        ];
+        let end = EndEvent { step: 30, epoch: 3, reason: "done".to_owned(), exit_code: 0, seconds: 7.5 };
+        let run = |best| Run { dir: dir.path(), spec: "job.toml", epochs: 3, best };
+        let text = summary(&events, &end, &run(("val.accuracy", true)));
+        let text = text.replace(&dir.path().display().to_string(), "RUN");
+        assert_eq!(
+            text,
+            "done: 30 steps in 7.5 s, 1000 samples/s, 1 restart\n  \
+             last    epoch 3/3  train loss 0.5000  val loss 0.2500 acc 87.5 %\n  \
+             best    epoch 2/3  val.accuracy 87.5 %  RUN/checkpoints/step-00000020\n  \
+             report  RUN/report.html\n  \
+             next    ddp-run eval job.toml --checkpoint RUN/checkpoints/step-00000020"
+        );
+        // The best epoch's checkpoint is gone, or nothing ranks.
+        let text = summary(&events, &end, &run(("val.accuracy", false)));
+        assert!(text.contains("best    epoch 1/3  val.accuracy 75.0 %\n"), "{text}");
+        assert!(text.ends_with("step-00000030"), "{text}");
+        let text = summary(&events, &end, &run(("val.mae", false)));
+        assert!(!text.contains("best"), "{text}");
+    }
+
+    #[test]
+    fn a_run_without_an_epoch_has_a_summary() {
+        let end = EndEvent { step: 3, epoch: 0, reason: "done".to_owned(), exit_code: 0, seconds: 0.5 };
+        let run = Run { dir: Path::new("runs/x"), spec: "x.toml", epochs: 1, best: ("val.loss", false) };
+        assert_eq!(summary(&[], &end, &run), "done: 3 steps in 0.5 s\n  report  runs/x/report.html");
+    }
+}
