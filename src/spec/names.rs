@@ -35,7 +35,8 @@ impl Fields<'_> {
         self.kind(kinds.into_iter())
     }
 
-    /// What `read` makes of each table `[[key]]`: it gets the one of `kinds` with the table's name, and the table.
+    /// Reads the tables `[[key]]` of such components: `read` gets the name in a table, the one of `kinds` with this name,
+    /// and the table.
     pub fn own_tables<'k, K: Clone, T>(
         &mut self,
         key: &'static str,
