@@ -140,7 +140,7 @@ fn an_early_stop_waits_for_as_many_evaluations() {
 #[test]
 fn mixing_is_exact_after_a_change() {
     let spec = "name = \"mixed\"\nseed = 3\nepochs = 3\nbatch_size = 8\n[model]\nname = \"linear\"\n\
-        [dataset]\nname = \"shapes\"\ntrain = 60\nval = 12\nsize = 8\nworkers = 0\n\
+        [dataset]\nname = \"shapes\"\ntrain = 60\nval = 12\nsize = 16\nworkers = 0\n\
         [optimizer]\nname = \"adamw\"\nlr = 0.01\n[metrics]\nlog_every = 1\n";
     let mixed = ["train.mixup=0.8", "train.cutmix=1.0"];
     for (before, after) in [(2, 1), (1, 2)] {

@@ -200,7 +200,7 @@ fn a_registered_optimizer_refuses_keys_that_exclude_each_other() {
     let text = format!("{}often = 200\nlr = 2\n", JOB.replace("adamw", "still"));
     let problems = resolve_for(&text, &[], WorldRequest::default()).unwrap_err();
     assert_eq!(problems.problems()[0].message, too_often[0]);
-    assert!(problems.to_string().contains("job.toml:10:9"), "{problems}");
+    assert!(problems.to_string().contains("line 10, column 9"), "{problems}");
     // With the keys of a group, too.
     let group = "optimizer={name=\"still\",often=200,group=[{match=\"b\",lr=2}, {match=\"w\",lr=0.5}]}";
     assert_eq!(refused(&[group]), too_often);
