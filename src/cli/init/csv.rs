@@ -1,6 +1,6 @@
 //! `ddp-run init csv FILE`: a spec for a table, with what its columns propose.
 
-use super::{Output, commented, foreign, quoted, run_name, utf8};
+use super::{Output, commented, foreign, place, quoted, run_name, utf8};
 use crate::data::{CsvProposal, propose_csv};
 use crate::error::Result;
 use std::path::PathBuf;
@@ -71,10 +71,7 @@ fn spec(name: &str, path: &str, found: &CsvProposal) -> String {
 
 fn dataset(path: &str, found: &CsvProposal) -> Vec<String> {
     let mut lines = vec!["[dataset]".to_owned(), "name = \"csv\"".to_owned()];
-    lines.push(commented(
-        &format!("path = {}", quoted(path)),
-        "relative to the folder in which ddp-run is started",
-    ));
+    lines.push(place("path", path));
     if found.delimiter != ',' {
         lines.push(format!("delimiter = {}", quoted(&found.delimiter.to_string())));
     }

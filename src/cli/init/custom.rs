@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> Result<()> {
         std::fs::create_dir(dir.join(folder)).map_err(cannot)?;
     }
     for (path, text) in FILES {
-        let text = text.replace(DEPENDENCY, &dependency(source)).replace(DEFAULT, &name);
+        let text = text.replace(DEFAULT, &name).replace(DEPENDENCY, &dependency(source));
         write_new(&dir.join(path), &text)?;
     }
     // The versions that ddp-run was tested with. Cargo adds the project to it and drops what it does not need.

@@ -1,6 +1,6 @@
 //! `ddp-run init image-folder DIR`: a spec for the images of a folder.
 
-use super::{Output, commented, foreign, quoted, run_name, utf8};
+use super::{Output, commented, foreign, place, quoted, run_name, utf8};
 use crate::data::{ImageSurvey, survey_images};
 use crate::error::Result;
 use std::path::PathBuf;
@@ -103,10 +103,7 @@ fn classes(found: &ImageSurvey) -> Vec<String> {
 fn dataset(root: &str, found: &ImageSurvey) -> Vec<String> {
     let (size, (read, bad)) = (image_size(found.side), found.read);
     let mut lines = vec!["[dataset]".to_owned(), "name = \"image-folder\"".to_owned()];
-    lines.push(commented(
-        &format!("root = {}", quoted(root)),
-        "relative to the folder in which ddp-run is started",
-    ));
+    lines.push(place("root", root));
     lines.push(commented(
         &format!("image_size = {size}"),
         &format!("the shorter side of most is {} pixels", found.side),

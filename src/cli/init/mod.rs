@@ -133,6 +133,15 @@ fn utf8(path: &Path) -> Result<&str> {
     })
 }
 
+/// A path of data as a line of a spec.
+fn place(key: &str, path: &str) -> String {
+    let line = format!("{key} = {}", quoted(path));
+    match Path::new(path).is_absolute() {
+        true => line,
+        false => commented(&line, "relative to the folder in which ddp-run is started"),
+    }
+}
+
 /// The name of a run on the data at `path`: that of the file or folder, in the letters that it may have.
 fn run_name(path: &Path) -> String {
     let whole = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
