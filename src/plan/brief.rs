@@ -13,7 +13,7 @@ use std::path::Path;
 const SET_LINES: usize = 6;
 
 /// What the lines before these show.
-const SHOWN: [&str; 11] = [
+const SHOWN: [&str; 12] = [
     "name",
     "epochs",
     "batch_size",
@@ -23,6 +23,7 @@ const SHOWN: [&str; 11] = [
     "model.name",
     "dataset.name",
     "optimizer.name",
+    "optimizer.lr",
     "checkpoint.best",
     "launch.nproc_per_node",
 ];
