@@ -8,17 +8,17 @@ use super::feed::{DeviceBatch, Feed};
 use super::flags::Flags;
 use super::in_flight::InFlight;
 use super::mixing::mixed;
-use super::passes::Passes;
+use super::passes::{Passes, one_pass, scaled};
 use super::saves::Saves;
 use super::{Clock, Observer, Position, Settings, Sums, Updater, WeightAverage, buffers};
 use crate::checkpoint::Every;
 use crate::comm::{Phase, Place, ProcessGroup};
 use crate::data::{Dataset, DistributedSampler, LoaderOptions, Prefix, Splits};
-use crate::ddp::{BucketLayout, HookState, Reducer, TapLadder};
+use crate::ddp::{BucketLayout, HookState, OwnBackward, Reducer, TapLadder};
 use crate::device::{Precision, drawn, is_host};
 use crate::error::{Error, Result};
 use crate::models::Model;
-use crate::tasks::{Batch, Gradients, StepContext};
+use crate::tasks::{Gradients, StepContext};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -293,14 +293,20 @@ impl<'a> Trainer<'a> {
     ) -> Result<BatchSums> {
         self.report_phase(Phase::Forward);
         let (batch, lighter) = mixed(self.settings.train.mixing(), batch, self.settings.seed, number);
-        let DeviceBatch { input, target, host: batch } = batch;
+        let DeviceBatch { batch: given, host: batch } = batch;
+        let target = given.target.clone();
         // Dropout draws from a stream keyed by (seed, rank, micro-batch), so a resumed run draws the same values.
         drawn(self.model.device(), stream_key(self.settings.seed, self.group.rank() as u64, number), || ());
         self.reducer.begin(micro, last);
-        let taps = self.ladder.taps(self.reducer.sink());
         let context = StepContext::new(true, &*self.group).mixed(lighter);
         let task = &*self.settings.task;
-        let (mut given, mut output) = (Some(Batch { input, target: target.clone() }), None);
+        let factor = share * self.position.loss_scale.map_or(1.0, |scale| scale.scale);
+        let own = task.runs_backward().then(|| Arc::new(OwnBackward::new(self.reducer.sink(), factor as f32)));
+        let taps = match &own {
+            Some(own) => self.ladder.taps(own.clone()),
+            None => self.ladder.taps(self.reducer.sink()),
+        };
+        let (mut given, mut output) = (Some(given), None);
         self.model.run(Arc::new(taps), &mut |net| {
             output = given.take().map(|batch| task.step(net, batch, &context));
         });
@@ -313,9 +319,10 @@ impl<'a> Trainer<'a> {
         let sums = BatchSums::new(output.inner(), &target, &batch, self.host)?;
         feed.recycle(batch);
         self.report_phase(Phase::Backward);
-        let factor = ranks * share * self.position.loss_scale.map_or(1.0, |scale| scale.scale);
-        let loss = if factor == 1.0 { loss } else { loss * factor };
-        drop(loss.backward());
+        match own {
+            Some(own) => one_pass(own.passes())?,
+            None => drop(scaled(loss, ranks * factor).backward()),
+        }
         if !last {
             self.reducer.end_micro();
         }

@@ -280,7 +280,7 @@ fn open_data(plan: &Plan, group: &dyn ProcessGroup) -> Result<Splits> {
             say!("{}", show::message(&line));
         }
     }
-    fit::samples(&plan.dataset.name, &*splits.train)?;
+    fit::samples(&plan.dataset.name, &splits)?;
     Ok(splits)
 }
 
@@ -290,6 +290,7 @@ fn facts_of(splits: &Splits) -> DataFacts {
     DataFacts {
         input: Some(splits.train.input()),
         target: Some(splits.train.target()),
+        fields: splits.train.fields(),
         train: Some(splits.train.len()),
         val: len(&splits.val),
         test: len(&splits.test),
