@@ -105,8 +105,8 @@ pub mod prelude {
         CommError, CommErrorKind, Element, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait,
     };
     pub use crate::data::{
-        BurnBatch, BurnData, DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, FieldsMut, Sample,
-        SampleKey, SampleMut, SampleRng, Splits, Transform,
+        BurnBatch, BurnData, DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, FieldsMut,
+        Sample, SampleKey, SampleMut, SampleRng, Splits, Transform,
     };
     pub use crate::ddp::CommHook;
     pub use crate::error::{Error, ExitCode, Result};

@@ -65,7 +65,7 @@ impl Dataset for Held {
     fn target(&self) -> FieldFacts {
         self.target.clone()
     }
-    fn write(&self, key: SampleKey, SampleMut, to: SampleMut<'_>) -> Result<()> {
+    fn write(&self, key: SampleKey, to: SampleMut<'_>) -> Result<()> {
         let (i, x, y) = (key.sample as usize, self.inputs.len() / self.len, self.targets.len() / self.len);
         copy(&self.inputs[i * x..(i + 1) * x], to.input);
         copy(&self.targets[i * y..(i + 1) * y], to.target);

@@ -4,8 +4,8 @@ use super::images::wrong_buffers;
 use super::loader::LoaderOptions;
 use super::sampler::Order;
 use super::{
-    Dataset, FieldData, FieldFacts, FieldKind, FieldMut, FieldsMut, HostBatch, HostField, SampleKey, SampleMut,
-    StoredImages,
+    Dataset, FieldData, FieldFacts, FieldKind, FieldMut, FieldsMut, HostBatch, HostField, SampleKey,
+    SampleMut, StoredImages,
 };
 use crate::caught;
 use crate::error::{Error, Result};
@@ -77,7 +77,9 @@ impl BatchAssembler {
         let first = number * size;
         let len = size.min(self.order.len() - first);
         let (inputs, targets) = (resize(&mut batch.input, len), resize(&mut batch.target, len));
-        batch.fields.values_mut().for_each(|field| drop(resize(field, len)));
+        for field in batch.fields.values_mut() {
+            resize(field, len);
+        }
         batch.len = len;
         batch.indices.clear();
         batch.draws.clear();

@@ -4,7 +4,8 @@
 
 use super::split::{Part, SplitOptions};
 use super::{
-    Content, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits,
+    Content, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut,
+    Splits,
 };
 use crate::error::{Error, Result};
 use crate::spec::Fields;
@@ -253,7 +254,8 @@ where
         fill(batch.target, to.target, key)?;
         if !batch.fields.keys().eq(self.fields.keys()) {
             let (here, first) = (named(batch.fields.keys()), named(self.fields.keys()));
-            let what = format!("sample {} has the further fields {here}, the first sample {first}", key.sample);
+            let what =
+                format!("sample {} has the further fields {here}, the first sample {first}", key.sample);
             return Err(Error::data(what));
         }
         batch.fields.into_iter().try_for_each(|(name, data)| fill(data, to.fields.take(&name)?, key))

@@ -107,7 +107,9 @@ impl From<Padded> for BurnBatch {
 
 fn padded(from: u8, to: u8, other_from: usize) -> Result<Splits> {
     let padding = || Padding { other_from };
-    BurnData::new(numbers(1, 4), padding(), 0)?.val(numbers(from, to), padding())?.splits(&SplitOptions::default())
+    BurnData::new(numbers(1, 4), padding(), 0)?
+        .val(numbers(from, to), padding())?
+        .splits(&SplitOptions::default())
 }
 
 #[test]
@@ -131,7 +133,8 @@ fn a_sample_with_other_fields_than_the_first_is_an_error() {
     let splits = padded(1, 4, 3).unwrap();
     let write = |sample| {
         let (mut input, mut target, mut mask, mut length) = ([0.0; 4], [0.0], [0; 4], [0]);
-        let fields = FieldsMut::new([("mask", FieldMut::Index(&mut mask)), ("length", FieldMut::Index(&mut length))]);
+        let fields =
+            FieldsMut::new([("mask", FieldMut::Index(&mut mask)), ("length", FieldMut::Index(&mut length))]);
         let (input, target) = (FieldMut::Float(&mut input), FieldMut::Float(&mut target));
         splits.train.write(SampleKey { seed: 0, epoch: 0, sample }, SampleMut { input, target, fields })
     };

@@ -202,7 +202,8 @@ impl Dataset for WithFields {
     }
     fn write(&self, key: SampleKey, mut to: SampleMut<'_>) -> Result<()> {
         assert!(to.fields.names().eq(["parts", "twice"]));
-        let (FieldMut::Float(twice), FieldMut::Index(parts)) = (to.fields.take("twice")?, to.fields.take("parts")?)
+        let (FieldMut::Float(twice), FieldMut::Index(parts)) =
+            (to.fields.take("twice")?, to.fields.take("parts")?)
         else {
             unreachable!()
         };
@@ -258,7 +259,8 @@ fn ranks_share_samples_with_further_fields() {
             DistributedSampler { len: 50, world, rank, start: 0, shuffle: true, drop_last: false, seed: 3 };
         load_with_fields(sampler.epoch(2), options(1))
     };
-    let indices = |batches: &[HostBatch]| batches.iter().flat_map(|b| b.indices.clone()).collect::<Vec<u64>>();
+    let indices =
+        |batches: &[HostBatch]| batches.iter().flat_map(|b| b.indices.clone()).collect::<Vec<u64>>();
     let (one, both) = (shard(0, 1), [shard(0, 2), shard(1, 2)]);
     assert!(one.iter().chain(both.iter().flatten()).all(|batch| fields_fit(batch, 2)));
     let [even, odd] = both.map(|rank| indices(&rank));

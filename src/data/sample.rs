@@ -38,7 +38,7 @@ impl FieldMut<'_> {
 
 impl<'a> SampleMut<'a> {
     /// A sample without further fields.
-    pub(crate) fn new(input: FieldMut<'a>, target: FieldMut<'a>) -> Self {
+    pub fn new(input: FieldMut<'a>, target: FieldMut<'a>) -> Self {
         Self { input, target, fields: FieldsMut::default() }
     }
 
@@ -49,7 +49,8 @@ impl<'a> SampleMut<'a> {
 }
 
 impl<'a> FieldsMut<'a> {
-    pub(crate) fn new(fields: impl IntoIterator<Item = (&'a str, FieldMut<'a>)>) -> Self {
+    /// The buffers of these fields.
+    pub fn new(fields: impl IntoIterator<Item = (&'a str, FieldMut<'a>)>) -> Self {
         Self(fields.into_iter().collect())
     }
 

@@ -1,8 +1,8 @@
 //! Tensors with autodiff, and gradients, on either backend, for code below Burn's `Tensor`, which has no type parameter
 //! for its backend.
 
-use burn::backend::{Autodiff, Backend, BackendTypes, Flex};
 use burn::backend::ops::FloatTensorOps;
+use burn::backend::{Autodiff, Backend, BackendTypes, Flex};
 use burn::tensor::Tensor;
 
 #[cfg(feature = "cubecl-devices")]

@@ -131,7 +131,8 @@ impl Plan {
             ("input", field(&facts.input)),
             ("target", field(&facts.target)),
         ];
-        let further = facts.fields.iter().map(|(name, facts)| format!("{name}: {}", field(&Some(facts.clone()))));
+        let further =
+            facts.fields.iter().map(|(name, facts)| format!("{name}: {}", field(&Some(facts.clone()))));
         let further: Vec<String> = further.collect();
         if !further.is_empty() {
             rows.push(("fields", further.join("; ")));

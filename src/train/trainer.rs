@@ -301,7 +301,8 @@ impl<'a> Trainer<'a> {
         let context = StepContext::new(true, &*self.group).mixed(lighter);
         let task = &*self.settings.task;
         let factor = share * self.position.loss_scale.map_or(1.0, |scale| scale.scale);
-        let own = task.runs_backward().then(|| Arc::new(OwnBackward::new(self.reducer.sink(), factor as f32)));
+        let own =
+            task.runs_backward().then(|| Arc::new(OwnBackward::new(self.reducer.sink(), factor as f32)));
         let taps = match &own {
             Some(own) => self.ladder.taps(own.clone()),
             None => self.ladder.taps(self.reducer.sink()),

@@ -8,6 +8,8 @@ mod endpoint;
 mod evaluate;
 mod failure_report;
 mod fault;
+#[cfg(test)]
+mod fields_tests;
 mod fit;
 #[cfg(test)]
 mod fit_tests;
@@ -38,6 +40,8 @@ mod early_stop_tests;
 mod ema_tests;
 #[cfg(test)]
 mod groups_tests;
+#[cfg(all(test, feature = "learner"))]
+mod learner_tests;
 #[cfg(test)]
 mod max_steps_tests;
 #[cfg(test)]

@@ -1,17 +1,17 @@
 //! Runs with a task, a loss and metrics of a user's crate.
 
-use super::testing::{Run, SPEC, trained};
+use super::testing::{self, Run, SPEC, close, fixed, trained};
 use super::*;
 use crate::data::{FieldMut, Sample, Transform};
 use crate::models::{AnyNet, Net, Target};
 use crate::plan::WorldRequest;
 use crate::registry::Registry;
-use crate::spec::{JobTree, Override};
+use crate::spec::JobTree;
 use crate::tasks::{Batch, Loss, Metric, MetricFacts, StepContext, StepOutput, Task, Term};
 use crate::telemetry::Event;
 use burn::module::Module;
-use burn::nn::{Linear, LinearConfig};
-use burn::tensor::{Device, Int, Tensor, TensorData, activation::log_softmax};
+use burn::nn::Linear;
+use burn::tensor::{Int, Tensor, activation::log_softmax};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -52,18 +52,6 @@ struct Towers {
 }
 
 impl Net for Towers {}
-
-/// Values that do not depend on a random stream: ranks are threads here and share one.
-fn fixed(inputs: usize, outputs: usize, device: &Device) -> Linear {
-    let layer = LinearConfig::new(inputs, outputs).with_bias(false).init(device);
-    let values: Vec<f32> = (0..inputs * outputs).map(|i| 0.6 * ((i * i + 3 * i) as f32).sin()).collect();
-    Linear {
-        weight: layer
-            .weight
-            .map(|w| Tensor::from_data(TensorData::new(values, w.dims()), &w.device()).require_grad()),
-        ..layer
-    }
-}
 
 /// InfoNCE over the samples of all ranks.
 #[derive(Deserialize, JsonSchema)]
@@ -172,26 +160,15 @@ const NUMBERS: &str = "name = \"run\"\nseed = 3\nepochs = 3\nbatch_size = 16\n[m
     [task]\nname = \"contrastive\"\ntemperature = 0.5\n";
 
 fn resolved(spec: &str, sets: &[&str], world: usize) -> Result<Plan, String> {
-    let sets: Vec<Override> = sets.iter().map(|set| Override::Set((*set).to_owned())).collect();
-    let tree = JobTree::parse("run.toml", spec, &sets).map_err(|e| e.to_string())?;
-    Plan::resolve(&tree, &registry(), WorldRequest::of(world)).map_err(|e| e.to_string())
+    testing::resolved(&registry(), spec, sets, world)
 }
 
 fn train_to(run: &Run, spec: &str, sets: &[&str], world: usize, stop_at: u64) -> Ended {
     trained(&resolved(spec, sets, world).unwrap(), run.out(), stop_at).unwrap()
 }
 
-/// The metrics of each epoch: of training, then of the evaluation.
 fn measured(run: &Run, name: &str) -> Vec<[f64; 2]> {
-    let epoch = |event| match event {
-        Event::Epoch(e) => Some([e.train.get(name).unwrap(), e.val.unwrap().get(name).unwrap()]),
-        _ => None,
-    };
-    run.events().into_iter().filter_map(epoch).collect()
-}
-
-fn close(a: &[[f64; 2]], b: &[[f64; 2]]) -> bool {
-    a.len() == b.len() && a.iter().flatten().zip(b.iter().flatten()).all(|(a, b)| (a / b - 1.0).abs() < 1e-5)
+    run.measured(name)
 }
 
 #[test]

@@ -13,6 +13,8 @@ use crate::registry::Registry;
 use crate::spec::{JobTree, Override};
 use crate::telemetry::{Event, ProgressMode, Provenance, RunId, provenance, read_events};
 use crate::train::Ended;
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::{Device, Tensor, TensorData};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,9 +26,24 @@ pub const SPEC: &str = "name = \"run\"\nseed = 3\nepochs = 6\nbatch_size = 8\n\
     [metrics]\nlog_every = 1\n";
 
 pub fn plan(spec: &str, sets: &[&str], world: usize) -> Plan {
+    resolved(&Registry::standard(), spec, sets, world).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The plan, or what is wrong with the spec.
+pub fn resolved(
+    registry: &Registry,
+    spec: &str,
+    sets: &[&str],
+    world: usize,
+) -> std::result::Result<Plan, String> {
     let sets: Vec<Override> = sets.iter().map(|set| Override::Set((*set).to_owned())).collect();
-    let tree = JobTree::parse("run.toml", spec, &sets).unwrap_or_else(|e| panic!("{e}"));
-    Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(world)).unwrap_or_else(|e| panic!("{e}"))
+    let tree = JobTree::parse("run.toml", spec, &sets).map_err(|e| e.to_string())?;
+    Plan::resolve(&tree, registry, WorldRequest::of(world)).map_err(|e| e.to_string())
+}
+
+/// Whether all numbers are equal but for rounding.
+pub fn close(a: &[[f64; 2]], b: &[[f64; 2]]) -> bool {
+    a.len() == b.len() && a.iter().flatten().zip(b.iter().flatten()).all(|(a, b)| (a / b - 1.0).abs() < 1e-5)
 }
 
 /// The provenance of a start in a test.
@@ -81,6 +98,18 @@ pub fn trained(plan: &Plan, out_dir: &Path, stop_at: u64) -> Result<Ended> {
         };
         ranks.into_iter().map(|rank| rank.join().unwrap()).reduce(both).unwrap()
     })
+}
+
+/// A linear layer without bias, of values that do not depend on a random stream: ranks are threads here and share one.
+pub fn fixed(inputs: usize, outputs: usize, device: &Device) -> Linear {
+    let layer = LinearConfig::new(inputs, outputs).with_bias(false).init(device);
+    let values: Vec<f32> = (0..inputs * outputs).map(|i| 0.6 * ((i * i + 3 * i) as f32).sin()).collect();
+    Linear {
+        weight: layer
+            .weight
+            .map(|w| Tensor::from_data(TensorData::new(values, w.dims()), &w.device()).require_grad()),
+        ..layer
+    }
 }
 
 /// A run's folder and spec.
@@ -149,6 +178,15 @@ impl Run {
     pub fn steps(&self) -> Vec<(u64, f64, f64)> {
         let step = |event| if let Event::Step(e) = event { Some((e.step, e.lr, e.loss)) } else { None };
         self.events().into_iter().filter_map(step).collect()
+    }
+
+    /// A metric of each epoch: of training, then of the evaluation.
+    pub fn measured(&self, name: &str) -> Vec<[f64; 2]> {
+        let epoch = |event| match event {
+            Event::Epoch(e) => Some([e.train.get(name).unwrap(), e.val.unwrap().get(name).unwrap()]),
+            _ => None,
+        };
+        self.events().into_iter().filter_map(epoch).collect()
     }
 
     /// Epoch, step, training loss and validation loss of each `epoch` line.

@@ -4,7 +4,9 @@
 use crate::data::images::wrong_buffers;
 use crate::data::rng::{CounterRng, Stream};
 use crate::data::split::{Part, SplitOptions};
-use crate::data::{DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits};
+use crate::data::{
+    DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits,
+};
 use crate::error::Result;
 use crate::spec::Fields;
 use schemars::JsonSchema;

@@ -5,7 +5,9 @@
 use crate::data::fingerprint::digest_of_parts;
 use crate::data::images::wrong_buffers;
 use crate::data::store::NamedFile;
-use crate::data::{Content, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits};
+use crate::data::{
+    Content, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits,
+};
 use crate::error::{Error, IoContext, Result};
 use crate::spec::Fields;
 use schemars::JsonSchema;
