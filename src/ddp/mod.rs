@@ -24,6 +24,6 @@ pub use buckets::{BucketCaps, BucketLayout, Slot};
 pub use config::ReducerConfig;
 pub use hook::{CommHook, HookSource};
 pub use hook_state::HookState;
-pub use own_backward::{BackwardPasses, OwnBackward};
+pub use own_backward::OwnBackward;
 pub use reducer::Reducer;
 pub use tap::TapLadder;

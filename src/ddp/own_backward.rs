@@ -4,46 +4,28 @@
 //! pass (by the share of a short micro-batch in its step); here gradients are multiplied instead, after it.
 
 use super::tap::GradientSink;
-use crate::comm::lock;
 use crate::device::Gradient;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Passes the gradients of one backward pass on to the reducer's sink.
+/// Passes the gradients of such a step on to the reducer's sink. A parameter has one gradient there, as it should: Burn
+/// consumes the taps in the first backward pass that reaches them, and panics in another one.
 pub struct OwnBackward {
     sink: Arc<dyn GradientSink>,
     factor: f32,
-    state: Mutex<Seen>,
-}
-
-#[derive(Default)]
-struct Seen {
-    parameters: Vec<usize>,
-    again: bool,
-}
-
-/// How often a step ran a backward pass through the model's parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BackwardPasses {
-    None,
-    One,
-    Several,
+    ran: AtomicBool,
 }
 
 impl OwnBackward {
     /// `factor`: each gradient is multiplied by it.
     pub fn new(sink: Arc<dyn GradientSink>, factor: f32) -> Self {
-        Self { sink, factor, state: Mutex::default() }
+        Self { sink, factor, ran: AtomicBool::new(false) }
     }
 
-    /// After the step.
-    pub fn passes(&self) -> BackwardPasses {
-        let state = lock(&self.state);
-        match (state.parameters.is_empty(), state.again) {
-            (true, _) => BackwardPasses::None,
-            (_, false) => BackwardPasses::One,
-            (_, true) => BackwardPasses::Several,
-        }
+    /// Whether a gradient has arrived.
+    pub fn ran(&self) -> bool {
+        self.ran.load(Relaxed)
     }
 }
 
@@ -55,15 +37,7 @@ impl fmt::Debug for OwnBackward {
 
 impl GradientSink for OwnBackward {
     fn ready(&self, parameter: usize, gradient: Gradient) {
-        {
-            let mut state = lock(&self.state);
-            if state.parameters.contains(&parameter) {
-                // The sum of the first pass may be with the other ranks already.
-                state.again = true;
-                return;
-            }
-            state.parameters.push(parameter);
-        }
+        self.ran.store(true, Relaxed);
         let gradient = if self.factor == 1.0 { gradient } else { gradient.times(self.factor) };
         self.sink.ready(parameter, gradient);
     }

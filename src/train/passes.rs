@@ -4,7 +4,6 @@ use super::device_sums::BatchSums;
 use super::flags::{Flags, exchange};
 use super::{StepReport, Sums, Trainer, buffers, not_finite};
 use crate::comm::Phase;
-use crate::ddp::BackwardPasses;
 use crate::error::{Error, Result};
 use burn::tensor::Tensor;
 use std::time::{Duration, Instant};
@@ -36,18 +35,10 @@ pub(super) fn scaled(loss: Tensor<1>, factor: f64) -> Tensor<1> {
     if factor == 1.0 { loss } else { loss * factor }
 }
 
-/// Checks that a step that runs the backward pass itself ran one.
-///
-/// # Errors
-/// It ran none, or another one (exit 78).
-pub(super) fn one_pass(passes: BackwardPasses) -> Result<()> {
-    let what = match passes {
-        BackwardPasses::One => return Ok(()),
-        BackwardPasses::None => "ran no backward pass through the model that it was called on",
-        BackwardPasses::Several => "ran more than one backward pass; gradients are averaged during the first",
-    };
-    Err(Error::spec(format!("the model's `TrainStep::step` {what}"))
-        .hint("call `backward` once, on the sum of the losses, as in `TrainOutput::new(self, loss.backward(), item)`"))
+/// The error about a step that should have run the backward pass itself.
+pub(super) fn no_backward() -> Error {
+    Error::spec("the model's `TrainStep::step` ran no backward pass through the model that it was called on")
+        .hint("it calls `backward` on its loss, as in `TrainOutput::new(self, item.loss.backward(), item)`")
 }
 
 impl Trainer<'_> {

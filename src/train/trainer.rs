@@ -8,7 +8,7 @@ use super::feed::{DeviceBatch, Feed};
 use super::flags::Flags;
 use super::in_flight::InFlight;
 use super::mixing::mixed;
-use super::passes::{Passes, one_pass, scaled};
+use super::passes::{Passes, no_backward, scaled};
 use super::saves::Saves;
 use super::{Clock, Observer, Position, Settings, Sums, Updater, WeightAverage, buffers};
 use crate::checkpoint::Every;
@@ -321,7 +321,8 @@ impl<'a> Trainer<'a> {
         feed.recycle(batch);
         self.report_phase(Phase::Backward);
         match own {
-            Some(own) => one_pass(own.passes())?,
+            Some(own) if own.ran() => {}
+            Some(_) => return Err(no_backward()),
             None => drop(scaled(loss, ranks * factor).backward()),
         }
         if !last {

@@ -195,7 +195,7 @@ fn own_transforms_change_further_fields() {
 
 #[test]
 fn what_is_standard_ignores_further_fields() {
-    let standard = SPEC.replace("[task]\nname = \"of-masked\"\n", "");
+    let standard = SPEC.replace("[task]\nname = \"of-masked\"\n", "[train]\nloss = \"mse\"\n");
     let (with, without) = (run(&standard, &[], 1), run(&standard, &["dataset.plain=true"], 1));
     assert!(with.bits() == without.bits());
     assert_eq!(with.measured("mae"), without.measured("mae"));
