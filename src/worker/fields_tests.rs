@@ -34,6 +34,9 @@ impl Default for Masked {
 }
 
 impl DatasetSource for Masked {
+    fn facts(&self) -> DataFacts {
+        DataFacts { fields: self.fields(), ..DataFacts::default() }
+    }
     fn open(&self) -> Result<Splits> {
         let val = Masked { samples: 16, ..self.clone() };
         let train = Masked { val_mask: 4, ..self.clone() };
@@ -229,6 +232,15 @@ fn fields_that_do_not_fit_end_before_the_run() {
     // The task takes a mask per number, and there is one index per sample.
     let message = refused(&["dataset.mask=\"count\""]);
     assert!(message.starts_with("the samples have no field `mask`: besides"), "{message}");
+}
+
+#[test]
+fn a_plan_names_further_fields() {
+    let text = plan_of(SPEC, &[], 1).text();
+    assert!(text.contains("count: one of 5 classes; mask: [4] numbers"), "{text}");
+    let json = |sets: &[&str]| plan_of(SPEC, sets, 1).json()["data"].clone();
+    assert_eq!(json(&[])["fields"]["mask"]["shape"], serde_json::json!([4]));
+    assert_eq!(json(&["dataset.plain=true"]).get("fields"), None);
 }
 
 #[test]

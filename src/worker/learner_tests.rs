@@ -110,7 +110,7 @@ fn registry() -> Registry {
 }
 
 /// 100 samples: the last batch of an epoch is short.
-const SPEC: &str = "name = \"run\"\nseed = 3\nepochs = 3\nbatch_size = 16\n[model]\nname = \"classifier\"\npasses = 1\n\
+const SPEC: &str = "name = \"run\"\nseed = 3\nepochs = 3\nbatch_size = 8\n[model]\nname = \"classifier\"\npasses = 1\n\
     [dataset]\nname = \"shapes\"\ntrain = 100\nval = 30\nsize = 16\nclasses = 4\nworkers = 0\n\
     [optimizer]\nname = \"sgd\"\nlr = 0.02\nmomentum = 0.9\n[metrics]\nlog_every = 1\n[task]\nname = \"classifier\"\n";
 
