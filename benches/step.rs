@@ -105,7 +105,7 @@ fn run(case: &Case) -> Vec<f64> {
         Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)).unwrap_or_else(|e| panic!("{e}"));
     let [input, target] = case.data.facts();
     let (x, y) = (host_field(&input, case.batch), host_field(&target, case.batch));
-    let facts = DataFacts { input: Some(input), target: Some(target), train: None, val: None, test: None };
+    let facts = DataFacts { input: Some(input), target: Some(target), ..DataFacts::default() };
     let mut model = plan.model.source.build(&facts, 0, &Compute::host()).unwrap_or_else(|e| panic!("{e}"));
     let mut updater = Updater::new(&plan.optimizer, None, model.entries(), model.device());
     let sizes: Vec<_> = model.entries().iter().map(|e| e.trainable().then(|| e.numel())).collect();

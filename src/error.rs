@@ -4,6 +4,7 @@
 //! [`ExitCode`]. Modules with more detailed errors (`comm::CommError`, `spec::Diagnostics`) convert them to this one.
 
 pub use crate::exit_code::ExitCode;
+use std::convert::Infallible;
 use std::fmt;
 
 /// What went wrong, what to do about it, and the resulting exit code.
@@ -89,6 +90,13 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// For `?` in users' crates; better is a message that names the file.
+/// For conversions that can't fail.
+impl From<Infallible> for Error {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
 impl From<std::io::Error> for Error {
     fn from(e: std::io::Error) -> Self {
         Self::checkpoint(e.to_string()).cause(e)

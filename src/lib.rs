@@ -107,8 +107,8 @@ pub mod prelude {
         CommError, CommErrorKind, Element, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait,
     };
     pub use crate::data::{
-        BurnBatch, BurnData, DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, Sample,
-        SampleKey, SampleRng, Splits, Transform,
+        BurnBatch, BurnData, DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, FieldsMut,
+        Sample, SampleKey, SampleMut, SampleRng, Splits, Transform,
     };
     pub use crate::ddp::CommHook;
     pub use crate::error::{Error, ExitCode, Result};
@@ -119,6 +119,8 @@ pub mod prelude {
     pub use crate::tasks::{
         Batch, Loss, Metric, MetricFacts, StepContext, StepOutput, Task, TaskModel, Term,
     };
+    #[cfg(feature = "learner")]
+    pub use crate::tasks::{LearnerModel, LearnerOutput};
     pub use crate::telemetry::EventObserver;
     /// The allocator of `ddp-run`, to be named with `#[global_allocator]`.
     pub use mimalloc::MiMalloc as Allocator;
@@ -139,7 +141,7 @@ pub mod testing {
     pub mod data {
         pub use crate::data::{
             DataFacts, Dataset, DatasetSource, FieldData, FieldFacts, FieldKind, FieldMut, HostField,
-            SampleKey, Splits,
+            SampleKey, SampleMut, Splits,
         };
     }
     pub mod ddp {

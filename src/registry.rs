@@ -121,6 +121,14 @@ impl Registry {
         self
     }
 
+    /// Adds the task that trains a model written for Burn's `Learner` by its `TrainStep`, and evaluates it by its
+    /// `InferenceStep`: `[task] name = "…"`. The model itself is added with [`Registry::model`].
+    #[cfg(feature = "learner")]
+    pub fn learner<M: tasks::LearnerModel>(mut self, name: &str) -> Self {
+        replace(&mut self.tasks, name, tasks::learner::<M>);
+        self
+    }
+
     /// Adds a loss, `[loss] name = "…"` and the keys that `L` declares.
     pub fn loss<L: Loss + DeserializeOwned + JsonSchema>(mut self, name: &str) -> Self {
         replace(&mut self.losses, name, tasks::loss::<L>);

@@ -161,6 +161,20 @@ fn a_loss_and_a_metric() {
 }
 
 #[test]
+fn a_further_field() {
+    let _alone = alone();
+    learns_and_resumes("sequences", "accuracy", &[]);
+}
+
+/// `.ci/run` builds the example with the feature.
+#[cfg(feature = "learner")]
+#[test]
+fn a_learner() {
+    let _alone = alone();
+    learns_and_resumes("learner", "accuracy", &[]);
+}
+
+#[test]
 fn a_task() {
     let _alone = alone();
     learns_and_resumes("contrastive/contrastive", "found", &[]);

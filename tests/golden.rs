@@ -7,7 +7,7 @@ use ddp_run::testing::checkpoint::read_weights;
 use ddp_run::testing::comm::gloo::GlooOptions;
 use ddp_run::testing::comm::{ProcessGroup, SoloGroup};
 use ddp_run::testing::data::{
-    DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits,
+    DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits,
 };
 use ddp_run::testing::ddp::HookState;
 use ddp_run::testing::device::Compute;
@@ -65,10 +65,10 @@ impl Dataset for Held {
     fn target(&self) -> FieldFacts {
         self.target.clone()
     }
-    fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
+    fn write(&self, key: SampleKey, to: SampleMut<'_>) -> Result<()> {
         let (i, x, y) = (key.sample as usize, self.inputs.len() / self.len, self.targets.len() / self.len);
-        copy(&self.inputs[i * x..(i + 1) * x], input);
-        copy(&self.targets[i * y..(i + 1) * y], target);
+        copy(&self.inputs[i * x..(i + 1) * x], to.input);
+        copy(&self.targets[i * y..(i + 1) * y], to.target);
         Ok(())
     }
 }
@@ -79,8 +79,7 @@ impl DatasetSource for Held {
             input: Some(self.input.clone()),
             target: Some(self.target.clone()),
             train: Some(self.len),
-            val: None,
-            test: None,
+            ..DataFacts::default()
         }
     }
     fn prepare(&self, _: &mut dyn FnMut(&str)) -> Result<()> {

@@ -69,6 +69,7 @@ struct Contrastive {
 
 impl Task for Contrastive {
     type Model = Towers;
+    type Batch = Batch;
 
     fn metrics(&self) -> Vec<MetricFacts> {
         vec![MetricFacts::larger_is_better("found")]
@@ -116,7 +117,7 @@ impl Batcher<Views, ViewsBatch> for ViewsBatcher {
 
 impl From<ViewsBatch> for BurnBatch {
     fn from(batch: ViewsBatch) -> Self {
-        BurnBatch { input: batch.first.into_data(), target: batch.second.into_data() }
+        BurnBatch::new(batch.first.into_data(), batch.second.into_data())
     }
 }
 

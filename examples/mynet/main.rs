@@ -73,7 +73,7 @@ impl Batcher<Point, PointBatch> for PointBatcher {
 
 impl From<PointBatch> for BurnBatch {
     fn from(batch: PointBatch) -> Self {
-        BurnBatch { input: batch.points.into_data(), target: batch.arms.into_data() }
+        BurnBatch::new(batch.points.into_data(), batch.arms.into_data())
     }
 }
 

@@ -167,8 +167,8 @@ impl Dataset for Discs {
         FieldFacts { shape: vec![self.side, self.side], kind: FieldKind::Index(2) }
     }
 
-    fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
-        let (FieldMut::Float(image), FieldMut::Index(mask)) = (input, target) else {
+    fn write(&self, key: SampleKey, to: SampleMut<'_>) -> Result<()> {
+        let (FieldMut::Float(image), FieldMut::Index(mask)) = (to.input, to.target) else {
             return Err(Error::data("an image needs floats, and a mask indices"));
         };
         let mut random = noise(self.first as u64 + key.sample);

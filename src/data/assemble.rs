@@ -4,10 +4,12 @@ use super::images::wrong_buffers;
 use super::loader::LoaderOptions;
 use super::sampler::Order;
 use super::{
-    Dataset, FieldData, FieldFacts, FieldKind, FieldMut, HostBatch, HostField, SampleKey, StoredImages,
+    Dataset, FieldData, FieldFacts, FieldKind, FieldMut, FieldsMut, HostBatch, HostField, SampleKey,
+    SampleMut, StoredImages,
 };
 use crate::caught;
 use crate::error::{Error, Result};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -20,6 +22,7 @@ pub struct BatchAssembler {
     pub options: LoaderOptions,
     input: FieldFacts,
     target: FieldFacts,
+    fields: BTreeMap<String, FieldFacts>,
     /// Return images as stored bytes.
     stored: bool,
     /// Set when the loader is dropped.
@@ -33,8 +36,10 @@ impl BatchAssembler {
         options: LoaderOptions,
         stored: bool,
     ) -> Self {
-        let (input, target) = (dataset.input(), dataset.target());
-        Self { dataset, order, options, input, target, stored, stop: AtomicBool::new(false) }
+        let (input, target, fields) = (dataset.input(), dataset.target(), dataset.fields());
+        // Only `write` writes further fields.
+        let stored = stored && fields.is_empty();
+        Self { dataset, order, options, input, target, fields, stored, stop: AtomicBool::new(false) }
     }
 
     /// The images to return as stored bytes.
@@ -52,10 +57,11 @@ impl BatchAssembler {
             },
         };
         let (mut input, target) = (field(&self.input), field(&self.target));
+        let fields = self.fields.iter().map(|(name, facts)| (name.clone(), field(facts))).collect();
         if self.images().is_some() {
             input.data = FieldData::Bytes(Vec::new());
         }
-        HostBatch { len: 0, input, target, indices: Vec::new(), draws: Vec::new() }
+        HostBatch { len: 0, input, target, fields, indices: Vec::new(), draws: Vec::new() }
     }
 
     /// Assembles batch `number`; returns a panic of the data set as an error.
@@ -71,6 +77,9 @@ impl BatchAssembler {
         let first = number * size;
         let len = size.min(self.order.len() - first);
         let (inputs, targets) = (resize(&mut batch.input, len), resize(&mut batch.target, len));
+        for field in batch.fields.values_mut() {
+            resize(field, len);
+        }
         batch.len = len;
         batch.indices.clear();
         batch.draws.clear();
@@ -87,13 +96,13 @@ impl BatchAssembler {
                 )));
             }
             let key = SampleKey { seed: self.options.seed, epoch: self.options.epoch, sample };
-            let target = part(&mut batch.target, i, targets)?;
             match (images, &mut batch.input.data) {
                 (Some(images), FieldData::Bytes(bytes)) => {
+                    let target = part(&mut batch.target, i)?;
                     images.write_stored(key, &mut bytes[i * inputs..(i + 1) * inputs], target)?;
                     batch.draws.push(images.transform().draw(key));
                 }
-                _ => self.dataset.write(key, part(&mut batch.input, i, inputs)?, target)?,
+                _ => self.dataset.write(key, buffers_of(&mut batch, i)?)?,
             }
             self.check_classes(sample, &batch.target.data, i * targets..(i + 1) * targets)?;
             batch.indices.push(sample);
@@ -128,8 +137,17 @@ fn resize(field: &mut HostField, len: usize) -> usize {
     each
 }
 
+/// The buffers of sample `i`.
+fn buffers_of(batch: &mut HostBatch, i: usize) -> Result<SampleMut<'_>> {
+    let HostBatch { input, target, fields, .. } = batch;
+    let fields: Result<Vec<_>> =
+        fields.iter_mut().map(|(name, field)| Ok((name.as_str(), part(field, i)?))).collect();
+    Ok(SampleMut { input: part(input, i)?, target: part(target, i)?, fields: FieldsMut::new(fields?) })
+}
+
 /// The buffer of sample `i`.
-fn part(field: &mut HostField, i: usize, each: usize) -> Result<FieldMut<'_>> {
+fn part(field: &mut HostField, i: usize) -> Result<FieldMut<'_>> {
+    let each = field.shape.iter().product::<usize>();
     let range = i * each..(i + 1) * each;
     match &mut field.data {
         FieldData::Float(values) => Ok(FieldMut::Float(&mut values[range])),

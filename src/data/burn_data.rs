@@ -4,7 +4,8 @@
 
 use super::split::{Part, SplitOptions};
 use super::{
-    Content, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits,
+    Content, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut,
+    Splits,
 };
 use crate::error::{Error, Result};
 use crate::spec::Fields;
@@ -13,16 +14,30 @@ use burn::data::dataset::Dataset as BurnDataset;
 use burn::tensor::{Device, TensorData};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// A batch from a Burn batcher: implement `From<MyBatch> for BurnBatch`.
 pub struct BurnBatch {
-    /// `[batch, …]`, floats or integers.
-    pub input: TensorData,
-    /// `[batch]` or `[batch, …]`, floats or integers.
-    pub target: TensorData,
+    input: TensorData,
+    target: TensorData,
+    fields: BTreeMap<String, TensorData>,
+}
+
+impl BurnBatch {
+    /// `input`: `[batch, …]`, floats or integers. `target`: `[batch]` or `[batch, …]`, floats or integers.
+    pub fn new(input: TensorData, target: TensorData) -> Self {
+        Self { input, target, fields: BTreeMap::new() }
+    }
+
+    /// With a further field, `[batch]` or `[batch, …]`: floats, or integers or booleans, which become indices. All batches
+    /// have the same fields. A later one replaces an earlier one of its name.
+    pub fn with(mut self, name: &str, data: TensorData) -> Self {
+        self.fields.insert(name.to_owned(), data);
+        self
+    }
 }
 
 /// The splits of a Burn data set, with their batcher.
@@ -75,7 +90,7 @@ impl BurnData {
         Ok(self)
     }
 
-    /// A further split, if its samples are like those of training.
+    /// A further split, if its samples are like those of training. Further fields are compared when the data set is opened.
     fn alike(&self, what: &str, split: impl Dataset + 'static) -> Result<Arc<dyn Dataset>> {
         for (part, own, other) in
             [("inputs", self.train.input(), split.input()), ("targets", self.train.target(), split.target())]
@@ -123,9 +138,12 @@ impl Dataset for Subset {
     fn target(&self) -> FieldFacts {
         self.of.target()
     }
-    fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
+    fn fields(&self) -> BTreeMap<String, FieldFacts> {
+        self.of.fields()
+    }
+    fn write(&self, key: SampleKey, to: SampleMut<'_>) -> Result<()> {
         let sample = self.part.get(key.sample as usize) as u64;
-        self.of.write(SampleKey { sample, ..key }, input, target)
+        self.of.write(SampleKey { sample, ..key }, to)
     }
     fn content(&self) -> Option<Content> {
         self.of.content()
@@ -178,6 +196,7 @@ struct BurnSet<I, O, D, B> {
     batcher: B,
     input: FieldFacts,
     target: FieldFacts,
+    fields: BTreeMap<String, FieldFacts>,
     item: PhantomData<fn(I) -> O>,
 }
 
@@ -187,13 +206,16 @@ impl<I, O: Into<BurnBatch>, D: BurnDataset<I>, B: Batcher<I, O>> BurnSet<I, O, D
             return Err(Error::data("the Burn data set is empty"));
         }
         let first = single_batch(&dataset, &batcher, 0)?;
-        let facts = |data: &TensorData| {
+        let facts = |data: &TensorData, bound| {
             let shape = data.shape().to_vec().split_off(1);
-            let kind = if data.dtype().is_float() { FieldKind::Float } else { FieldKind::Index(classes) };
+            let kind = if data.dtype().is_float() { FieldKind::Float } else { FieldKind::Index(bound) };
             FieldFacts { shape, kind }
         };
-        let (input, target) = (facts(&first.input), facts(&first.target));
-        Ok(Self { dataset, batcher, input, target, item: PhantomData })
+        let (input, target) = (facts(&first.input, classes), facts(&first.target, classes));
+        // What the indices of further fields count is not known.
+        let field = |(name, data): (&String, &TensorData)| (name.clone(), facts(data, usize::MAX));
+        let fields = first.fields.iter().map(field).collect();
+        Ok(Self { dataset, batcher, input, target, fields, item: PhantomData })
     }
 }
 
@@ -223,11 +245,26 @@ where
     fn target(&self) -> FieldFacts {
         self.target.clone()
     }
-    fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
-        let batch = single_batch(&self.dataset, &self.batcher, key.sample as usize)?;
-        fill(batch.input, input, key)?;
-        fill(batch.target, target, key)
+    fn fields(&self) -> BTreeMap<String, FieldFacts> {
+        self.fields.clone()
     }
+    fn write(&self, key: SampleKey, mut to: SampleMut<'_>) -> Result<()> {
+        let batch = single_batch(&self.dataset, &self.batcher, key.sample as usize)?;
+        fill(batch.input, to.input, key)?;
+        fill(batch.target, to.target, key)?;
+        if !batch.fields.keys().eq(self.fields.keys()) {
+            let (here, first) = (named(batch.fields.keys()), named(self.fields.keys()));
+            let what =
+                format!("sample {} has the further fields {here}, the first sample {first}", key.sample);
+            return Err(Error::data(what));
+        }
+        batch.fields.into_iter().try_for_each(|(name, data)| fill(data, to.fields.take(&name)?, key))
+    }
+}
+
+fn named<'n>(fields: impl Iterator<Item = &'n String>) -> String {
+    let names: Vec<String> = fields.map(|name| format!("`{name}`")).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 fn fill(data: TensorData, buffer: FieldMut<'_>, key: SampleKey) -> Result<()> {
@@ -250,80 +287,5 @@ fn fill(data: TensorData, buffer: FieldMut<'_>, key: SampleKey) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::plan::{Plan, WorldRequest};
-    use crate::registry::Registry;
-    use crate::spec::JobTree;
-    use burn::data::dataset::InMemDataset;
-
-    #[derive(serde::Deserialize, JsonSchema)]
-    struct Keys {
-        /// With a validation split of its own.
-        own_val: bool,
-    }
-
-    #[derive(Clone)]
-    struct Doubling;
-
-    struct Doubled(Vec<f32>);
-
-    impl Batcher<f32, Doubled> for Doubling {
-        fn batch(&self, items: Vec<f32>, _: &Device) -> Doubled {
-            Doubled(items)
-        }
-    }
-
-    impl From<Doubled> for BurnBatch {
-        fn from(Doubled(items): Doubled) -> Self {
-            let shape = [items.len(), 1];
-            let twice = items.iter().map(|x| 2.0 * x).collect::<Vec<f32>>();
-            Self { input: TensorData::new(items, shape), target: TensorData::new(twice, shape) }
-        }
-    }
-
-    fn numbers(from: u8, to: u8) -> InMemDataset<f32> {
-        InMemDataset::new((from..to).map(f32::from).collect())
-    }
-
-    fn splits(keys: &str) -> Result<Splits> {
-        let registry = Registry::standard().burn_dataset("numbers", |keys: &Keys| {
-            let data = BurnData::new(numbers(0, 10), Doubling, 0)?.test(numbers(20, 23), Doubling)?;
-            if keys.own_val { data.val(numbers(10, 14), Doubling) } else { Ok(data) }
-        });
-        let spec = format!(
-            "name = \"x\"\nbatch_size = 1\n[model]\nname = \"linear\"\n[dataset]\nname = \"numbers\"\n{keys}\n\
-             [optimizer]\nname = \"sgd\"\nlr = 0.1\n"
-        );
-        let tree = JobTree::parse("job.toml", &spec, &[]).unwrap();
-        let plan = Plan::resolve(&tree, &registry, WorldRequest::of(1)).unwrap_or_else(|e| panic!("{e}"));
-        plan.dataset.source.open()
-    }
-
-    /// Inputs, after a look at the targets.
-    fn values(of: &Arc<dyn Dataset>) -> Vec<f32> {
-        let value = |sample| {
-            let (mut input, mut target) = ([0.0], [0.0]);
-            let key = SampleKey { seed: 0, epoch: 0, sample };
-            of.write(key, FieldMut::Float(&mut input), FieldMut::Float(&mut target)).unwrap();
-            assert_eq!(target[0], 2.0 * input[0]);
-            input[0]
-        };
-        (0..of.len() as u64).map(value).collect()
-    }
-
-    #[test]
-    fn splits_are_those_of_the_spec() {
-        let own = splits("own_val = true\nmax_val = 3").unwrap();
-        assert_eq!(values(&own.train), (0..10).map(|i| i as f32).collect::<Vec<_>>());
-        assert_eq!(values(&own.val.unwrap()), [10.0, 11.0, 12.0]);
-        assert_eq!(values(&own.test.unwrap()), [20.0, 21.0, 22.0]);
-        let off = splits("own_val = false\nval_split = 0.3\nmax_train = 5").unwrap();
-        let (train, val) = (values(&off.train), values(&off.val.unwrap()));
-        assert_eq!((train.len(), val.len()), (5, 3));
-        assert!(val.iter().all(|v| !train.contains(v)), "{train:?} {val:?}");
-        assert!(splits("own_val = false").unwrap().val.is_none());
-        let e = splits("own_val = true\nval_split = 0.3").err().unwrap();
-        assert!(e.message.contains("a validation split of its own"), "{}", e.message);
-    }
-}
+#[path = "burn_data_tests.rs"]
+mod tests;

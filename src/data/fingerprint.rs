@@ -24,6 +24,9 @@ impl Fingerprint {
         let mut hasher = Sha256::new();
         for set in [Some(&splits.train), splits.val.as_ref()].into_iter().flatten() {
             hasher.update(format!("{:?} {:?}\n", set.input(), set.target()));
+            for (name, facts) in set.fields() {
+                hasher.update(format!("{name:?} {facts:?}\n"));
+            }
             hasher.update(set.content().unwrap_or_default());
         }
         Self {

@@ -4,7 +4,7 @@
 use super::resample::Picture;
 use super::split::Part;
 use super::transforms::{ImageShape, ImageTransform, TransformOptions};
-use super::{Content, Dataset, FieldFacts, FieldKind, FieldMut, SampleKey, Splits, StoredImages};
+use super::{Content, Dataset, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits, StoredImages};
 use crate::error::{Error, Result};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -57,8 +57,8 @@ impl Dataset for ImageSet {
     fn target(&self) -> FieldFacts {
         class_facts(self.classes)
     }
-    fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
-        let (FieldMut::Float(input), FieldMut::Index(target)) = (input, target) else {
+    fn write(&self, key: SampleKey, to: SampleMut<'_>) -> Result<()> {
+        let (FieldMut::Float(input), FieldMut::Index(target)) = (to.input, to.target) else {
             return Err(wrong_buffers("images and classes"));
         };
         target[0] = self.read(key, |pixels| self.transform.apply(key, pixels, input))?;

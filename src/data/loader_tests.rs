@@ -1,5 +1,5 @@
 use super::*;
-use crate::data::{FieldData, FieldFacts, FieldKind, FieldMut, SampleKey};
+use crate::data::{DistributedSampler, FieldData, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
@@ -30,7 +30,7 @@ impl Dataset for Counting {
     fn target(&self) -> FieldFacts {
         FieldFacts { shape: vec![], kind: FieldKind::Index(self.len) }
     }
-    fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
+    fn write(&self, key: SampleKey, to: SampleMut<'_>) -> Result<()> {
         self.writes.fetch_add(1, Relaxed);
         if let Some((sample, gate)) = &self.gate
             && *sample == key.sample
@@ -41,7 +41,7 @@ impl Dataset for Counting {
             return Err(Error::data(format!("sample {} is damaged", key.sample)));
         }
         assert!(self.panics != Some(key.sample), "boom at {}", key.sample);
-        let (FieldMut::Float(input), FieldMut::Index(target)) = (input, target) else { unreachable!() };
+        let (FieldMut::Float(input), FieldMut::Index(target)) = (to.input, to.target) else { unreachable!() };
         input.copy_from_slice(&[key.sample as f32, key.seed as f32, key.epoch as f32]);
         target[0] = match self.target {
             Some((sample, target)) if sample == key.sample => target,
@@ -179,4 +179,91 @@ fn dropping_the_loader_stops_its_threads() {
 fn an_empty_order_has_no_batches() {
     let mut loader = load(Counting::of(0), order(0), options(2));
     assert!(loader.next().is_none());
+}
+
+/// The same samples with two further fields: `twice`, one number, and `parts`, two indices.
+struct WithFields(Counting);
+
+impl Dataset for WithFields {
+    fn len(&self) -> usize {
+        self.0.len
+    }
+    fn input(&self) -> FieldFacts {
+        self.0.input()
+    }
+    fn target(&self) -> FieldFacts {
+        self.0.target()
+    }
+    fn fields(&self) -> BTreeMap<String, FieldFacts> {
+        let twice = FieldFacts { shape: vec![], kind: FieldKind::Float };
+        // Only targets are compared with their bound.
+        let parts = FieldFacts { shape: vec![2], kind: FieldKind::Index(1) };
+        [("twice".to_owned(), twice), ("parts".to_owned(), parts)].into()
+    }
+    fn write(&self, key: SampleKey, mut to: SampleMut<'_>) -> Result<()> {
+        assert!(to.fields.names().eq(["parts", "twice"]));
+        let (FieldMut::Float(twice), FieldMut::Index(parts)) =
+            (to.fields.take("twice")?, to.fields.take("parts")?)
+        else {
+            unreachable!()
+        };
+        twice[0] = 2.0 * key.sample as f32;
+        parts.copy_from_slice(&[-(key.sample as i64), key.epoch as i64]);
+        self.0.write(key, SampleMut::new(to.input, to.target))
+    }
+}
+
+fn load_with_fields(order: impl Order + 'static, options: LoaderOptions) -> Vec<HostBatch> {
+    let data = Arc::new(WithFields(Counting::of(50)));
+    let mut loader = Loader::new(data, order, options, true).unwrap();
+    let mut batches = Vec::new();
+    while let Some(batch) = loader.next() {
+        let batch = batch.unwrap();
+        batches.push(batch.clone());
+        loader.recycle(batch);
+    }
+    batches
+}
+
+/// Whether the fields of a batch belong to its samples.
+fn fields_fit(batch: &HostBatch, epoch: i64) -> bool {
+    let twice = batch.indices.iter().map(|i| 2.0 * *i as f32).collect();
+    let parts = batch.indices.iter().flat_map(|i| [-(*i as i64), epoch]).collect();
+    let field = |name: &str| (batch.fields[name].shape.clone(), batch.fields[name].data.clone());
+    batch.fields.len() == 2
+        && field("twice") == (vec![], FieldData::Float(twice))
+        && field("parts") == (vec![2], FieldData::Index(parts))
+}
+
+#[test]
+fn further_fields_are_loaded_with_their_samples() {
+    let plain = all(load(Counting::of(50), order(50), options(2)));
+    for workers in [0, 1, 4] {
+        let batches = load_with_fields(order(50), options(workers));
+        assert!(batches.iter().all(|batch| fields_fit(batch, 2)));
+        // In reused buffers too, after a longer and a shorter batch.
+        assert_eq!(batches[12].fields["parts"].data, FieldData::Index(vec![-1, 2, 0, 2]));
+        let without = |batch: &HostBatch| HostBatch { fields: BTreeMap::new(), ..batch.clone() };
+        assert!(batches.iter().map(without).eq(plain.iter().cloned()));
+        for start_batch in [1, 12, 13] {
+            let tail = load_with_fields(order(50), LoaderOptions { start_batch, ..options(workers) });
+            assert_eq!(tail, batches[start_batch..]);
+        }
+    }
+}
+
+#[test]
+fn ranks_share_samples_with_further_fields() {
+    let shard = |rank, world| {
+        let sampler =
+            DistributedSampler { len: 50, world, rank, start: 0, shuffle: true, drop_last: false, seed: 3 };
+        load_with_fields(sampler.epoch(2), options(1))
+    };
+    let indices =
+        |batches: &[HostBatch]| batches.iter().flat_map(|b| b.indices.clone()).collect::<Vec<u64>>();
+    let (one, both) = (shard(0, 1), [shard(0, 2), shard(1, 2)]);
+    assert!(one.iter().chain(both.iter().flatten()).all(|batch| fields_fit(batch, 2)));
+    let [even, odd] = both.map(|rank| indices(&rank));
+    let dealt: Vec<u64> = even.into_iter().zip(odd).flat_map(|(a, b)| [a, b]).collect();
+    assert_eq!(dealt, indices(&one));
 }

@@ -20,6 +20,7 @@ mod own_transform;
 mod resample;
 mod resized_crop;
 pub mod rng;
+mod sample;
 mod sampler;
 mod sets;
 mod split;
@@ -37,6 +38,8 @@ pub use fn_dataset::from_fn;
 pub use images::ImageSource;
 pub use loader::{Loader, LoaderOptions};
 pub use own_transform::{Sample, SampleRng, Transform, TransformKind, TransformPlan, transformed};
+pub(crate) use sample::no_field;
+pub use sample::{FieldMut, FieldsMut, SampleMut};
 pub use sampler::{DistributedSampler, EvalShard, Order, Prefix};
 pub use sets::{CsvProposal, ImageSurvey, propose_csv, survey_images};
 pub use standard::standard_kinds;
@@ -44,6 +47,7 @@ pub use store::Cache;
 
 use crate::error::Result;
 use crate::spec::Fields;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use transforms::{Draws, ImageTransform};
 
@@ -77,7 +81,7 @@ pub trait DatasetSource: Send + Sync + std::fmt::Debug {
     fn open(&self) -> Result<Splits>;
 }
 
-/// One sample's input or target: its shape and element type.
+/// One field of a sample, such as its input or its target: its shape and element type.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct FieldFacts {
     /// Shape of one sample, without the batch dimension, e.g. `[3, 32, 32]`.
@@ -86,13 +90,13 @@ pub struct FieldFacts {
     pub kind: FieldKind,
 }
 
-/// The element type of an input or a target.
+/// The element type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FieldKind {
     /// f32 values.
     Float,
-    /// i64 indices below this bound: class labels, tokens.
+    /// i64 indices below this bound: class labels, tokens. The loader checks those of targets.
     Index(usize),
 }
 
@@ -103,6 +107,9 @@ pub struct DataFacts {
     pub input: Option<FieldFacts>,
     /// One sample's target.
     pub target: Option<FieldFacts>,
+    /// One sample's further fields, by name ([`Dataset::fields`]); empty if they are not known yet.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub fields: BTreeMap<String, FieldFacts>,
     /// Training samples, after the split.
     pub train: Option<usize>,
     /// Validation samples, after the split.
@@ -145,9 +152,14 @@ pub trait Dataset: Send + Sync {
     fn input(&self) -> FieldFacts;
     /// One sample's target.
     fn target(&self) -> FieldFacts;
-    /// Writes sample `key.sample` to `input` and `target`, each exactly one sample long. Training splits augment it, others
-    /// only normalise it.
-    fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()>;
+    /// One sample's further fields, by name: masks, boxes, a second image. Tasks read them ([`Batch::field`](crate::prelude::Batch::field));
+    /// what is standard ignores them. All splits of a data set have the same.
+    fn fields(&self) -> BTreeMap<String, FieldFacts> {
+        BTreeMap::new()
+    }
+    /// Writes sample `key.sample` to the buffers of `to`, all of them: they still hold another sample. Training splits augment
+    /// it, others only normalise it.
+    fn write(&self, key: SampleKey, to: SampleMut<'_>) -> Result<()>;
     /// A digest of the samples, independent of their location. Ranks compare it with each other, and a resumed run with its
     /// checkpoint. It must be cheap: computed from what `open` reads anyway, or from names and sizes. With `None`, only the
     /// numbers of samples are compared.
@@ -158,7 +170,8 @@ pub trait Dataset: Send + Sync {
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
-    /// The stored images of an image data set, for transforms on a device with its own memory.
+    /// The stored images of an image data set, for transforms on a device with its own memory. A data set with further fields
+    /// is transformed on the host, by `write`, for every device.
     fn stored(&self) -> Option<&dyn StoredImages> {
         None
     }
@@ -170,25 +183,6 @@ pub trait StoredImages: Send + Sync {
     /// Writes image `key.sample` to `pixels` (planes of bytes: channel, row, column) and its target to `target`. Transforms
     /// that work on bytes (random-resized-crop, color-jitter) are applied here, so that a device gets the same bytes.
     fn write_stored(&self, key: SampleKey, pixels: &mut [u8], target: FieldMut<'_>) -> Result<()>;
-}
-
-/// A buffer for one sample's input or target.
-#[derive(Debug)]
-pub enum FieldMut<'a> {
-    /// For [`FieldKind::Float`].
-    Float(&'a mut [f32]),
-    /// For [`FieldKind::Index`].
-    Index(&'a mut [i64]),
-}
-
-impl FieldMut<'_> {
-    /// The same buffer, for a call that takes one.
-    pub(crate) fn again(&mut self) -> FieldMut<'_> {
-        match self {
-            FieldMut::Float(values) => FieldMut::Float(values),
-            FieldMut::Index(values) => FieldMut::Index(values),
-        }
-    }
 }
 
 /// One field of a batch on the host: consecutive samples of shape `shape`, row-major.
@@ -218,6 +212,8 @@ pub struct HostBatch {
     pub len: usize,
     pub input: HostField,
     pub target: HostField,
+    /// The further fields, by name.
+    pub fields: BTreeMap<String, HostField>,
     /// Data-set index of each sample.
     pub indices: Vec<u64>,
     /// Each sample's draws if `input` holds bytes; otherwise empty, because the transform has been applied.

@@ -1,11 +1,12 @@
 //! Transforms of users' crates: they change samples as they are read.
 
 use super::rng::CounterRng;
-use super::{Content, Dataset, FieldFacts, FieldMut, SampleKey, Splits};
+use super::{Content, Dataset, FieldFacts, FieldMut, FieldsMut, SampleKey, SampleMut, Splits};
 use crate::error::Result;
 use crate::spec::Fields;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -27,6 +28,8 @@ pub struct Sample<'a> {
     pub input: FieldMut<'a>,
     /// The target's values, row-major.
     pub target: FieldMut<'a>,
+    /// The values of the further fields, each row-major.
+    pub fields: FieldsMut<'a>,
     /// Draws for this sample, epoch and transform: the same on any rank, and after a resume.
     pub random: SampleRng,
 }
@@ -112,20 +115,25 @@ impl Dataset for Transformed {
     fn target(&self) -> FieldFacts {
         self.of.target()
     }
+    fn fields(&self) -> BTreeMap<String, FieldFacts> {
+        self.of.fields()
+    }
     fn content(&self) -> Option<Content> {
         self.of.content()
     }
     fn remarks(&self) -> Vec<String> {
         self.of.remarks()
     }
-    fn write(&self, key: SampleKey, mut input: FieldMut<'_>, mut target: FieldMut<'_>) -> Result<()> {
-        self.of.write(key, input.again(), target.again())?;
+    fn write(&self, key: SampleKey, mut to: SampleMut<'_>) -> Result<()> {
+        self.of.write(key, to.again())?;
         for (number, plan) in (0..).zip(&self.transforms) {
+            let SampleMut { input, target, fields } = to.again();
             plan.transform.apply(Sample {
                 training: self.training,
                 shape: &self.shape,
-                input: input.again(),
-                target: target.again(),
+                input,
+                target,
+                fields,
                 random: SampleRng(CounterRng::of_transform(key, number)),
             })?;
         }

@@ -102,7 +102,7 @@ pub fn configure(
 
 /// One sample of a data set: its input and target as floats.
 pub fn sample(set: &dyn super::Dataset, index: usize, epoch: u64) -> (Vec<f64>, Vec<f64>) {
-    use super::{FieldData, FieldFacts, FieldKind, FieldMut, SampleKey};
+    use super::{FieldData, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut};
     let room = |facts: &FieldFacts| {
         let n = facts.shape.iter().product();
         match facts.kind {
@@ -124,7 +124,7 @@ pub fn sample(set: &dyn super::Dataset, index: usize, epoch: u64) -> (Vec<f64>, 
     };
     let (mut input, mut target) = (room(&set.input()), room(&set.target()));
     let key = SampleKey { seed: 1, epoch, sample: index as u64 };
-    set.write(key, view(&mut input), view(&mut target)).unwrap();
+    set.write(key, SampleMut::new(view(&mut input), view(&mut target))).unwrap();
     (floats(input), floats(target))
 }
 

@@ -14,6 +14,7 @@ mod in_place;
 #[cfg(test)]
 mod in_place_tests;
 mod on_device;
+mod own_backward;
 mod reducer;
 mod tap;
 #[cfg(test)]
@@ -23,5 +24,6 @@ pub use buckets::{BucketCaps, BucketLayout, Slot};
 pub use config::{HookKeys, ReducerConfig};
 pub use hook::{CommHook, HookKind, HookSource, hook_kind};
 pub use hook_state::HookState;
+pub use own_backward::OwnBackward;
 pub use reducer::Reducer;
 pub use tap::TapLadder;

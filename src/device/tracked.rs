@@ -1,6 +1,7 @@
 //! Tensors with autodiff, and gradients, on either backend, for code below Burn's `Tensor`, which has no type parameter
 //! for its backend.
 
+use burn::backend::ops::FloatTensorOps;
 use burn::backend::{Autodiff, Backend, BackendTypes, Flex};
 use burn::tensor::Tensor;
 
@@ -47,6 +48,16 @@ pub enum Gradient {
     Device(Tensor<1>),
 }
 
+impl Gradient {
+    /// Multiplied by a number.
+    pub fn times(self, factor: f32) -> Self {
+        match self {
+            Gradient::Host(gradient) => Gradient::Host(Flex::float_mul_scalar(gradient, factor.into())),
+            Gradient::Device(gradient) => Gradient::Device(gradient * factor),
+        }
+    }
+}
+
 /// A backend whose gradients can be identified.
 pub trait Differentiable: Backend {
     fn gradient(primitive: Self::FloatTensorPrimitive) -> Gradient;
@@ -62,7 +73,6 @@ impl Differentiable for Flex {
 impl Differentiable for Cube {
     fn gradient(primitive: Primitive<Cube>) -> Gradient {
         use burn::backend::TensorMetadata;
-        use burn::backend::ops::FloatTensorOps;
         let flat = [primitive.shape().num_elements()];
         Gradient::Device(Tensor::from_primitive::<Cube>(Cube::float_reshape(primitive, flat.into())))
     }

@@ -47,6 +47,17 @@ pub(super) fn precision_and_device(root: &mut Fields<'_>, precision: Precision, 
     }
 }
 
+/// The loss scale multiplies a loss before its backward pass, and a step that runs that itself gives nothing to multiply.
+pub(super) fn precision_and_task(root: &mut Fields<'_>, precision: Precision, task: Option<&TaskPlan>) {
+    if let Some(name) =
+        task.filter(|task| precision == Precision::F16 && task.runs_backward()).and_then(TaskPlan::own)
+    {
+        let message =
+            format!("the task `{name}` runs its backward pass itself, so its loss can't be scaled for f16");
+        root.problem_with_hint("precision", message, "`precision = \"bf16\"` needs no loss scale");
+    }
+}
+
 /// Checks that each of a node's `processes` has its own device, unless the spec allows sharing.
 pub(super) fn devices_suffice(
     device: DeviceSpec,

@@ -116,13 +116,19 @@ impl Plan {
             (None | Some(0), Some(_)) => "none".to_owned(),
             (n, _) => count(n),
         };
-        vec![
+        let mut rows = vec![
             ("training", count(facts.train)),
             ("validation", part(facts.val)),
             ("test", part(facts.test)),
             ("input", field(facts.input.as_ref())),
             ("target", field(facts.target.as_ref())),
-        ]
+        ];
+        let further = facts.fields.iter().map(|(name, facts)| format!("{name}: {}", field(Some(facts))));
+        let further: Vec<String> = further.collect();
+        if !further.is_empty() {
+            rows.push(("fields", further.join("; ")));
+        }
+        rows
     }
 
     fn model_facts(&self) -> Vec<(&'static str, String)> {

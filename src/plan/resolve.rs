@@ -18,15 +18,12 @@ use crate::tasks::{Own, TaskPlan};
 use crate::telemetry::MetricsConfig;
 use crate::train::{EarlyStop, Ema, TrainConfig};
 
-/// Facts about data whose table is wrong: none.
-const NO_FACTS: DataFacts = DataFacts { input: None, target: None, train: None, val: None, test: None };
-
 /// Reads all tables, even after problems. `None` only after a problem.
 pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldRequest) -> Option<Plan> {
     let JobConfig { name, seed, epochs, batch_size, save_every, backend, device, precision } =
         JobConfig::read(root);
     let (dataset, loader) = components::dataset(root, registry);
-    let facts = dataset.as_ref().map_or(NO_FACTS, |d| d.facts.clone());
+    let facts = dataset.as_ref().map_or_else(DataFacts::default, |d| d.facts.clone());
     let transforms =
         root.own_tables("transform", by_name(&registry.transforms), |name, read, fields| read(name, fields));
     let model = components::model(root, registry, &facts);
@@ -57,6 +54,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     };
     checks::backend_and_device(root, backend, device, &world);
     checks::precision_and_device(root, precision, device);
+    checks::precision_and_task(root, precision, task.as_ref());
     checks::requeue(root, slurm.requeue, save_every, checkpoint.on_preempt);
     checks::batches(root, &batch, &world, batch_size, train.accumulate, loader.drop_last);
     let (dataset, model, optimizer) = (dataset?, model?, optimizer?);

@@ -176,6 +176,11 @@ impl TaskPlan {
         }
     }
 
+    /// Whether the task's training step runs the backward pass, too.
+    pub fn runs_backward(&self) -> bool {
+        self.task.runs_backward()
+    }
+
     /// The name of a task of one's own.
     pub fn own(&self) -> Option<&str> {
         match &self.objective {

@@ -4,6 +4,8 @@
 
 mod config;
 mod erased;
+#[cfg(feature = "learner")]
+mod learner;
 mod loss;
 mod metric;
 mod output;
@@ -12,6 +14,8 @@ mod task;
 
 pub use config::{LossKind, MetricKind, Own, TaskKind, TaskPlan, loss, metric, task};
 pub use erased::AnyTask;
+#[cfg(feature = "learner")]
+pub use learner::{LearnerModel, LearnerOutput, learner};
 pub use loss::{Loss, StandardLoss};
 pub use metric::{Metric, MetricFacts};
 pub use output::{Gradients, Measured, StepOutput, Term};

@@ -2,11 +2,13 @@
 
 use super::{MetricFacts, StepOutput};
 use crate::comm::ProcessGroup;
+use crate::data::no_field;
 use crate::device::read;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::models::{AnyNet, Input, Target};
 use burn::module::Module;
 use burn::tensor::{DType, FloatDType, Tensor, TensorData};
+use std::collections::BTreeMap;
 
 /// What happens between a batch and a loss, for training and evaluation alike. A task is its own config: its fields are
 /// the keys of `[task]`.
@@ -14,6 +16,8 @@ pub trait Task: Send + Sync + 'static {
     /// The model that it trains: the type that the model's builder returns, or [`AnyNet`] for every model with a forward
     /// pass.
     type Model: TaskModel + ?Sized;
+    /// What a step gets: [`Batch`], or a type that is made of one.
+    type Batch: TryFrom<Batch, Error: Into<Error>>;
 
     /// The metrics that each [`Task::step`] measures.
     fn metrics(&self) -> Vec<MetricFacts> {
@@ -24,8 +28,8 @@ pub trait Task: Send + Sync + 'static {
     /// computed with them gets gradients.
     ///
     /// # Errors
-    /// Ends the run. So does a panic; in the trial before the run begins it is an answer (exit 78).
-    fn step(&self, model: &Self::Model, batch: Batch, context: &StepContext<'_>) -> Result<StepOutput>;
+    /// Ends the run. So does a panic, here or in the conversion of the batch; in the trial before the run begins it is an answer (exit 78).
+    fn step(&self, model: &Self::Model, batch: Self::Batch, context: &StepContext<'_>) -> Result<StepOutput>;
 }
 
 /// A model that a task can ask for: a Burn module, or [`AnyNet`].
@@ -51,8 +55,21 @@ impl TaskModel for AnyNet {
 pub struct Batch {
     /// The samples' inputs; floats are in the precision that the model computes in.
     pub input: Input,
-    /// The samples' targets.
+    /// The samples' targets; floats are f32.
     pub target: Target,
+    /// The further fields that the data set declares ([`Dataset::fields`](crate::prelude::Dataset::fields)), by name; floats are f32.
+    pub fields: BTreeMap<String, Input>,
+}
+
+impl Batch {
+    /// A further field, `[batch, …]`.
+    ///
+    /// # Errors
+    /// The data set declares no such field (exit 78).
+    pub fn field(&self, name: &str) -> Result<Input> {
+        let missing = || no_field(name, self.fields.keys().map(String::as_str));
+        self.fields.get(name).cloned().ok_or_else(missing)
+    }
 }
 
 /// The targets of mixed images with the smaller weight.

@@ -156,10 +156,12 @@ mod tests {
     use super::*;
     use crate::data::HostField;
     use burn::tensor::{Device, TensorData};
+    use std::collections::BTreeMap;
 
     fn batch(shape: Vec<usize>, data: FieldData, len: usize) -> HostBatch {
         let input = HostField { shape: vec![], data: FieldData::Float(vec![]) };
-        HostBatch { len, input, target: HostField { shape, data }, indices: vec![], draws: vec![] }
+        let (target, fields) = (HostField { shape, data }, BTreeMap::new());
+        HostBatch { len, input, target, fields, indices: vec![], draws: vec![] }
     }
 
     /// The sums computed on the device and on the host. Targets have autodiff, outputs no longer do.

@@ -8,7 +8,7 @@ use crate::data::{Dataset, EvalShard, LoaderOptions};
 use crate::device::is_host;
 use crate::error::Result;
 use crate::models::Model;
-use crate::tasks::{AnyTask, Batch, StepContext};
+use crate::tasks::{AnyTask, StepContext};
 use std::sync::Arc;
 
 /// Evaluates `dataset` over all ranks of `group`: every rank takes each world-th sample, without padding. The result is
@@ -30,8 +30,9 @@ pub fn evaluate(
     // On a device, the next batch is enqueued before the sums of the previous one are read.
     let mut before: Option<BatchSums> = None;
     while let Some(batch) = feed.next() {
-        let DeviceBatch { input, target, host: batch } = batch?;
-        let output = task.step(evaluator.net(), Batch { input, target: target.clone() }, &context)?;
+        let DeviceBatch { batch: sent, host: batch } = batch?;
+        let target = sent.target.clone();
+        let output = task.step(evaluator.net(), sent, &context)?;
         let these = BatchSums::new(output, &target, &batch, host)?.fetch()?;
         feed.recycle(batch);
         if let Some(before) = before.replace(these) {

@@ -6,14 +6,14 @@ use crate::data::{
     Dataset, DeviceBytes, DeviceTransform, FieldData, HostBatch, Loader, LoaderOptions, Order,
 };
 use crate::error::Result;
-use crate::models::{Input, Target};
+use crate::models::Input;
+use crate::tasks::Batch;
 use burn::tensor::{Device, StreamId};
 use std::sync::{Arc, LazyLock};
 
 /// One batch, ready for the network.
 pub struct DeviceBatch {
-    pub input: Input,
-    pub target: Target,
+    pub batch: Batch,
     /// The host batch that it was made from; return it with [`Feed::recycle`].
     pub host: HostBatch,
 }
@@ -79,7 +79,9 @@ impl Feed {
             (Some(images), Some(transform)) => Input::from_tensor(transform.apply(images, &host.draws)),
             _ => Input::from_host(&host.input, host.len, &self.device),
         };
-        DeviceBatch { input, target: Target::from_host(&host.target, host.len, &self.device), host }
+        let sent = |field| Input::from_host(field, host.len, &self.device);
+        let fields = host.fields.iter().map(|(name, field)| (name.clone(), sent(field))).collect();
+        DeviceBatch { batch: Batch { input, target: sent(&host.target), fields }, host }
     }
 }
 
@@ -99,8 +101,9 @@ impl Iterator for Feed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{FieldFacts, FieldKind, FieldMut, SampleKey, StoredImages, transforms};
+    use crate::data::{FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, StoredImages, transforms};
     use crate::error::Error;
+    use std::collections::BTreeMap;
     use std::sync::{Mutex, mpsc};
     use std::time::{Duration, Instant};
     use transforms::{Augment, ImageTransform, TransformOptions};
@@ -108,6 +111,8 @@ mod tests {
     /// Grey images of 6 x 5 whose pixels and label are the sample's number.
     struct Images {
         transform: ImageTransform,
+        /// With a further field.
+        mask: bool,
         damaged: Option<u64>,
         /// The reader of this sample waits until something is sent.
         gate: Option<(u64, Mutex<mpsc::Receiver<()>>)>,
@@ -116,7 +121,7 @@ mod tests {
     fn images() -> Images {
         let augment = Augment { crop: Some(2), flip: true, cutout: Some(2), ..Augment::default() };
         let options = TransformOptions { normalize: Some((vec![0.3], vec![0.4])), augment };
-        Images { transform: options.build([1, 6, 5], true), damaged: None, gate: None }
+        Images { transform: options.build([1, 6, 5], true), mask: false, damaged: None, gate: None }
     }
 
     impl Dataset for Images {
@@ -129,11 +134,19 @@ mod tests {
         fn target(&self) -> FieldFacts {
             FieldFacts { shape: vec![], kind: FieldKind::Index(23) }
         }
-        fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
-            let FieldMut::Float(input) = input else { unreachable!() };
+        fn fields(&self) -> BTreeMap<String, FieldFacts> {
+            let facts = FieldFacts { shape: vec![2], kind: FieldKind::Float };
+            self.mask.then(|| ("mask".to_owned(), facts)).into_iter().collect()
+        }
+        fn write(&self, key: SampleKey, mut to: SampleMut<'_>) -> Result<()> {
+            let FieldMut::Float(input) = to.input else { unreachable!() };
             let mut pixels = [0; 30];
-            self.write_stored(key, &mut pixels, target)?;
+            self.write_stored(key, &mut pixels, to.target)?;
             self.transform.apply(key, &pixels, input);
+            if self.mask {
+                let FieldMut::Float(mask) = to.fields.take("mask")? else { unreachable!() };
+                mask.copy_from_slice(&[key.sample as f32, -1.0]);
+            }
             Ok(())
         }
         fn stored(&self) -> Option<&dyn StoredImages> {
@@ -171,7 +184,7 @@ mod tests {
     fn drain(mut feed: Feed) -> Vec<(Vec<u64>, Vec<i64>, Vec<f32>)> {
         let mut all = Vec::new();
         while let Some(batch) = feed.next() {
-            let DeviceBatch { input, target, host } = batch.unwrap();
+            let DeviceBatch { batch: Batch { input, target, .. }, host } = batch.unwrap();
             assert_eq!((input.shape(), target.shape()), (&[host.len, 1, 6, 5][..], &[host.len][..]));
             let labels = target.flat_index().into_data().convert::<i64>().try_into_vec().unwrap();
             let pixels = input.float::<4>().into_data().try_into_vec().unwrap();
@@ -193,6 +206,23 @@ mod tests {
                 assert_eq!((&got.0, &got.1), (&expected.0, &expected.1));
                 assert!(got.2.iter().zip(&expected.2).all(|(a, b)| (a - b).abs() < 1e-6));
             }
+        }
+    }
+
+    /// A data set with further fields is transformed on the host, for a device too.
+    #[test]
+    fn further_fields_come_with_images() {
+        let expected = drain(feed(images(), 0, true));
+        for host in [true, false] {
+            let with_mask = || feed(Images { mask: true, ..images() }, 1, host);
+            let mut masks = with_mask();
+            let DeviceBatch { batch, host } = masks.next().unwrap().unwrap();
+            let mask = batch.field("mask").unwrap().float::<2>();
+            let values: Vec<f32> = mask.into_data().try_into_vec().unwrap();
+            assert_eq!(values, [18., -1., 17., -1., 16., -1., 15., -1.]);
+            assert!(matches!(host.input.data, FieldData::Float(_)));
+            let got = drain(with_mask());
+            assert!(got == expected, "the images are as without further fields");
         }
     }
 

@@ -6,7 +6,7 @@ use crate::data::rng::{CounterRng, Stream};
 use crate::data::{FieldData, FieldFacts, FieldKind, SampleKey};
 use crate::error::{Error, Result};
 use crate::models::{Input, Target};
-use crate::tasks::Lighter;
+use crate::tasks::{Batch, Lighter};
 use burn::tensor::Tensor;
 use rand_distr::{Beta, Distribution};
 use std::ops::Range;
@@ -37,12 +37,13 @@ pub(super) fn mixed(
     number: u64,
 ) -> (DeviceBatch, Option<Lighter>) {
     let Some(mixing) = mixing else { return (batch, None) };
+    let DeviceBatch { batch, mut host } = batch;
     let images = batch.input.float::<4>();
     let [_, _, height, width] = images.dims();
     let mix = mixing.draw(seed, number, [height, width]);
     let images = mix.pixels(images);
     let device = images.device();
-    let (mut host, target) = (batch.host, batch.target);
+    let target = batch.target;
     let mut before = host.target.clone();
     if let FieldData::Index(labels) = &mut before.data {
         labels.rotate_right(1);
@@ -55,7 +56,9 @@ pub(super) fn mixed(
         host.target = before;
         (other, Lighter { target, weight: mix.own })
     };
-    (DeviceBatch { input: Input::from_tensor(images), target, host }, Some(lighter))
+    // Only the standard task mixes, and it does not read further fields.
+    let batch = Batch { input: Input::from_tensor(images), target, fields: batch.fields };
+    (DeviceBatch { batch, host }, Some(lighter))
 }
 
 impl Mixing {

@@ -5,6 +5,7 @@ use crate::data::testing::part;
 use crate::data::{HostBatch, HostField};
 use crate::tasks::{StandardLoss, mixed_loss};
 use burn::tensor::{Device, TensorData};
+use std::collections::BTreeMap;
 
 const LABELS: [i64; 4] = [2, 0, 2, 1];
 
@@ -19,10 +20,10 @@ fn batch(len: usize, device: &Device) -> DeviceBatch {
     let pixels = (0..len * 30).map(|i| i as f32).collect();
     let input = HostField { shape: vec![1, 5, 6], data: FieldData::Float(pixels) };
     let target = HostField { shape: vec![], data: FieldData::Index(LABELS[..len].to_vec()) };
+    let sent = |field| Input::from_host(field, len, device);
     DeviceBatch {
-        input: Input::from_host(&input, len, device),
-        target: Target::from_host(&target, len, device),
-        host: HostBatch { len, input, target, indices: vec![], draws: vec![] },
+        batch: Batch { input: sent(&input), target: sent(&target), fields: BTreeMap::new() },
+        host: HostBatch { len, input, target, fields: BTreeMap::new(), indices: vec![], draws: vec![] },
     }
 }
 
@@ -48,7 +49,7 @@ fn images_are_mixed_as_in_torchvision(device: &Device) {
         if let Some(cut) = &mix.cut {
             assert_eq!(*cut, [rows[0]..rows[1], columns[0]..columns[1]]);
         }
-        let got = floats(mix.pixels(batch(4, device).input.float()));
+        let got = floats(mix.pixels(batch(4, device).batch.input.float()));
         assert_eq!(got, part::<Vec<f32>>(&case, "pixels"), "{mix:?}");
     }
 }
@@ -102,14 +103,14 @@ fn the_heavier_label_is_the_target_on_host_and_device() {
         let (lighter, mut before) = (lighter.unwrap(), LABELS);
         before.rotate_right(1);
         let (heavy, light) = if mix.own >= 0.5 { (LABELS, before) } else { (before, LABELS) };
-        assert_eq!((labels(&batch.target), labels(&lighter.target)), (heavy.to_vec(), light.to_vec()));
+        assert_eq!((labels(&batch.batch.target), labels(&lighter.target)), (heavy.to_vec(), light.to_vec()));
         assert_eq!(batch.host.target.data, FieldData::Index(heavy.to_vec()));
         assert!((lighter.weight - mix.own.min(1.0 - mix.own)).abs() < 1e-12);
         *(if mix.own >= 0.5 { &mut own } else { &mut other }) += 1;
     }
     assert!(own > 5 && other > 5, "{own} {other}");
     let (plain, nothing) = mixed(None, batch(3, &Device::flex()), 3, 0);
-    assert!(nothing.is_none() && labels(&plain.target) == LABELS[..3]);
+    assert!(nothing.is_none() && labels(&plain.batch.target) == LABELS[..3]);
 }
 
 /// A short micro-batch is mixed within itself; a single image with itself.
@@ -117,10 +118,10 @@ fn the_heavier_label_is_the_target_on_host_and_device() {
 fn short_micro_batches_are_mixed_too() {
     for number in 0..20 {
         let (one, _) = mixed(Some(BOTH), batch(1, &Device::flex()), 3, number);
-        let pixels = floats(one.input.float::<4>());
+        let pixels = floats(one.batch.input.float::<4>());
         assert!(pixels.iter().enumerate().all(|(i, p)| (p - i as f32).abs() < 1e-4), "{pixels:?}");
         let (three, _) = mixed(Some(BOTH), batch(3, &Device::flex()), 3, number);
-        assert_eq!(three.input.shape(), [3, 1, 5, 6]);
+        assert_eq!(three.batch.input.shape(), [3, 1, 5, 6]);
     }
 }
 

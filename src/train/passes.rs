@@ -6,10 +6,12 @@ use super::flags::{Flags, exchange};
 use super::mixing::mixed;
 use super::{StepReport, Sums, Trainer, buffers, not_finite};
 use crate::comm::Phase;
+use crate::ddp::OwnBackward;
 use crate::device::drawn;
 use crate::error::{Error, Result};
 use crate::models::passed;
-use crate::tasks::{Batch, Gradients, StepContext};
+use crate::tasks::{Gradients, StepContext};
+use burn::tensor::Tensor;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,6 +35,17 @@ pub(super) fn add(sums: Vec<BatchSums>) -> Result<Sums> {
         all.add(&sums.read()?);
     }
     Ok(all)
+}
+
+/// The loss that the backward pass of a micro-batch starts from.
+pub(super) fn scaled(loss: Tensor<1>, factor: f64) -> Tensor<1> {
+    if factor == 1.0 { loss } else { loss * factor }
+}
+
+/// The error about a step that should have run the backward pass itself.
+pub(super) fn no_backward() -> Error {
+    Error::spec("the model's `TrainStep::step` ran no backward pass through the model that it was called on")
+        .hint("it calls `backward` on its loss, as in `TrainOutput::new(self, item.loss.backward(), item)`")
 }
 
 impl Trainer<'_> {
@@ -77,14 +90,20 @@ impl Trainer<'_> {
     ) -> Result<BatchSums> {
         self.report_phase(Phase::Forward);
         let (batch, lighter) = mixed(self.settings.train.mixing(), batch, self.settings.seed, number);
-        let DeviceBatch { input, target, host: batch } = batch;
+        let DeviceBatch { batch: given, host: batch } = batch;
+        let target = given.target.clone();
         // Dropout draws from a stream keyed by (seed, rank, micro-batch), so a resumed run draws the same values.
         drawn(self.model.device(), stream_key(self.settings.seed, self.group.rank() as u64, number), || ());
         self.reducer.begin(micro, last);
-        let taps = self.ladder.taps(self.reducer.sink());
         let context = StepContext::new(true, &*self.group).mixed(lighter);
         let task = &*self.settings.task;
-        let given = Batch { input, target: target.clone() };
+        let factor = share * self.position.loss_factor();
+        let own =
+            task.runs_backward().then(|| Arc::new(OwnBackward::new(self.reducer.sink(), factor as f32)));
+        let taps = match &own {
+            Some(own) => self.ladder.taps(own.clone()),
+            None => self.ladder.taps(self.reducer.sink()),
+        };
         let output = passed(&*self.model, Arc::new(taps), |net| task.step(net, given, &context))?;
         let loss = output.loss.clone();
         let ranks = match output.gradients {
@@ -94,9 +113,11 @@ impl Trainer<'_> {
         let sums = BatchSums::new(output.inner(), &target, &batch, self.host)?;
         feed.recycle(batch);
         self.report_phase(Phase::Backward);
-        let factor = ranks * share * self.position.loss_factor();
-        let loss = if factor == 1.0 { loss } else { loss * factor };
-        drop(loss.backward());
+        match own {
+            Some(own) if own.ran() => {}
+            Some(_) => return Err(no_backward()),
+            None => drop(scaled(loss, ranks * factor).backward()),
+        }
         if !last {
             self.reducer.end_micro();
         }

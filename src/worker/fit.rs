@@ -2,25 +2,49 @@
 
 use crate::caught::caught;
 use crate::comm::SoloGroup;
-use crate::data::{Dataset, FieldData, FieldFacts, FieldKind, HostField};
+use crate::data::{Dataset, FieldData, FieldFacts, FieldKind, HostField, Splits};
 use crate::error::{Error, Result};
 use crate::models::{Input, Model};
 use crate::plan::{BatchAlgebra, Plan};
 use crate::tasks::{Batch, StepContext};
 use crate::train::Position;
+use std::collections::BTreeMap;
 
-/// The data set has samples, and they are not empty.
-pub(super) fn samples(name: &str, dataset: &dyn Dataset) -> Result<()> {
-    if dataset.is_empty() {
+/// The data set has samples, they are not empty, and all splits have the same further fields.
+pub(super) fn samples(name: &str, splits: &Splits) -> Result<()> {
+    let (train, further) = (&splits.train, splits.train.fields());
+    if train.is_empty() {
         return Err(Error::data(format!("data set `{name}` has no training samples")));
     }
-    for (what, field) in [("inputs", dataset.input()), ("targets", dataset.target())] {
+    let standard = [("inputs".to_owned(), train.input()), ("targets".to_owned(), train.target())];
+    let further_facts = further.iter().map(|(name, facts)| (format!("fields `{name}`"), facts.clone()));
+    for (what, field) in standard.into_iter().chain(further_facts) {
         if values(&field) == 0 {
             let shape = field.shape;
             return Err(Error::data(format!("the {what} of data set `{name}` are empty (shape {shape:?})")));
         }
     }
+    if let Some(reserved) = further.keys().find(|name| ["", "input", "target"].contains(&name.as_str())) {
+        let what = format!("data set `{name}` has a further field `{reserved}`, which is no name for one");
+        return Err(Error::data(what).hint("any name but `input`, `target` and the empty one"));
+    }
+    for (what, split) in [("validation", &splits.val), ("test", &splits.test)] {
+        let Some(other) = split.as_ref().map(|split| split.fields()).filter(|other| *other != further) else {
+            continue;
+        };
+        let (training, other) = (listed(&further), listed(&other));
+        return Err(Error::data(format!(
+            "the {what} samples of data set `{name}` have the further fields {other}, those of training {training}"
+        )));
+    }
     Ok(())
+}
+
+/// Further fields, in words.
+fn listed(fields: &BTreeMap<String, FieldFacts>) -> String {
+    let fields: Vec<String> =
+        fields.iter().map(|(name, facts)| format!("`{name}` of shape {}", shape(facts))).collect();
+    if fields.is_empty() { "(none)".to_owned() } else { fields.join(", ") }
 }
 
 /// The model and the task accept a batch of the data's shape, and what a standard loss compares with the targets has
@@ -52,19 +76,28 @@ pub(super) fn model(plan: &Plan, dataset: &dyn Dataset, model: &dyn Model) -> Re
     if plan.task.standard().is_some() && plan.task.metrics().is_empty() {
         return Ok(());
     }
-    let batch = Batch { input: on_device(&input), target: on_device(&target) };
+    let further = dataset.fields();
+    let fields = further.iter().map(|(name, facts)| (name.clone(), on_device(facts))).collect();
+    let batch = Batch { input: on_device(&input), target: on_device(&target), fields };
     let alone = SoloGroup::default();
     let step = || plan.task.build().step(evaluator.net(), batch, &StepContext::new(false, &alone))?.check();
     caught(step).unwrap_or_else(|why| {
         let (inputs, targets) = (described(samples, &input), described(samples, &target));
-        let what = format!("the task does not accept {inputs} with targets of {targets}");
+        let mut what = format!("the task does not accept {inputs} with targets of {targets}");
+        if !further.is_empty() {
+            what.push_str(&format!(" and {}", listed(&further)));
+        }
         Err(Error::spec(format!("{what} from data set `{}`: {why}", plan.dataset.name)))
     })
 }
 
 fn described(samples: usize, field: &FieldFacts) -> String {
+    format!("{samples} samples of shape {}", shape(field))
+}
+
+fn shape(field: &FieldFacts) -> String {
     let kind = if matches!(field.kind, FieldKind::Float) { "floats" } else { "indices" };
-    format!("{samples} samples of shape {:?} ({kind})", field.shape)
+    format!("{:?} ({kind})", field.shape)
 }
 
 /// A batch of zeros, which requires no reading.

@@ -9,6 +9,8 @@ mod evaluate;
 mod exchange;
 mod failure_report;
 mod fault;
+#[cfg(test)]
+mod fields_tests;
 mod fit;
 #[cfg(test)]
 mod fit_tests;
@@ -42,6 +44,8 @@ mod early_stop_tests;
 mod ema_tests;
 #[cfg(test)]
 mod groups_tests;
+#[cfg(all(test, feature = "learner"))]
+mod learner_tests;
 #[cfg(test)]
 mod max_steps_tests;
 #[cfg(test)]
@@ -215,7 +219,7 @@ fn open_data(plan: &Plan, group: &dyn ProcessGroup) -> Result<Splits> {
     if group.rank() == 0 {
         splits.train.remarks().iter().for_each(|line| tell(line));
     }
-    fit::samples(&plan.dataset.name, &*splits.train)?;
+    fit::samples(&plan.dataset.name, &splits)?;
     Ok(splits)
 }
 
@@ -225,6 +229,7 @@ fn facts_of(splits: &Splits) -> DataFacts {
     DataFacts {
         input: Some(splits.train.input()),
         target: Some(splits.train.target()),
+        fields: splits.train.fields(),
         train: Some(splits.train.len()),
         val: len(&splits.val),
         test: len(&splits.test),

@@ -2,7 +2,7 @@
 
 use crate::data::images::{class_facts, wrong_buffers};
 use crate::data::split::Part;
-use crate::data::{Content, Dataset, FieldFacts, FieldKind, FieldMut, SampleKey};
+use crate::data::{Content, Dataset, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut};
 use crate::error::Result;
 use std::sync::Arc;
 
@@ -52,9 +52,9 @@ impl Dataset for CsvSet {
     fn remarks(&self) -> Vec<String> {
         self.rows.remarks.clone()
     }
-    fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
+    fn write(&self, key: SampleKey, to: SampleMut<'_>) -> Result<()> {
         let row = self.part.get(key.sample as usize);
-        match (input, target, &self.rows.targets) {
+        match (to.input, to.target, &self.rows.targets) {
             (FieldMut::Float(input), FieldMut::Float(target), Targets::Numbers(numbers)) => {
                 input.copy_from_slice(self.rows.row(row));
                 target[0] = numbers[row];

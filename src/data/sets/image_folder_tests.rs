@@ -3,7 +3,7 @@ use crate::data::resample::{Picture, resized_crop};
 use crate::data::resized_crop::ResizedCrop;
 use crate::data::rng::{CounterRng, Stream};
 use crate::data::testing::{configure, sample};
-use crate::data::{Dataset, FieldMut, SampleKey};
+use crate::data::{Dataset, FieldMut, SampleKey, SampleMut};
 use image::{Rgb, RgbImage};
 
 /// Left half `a`, right half `b`.
@@ -82,7 +82,7 @@ fn splits_a_single_folder() {
 fn sample_error(set: &dyn Dataset, sample: u64) -> Error {
     let (mut input, mut target) = (vec![0.0; 192], vec![0]);
     let key = SampleKey { seed: 0, epoch: 0, sample };
-    set.write(key, FieldMut::Float(&mut input), FieldMut::Index(&mut target)).unwrap_err()
+    set.write(key, SampleMut::new(FieldMut::Float(&mut input), FieldMut::Index(&mut target))).unwrap_err()
 }
 
 /// The lines that `prepare` prints.

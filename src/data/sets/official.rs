@@ -57,6 +57,7 @@ impl OfficialFiles {
             train: sizes.map(|s| s.0),
             val: sizes.and_then(|s| s.1),
             test: sizes.map(|_| TEST_IMAGES),
+            ..DataFacts::default()
         }
     }
 }

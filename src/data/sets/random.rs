@@ -4,7 +4,9 @@
 use crate::data::images::wrong_buffers;
 use crate::data::rng::{CounterRng, Stream};
 use crate::data::split::{Part, SplitOptions};
-use crate::data::{DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits};
+use crate::data::{
+    DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits,
+};
 use crate::error::Result;
 use crate::spec::Fields;
 use schemars::JsonSchema;
@@ -53,7 +55,7 @@ impl DatasetSource for RandomSource {
             target: field(self.outputs),
             train: Some(train),
             val,
-            test: None,
+            ..DataFacts::default()
         }
     }
 
@@ -84,8 +86,8 @@ impl Dataset for RandomSet {
     fn target(&self) -> FieldFacts {
         FieldFacts { shape: vec![self.source.outputs], kind: FieldKind::Float }
     }
-    fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
-        let (FieldMut::Float(input), FieldMut::Float(target)) = (input, target) else {
+    fn write(&self, key: SampleKey, to: SampleMut<'_>) -> Result<()> {
+        let (FieldMut::Float(input), FieldMut::Float(target)) = (to.input, to.target) else {
             return Err(wrong_buffers("numbers"));
         };
         let sample = self.part.get(key.sample as usize) as u64;

@@ -67,7 +67,7 @@ impl DatasetSource for ShapesSource {
             target: Some(class_facts(self.classes)),
             train: Some(self.train),
             val: Some(self.val),
-            test: None,
+            ..DataFacts::default()
         }
     }
 

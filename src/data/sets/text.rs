@@ -5,7 +5,9 @@
 use crate::data::fingerprint::digest_of_parts;
 use crate::data::images::wrong_buffers;
 use crate::data::store::NamedFile;
-use crate::data::{Content, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits};
+use crate::data::{
+    Content, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits,
+};
 use crate::error::{Error, IoContext, Result};
 use crate::spec::Fields;
 use schemars::JsonSchema;
@@ -138,8 +140,8 @@ impl Dataset for Windows {
     fn content(&self) -> Option<Content> {
         Some(self.content)
     }
-    fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
-        let (FieldMut::Index(input), FieldMut::Index(target)) = (input, target) else {
+    fn write(&self, key: SampleKey, to: SampleMut<'_>) -> Result<()> {
+        let (FieldMut::Index(input), FieldMut::Index(target)) = (to.input, to.target) else {
             return Err(wrong_buffers("tokens"));
         };
         let window = &self.tokens[self.start + key.sample as usize * self.stride..][..self.block + 1];

@@ -48,7 +48,7 @@ impl DatasetKind for StubKind {
             target: known.then_some(FieldFacts { shape: vec![], kind }),
             train: known.then_some(samples),
             val,
-            test: None,
+            ..DataFacts::default()
         }))
     }
 }

@@ -58,6 +58,7 @@ struct Contrastive {
 
 impl Task for Contrastive {
     type Model = Towers;
+    type Batch = Batch;
 
     fn metrics(&self) -> Vec<MetricFacts> {
         vec![MetricFacts::larger_is_better("pairs"), MetricFacts::smaller_is_better("distance")]
@@ -97,6 +98,7 @@ fn accuracy() -> String {
 
 impl Task for Plain {
     type Model = AnyNet;
+    type Batch = Batch;
 
     fn metrics(&self) -> Vec<MetricFacts> {
         vec![MetricFacts::larger_is_better(&self.metric)]
