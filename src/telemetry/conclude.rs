@@ -81,7 +81,7 @@ fn stamp(path: &Path) -> Option<(u64, SystemTime)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::{Provenance, RestartEvent, ResumeEvent};
+    use crate::telemetry::{Provenance, RestartEvent, ResumeEvent, Stamped};
     use std::fs::File;
 
     fn ends(folder: &Path) -> Vec<EndEvent> {
@@ -100,7 +100,7 @@ mod tests {
         let before = Before::of(folder.path());
         before.conclude(folder.path(), 78, "invalid spec").unwrap();
         assert!(!path.exists());
-        let write = |event: &Event| MetricsWriter::open(&path).unwrap().write(event).unwrap();
+        let write = |event: &Event| MetricsWriter::open(&path).unwrap().write(&Stamped::now(event)).unwrap();
         write(&Event::End(end(91, "rank 1 closed its connection")));
         before.conclude(folder.path(), 90, "rank 1 was killed").unwrap();
         // One end event, with the duration that rank 0 recorded.
@@ -145,7 +145,7 @@ mod tests {
         for older in [false, true] {
             let before = Before::of(folder.path());
             let silent = Event::End(end(91, "rank 1 is silent"));
-            MetricsWriter::open(&file("metrics.jsonl")).unwrap().write(&silent).unwrap();
+            MetricsWriter::open(&file("metrics.jsonl")).unwrap().write(&Stamped::now(&silent)).unwrap();
             std::fs::write(&torn, "<!doctype html>").unwrap();
             if older {
                 let page = File::options().append(true).open(&page).unwrap();

@@ -33,7 +33,7 @@ impl Event {
 
 /// An event with the time at which it was written, as a line has it.
 #[derive(Serialize)]
-pub(super) struct Stamped<'a> {
+pub struct Stamped<'a> {
     #[serde(flatten)]
     event: &'a Event,
     /// Seconds since 1970, to the millisecond.
@@ -41,7 +41,11 @@ pub(super) struct Stamped<'a> {
 }
 
 impl<'a> Stamped<'a> {
-    pub fn at(event: &'a Event, time: SystemTime) -> Self {
+    pub fn now(event: &'a Event) -> Self {
+        Self::at(event, SystemTime::now())
+    }
+
+    fn at(event: &'a Event, time: SystemTime) -> Self {
         let millis = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
         Self { event, time: millis as f64 / 1e3 }
     }

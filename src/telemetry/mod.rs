@@ -26,7 +26,8 @@ pub use clock::rfc3339;
 pub use conclude::Before;
 pub use config::{MetricsConfig, Top5};
 pub use events::{
-    CheckpointEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent, StepEvent, nan_if_null,
+    CheckpointEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent, Stamped, StepEvent,
+    nan_if_null,
 };
 pub use host::{Host, memory_of};
 pub use numbers::significant;

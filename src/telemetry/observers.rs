@@ -1,7 +1,6 @@
 //! Observers of users' crates. Each gets the events of the run on a thread of its own: one that fails or stalls neither
 //! ends nor slows the run.
 
-use super::Event;
 use super::events::Stamped;
 use crate::caught::caught;
 use crate::error::Result;
@@ -13,7 +12,7 @@ use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// Events that wait for an observer; later ones are left out.
 const QUEUE: usize = 1024;
@@ -78,11 +77,11 @@ impl Observers {
         Self { all: plans.iter().filter_map(|plan| Running::start(plan, QUEUE)).collect() }
     }
 
-    pub fn pass(&mut self, event: &Event) {
+    pub fn pass(&mut self, event: &Stamped<'_>) {
         if self.all.is_empty() {
             return;
         }
-        let Ok(event) = serde_json::to_value(Stamped::at(event, SystemTime::now())) else { return };
+        let Ok(event) = serde_json::to_value(event) else { return };
         self.all.iter_mut().for_each(|observer| observer.pass(&event));
     }
 
@@ -163,7 +162,7 @@ fn warn(name: &str, what: &str) {
 mod tests {
     use super::*;
     use crate::error::Error;
-    use crate::telemetry::EndEvent;
+    use crate::telemetry::{EndEvent, Event};
     use std::sync::Mutex;
 
     type Seen = Arc<Mutex<Vec<u64>>>;
@@ -201,7 +200,7 @@ mod tests {
     fn every_event_is_passed_in_order_until_a_panic() {
         let (plan, seen) = plan(None);
         let mut observers = Observers::start(&[plan.clone(), plan]);
-        (1..=5).for_each(|step| observers.pass(&event(step)));
+        (1..=5).for_each(|step| observers.pass(&Stamped::now(&event(step))));
         observers.finish();
         let mut seen = seen.lock().unwrap().clone();
         seen.sort_unstable();

@@ -9,7 +9,6 @@ use crate::files::Draft;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 /// Appends events. There is one per run, on rank 0.
 #[derive(Debug)]
@@ -41,16 +40,16 @@ impl MetricsWriter {
     ///
     /// # Errors
     /// An I/O error, such as a full disk. Nothing of the line remains then.
-    pub fn write(&mut self, event: &Event) -> Result<()> {
+    pub fn write(&mut self, event: &Stamped<'_>) -> Result<()> {
         self.write_by(event, |mut file, line| file.write_all(line))
     }
 
     fn write_by(
         &mut self,
-        event: &Event,
+        event: &Stamped<'_>,
         write_all: impl FnOnce(&File, &[u8]) -> io::Result<()>,
     ) -> Result<()> {
-        let mut line = serde_json::to_vec(&Stamped::at(event, SystemTime::now()))
+        let mut line = serde_json::to_vec(event)
             .map_err(|e| Error::internal(format!("cannot write an event as JSON: {e}")))?;
         line.push(b'\n');
         let whole = self.file.metadata().doing("write", &self.path)?.len();
@@ -91,7 +90,7 @@ impl MetricsWriter {
     /// Keeps the first `kept` events and appends the end of the run.
     pub fn replace_end(path: &Path, kept: usize, end: &Event) -> Result<()> {
         rewrite(path, |index, _| index < kept)?;
-        Self { path: path.to_owned(), file: append(path)? }.write(end)
+        Self { path: path.to_owned(), file: append(path)? }.write(&Stamped::now(end))
     }
 }
 

@@ -44,7 +44,7 @@ fn written(events: &[Event]) -> (tempfile::TempDir, PathBuf, MetricsWriter) {
     let path = dir.path().join("metrics.jsonl");
     let mut writer = MetricsWriter::open(&path).unwrap();
     for event in events {
-        writer.write(event).unwrap();
+        writer.write(&Stamped::now(event)).unwrap();
     }
     (dir, path, writer)
 }
@@ -65,7 +65,7 @@ fn truncates_events_after_the_checkpoint() {
         step(7),
     ]);
     writer.truncate_after(5, 1).unwrap();
-    writer.write(&step(6)).unwrap();
+    writer.write(&Stamped::now(&step(6))).unwrap();
     let left = [step(1), step(2), step(3), step(4), checkpoint(4), epoch(0), step(5), restart, step(6)];
     assert_eq!(read_events(&path).unwrap(), left);
     assert!(!path.with_extension("jsonl.partial").exists());
@@ -88,7 +88,7 @@ fn removes_a_torn_last_line_on_open() {
         fs::write(&path, &whole[..whole.len() - cut]).unwrap();
         assert_eq!(read_events(&path).unwrap(), [step(1)], "cut by {cut}");
         let mut writer = MetricsWriter::open(&path).unwrap();
-        writer.write(&step(2)).unwrap();
+        writer.write(&Stamped::now(&step(2))).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.lines().count() == 2 && text.ends_with("}\n"), "cut by {cut}: {text}");
         assert_eq!(read_events(&path).unwrap(), [step(1), step(2)], "cut by {cut}");
@@ -131,12 +131,12 @@ fn removes_a_line_torn_at_any_byte_and_keeps_complete_lines() {
 #[test]
 fn removes_a_partially_written_line() {
     let (_dir, path, mut writer) = written(&[step(1)]);
-    let full = writer.write_by(&step(2), |mut file, line| {
+    let full = writer.write_by(&Stamped::now(&step(2)), |mut file, line| {
         file.write_all(&line[..line.len() / 2])?;
         Err(io::ErrorKind::StorageFull.into())
     });
     assert_eq!(full.unwrap_err().code, ExitCode::Checkpoint);
-    writer.write(&step(3)).unwrap();
+    writer.write(&Stamped::now(&step(3))).unwrap();
     let lines: Vec<String> = fs::read_to_string(&path).unwrap().lines().map(str::to_owned).collect();
     assert_eq!(lines.len(), 2);
     assert_eq!(read_events(&path).unwrap(), [step(1), step(3)]);
@@ -196,7 +196,7 @@ fn terminates_an_unterminated_foreign_line() {
     let long = "x".repeat(MAX_LINE);
     for (tail, kept) in [("a note", "a note\n"), (long.as_str(), &(long.clone() + "\n")), ("\0\0\0", "")] {
         fs::write(&path, format!("one\n{tail}")).unwrap();
-        MetricsWriter::open(&path).unwrap().write(&step(1)).unwrap();
+        MetricsWriter::open(&path).unwrap().write(&Stamped::now(&step(1))).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.starts_with(&format!("one\n{kept}{{\"event\"")), "{}", tail.len());
         assert_eq!(read_events(&path).unwrap(), [step(1)]);

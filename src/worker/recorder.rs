@@ -10,8 +10,8 @@ use crate::error::{Error, ExitCode, Result};
 use crate::history::{Parent, relative};
 use crate::telemetry::{
     CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, MetricsWriter, ObserverPlan, Observers,
-    Progress, ProgressMode, RestartEvent, ResumeEvent, StepEvent, StepLine, SummaryOf, TensorBoardWriter,
-    Totals, epoch_summary, read_events, report, summary, tutorial_line,
+    Progress, ProgressMode, RestartEvent, ResumeEvent, Stamped, StepEvent, StepLine, SummaryOf,
+    TensorBoardWriter, Totals, epoch_summary, read_events, report, summary, tutorial_line,
 };
 use crate::train::{BatchAlgebra, Ended, Observer, Position, RunTensors, Settings, StepReport, Sums};
 use std::path::PathBuf;
@@ -130,8 +130,9 @@ impl Recorder {
             })
         });
         for event in restart.iter().chain(&resume) {
-            metrics.write(event)?;
-            observers.pass(event);
+            let event = Stamped::now(event);
+            metrics.write(&event)?;
+            observers.pass(&event);
         }
         self.first = Some(First {
             reported,
@@ -179,11 +180,12 @@ impl First {
     }
 
     fn write(&mut self, event: &Event) {
-        let done = self.metrics.write(event);
+        let line = Stamped::now(event);
+        let done = self.metrics.write(&line);
         self.note(done);
         let done = self.tensorboard.write(event);
         self.note(done);
-        self.observers.pass(event);
+        self.observers.pass(&line);
     }
 
     fn saved(&mut self, saved: Option<CheckpointEvent>) {
