@@ -199,7 +199,7 @@ fn an_epoch_whose_last_step_is_saved_is_only_evaluated() {
     assert_code(&finish(run), 75);
     let (output, ranks) = part(&spec, &out, Part { world: 1, fault: None, flags: drop });
     assert_code(&output, 0);
-    assert!(stderr(&output).contains("resumes at step 16 (epoch 0)"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("resumes at step 16 (epoch 1/2)"), "{}", stderr(&output));
     assert_eq!(indices(&ranks, 0, usize::MAX), [] as [u64; 0]);
     // Full micro-batches of eight on the four processes.
     assert_eq!(indices(&ranks, 1, usize::MAX).len(), 376);
