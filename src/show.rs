@@ -2,6 +2,7 @@
 //! terminal nor fill it.
 
 use std::borrow::Cow;
+use std::path::Path;
 use unicode_width::UnicodeWidthStr;
 
 /// Maximum number of characters of a name.
@@ -51,6 +52,15 @@ pub(crate) fn message(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// A path as a shell takes it.
+pub(crate) fn shell_word(path: &Path) -> String {
+    let path = message(&path.display().to_string()).into_owned();
+    match path.chars().all(|c| c.is_alphanumeric() || "/._-+".contains(c)) && !path.starts_with('-') {
+        true => path,
+        false => format!("'{}'", path.replace('\'', r"'\''")),
+    }
+}
+
 /// Columns of a line that is wrapped.
 const COLUMNS: usize = 100;
 
@@ -91,6 +101,13 @@ mod tests {
         assert_eq!(name(&"é".repeat(1 << 20)), format!("{}…", "é".repeat(LONGEST)));
         assert_eq!((shape(&[]), shape(&[2, 3])), ("[]".to_owned(), "[2, 3]".to_owned()));
         assert_eq!(shape(&[1; 100_000]), "[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, … (100000 dimensions)]");
+    }
+
+    #[test]
+    fn a_path_for_a_shell() {
+        assert_eq!(shell_word(Path::new("a/b-c.d")), "a/b-c.d");
+        assert_eq!(shell_word(Path::new("it's $x")), r"'it'\''s $x'");
+        assert_eq!(shell_word(Path::new("~x")), "'~x'");
     }
 
     #[test]

@@ -103,8 +103,13 @@ fn a_custom_project_builds_trains_and_passes_its_tests() {
     assert!(stderr(&unknown).contains("\"mynet\""), "{}", stderr(&unknown));
 
     assert_eq!(before, ours(), "ddp-run was built anew");
-    let formatted =
-        output_of(program(Path::new(&cargo_path())).current_dir(&project).args(["fmt", "--check"]));
+    let formatted = output_of(program(Path::new(&cargo_path())).current_dir(&project).args([
+        "fmt",
+        "--check",
+        "--",
+        "--config",
+        "max_width=100,use_small_heuristics=Default",
+    ]));
     match stderr(&formatted).contains("no such command") {
         true => println!("skipped: no cargo fmt"),
         false => assert_code(&formatted, 0),

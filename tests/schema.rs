@@ -87,7 +87,7 @@ fn taplo_finds_what_is_wrong() {
         ("unknown-key", format!("epoch = 2\n{GOOD}")),
         ("unknown-table", format!("{GOOD}[trian]\naccumulate = 2\n")),
         ("unknown-name", GOOD.replace("linear", "linaer")),
-        ("key-of-another-optimizer", format!("{GOOD}[scheduler]\nname = 'step'\nstep_size = 2\nt_0 = 3\n")),
+        ("key-of-another-schedule", format!("{GOOD}[scheduler]\nname = 'step'\nstep_size = 2\nt_0 = 3\n")),
         ("range", GOOD.replace("= 4", "= 0")),
         ("type", GOOD.replace("= 4", "= '4'")),
         ("choice", format!("backend = 'gloom'\n{GOOD}")),

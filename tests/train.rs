@@ -41,6 +41,31 @@ fn a_job_writes_the_documented_files() {
 }
 
 #[test]
+fn a_run_begins_with_a_short_plan_and_ends_with_a_summary_whose_command_works() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("a run");
+    let mut command = ddp_run();
+    command.args(["train", SMOKE, "--progress", "plain", "--set", "model.hidden=[6]", "--out"]).arg(&out);
+    let output = output_of(command.env(TAG, &out));
+    assert_code(&output, 0);
+    let said = stderr(&output);
+    let (plan, rest) = said.split_once("\n\n").unwrap_or_else(|| panic!("no plan in front:\n{said}"));
+    assert!(plan.lines().count() <= 15 && plan.contains("model.hidden = [6]"), "{said}");
+    assert!(rest.contains("\nepoch 1/") && !rest.contains("epoch 0"), "{said}");
+    let (_, summary) =
+        rest.split_once("\ndone: ").unwrap_or_else(|| panic!("no summary at the end:\n{said}"));
+    assert!(summary.contains("  best ") && summary.contains("report.html"), "{said}");
+    let next = summary.lines().find_map(|line| line.strip_prefix("  next    ddp-run ")).expect("a command");
+    let script = format!("exec \"$0\" {next}");
+    let mut shell = program(Path::new("sh"));
+    assert_code(&output_of(shell.args(["-c", &script, env!("CARGO_BIN_EXE_ddp-run")])), 0);
+    // Not where progress is not asked for.
+    let quiet = train(Path::new(SMOKE), &dir.path().join("quiet"), &[]);
+    assert!(!stderr(&quiet).contains("done: "), "{}", stderr(&quiet));
+}
+
+#[test]
 fn equal_runs_give_equal_bits_at_every_world_size() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();

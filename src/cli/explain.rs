@@ -62,15 +62,30 @@ fn explained(reference: &Reference, path: &str) -> Result<String> {
     let (table, name) = path.rsplit_once('.').unwrap_or(("", path));
     let unknown = |what: String| Err(Error::new(ExitCode::Usage, what));
     let Some(table) = reference.table(table) else {
-        let tables = reference.tables.iter().map(|table| table.path.as_str());
+        let tables = reference.tables.iter().map(|table| table.path.as_str()).filter(|path| !path.is_empty());
         return unknown(format!("no table `{table}`{}", did_you_mean(table, tables)));
     };
     if let Some(component) = table.component(name) {
-        let about = Some(component.about()).filter(|about| !about.is_empty());
-        let about = about.map(|about| prose(&about, 0) + "\n\n").unwrap_or_default();
+        let about = Some(&component.about).filter(|about| !about.is_empty());
+        let about = about.map(|about| prose(about, 0) + "\n\n").unwrap_or_default();
         return Ok(format!("{} name = \"{name}\"\n{about}{}", heading(table), keys(&component.keys())));
     }
-    let found = with_key(reference, table, name);
+    if name == "name" && !table.components.is_empty() {
+        return Ok(of_table(reference, table));
+    }
+    if path == "extends" {
+        return Ok(
+            "extends  path\n  Another spec, relative to this file, that this one changes (docs/spec.md)."
+                .to_owned(),
+        );
+    }
+    let mut found = with_key(reference, table, name);
+    if let Some(optimizers) =
+        reference.table("optimizer").filter(|_| found.is_empty() && table.path == "optimizer.group")
+    {
+        // A group has its optimizer's keys.
+        found = with_key(reference, optimizers, name);
+    }
     if found.is_empty() {
         let known = known(reference, table);
         let of = if table.path.is_empty() {
@@ -186,6 +201,14 @@ mod tests {
             text.starts_with("seed  integer; at least 0; default 0\n  Seed of every random number"),
             "{text}"
         );
+        for (path, part) in [
+            ("optimizer.name", "one of sgd, adam"),
+            ("optimizer.group.lr", "optimizer.group.lr  float"),
+            ("extends", "Another spec"),
+        ] {
+            let text = of(path).unwrap();
+            assert!(text.contains(part), "{path}:\n{text}");
+        }
         let text = of("metrics.log_every").unwrap();
         assert!(text.contains("does not change results"), "{text}");
         let text = of("dataset.val_split").unwrap();
@@ -208,6 +231,7 @@ mod tests {
             ("optimiser.lr", "no table `optimiser`; did you mean `optimizer`?"),
             ("optimizer.bettas", "no key `bettas` in [optimizer]; did you mean `betas`?"),
             ("model.resnet81", "did you mean `resnet18`?"),
+            ("model.resnet18.layers", "no table `model.resnet18`"),
             ("sede", "no key `sede` at the top level; did you mean `seed`?"),
         ] {
             let error = of(path).unwrap_err();

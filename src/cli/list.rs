@@ -74,11 +74,11 @@ fn components(reference: &Reference, kind: Kind) -> &[Component] {
 fn text(reference: &Reference, kinds: &[Kind], alone: bool) -> String {
     let mut out = String::new();
     for kind in kinds {
-        let rows: Vec<(&str, String)> = match kind {
-            Kind::Hooks => reference.hooks.iter().map(|name| (name.as_str(), String::new())).collect(),
+        let rows: Vec<(&str, &str)> = match kind {
+            Kind::Hooks => reference.hooks.iter().map(|name| (name.as_str(), "")).collect(),
             _ => components(reference, *kind)
                 .iter()
-                .map(|c| (c.name.as_str(), first_sentence(&c.about())))
+                .map(|c| (c.name.as_str(), first_sentence(&c.about)))
                 .collect(),
         };
         if rows.is_empty() && !alone {
@@ -97,15 +97,16 @@ fn text(reference: &Reference, kinds: &[Kind], alone: bool) -> String {
     out
 }
 
-/// Up to the first end of a sentence, without the marks of Markdown links.
-fn first_sentence(text: &str) -> String {
-    let end = text.find(". ").map_or(text.len(), |at| at + 1);
-    text[..end].to_owned()
+/// Up to the first end of a sentence.
+fn first_sentence(text: &str) -> &str {
+    let ends = text.match_indices(". ").map(|(at, _)| at + 1);
+    let end = ends.into_iter().find(|end| !text[..*end].ends_with("et al."));
+    &text[..end.unwrap_or(text.len())]
 }
 
 fn json(reference: &Reference, kinds: &[Kind]) -> Json {
     let of = |kind: &Kind| -> Vec<Json> {
-        let component = |c: &Component| json!({ "name": c.name, "about": c.about(), "keys": c.keys() });
+        let component = |c: &Component| json!({ "name": c.name, "about": c.about, "keys": c.keys() });
         match kind {
             Kind::Hooks => reference.hooks.iter().map(|name| json!({ "name": name })).collect(),
             _ => components(reference, *kind).iter().map(component).collect(),

@@ -2,6 +2,7 @@
 
 use super::units::{show_bytes, show_count};
 use super::{Plan, Sizes, one_line};
+use crate::checkpoint::Every;
 use crate::data::DataFacts;
 use crate::models::TensorFacts;
 use crate::show::wrapped;
@@ -110,10 +111,15 @@ impl Plan {
 
     fn processes_line(&self, run: &Running<'_>) -> String {
         let (world, threads) = (&self.world, run.threads);
-        let nodes = if world.nnodes > 1 { format!(" on {} nodes", world.nnodes) } else { String::new() };
+        // An elastic run does not know its nodes.
+        let known = world.nnodes > 1 && !self.nodes.nnodes.is_elastic();
+        let nodes = if known { format!(" on {} nodes", world.nnodes) } else { String::new() };
+        // Each rank has its own.
+        let own = world.world_size > 1 && self.device.index().is_none();
+        let device = if own { run.device.split(':').next().unwrap_or_default() } else { &run.device };
         let each = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
         let by = if world.world_size > 1 { format!(" by {}", run.backend) } else { String::new() };
-        format!("{}{nodes}{by}, {} with {each} each", show_count(world.world_size as u64), run.device)
+        format!("{}{nodes}{by}, {} with {each} each", show_count(world.world_size as u64), device)
     }
 
     fn steps_line(&self, position: &Position) -> String {
@@ -127,11 +133,15 @@ impl Plan {
             done => format!(", {} of them done", show_count(done)),
         };
         let epochs = if self.epochs == 1 { "epoch" } else { "epochs" };
+        // Epochs before a change of the batch had another number of steps.
+        let each = match position.batching == position.first {
+            true => format!(" of {}", count(batch.steps_per_epoch)),
+            false => String::new(),
+        };
         let mut line = format!(
-            "{} in {} {epochs} of {}{done}; {} samples a step",
+            "{} in {} {epochs}{each}{done}; {} samples a step",
             show_count(all),
             show_count(self.epochs),
-            count(batch.steps_per_epoch),
             self.global_batch()
         );
         for (what, n) in [("repeated", batch.padded), ("left out", batch.dropped)] {
@@ -158,6 +168,9 @@ impl Plan {
     }
 
     fn checkpoints_line(&self, run: &Running<'_>) -> String {
+        if self.save_every == Every::Never {
+            return format!("never; the run's folder is {}", run.out_dir.display());
+        }
         let size = self
             .sizes
             .as_ref()

@@ -7,8 +7,8 @@ use serde_json::{Map, Value as Json, json};
 /// The tables that a spec without `extends` must have.
 const REQUIRED: [&str; 3] = ["model", "dataset", "optimizer"];
 
-/// The schema, in Draft 4. It accepts every spec that `ddp-run check` accepts, and finds unknown keys, wrong types, values out
-/// of range and missing keys; what keys mean together, only `ddp-run check` knows.
+/// The schema, in Draft 4. It accepts what `ddp-run check` accepts, and finds unknown keys and names, wrong types, numbers out of
+/// range and missing keys. Values with a syntax of their own, and what keys mean together, only `ddp-run check` knows.
 pub fn json_schema(reference: &Reference) -> Json {
     let (mut properties, mut shared) = (Map::new(), Map::new());
     properties.insert(
@@ -80,12 +80,15 @@ fn variant(
         }));
         properties.extend(own);
         let name = format!("group-of-{}", component.name);
-        properties.insert("group".to_owned(), once_or_more(&name, object(of_group), shared));
+        let mut of_group = object(of_group);
+        // Lists are replaced by `extends`, so a group is whole.
+        of_group["required"] = json!(required(&group.keys(&[])));
+        properties.insert("group".to_owned(), once_or_more(&name, of_group, shared));
     } else {
         properties.extend(own);
     }
     let mut variant = object(properties);
-    let about = component.about();
+    let about = &component.about;
     for (key, value) in
         [("title", json!(component.name)), ("description", json!(about)), ("required", json!(["name"]))]
     {

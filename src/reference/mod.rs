@@ -14,6 +14,7 @@ pub use key::{Key, description, keys, section};
 use crate::plan::{Plan, table_rank};
 use crate::registry::Registry;
 use crate::spec::{Declaration, JobTree};
+use serde_json::Value;
 
 /// The table of the hooks' key.
 const HOOK: (&str, &str) = ("distributed", "comm_hook");
@@ -41,6 +42,8 @@ pub struct Table {
 /// What the `name` of a table selects.
 pub struct Component {
     pub name: String,
+    /// The comment on its struct; empty without one.
+    pub about: String,
     /// Of all keys beside `name`.
     pub declarations: Vec<Declaration>,
 }
@@ -49,9 +52,9 @@ impl Reference {
     /// With the components of `registry`.
     pub fn of(registry: &Registry) -> Self {
         let names = registry.names();
-        let components = |path: &str| names.iter().any(|(table, _)| *table == path);
+        let has_components = |path: &str| names.iter().any(|(table, _)| *table == path);
         let mut tables: Vec<Table> = Vec::new();
-        for declaration in declarations("", registry).into_iter().filter(|d| !components(&d.table)) {
+        for declaration in declarations("", registry).into_iter().filter(|d| !has_components(&d.table)) {
             match tables.iter_mut().find(|table| table.path == declaration.table) {
                 Some(table) => table.declarations.push(declaration),
                 None => tables.push(Table {
@@ -67,11 +70,12 @@ impl Reference {
         tables.extend(named.map(|(path, names)| Table {
             path: path.to_owned(),
             repeats: ["scheduler", "metric", "transform", "observer"].contains(&path),
-            components: names.into_iter().map(|name| Component::of(path, name, registry)).collect(),
+            components: components(path, &names, registry),
             declarations: Vec::new(),
         }));
-        // A key of the top level has no rank; a stable sort keeps the order within a rank.
-        tables.sort_by_key(|table| (!table.path.is_empty(), table_rank(&format!("{}.", table.path))));
+        tables.sort_by_cached_key(|table| {
+            (!table.path.is_empty(), table_rank(&format!("{}.", table.path)), table.path.clone())
+        });
         let hooks = std::iter::once("none").chain(registry.comm_hook_names());
         Self { tables, hooks: hooks.map(str::to_owned).collect() }
     }
@@ -99,24 +103,32 @@ impl Table {
 }
 
 impl Component {
-    fn of(table: &str, name: &str, registry: &Registry) -> Self {
-        let spec = format!("[{table}]\nname = {}\n", toml::Value::from(name));
-        let mut declarations = declarations(&spec, registry);
-        declarations.retain(|declaration| declaration.table == table);
-        Self { name: name.to_owned(), declarations }
-    }
-
     /// Its keys without `name`.
     pub fn keys(&self) -> Vec<Key> {
         all_keys(&self.declarations)
     }
+}
 
-    /// The comment on its struct; empty without one.
-    pub fn about(&self) -> String {
-        // The keys of all components of a table, and those that several share, are declared beside its own.
-        let own = self.declarations.iter().rfind(|declaration| section(&declaration.schema).is_none());
-        own.map(|own| description(&own.schema)).unwrap_or_default()
-    }
+/// The components of a table.
+fn components(table: &str, names: &[&str], registry: &Registry) -> Vec<Component> {
+    let of = |name: &&str| {
+        let spec = format!("[{table}]\nname = {}\n", toml::Value::from(*name));
+        let mut declarations = declarations(&spec, registry);
+        declarations.retain(|declaration| declaration.table == table);
+        Component { name: (*name).to_owned(), about: String::new(), declarations }
+    };
+    let mut all: Vec<Component> = names.iter().map(of).collect();
+    // What every component of the table declares says nothing of one.
+    let shared = |schema: &Value| {
+        all.len() > 1 && all.iter().all(|one| one.declarations.iter().any(|other| other.schema == *schema))
+    };
+    let about = |one: &Component| {
+        let own = |d: &&Declaration| section(&d.schema).is_none() && !shared(&d.schema);
+        one.declarations.iter().find(own).map(|own| description(&own.schema)).unwrap_or_default()
+    };
+    let abouts: Vec<String> = all.iter().map(about).collect();
+    all.iter_mut().zip(abouts).for_each(|(one, about)| one.about = about);
+    all
 }
 
 fn all_keys(declarations: &[Declaration]) -> Vec<Key> {

@@ -1,16 +1,17 @@
-//! The last lines of a run on the terminal: how it ended, its last and best metrics, and what to do next.
+//! The last lines of a complete run on the terminal: its length, its last and best metrics, and what to do next.
 
 use super::events::{CheckpointEvent, EndEvent, EpochEvent, Event};
 use super::numbers::{rate, seconds, significant};
 use super::progress::{metrics_words, percent};
 use super::report;
+use crate::show::shell_word;
 use std::path::{Path, PathBuf};
 
 /// What the events do not say.
 pub struct Run<'a> {
     pub dir: &'a Path,
-    /// The spec's path as it was typed.
-    pub spec: &'a str,
+    /// The name of this program.
+    pub program: &'a str,
     /// Of the whole run.
     pub epochs: u64,
     /// The metric that ranks checkpoints (`val.loss`), and whether larger values are better.
@@ -35,7 +36,9 @@ pub fn summary(events: &[Event], end: &EndEvent, run: &Run<'_>) -> String {
     }
     rows.push(("report", report::path(run.dir).display().to_string()));
     if let Some(checkpoint) = of_best.or(newest) {
-        rows.push(("next", format!("ddp-run eval {} --checkpoint {}", run.spec, checkpoint.display())));
+        let (spec, checkpoint) = (shell_word(&run.dir.join("job.toml")), shell_word(&checkpoint));
+        let split = if epochs.iter().any(|e| e.val.is_some()) { "" } else { " --split train" };
+        rows.push(("next", format!("{} eval {spec} --checkpoint {checkpoint}{split}", run.program)));
     }
     let rows: String = rows.iter().map(|(name, text)| format!("\n  {name:6}  {text}")).collect();
     format!("{}{rows}", headline(events, &epochs, end))
@@ -47,12 +50,13 @@ fn headline(events: &[Event], epochs: &[&EpochEvent], end: &EndEvent) -> String 
     let samples: f64 = epochs.iter().map(|e| e.seconds * e.samples_per_s).sum();
     let speed =
         if trained > 0.0 { format!(", {} samples/s", rate(samples / trained)) } else { String::new() };
-    let restarts = match events.iter().filter(|e| matches!(e, Event::Restart(_))).count() {
+    let restarts = match events.iter().filter(|e| matches!(e, Event::Restart(r) if r.attempt > 1)).count() {
         0 => String::new(),
         1 => ", 1 restart".to_owned(),
         n => format!(", {n} restarts"),
     };
-    format!("{}: {} steps in {}{speed}{restarts}", end.reason, end.step, seconds(end.seconds))
+    let steps = if end.step == 1 { "1 step".to_owned() } else { format!("{} steps", end.step) };
+    format!("done: {steps} in {}{speed}{restarts}", seconds(end.seconds))
 }
 
 fn epoch(event: &EpochEvent, epochs: u64) -> String {
@@ -125,7 +129,7 @@ mod tests {
             saved_at(30),
         ];
         let end = EndEvent { step: 30, epoch: 3, reason: "done".to_owned(), exit_code: 0, seconds: 7.5 };
-        let run = |best| Run { dir: dir.path(), spec: "job.toml", epochs: 3, best };
+        let run = |best| Run { dir: dir.path(), program: "mynet", epochs: 3, best };
         let text = summary(&events, &end, &run(("val.accuracy", true)));
         let text = text.replace(&dir.path().display().to_string(), "RUN");
         assert_eq!(
@@ -134,7 +138,7 @@ mod tests {
              last    epoch 3/3  train loss 0.5000  val loss 0.2500 acc 87.5 %\n  \
              best    epoch 2/3  val.accuracy 87.5 %  RUN/checkpoints/step-00000020\n  \
              report  RUN/report.html\n  \
-             next    ddp-run eval job.toml --checkpoint RUN/checkpoints/step-00000020"
+             next    mynet eval RUN/job.toml --checkpoint RUN/checkpoints/step-00000020"
         );
         // The best epoch's checkpoint is gone, or nothing ranks.
         let text = summary(&events, &end, &run(("val.accuracy", false)));
@@ -147,7 +151,7 @@ mod tests {
     #[test]
     fn a_run_without_an_epoch_has_a_summary() {
         let end = EndEvent { step: 3, epoch: 0, reason: "done".to_owned(), exit_code: 0, seconds: 0.5 };
-        let run = Run { dir: Path::new("runs/x"), spec: "x.toml", epochs: 1, best: ("val.loss", false) };
+        let run = Run { dir: Path::new("runs/x"), program: "ddp-run", epochs: 1, best: ("val.loss", false) };
         assert_eq!(summary(&[], &end, &run), "done: 3 steps in 0.5 s\n  report  runs/x/report.html");
     }
 }

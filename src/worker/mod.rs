@@ -145,8 +145,11 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     // All ranks are ready: from here on the run's folder changes.
     group.barrier(Wait::WhilePeersLive)?;
     let mut recorder = Recorder::new(plan.settings(), group.rank());
+    let begun = job.start.is_some_and(|start| start.begun());
     if group.rank() == 0 && accepted(&job, parent.as_ref())? {
-        show_brief(&job, &facts, &position, &*model);
+        if !begun {
+            show_brief(&job, &facts, &position, &*model);
+        }
         let trained = Trained::of(model.entries(), &updater);
         let files = files(&job, &facts, fingerprint, trained, parent)?;
         recorder.open(&*group, &position, files, job.recorder)?;
@@ -248,12 +251,15 @@ fn tell(line: &str) {
 
 /// Prints what is about to be trained, but not again after a restart.
 fn show_brief(job: &Job<'_>, facts: &DataFacts, position: &Position, model: &dyn Model) {
-    let options = &job.recorder;
-    if options.progress == ProgressMode::None || options.restart.is_some() {
+    let (plan, options) = (job.plan, &job.recorder);
+    if options.progress == ProgressMode::None {
         return;
     }
+    for (key, why) in plan.warnings() {
+        warn(&format!("`{key}`: {why}"));
+    }
     let tensors: Vec<TensorFacts> = model.entries().iter().map(TensorFacts::of).collect();
-    let brief = job.plan.brief(&Running {
+    let brief = plan.brief(&Running {
         facts,
         tensors: &tensors,
         position,

@@ -207,7 +207,6 @@ fn work(
         recorder: RecorderOptions {
             progress: handoff.job.progress,
             set: handoff.job.set.clone(),
-            spec: handoff.job.spec_name.clone(),
             restart: handoff.reason.clone().map(|reason| (u64::from(handoff.attempt), reason)),
         },
     })

@@ -8,6 +8,7 @@ use crate::comm::ProcessGroup;
 use crate::ddp::HookState;
 use crate::error::{Error, ExitCode, Result};
 use crate::history::{Parent, relative};
+use crate::show;
 use crate::telemetry::{
     CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, MetricsWriter, ObserverPlan, Observers,
     Progress, ProgressMode, RestartEvent, ResumeEvent, Stamped, StepEvent, StepLine, SummaryOf,
@@ -26,8 +27,6 @@ pub struct RecorderOptions {
     pub progress: ProgressMode,
     /// [`Plan::set_values`](crate::plan::Plan::set_values) of the spec as it was typed.
     pub set: Vec<String>,
-    /// The spec's path as it was typed.
-    pub spec: String,
     /// The number and reason of this attempt, if the workers were restarted.
     pub restart: Option<(u64, String)>,
 }
@@ -78,7 +77,6 @@ struct First {
 }
 
 struct Closing {
-    spec: String,
     epochs: u64,
     best: RankBy,
 }
@@ -149,7 +147,7 @@ impl Recorder {
             micro_batches: 0,
             before: 0.0,
             failed: None,
-            closing: shows.then_some(Closing { spec: options.spec, epochs, best }),
+            closing: shows.then_some(Closing { epochs, best }),
         });
         Ok(())
     }
@@ -210,8 +208,7 @@ impl First {
         let (step, epoch) = self.last;
         let seconds = self.trained + self.started.elapsed().as_secs_f64();
         self.progress.finish();
-        let told = self.closing.is_some() && code == ExitCode::Done;
-        early.iter().filter(|_| code == ExitCode::Done && !told).for_each(|why| say!("{why}"));
+        early.iter().filter(|_| code == ExitCode::Done).for_each(|why| say!("{why}"));
         let end = EndEvent { step, epoch, reason, exit_code: code as u8, seconds };
         self.write(&Event::End(end.clone()));
         let unwritten = self.failed.take().filter(|_| ended.is_ok());
@@ -231,13 +228,19 @@ impl First {
     /// Writes the report, and prints the summary of a run that is complete.
     fn conclude(&self, end: &EndEvent) -> Result<()> {
         let events = read_events(&self.out_dir.join("metrics.jsonl"))?;
-        report::write_events(&self.out_dir, &events)?;
-        if let Some(Closing { spec, epochs, best }) = self.closing.as_ref().filter(|_| end.exit_code == 0) {
-            let (best, name) = (best.prefers_larger(), best.name());
-            let run = SummaryOf { dir: &self.out_dir, spec, epochs: *epochs, best: (name, best) };
-            say!("{}", summary(&events, end, &run));
+        let written = report::write_events(&self.out_dir, &events);
+        if let Some(Closing { epochs, best }) = self.closing.as_ref().filter(|_| end.exit_code == 0) {
+            let program = std::env::current_exe().ok().and_then(|path| Some(path.file_name()?.to_owned()));
+            let program = program.unwrap_or_default();
+            let run = SummaryOf {
+                dir: &self.out_dir,
+                program: &program.to_string_lossy(),
+                epochs: *epochs,
+                best: (best.name(), best.prefers_larger()),
+            };
+            say!("{}", show::message(&summary(&events, end, &run)));
         }
-        Ok(())
+        written.map(drop)
     }
 }
 

@@ -144,8 +144,13 @@ fn place(key: &str, path: &str) -> String {
 
 /// The name of a run on the data at `path`: that of the file or folder, in the letters that it may have.
 fn run_name(path: &Path) -> String {
-    let whole = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let stem = whole.file_stem().unwrap_or_default().to_string_lossy();
+    // A link has the name by which it is known; `.` and `..` have none.
+    let whole = match path.file_name() {
+        Some(_) => path.to_owned(),
+        None => std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()),
+    };
+    let name = if whole.is_dir() { whole.file_name() } else { whole.file_stem() };
+    let stem = name.unwrap_or_default().to_string_lossy();
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._".contains(c) { c } else { '-' };
     let name: String = stem.chars().map(plain).collect();
     match name.trim_matches(['.', '-']) {

@@ -49,9 +49,12 @@ pub struct CsvProposal {
 pub fn propose_csv(path: &Path) -> Result<CsvProposal> {
     let delimiter = delimiter(path).map_err(Error::of_data)?;
     let table = RawTable::read(path, delimiter, BLANK_MARKS.map(str::to_owned).to_vec())?;
-    let numbers = table.header.iter().filter(|name| name.parse::<f64>().is_ok()).count();
-    if numbers * 2 > table.header.len() {
-        let first = show::name(&table.header[0]);
+    // Years are names, too.
+    let is_year = |name: &str| name.parse::<u16>().is_ok_and(|year| (1000..3000).contains(&year));
+    let is_number = |name: &&String| name.parse::<f64>().is_ok_and(f64::is_finite) && !is_year(name);
+    let numbers: Vec<&String> = table.header.iter().filter(is_number).collect();
+    if numbers.len() * 2 > table.header.len() {
+        let first = show::name(numbers[0]);
         return Err(Error::data(format!(
             "{}: the first line has numbers, such as `{first}`, instead of names",
             table.path
@@ -71,7 +74,11 @@ fn delimiter(path: &Path) -> Result<u8> {
     let columns = |delimiter: u8| {
         let file = File::open(&path).doing("read", &path)?;
         let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).from_reader(file);
-        Ok::<_, Error>(reader.headers().map_or(0, csv::StringRecord::len))
+        let header = reader.headers().map_err(|e| {
+            Error::data(format!("{}: the first line can't be read: {e}", path.display()))
+                .hint("a table is UTF-8 text with the names of its columns in the first line")
+        })?;
+        Ok::<_, Error>(header.len())
     };
     let mut best = (1, b',');
     for delimiter in DELIMITERS {
