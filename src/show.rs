@@ -17,9 +17,28 @@ pub(crate) fn piece(text: &str) -> String {
 
 /// The same for a name; a very long name is truncated.
 pub(crate) fn name(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => piece(&text[..end]) + "…",
-        None => piece(text),
+    piece(&cut(text, LONGEST))
+}
+
+/// At most this many characters of a text.
+pub(crate) fn cut(text: &str, most: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
+    }
+}
+
+/// `1 process`, `2 processes`.
+pub(crate) fn count(n: usize, what: &str) -> String {
+    format!("{n} {}", plural(n, what))
+}
+
+/// The noun as it is used behind `n`.
+pub(crate) fn plural(n: usize, what: &str) -> String {
+    match n {
+        1 => what.to_owned(),
+        _ if what.ends_with(['s', 'h']) => format!("{what}es"),
+        _ => format!("{what}s"),
     }
 }
 
@@ -101,6 +120,18 @@ mod tests {
         assert_eq!(name(&"é".repeat(1 << 20)), format!("{}…", "é".repeat(LONGEST)));
         assert_eq!((shape(&[]), shape(&[2, 3])), ("[]".to_owned(), "[2, 3]".to_owned()));
         assert_eq!(shape(&[1; 100_000]), "[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, … (100000 dimensions)]");
+    }
+
+    #[test]
+    fn counted_nouns() {
+        assert_eq!(
+            (count(1, "process"), count(2, "process")),
+            ("1 process".to_owned(), "2 processes".to_owned())
+        );
+        assert_eq!(
+            (count(0, "node"), count(3, "micro-batch")),
+            ("0 nodes".to_owned(), "3 micro-batches".to_owned())
+        );
     }
 
     #[test]

@@ -1,27 +1,16 @@
 //! Every spec in `configs/` is good, for any number of processes, and so is what it resolves to.
 
+mod common;
+
 use ddp_run::Registry;
 use ddp_run::testing::plan::{Plan, WorldRequest};
 use ddp_run::testing::spec::JobTree;
-use std::path::{Path, PathBuf};
-
-fn specs(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).expect("configs/ is there").map(|e| e.expect("readable").path());
-    let mut found: Vec<PathBuf> = entries.filter(|p| p.extension().is_some_and(|e| e == "toml")).collect();
-    found.sort();
-    found
-}
-
-fn all() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
-    [specs(&folder), specs(&folder.join("ci"))].concat()
-}
 
 #[test]
 fn every_config_resolves_and_its_resolution_resolves_to_itself() {
     let registry = Registry::standard();
-    assert!(all().len() >= 8);
-    for path in all() {
+    assert!(common::configs().len() >= 8);
+    for path in common::configs() {
         let tree = JobTree::load(&path, &[]).unwrap_or_else(|d| panic!("{d}"));
         for world in [1, 2, 3] {
             let plan =
@@ -40,7 +29,7 @@ fn every_config_resolves_and_its_resolution_resolves_to_itself() {
 #[test]
 fn the_names_of_the_configs_are_all_different() {
     let registry = Registry::standard();
-    let names: Vec<String> = all()
+    let names: Vec<String> = common::configs()
         .iter()
         .map(|path| JobTree::load(path, &[]).and_then(|t| Plan::resolve(&t, &registry, WorldRequest::of(2))))
         .map(|plan| plan.unwrap_or_else(|d| panic!("{d}")).name)
@@ -146,7 +135,7 @@ fn hashes_are_those_of_earlier_versions() {
     let hash = |tree: JobTree| {
         Plan::resolve(&tree, &registry, WorldRequest::of(2)).unwrap_or_else(|d| panic!("{d}")).hash
     };
-    for path in all() {
+    for path in common::configs() {
         let name = path.file_name().expect("a file").to_string_lossy();
         let known = HASHES.iter().find(|(known, _)| *known == name);
         let (_, known) = known.unwrap_or_else(|| panic!("{name}: its hash is to be listed here"));

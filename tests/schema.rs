@@ -1,6 +1,8 @@
 //! The JSON Schema of specs as editors apply it: taplo (npm's `@taplo/cli`) accepts every spec in `configs/` and finds what is wrong
 //! with others. Whether the schema is current, `tests/documents` checks.
 
+mod common;
+
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -8,14 +10,6 @@ use std::process::Command;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn specs() -> Vec<PathBuf> {
-    let of = |folder: &str| {
-        fs::read_dir(root().join(folder)).expect("a folder").flatten().map(|entry| entry.path())
-    };
-    let all = of("configs").chain(of("configs/ci"));
-    all.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect()
 }
 
 /// What taplo says about these files, by the schema that each of them names; `None` without taplo.
@@ -35,7 +29,7 @@ fn taplo(files: &[PathBuf]) -> Option<Result<(), String>> {
 
 #[test]
 fn every_config_names_the_schema() {
-    let specs = specs();
+    let specs = common::configs();
     assert!(specs.len() > 8, "{specs:?}");
     for spec in specs {
         let text = fs::read_to_string(&spec).expect("readable");
@@ -51,7 +45,7 @@ fn every_config_names_the_schema() {
 
 #[test]
 fn taplo_accepts_every_config() {
-    if let Some(Err(said)) = taplo(&specs()) {
+    if let Some(Err(said)) = taplo(&common::configs()) {
         panic!("{said}");
     }
 }

@@ -1,6 +1,7 @@
 //! The machine of a measurement, and reasons for unreliable results.
 
 use crate::error::{Error, Result};
+use crate::show::count;
 use crate::telemetry::{Host, memory_of, rfc3339};
 use serde::Serialize;
 use std::time::SystemTime;
@@ -35,11 +36,8 @@ impl Machine {
     /// CPU, cores, load and system in one line.
     pub fn facts(&self) -> String {
         let load = self.load_average.map(|l| format!(" · load {l:.2}")).unwrap_or_default();
-        let cores = if self.host.cores == 1 { "core" } else { "cores" };
-        format!(
-            "{} · {} {cores}{load} · {} {}",
-            self.host.cpu, self.host.cores, self.host.kernel, self.host.arch
-        )
+        let cores = count(self.host.cores, "core");
+        format!("{} · {cores}{load} · {} {}", self.host.cpu, self.host.kernel, self.host.arch)
     }
 
     /// Why the results of a measurement with `count` busy `threads` ("processes", "compute threads") may be unreliable.

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, ExitCode, Result};
 use crate::plan::one_line;
-use crate::reference::{Key, Reference, Table};
+use crate::reference::{EXTENDS, Key, Reference, Table};
 use crate::registry::Registry;
 use crate::show::wrapped;
 use crate::spec::did_you_mean;
@@ -30,7 +30,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
 
 fn tables(reference: &Reference) -> String {
     let rows: Vec<(String, String)> =
-        reference.tables.iter().map(|table| (heading(table), names(table, reference).join(", "))).collect();
+        reference.tables.iter().map(|table| (heading(table), names(table).join(", "))).collect();
     let width = rows.iter().map(|(heading, _)| heading.len()).max().unwrap_or(0);
     let mut out = String::new();
     for (heading, names) in rows {
@@ -40,9 +40,9 @@ fn tables(reference: &Reference) -> String {
 }
 
 /// Of the components of a table, or of its keys.
-fn names(table: &Table, reference: &Reference) -> Vec<String> {
+fn names(table: &Table) -> Vec<String> {
     match table.components.is_empty() {
-        true => table.keys(&reference.hooks).into_iter().map(|key| key.name).collect(),
+        true => table.keys().into_iter().map(|key| key.name).collect(),
         false => table.components.iter().map(|component| component.name.clone()).collect(),
     }
 }
@@ -57,7 +57,7 @@ fn heading(table: &Table) -> String {
 
 fn explained(reference: &Reference, path: &str) -> Result<String> {
     if let Some(table) = reference.table(path).filter(|_| !path.is_empty()) {
-        return Ok(of_table(reference, table));
+        return Ok(of_table(table));
     }
     let (table, name) = path.rsplit_once('.').unwrap_or(("", path));
     let unknown = |what: String| Err(Error::new(ExitCode::Usage, what));
@@ -71,23 +71,20 @@ fn explained(reference: &Reference, path: &str) -> Result<String> {
         return Ok(format!("{} name = \"{name}\"\n{about}{}", heading(table), keys(&component.keys())));
     }
     if name == "name" && !table.components.is_empty() {
-        return Ok(of_table(reference, table));
+        return Ok(of_table(table));
     }
-    if path == "extends" {
-        return Ok(
-            "extends  path\n  Another spec, relative to this file, that this one changes (docs/spec.md)."
-                .to_owned(),
-        );
+    if path == EXTENDS.0 {
+        return Ok(format!("{path}  path\n  {}", prose(EXTENDS.1, 2)));
     }
-    let mut found = with_key(reference, table, name);
+    let mut found = with_key(table, name);
     if let Some(optimizers) =
         reference.table("optimizer").filter(|_| found.is_empty() && table.path == "optimizer.group")
     {
         // A group has its optimizer's keys.
-        found = with_key(reference, optimizers, name);
+        found = with_key(optimizers, name);
     }
     if found.is_empty() {
-        let known = known(reference, table);
+        let known = known(table);
         let of = if table.path.is_empty() {
             "at the top level".to_owned()
         } else {
@@ -109,16 +106,13 @@ fn explained(reference: &Reference, path: &str) -> Result<String> {
     Ok(out)
 }
 
-fn of_table(reference: &Reference, table: &Table) -> String {
+fn of_table(table: &Table) -> String {
     if table.components.is_empty() {
-        return format!("{}\n\n{}", heading(table), keys(&table.keys(&reference.hooks)));
+        return format!("{}\n\n{}", heading(table), keys(&table.keys()));
     }
-    let mut out =
-        format!("{}\n  name  one of {}\n\n", heading(table), prose(&names(table, reference).join(", "), 15));
+    let mut out = format!("{}\n  name  one of {}\n\n", heading(table), prose(&names(table).join(", "), 15));
     let path = &table.path;
-    let shared = |key: &Key| table.components.iter().all(|component| component.keys().contains(key));
-    let shared: Vec<Key> = table.components[0].keys().into_iter().filter(shared).collect();
-    out += &keys(&shared);
+    out += &keys(&table.shared_keys());
     out + &format!("`ddp-run explain {path}.{}` has the keys of one.\n", table.components[0].name)
 }
 
@@ -148,8 +142,8 @@ fn facts(key: &Key) -> String {
 }
 
 /// The different declarations of a key in a table, each with the components that have it so.
-fn with_key(reference: &Reference, table: &Table, name: &str) -> Vec<(Key, Vec<String>)> {
-    let own = table.keys(&reference.hooks).into_iter().filter(|key| key.name == name);
+fn with_key(table: &Table, name: &str) -> Vec<(Key, Vec<String>)> {
+    let own = table.keys().into_iter().filter(|key| key.name == name);
     let mut found: Vec<(Key, Vec<String>)> = own.map(|key| (key, Vec::new())).collect();
     for component in &table.components {
         for key in component.keys().into_iter().filter(|key| key.name == name) {
@@ -163,8 +157,8 @@ fn with_key(reference: &Reference, table: &Table, name: &str) -> Vec<(Key, Vec<S
 }
 
 /// All names that may follow the table's path.
-fn known(reference: &Reference, table: &Table) -> Vec<String> {
-    let mut known: Vec<String> = table.keys(&reference.hooks).into_iter().map(|key| key.name).collect();
+fn known(table: &Table) -> Vec<String> {
+    let mut known: Vec<String> = table.keys().into_iter().map(|key| key.name).collect();
     for component in &table.components {
         known.push(component.name.clone());
         known.extend(component.keys().into_iter().map(|key| key.name));

@@ -1,6 +1,6 @@
 //! `ddp-run list`: the names that a spec may give.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::reference::{Component, Reference};
 use crate::registry::Registry;
 use clap::ValueEnum;
@@ -54,8 +54,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
     let reference = Reference::of(registry);
     let kinds: Vec<Kind> = args.kind.map_or_else(|| Kind::value_variants().to_vec(), |kind| vec![kind]);
     let text = match args.json {
-        true => serde_json::to_string_pretty(&json(&reference, &kinds))
-            .map_err(|e| Error::internal(format!("cannot write this as JSON: {e}")))?,
+        true => format!("{:#}", json(&reference, &kinds)),
         false => text(&reference, &kinds, args.kind.is_some()),
     };
     super::print(&format!("{}\n", text.trim_end()))

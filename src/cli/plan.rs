@@ -8,7 +8,7 @@ use crate::registry::Registry;
 /// Show the resolved plan of a job, without running it
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// The flags of `train`, so that a command line can be tried with `plan` first; those that edit the spec count.
+    // A command line can be tried with `plan` first; those flags count that edit the spec.
     #[command(flatten)]
     pub train: super::train::Args,
     /// Plan for this number of processes [default: from `[launch]`]

@@ -36,6 +36,7 @@ use crate::error::{Error, Result};
 use crate::launch::Nproc;
 use crate::named::named;
 use crate::nodes::{NodeRange, RdzvEndpoint};
+use crate::show::count;
 use vars::Vars;
 
 /// The role of this process.
@@ -237,9 +238,9 @@ fn agrees(worker: &WorkerEnv, settings: &Settings) -> Result<()> {
     let nodes = worker.place.nnodes;
     match settings.nnodes {
         Some(n) if !(n.min..=n.max).contains(&nodes) => Err(Error::usage(format!(
-            "--nnodes is {n}, but {} started this run on {nodes} node{}",
+            "--nnodes is {n}, but {} started this run on {}",
             worker.launcher.name(),
-            if nodes == 1 { "" } else { "s" }
+            count(nodes, "node")
         ))
         .hint("omit --nnodes under a launcher that starts every rank; to have ddp-run supervise each node, start it once \
                per node with --nnodes, --node-rank and --rdzv-endpoint")),

@@ -7,6 +7,7 @@ use super::policy::State;
 use crate::comm::rendezvous::{Secret, SupervisorEvent, SupervisorListener};
 use crate::error::{Error, Result};
 use crate::launch::{Part, Timers};
+use crate::show::count;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpListener;
 use std::thread::JoinHandle;
@@ -276,11 +277,6 @@ fn restart_notice(generation: &Generation, attempts: u32, size: Option<(usize, u
         format!(", now {} and {}", count(nodes, "node"), count(ranks, "rank"))
     });
     format!("attempt {attempt}/{attempts}, generation {number}, {resumes}{size}")
-}
-
-/// `1 node`, `2 nodes`.
-fn count(n: usize, what: &str) -> String {
-    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
 /// Whether a node has the same job as node 0.

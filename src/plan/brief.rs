@@ -5,13 +5,15 @@ use super::{Plan, Sizes, one_line};
 use crate::checkpoint::Every;
 use crate::data::DataFacts;
 use crate::models::TensorFacts;
-use crate::show::wrapped;
+use crate::show::{count, cut, plural, wrapped};
 use crate::spec::Origin;
 use crate::train::Position;
 use std::path::Path;
 
 /// Lines of the values that were set; a spec with more of them is told of by `ddp-run plan`.
 const SET_LINES: usize = 6;
+/// Characters of a value.
+const LONGEST_VALUE: usize = 60;
 
 /// What the lines before these show.
 const SHOWN: [&str; 12] = [
@@ -48,7 +50,7 @@ impl Plan {
     pub fn set_values(&self) -> Vec<String> {
         let shown = |key: &str| SHOWN.contains(&key) || key.starts_with("scheduler") && key.ends_with("name");
         let set = self.values.iter().filter(|value| value.origin != Origin::Default && !shown(&value.key));
-        set.map(|value| format!("{} = {}", value.key, shortened(&one_line(&value.value)))).collect()
+        set.map(|value| format!("{} = {}", value.key, cut(&one_line(&value.value), LONGEST_VALUE))).collect()
     }
 
     /// The plan in at most 15 lines.
@@ -117,14 +119,14 @@ impl Plan {
         // Each rank has its own.
         let own = world.world_size > 1 && self.device.index().is_none();
         let device = if own { run.device.split(':').next().unwrap_or_default() } else { &run.device };
-        let each = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
+        let each = count(threads, "thread");
         let by = if world.world_size > 1 { format!(" by {}", run.backend) } else { String::new() };
         format!("{}{nodes}{by}, {} with {each} each", show_count(world.world_size as u64), device)
     }
 
     fn steps_line(&self, position: &Position) -> String {
         let batch = &self.batch;
-        let count = |n: Option<usize>| n.map_or_else(String::new, |n| show_count(n as u64));
+        let of = |n: Option<usize>| n.map_or_else(String::new, |n| show_count(n as u64));
         let samples = self.dataset.facts.train.unwrap_or(0);
         let left = position.steps_left(self.epochs, samples, self.loader.drop_last);
         let all = position.step.saturating_add(left).min(self.train.max_steps.unwrap_or(u64::MAX));
@@ -132,10 +134,10 @@ impl Plan {
             0 => String::new(),
             done => format!(", {} of them done", show_count(done)),
         };
-        let epochs = if self.epochs == 1 { "epoch" } else { "epochs" };
+        let epochs = plural(self.epochs as usize, "epoch");
         // Epochs before a change of the batch had another number of steps.
         let each = match position.batching == position.first {
-            true => format!(" of {}", count(batch.steps_per_epoch)),
+            true => format!(" of {}", of(batch.steps_per_epoch)),
             false => String::new(),
         };
         let mut line = format!(
@@ -185,15 +187,6 @@ impl Plan {
 
 /// Where a row's text begins.
 const INDENT: usize = 15;
-
-/// A long value is cut.
-fn shortened(value: &str) -> String {
-    const MOST: usize = 60;
-    match value.char_indices().nth(MOST) {
-        Some((end, _)) => format!("{}…", &value[..end]),
-        None => value.to_owned(),
-    }
-}
 
 /// The first lines of a text.
 fn limited(text: &str) -> String {

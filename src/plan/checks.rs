@@ -8,6 +8,7 @@ use crate::device::{DeviceSpec, Precision};
 use crate::error::Error;
 use crate::models::TensorFacts;
 use crate::optim::{OptimizerPlan, Schedule};
+use crate::show::count;
 use crate::spec::Fields;
 use crate::tasks::{MetricFacts, StandardLoss, TaskPlan};
 use crate::telemetry::{MetricsConfig, Top5};
@@ -79,7 +80,7 @@ pub(super) fn devices_suffice(
         let what = format!("device `{device}` is missing: this machine has {devices} of this kind");
         return Err(Error::unavailable(what).hint("`--device cpu` trains on the CPU"));
     }
-    let devices = if there == 1 { "one device".to_owned() } else { format!("{there} devices") };
+    let devices = count(there, "device");
     Err(Error::usage(format!(
         "{processes} processes on this machine need a device each, and it has {devices}"
     ))

@@ -98,7 +98,7 @@ impl Plan {
     /// All problems of the spec, each with its position.
     pub fn resolve(tree: &JobTree, registry: &Registry, world: WorldRequest) -> Result<Plan, Diagnostics> {
         let (plan, mut values) = tree.read(|root| resolve::plan(root, registry, world))?;
-        values.sort_by_key(|v| table_rank(&v.key));
+        values.sort_by_key(|v| table_rank(v.key.rsplit_once('.').map_or("", |(table, _)| table)));
         let mut plan = plan.expect("a plan is withheld only after a problem, which `read` returns");
         plan.values = values;
         plan.hash = export::hash(&plan);

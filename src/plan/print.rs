@@ -3,6 +3,7 @@
 use super::Plan;
 use super::units::{show_bytes, show_count};
 use crate::data::{FieldFacts, FieldKind};
+use crate::show::count;
 use serde_json::json;
 use std::fmt::Write;
 
@@ -100,11 +101,10 @@ impl Plan {
             n => format!(" x {n} accumulated"),
         };
         format!(
-            "{} ({} x {} process{}{accumulate})",
+            "{} ({} x {}{accumulate})",
             show_count(self.batch.global_batch as u64),
             self.batch_size,
-            self.world.world_size,
-            if self.world.world_size == 1 { "" } else { "es" }
+            count(self.world.world_size, "process"),
         )
     }
 
@@ -156,10 +156,9 @@ impl Plan {
     pub(super) fn traffic(&self) -> Option<String> {
         let sizes = self.sizes.as_ref().filter(|_| self.world.world_size > 1)?;
         Some(format!(
-            "{} per step from each rank, in {} bucket{}{}",
+            "{} per step from each rank, in {}{}",
             show_bytes(sizes.all_reduce_bytes_per_step),
-            sizes.buckets,
-            if sizes.buckets == 1 { "" } else { "s" },
+            count(sizes.buckets, "bucket"),
             match &self.comm_hook {
                 Some(hook) => format!(", before the hook `{}`", hook.name()),
                 None => String::new(),
@@ -230,10 +229,10 @@ const TABLES: [&str; 16] = [
     "distributed",
 ];
 
-/// The place of a dotted key's table in plans.
-pub fn table_rank(key: &str) -> usize {
-    match key.split_once('.') {
-        None => 0,
-        Some((table, _)) => 1 + TABLES.iter().position(|t| *t == table).unwrap_or(TABLES.len()),
+/// The place of a table in plans; `path` may be dotted, and is empty for the top level.
+pub fn table_rank(path: &str) -> usize {
+    match path.split('.').next() {
+        None | Some("") => 0,
+        Some(table) => 1 + TABLES.iter().position(|t| *t == table).unwrap_or(TABLES.len()),
     }
 }

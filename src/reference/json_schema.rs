@@ -1,6 +1,6 @@
 //! The JSON Schema of specs, for editors and other checkers of TOML.
 
-use super::{Component, HOOK, Key, Reference, Table, draft4};
+use super::{Component, EXTENDS, Key, Reference, Table, draft4};
 use crate::spec::Declaration;
 use serde_json::{Map, Value as Json, json};
 
@@ -11,13 +11,8 @@ const REQUIRED: [&str; 3] = ["model", "dataset", "optimizer"];
 /// range and missing keys. Values with a syntax of their own, and what keys mean together, only `ddp-run check` knows.
 pub fn json_schema(reference: &Reference) -> Json {
     let (mut properties, mut shared) = (Map::new(), Map::new());
-    properties.insert(
-        "extends".to_owned(),
-        json!({
-            "type": "string",
-            "description": "Another spec, relative to this file, that this one changes. Tables are merged, lists are replaced.",
-        }),
-    );
+    let (extends, about) = EXTENDS;
+    properties.insert(extends.to_owned(), json!({ "type": "string", "description": about }));
     for table in &reference.tables {
         match table.path.as_str() {
             "" => properties.extend(keys(&table.declarations)),
@@ -33,7 +28,7 @@ pub fn json_schema(reference: &Reference) -> Json {
         "properties": properties,
         "additionalProperties": false,
         // What is missing here may be in the other spec.
-        "anyOf": [{ "required": ["extends"] }, complete(reference)],
+        "anyOf": [{ "required": [extends] }, complete(reference)],
         "definitions": shared,
     })
 }
@@ -41,11 +36,7 @@ pub fn json_schema(reference: &Reference) -> Json {
 /// A table, with nothing required. What is used twice goes to `shared`.
 fn schema_of(table: &Table, reference: &Reference, shared: &mut Map<String, Json>) -> Json {
     if table.components.is_empty() {
-        let mut properties = keys(&table.declarations);
-        if let Some(Json::Object(hook)) = properties.get_mut(HOOK.1).filter(|_| table.path == HOOK.0) {
-            hook.insert("enum".to_owned(), json!(reference.hooks));
-        }
-        return object(properties);
+        return object(keys(&table.declarations));
     }
     let names: Vec<&str> = table.components.iter().map(|component| component.name.as_str()).collect();
     let mut variants: Vec<Json> =
@@ -82,7 +73,7 @@ fn variant(
         let name = format!("group-of-{}", component.name);
         let mut of_group = object(of_group);
         // Lists are replaced by `extends`, so a group is whole.
-        of_group["required"] = json!(required(&group.keys(&[])));
+        of_group["required"] = json!(required(&group.keys()));
         properties.insert("group".to_owned(), once_or_more(&name, of_group, shared));
     } else {
         properties.extend(own);
@@ -101,15 +92,14 @@ fn variant(
 
 /// What must be there in a spec that is complete by itself.
 fn complete(reference: &Reference) -> Json {
-    let mut required: Vec<String> =
-        reference.table("").map(|top| required(&top.keys(&[]))).unwrap_or_default();
+    let mut required: Vec<String> = reference.table("").map(|top| required(&top.keys())).unwrap_or_default();
     required.extend(REQUIRED.map(str::to_owned));
     let mut properties = Map::new();
     for table in
         reference.tables.iter().filter(|table| !["", "optimizer.group"].contains(&table.path.as_str()))
     {
         let complete = match table.components.is_empty() {
-            true => requiring(self::required(&table.keys(&[]))),
+            true => requiring(self::required(&table.keys())),
             false => named(table),
         };
         let complete = complete.map(|complete| if table.repeats { one_or_many(complete) } else { complete });

@@ -14,10 +14,15 @@ pub use key::{Key, description, keys, section};
 use crate::plan::{Plan, table_rank};
 use crate::registry::Registry;
 use crate::spec::{Declaration, JobTree};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-/// The table of the hooks' key.
-const HOOK: (&str, &str) = ("distributed", "comm_hook");
+/// Tables of which a spec may have several, as `[[table]]`.
+const REPEATING: [&str; 5] = ["scheduler", "metric", "transform", "observer", "optimizer.group"];
+/// A key that reading a spec takes away before it is declared.
+pub const EXTENDS: (&str, &str) = (
+    "extends",
+    "Another spec, relative to this file, that this one changes. Tables are merged, lists are replaced.",
+);
 
 /// All tables of a spec.
 pub struct Reference {
@@ -53,12 +58,18 @@ impl Reference {
     pub fn of(registry: &Registry) -> Self {
         let names = registry.names();
         let has_components = |path: &str| names.iter().any(|(table, _)| *table == path);
+        let hooks: Vec<String> =
+            std::iter::once("none").chain(registry.comm_hook_names()).map(str::to_owned).collect();
         let mut tables: Vec<Table> = Vec::new();
-        for declaration in declarations("", registry).into_iter().filter(|d| !has_components(&d.table)) {
+        for mut declaration in declarations("", registry).into_iter().filter(|d| !has_components(&d.table)) {
+            if declaration.table == "distributed" && !declaration.schema["properties"]["comm_hook"].is_null()
+            {
+                declaration.schema["properties"]["comm_hook"]["enum"] = json!(hooks);
+            }
             match tables.iter_mut().find(|table| table.path == declaration.table) {
                 Some(table) => table.declarations.push(declaration),
                 None => tables.push(Table {
-                    repeats: declaration.table == "optimizer.group",
+                    repeats: REPEATING.contains(&declaration.table.as_str()),
                     path: declaration.table.clone(),
                     components: Vec::new(),
                     declarations: vec![declaration],
@@ -69,15 +80,12 @@ impl Reference {
         let named = names.into_iter().filter(|(_, names)| !names.is_empty());
         tables.extend(named.map(|(path, names)| Table {
             path: path.to_owned(),
-            repeats: ["scheduler", "metric", "transform", "observer"].contains(&path),
+            repeats: REPEATING.contains(&path),
             components: components(path, &names, registry),
             declarations: Vec::new(),
         }));
-        tables.sort_by_cached_key(|table| {
-            (!table.path.is_empty(), table_rank(&format!("{}.", table.path)), table.path.clone())
-        });
-        let hooks = std::iter::once("none").chain(registry.comm_hook_names());
-        Self { tables, hooks: hooks.map(str::to_owned).collect() }
+        tables.sort_by_cached_key(|table| (table_rank(&table.path), table.path.clone()));
+        Self { tables, hooks }
     }
 
     /// The table at this path.
@@ -87,13 +95,16 @@ impl Reference {
 }
 
 impl Table {
-    /// The keys of the table, or of the component `name` of it.
-    pub fn keys(&self, hooks: &[String]) -> Vec<Key> {
-        let mut keys = all_keys(&self.declarations);
-        if let Some(hook) = keys.iter_mut().find(|key| (self.path.as_str(), key.name.as_str()) == HOOK) {
-            hook.range = hooks.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-        }
-        keys
+    /// The keys of a table without components.
+    pub fn keys(&self) -> Vec<Key> {
+        all_keys(&self.declarations)
+    }
+
+    /// The keys that all components have.
+    pub fn shared_keys(&self) -> Vec<Key> {
+        let Some((first, others)) = self.components.split_first() else { return Vec::new() };
+        let shared = |key: &Key| others.iter().all(|component| component.keys().contains(key));
+        first.keys().into_iter().filter(shared).collect()
     }
 
     /// The component of this name.

@@ -11,6 +11,7 @@
 
 use super::source::{Role, Source, Span, SpanIndex};
 use crate::error::{Error, ExitCode};
+use crate::show::count;
 use anstyle::{AnsiColor, Style};
 use std::fmt::{self, Write};
 use std::io::IsTerminal;
@@ -134,8 +135,7 @@ impl Diagnostics {
             Role::Override => "on the command line".to_owned(),
             _ => format!("in {}", first.name),
         };
-        let count =
-            if group.len() == 1 { "1 problem".to_owned() } else { format!("{} problems", group.len()) };
+        let count = count(group.len(), "problem");
         let mut out = format!("{} {count} {place}\n", paint.red("error:"));
         let (shown, rest) = group.split_at(group.len().min(SHOWN));
         let width = shown.iter().map(|p| self.line_label(p).len()).max().unwrap_or(1).max(3);

@@ -1,5 +1,10 @@
 //! Formats numbers for people: short, and with a constant width from line to line where that matters.
 
+/// `epoch 1/12`: people count epochs from 1.
+pub(super) fn epoch_of(epoch: u64, epochs: u64) -> String {
+    format!("epoch {}/{epochs}", epoch + 1)
+}
+
 /// Four significant digits, without an exponent for common magnitudes.
 pub fn significant(value: f64) -> String {
     let size = value.abs();

@@ -1,7 +1,7 @@
 //! Progress output: one status line on a terminal, plain lines elsewhere, and a summary of each epoch.
 
 use super::events::EpochEvent;
-use super::numbers::{clock, exponent, rate, seconds, significant};
+use super::numbers::{clock, epoch_of, exponent, rate, seconds, significant};
 use super::screen;
 use crate::say::StderrWriter;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -74,8 +74,8 @@ pub fn tutorial_line(line: EpochLine) -> String {
 /// `epoch 1/12  train loss 1.234 acc 55.1 %  val loss … acc …  12.3 s  1234 samples/s  data wait 0.1 %`; of `epochs`.
 pub fn epoch_summary(event: &EpochEvent, epochs: u64) -> String {
     format!(
-        "epoch {}/{epochs}{}  {}  {} samples/s  data wait {}",
-        event.epoch + 1,
+        "{}{}  {}  {} samples/s  data wait {}",
+        epoch_of(event.epoch, epochs),
         metrics_words(event),
         seconds(event.seconds),
         rate(event.samples_per_s),
@@ -170,7 +170,7 @@ impl Progress {
         let totals = self.totals;
         match &mut self.show {
             Show::Bar(bar) => {
-                bar.set_prefix(format!("epoch {}/{}", line.epoch + 1, totals.epochs));
+                bar.set_prefix(epoch_of(line.epoch, totals.epochs));
                 bar.set_message(numbers(&line));
                 bar.set_position(line.step);
             }
@@ -184,10 +184,10 @@ impl Progress {
                 let done = line.step.saturating_sub(first).max(1);
                 let left = totals.steps().saturating_sub(line.step);
                 let eta = now.duration_since(*started).as_secs_f64() / done as f64 * left as f64;
-                let (epoch, epochs, steps) = (line.epoch + 1, totals.epochs, totals.steps());
+                let (epoch, steps) = (epoch_of(line.epoch, totals.epochs), totals.steps());
                 let numbers = numbers(&line);
                 let (step, eta) = (line.step, clock(eta));
-                let line = format!("epoch {epoch}/{epochs}  step {step}/{steps}  {numbers}  eta {eta}\n");
+                let line = format!("{epoch}  step {step}/{steps}  {numbers}  eta {eta}\n");
                 // Errors of the progress output are ignored.
                 let _ = out.write_all(line.as_bytes());
             }

@@ -1,10 +1,10 @@
 //! The last lines of a complete run on the terminal: its length, its last and best metrics, and what to do next.
 
 use super::events::{CheckpointEvent, EndEvent, EpochEvent, Event};
-use super::numbers::{rate, seconds, significant};
+use super::numbers::{epoch_of, rate, seconds, significant};
 use super::progress::{metrics_words, percent};
 use super::report;
-use crate::show::shell_word;
+use crate::show::{count, shell_word};
 use std::path::{Path, PathBuf};
 
 /// What the events do not say.
@@ -27,12 +27,15 @@ pub fn summary(events: &[Event], end: &EndEvent, run: &Run<'_>) -> String {
     let of_best = best.and_then(|(epoch, _)| saved(events, run.dir, |saved| saved.step == epoch.step));
     let mut rows = Vec::new();
     if let Some(last) = epochs.last() {
-        rows.push(("last", format!("{}{}", epoch(last, run.epochs), metrics_words(last))));
+        rows.push(("last", format!("{}{}", epoch_of(last.epoch, run.epochs), metrics_words(last))));
     }
     if let Some((of, value)) = best {
         let (name, _) = run.best;
         let place = of_best.as_ref().map_or(String::new(), |path| format!("  {}", path.display()));
-        rows.push(("best", format!("{}  {name} {}{place}", epoch(of, run.epochs), shown(name, value))));
+        rows.push((
+            "best",
+            format!("{}  {name} {}{place}", epoch_of(of.epoch, run.epochs), shown(name, value)),
+        ));
     }
     rows.push(("report", report::path(run.dir).display().to_string()));
     if let Some(checkpoint) = of_best.or(newest) {
@@ -52,15 +55,10 @@ fn headline(events: &[Event], epochs: &[&EpochEvent], end: &EndEvent) -> String 
         if trained > 0.0 { format!(", {} samples/s", rate(samples / trained)) } else { String::new() };
     let restarts = match events.iter().filter(|e| matches!(e, Event::Restart(r) if r.attempt > 1)).count() {
         0 => String::new(),
-        1 => ", 1 restart".to_owned(),
-        n => format!(", {n} restarts"),
+        n => format!(", {}", count(n, "restart")),
     };
-    let steps = if end.step == 1 { "1 step".to_owned() } else { format!("{} steps", end.step) };
+    let steps = count(end.step as usize, "step");
     format!("done: {steps} in {}{speed}{restarts}", seconds(end.seconds))
-}
-
-fn epoch(event: &EpochEvent, epochs: u64) -> String {
-    format!("epoch {}/{epochs}", event.epoch + 1)
 }
 
 /// The epoch with the best value of the metric; the earliest of equals.

@@ -2,6 +2,7 @@
 //! another number of processes or another batch size.
 
 use super::BatchAlgebra;
+use crate::show::count;
 use crate::spec::choice;
 use serde::{Deserialize, Serialize};
 
@@ -65,12 +66,11 @@ impl Batching {
         if (world, batch_size, accumulate) == (before.world, before.batch_size, before.accumulate) {
             return None;
         }
-        let count = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
         let processes = match before.world == world {
-            true => count(world, "process", "processes"),
-            false => format!("{} instead of {}", count(world, "process", "processes"), before.world),
+            true => count(world, "process"),
+            false => format!("{} instead of {}", count(world, "process"), before.world),
         };
-        let micro = count(accumulate, "micro-batch", "micro-batches");
+        let micro = count(accumulate, "micro-batch");
         let (now, was) = (self.global_batch(), before.global_batch());
         let global = match now == was {
             true => format!("the global batch stays {now}"),

@@ -2,6 +2,7 @@
 
 use super::Sums;
 use crate::checkpoint::{RankBy, StandardMetric};
+use crate::show::count;
 use crate::spec::Fields;
 use crate::telemetry::significant;
 use schemars::JsonSchema;
@@ -80,10 +81,10 @@ impl EarlyStop {
         if *metric != self.metric.name() || *waited < self.patience {
             return None;
         }
-        let evaluations = if *waited == 1 { "evaluation" } else { "evaluations" };
+        let evaluations = count(*waited as usize, "evaluation");
         let best = best
             .map_or("it was never finite".to_owned(), |best| format!("the best was {}", significant(best)));
-        Some(format!("early stop: {metric} has not improved in {waited} {evaluations}, {best}"))
+        Some(format!("early stop: {metric} has not improved in {evaluations}, {best}"))
     }
 }
 

@@ -21,6 +21,20 @@ pub const HUNG: Duration = Duration::from_secs(60);
 /// The same for a whole run.
 pub const RUN_HUNG: Duration = Duration::from_secs(600);
 
+/// Every spec in `configs/`, in order.
+pub fn configs() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
+    let files = |folder: &Path| {
+        let entries =
+            std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("readable").path());
+        entries.collect::<Vec<_>>()
+    };
+    let mut found = [files(&folder), files(&folder.join("ci"))].concat();
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    found.sort();
+    found
+}
+
 /// One test at a time has the machine: each starts processes.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());

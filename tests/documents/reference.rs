@@ -38,10 +38,9 @@ fn table_text(path: &str, reference: &Reference) -> String {
         _ => path,
     };
     if table.components.is_empty() {
-        return rows(&table.keys(&reference.hooks));
+        return rows(&table.keys());
     }
-    let of_all = |key: &Key| table.components.iter().all(|component| component.keys().contains(key));
-    let mut common: Vec<Key> = table.components[0].keys().into_iter().filter(of_all).collect();
+    let mut common = table.shared_keys();
     let mut sections = Vec::new();
     for component in &table.components {
         add_sections(&mut sections, component, &common);

@@ -42,30 +42,18 @@ fn spec(name: &str, path: &str, found: &CsvProposal) -> String {
     };
     let mut lines = vec![
         format!("# A job on {}, proposed from its columns: comments give the reasons.", foreign(path)),
-        "# `ddp-run plan` shows every resolved value; docs/spec.md of ddp-run lists every key.".to_owned(),
-        commented(&format!("name = {}", quoted(name)), &format!("results go to runs/{name}")),
-        "seed = 42".to_owned(),
-        format!("epochs = {epochs}"),
-        commented(&format!("batch_size = {batch}"), "per process"),
-        String::new(),
+        super::WHERE_TO_LOOK.to_owned(),
+    ];
+    lines.extend(super::head(name, epochs, batch));
+    lines.extend([
         "[model]".to_owned(),
         commented("name = \"mlp\"", "or linear"),
         commented("hidden = [64, 64]", "widths of the hidden layers; inputs and outputs come from the data"),
         String::new(),
-    ];
+    ]);
     lines.extend(dataset(path, found));
     let best = if found.classes.is_some() { "val.accuracy" } else { "val.r2" };
-    lines.extend([
-        String::new(),
-        "[optimizer]\nname = \"adamw\"\nlr = 2e-3\n".to_owned(),
-        commented("[scheduler]", "optional: without it the learning rate is constant"),
-        "name = \"cosine\"\nunit = \"step\"\n".to_owned(),
-        "[checkpoint]".to_owned(),
-        commented(&format!("best = {}", quoted(best)), "the best checkpoint is kept besides the newest"),
-        String::new(),
-        "[launch]".to_owned(),
-        commented("nproc_per_node = 2", "processes on this machine"),
-    ]);
+    lines.extend(super::tail("lr = 2e-3", best, ("2", "processes on this machine")));
     lines.join("\n") + "\n"
 }
 

@@ -1,6 +1,6 @@
 //! `ddp-run init image-folder DIR`: a spec for the images of a folder.
 
-use super::{Output, commented, foreign, place, quoted, run_name, utf8};
+use super::{Output, commented, foreign, place, run_name, utf8};
 use crate::data::{ImageSurvey, survey_images};
 use crate::error::Result;
 use std::path::PathBuf;
@@ -45,22 +45,15 @@ fn spec(name: &str, root: &str, found: &ImageSurvey) -> String {
     let (batch, epochs) = if images < 1000 { (8, 20) } else { (32, 20) };
     let mut lines = vec![
         format!(
-            "# ResNet-18 on the images in {}: {images} of {} classes. `ddp-run plan` shows every resolved value;",
+            "# ResNet-18 on the images in {}: {images} of {} classes.",
             foreign(root),
             found.classes.len()
         ),
-        "# docs/spec.md of ddp-run lists every key.".to_owned(),
+        super::WHERE_TO_LOOK.to_owned(),
     ];
     lines.extend(classes(found));
-    lines.extend([
-        commented(&format!("name = {}", quoted(name)), &format!("results go to runs/{name}")),
-        "seed = 42".to_owned(),
-        format!("epochs = {epochs}"),
-        commented(&format!("batch_size = {batch}"), "per process"),
-        String::new(),
-        "[model]".to_owned(),
-        commented("name = \"resnet18\"", "or resnet34, resnet50, vit, cnn"),
-    ]);
+    lines.extend(super::head(name, epochs, batch));
+    lines.extend(["[model]".to_owned(), commented("name = \"resnet18\"", "or resnet34, resnet50, vit, cnn")]);
     lines.push(match found.side <= SMALL {
         true => commented("stem = \"cifar\"", "3x3, without pooling: the images are small"),
         false => commented(
@@ -70,14 +63,8 @@ fn spec(name: &str, root: &str, found: &ImageSurvey) -> String {
     });
     lines.push(String::new());
     lines.extend(dataset(root, found));
-    lines.extend([
-        "\n[optimizer]\nname = \"adamw\"\nlr = 1e-3\nweight_decay = 0.05\n".to_owned(),
-        commented("[scheduler]", "optional: without it the learning rate is constant"),
-        "name = \"cosine\"\nunit = \"step\"\n\n[checkpoint]".to_owned(),
-        commented("best = \"val.accuracy\"", "the best checkpoint is kept besides the newest"),
-        "\n[launch]".to_owned(),
-        commented("nproc_per_node = \"devices\"", "one process a GPU; without any, one"),
-    ]);
+    let processes = ("\"devices\"", "one process a GPU; without any, one");
+    lines.extend(super::tail("lr = 1e-3\nweight_decay = 0.05", "val.accuracy", processes));
     lines.join("\n") + "\n"
 }
 

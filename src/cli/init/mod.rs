@@ -54,6 +54,9 @@ const SHAPES: &str = include_str!("templates/shapes.toml");
 const CIFAR10: &str = include_str!("templates/cifar10.toml");
 const MNIST: &str = include_str!("templates/mnist.toml");
 const TEXT: &str = include_str!("templates/text.toml");
+/// Under the title of a spec made from data.
+const WHERE_TO_LOOK: &str =
+    "# `ddp-run plan` shows every resolved value; docs/spec.md of ddp-run lists every key.";
 /// Where comments behind values begin.
 const COMMENTS: usize = 30;
 
@@ -113,6 +116,29 @@ fn write_new(path: &Path, text: &str) -> Result<()> {
         |e: std::io::Error| Error::new(ExitCode::Usage, format!("cannot write {}: {e}", path.display()));
     let mut file = std::fs::File::create_new(path).map_err(cannot)?;
     file.write_all(text.as_bytes()).map_err(cannot)
+}
+
+/// The first lines of a spec made from data.
+fn head(name: &str, epochs: u32, batch_size: u32) -> Vec<String> {
+    vec![
+        commented(&format!("name = {}", quoted(name)), &format!("results go to runs/{name}")),
+        "seed = 42".to_owned(),
+        format!("epochs = {epochs}"),
+        commented(&format!("batch_size = {batch_size}"), "per process"),
+        String::new(),
+    ]
+}
+
+/// Its last lines: `adamw` with these keys, the metric that ranks checkpoints, and `nproc_per_node` with its comment.
+fn tail(adamw: &str, best: &str, (nproc_per_node, why): (&str, &str)) -> Vec<String> {
+    vec![
+        format!("\n[optimizer]\nname = \"adamw\"\n{adamw}\n"),
+        commented("[scheduler]", "optional: without it the learning rate is constant"),
+        "name = \"cosine\"\nunit = \"step\"\n\n[checkpoint]".to_owned(),
+        commented(&format!("best = {}", quoted(best)), "the best checkpoint is kept besides the newest"),
+        "\n[launch]".to_owned(),
+        commented(&format!("nproc_per_node = {nproc_per_node}"), why),
+    ]
 }
 
 /// A line of a spec with a comment.

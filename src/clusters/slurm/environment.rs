@@ -5,6 +5,7 @@ use super::hostlist;
 use crate::clusters::vars::{Vars, inconsistent};
 use crate::clusters::{Claim, Launcher};
 use crate::error::{Error, Result};
+use crate::show::count;
 
 /// Higher numbers are steps without `srun`: the batch script, an interactive shell, prolog and epilog.
 const LAST_STEP: u32 = 0xffff_fff0;
@@ -61,8 +62,8 @@ pub fn node_rank(vars: &Vars<'_>) -> Result<Option<usize>> {
     }
     match (vars.first_number::<usize>(&TASKS)?, vars.first_number::<usize>(&NODES)?) {
         (Some(tasks), Some(nodes)) if tasks != nodes => Err(Error::usage(format!(
-            "--nnodes and --rdzv-endpoint make ddp-run the supervisor of a node, but srun started it {tasks} times on {nodes} node{}",
-            if nodes == 1 { "" } else { "s" }
+            "--nnodes and --rdzv-endpoint make ddp-run the supervisor of a node, but srun started it {tasks} times on {}",
+            count(nodes, "node")
         ))
         .hint("`srun --ntasks-per-node=1` starts it once per node; without the two flags each task is a rank")),
         _ => vars.number("SLURM_NODEID"),

@@ -53,16 +53,13 @@ pub fn survey_images(root: &Path) -> Result<ImageSurvey> {
     let apart = found.images.len().div_ceil(READ).max(1);
     let sample = || found.images.iter().step_by(apart).map(|(path, _)| decode(path));
     let images: Vec<DynamicImage> = sample().filter_map(|image| image.ok()).collect();
+    let read = found.images.len().div_ceil(apart);
     let mut sides: Vec<usize> =
         images.iter().map(|image| image.width().min(image.height()) as usize).collect();
     sides.sort_unstable();
     let Some(side) = sides.get(sides.len() / 2).copied() else {
-        return Err(invalid(
-            root,
-            &format!("none of {} images can be decoded", found.images.len().div_ceil(apart)),
-        ));
+        return Err(invalid(root, &format!("none of {read} images can be decoded")));
     };
-    let read = found.images.len().div_ceil(apart);
     let grey = images.iter().all(|image| !image.color().has_color());
     let mut counts = vec![0; found.classes.len()];
     found.images.iter().for_each(|(_, class)| counts[*class] += 1);

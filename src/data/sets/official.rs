@@ -16,8 +16,8 @@ pub(super) const CLASSES: usize = 10;
 /// Images of each official test set.
 const TEST_IMAGES: usize = 10_000;
 
-/// `cifar10` reads the folder `cifar-10-batches-bin`, `cifar-10-binary.tar.gz`, `cifar-10-batches-py` or
-/// `cifar-10-python.tar.gz` in `root`. The MNIST sets read the four IDX files, gzipped or not, in `root`, `root/mnist` or
+/// Images of ten classes from the official files. `cifar10` reads the folder `cifar-10-batches-bin`,
+/// `cifar-10-binary.tar.gz`, `cifar-10-batches-py` or `cifar-10-python.tar.gz` in `root`. The MNIST sets read the four IDX files, gzipped or not, in `root`, `root/mnist` or
 /// `root/MNIST/raw` (Fashion-MNIST: `root/fashion-mnist`, `root/FashionMNIST/raw`).
 #[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]

@@ -7,6 +7,7 @@ use super::numbers::{exponent, seconds, significant};
 use super::provenance::{self, Provenance};
 use super::read_events;
 use crate::error::{ExitCode, Result};
+use crate::show::count;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -92,14 +93,10 @@ fn header(out: &mut String, name: &str, events: &[Event], run: Option<&Provenanc
         escape(&state)
     );
     if let Some(run) = run {
-        let facts = format!("{} · {} · {}", run.started, processes(run.world), run.backend);
+        let facts = format!("{} · {} · {}", run.started, count(run.world, "process"), run.backend);
         let _ = write!(out, "<p>{}</p>", escape(&facts));
     }
     out.push_str("</header>");
-}
-
-fn processes(world: usize) -> String {
-    format!("{world} {}", if world == 1 { "process" } else { "processes" })
 }
 
 /// The key figures at the top of the page.
@@ -223,7 +220,7 @@ fn history(out: &mut String, events: &[Event]) {
         .filter_map(|e| match e {
             Event::Restart(r) => Some(format!("attempt {}: {}", r.attempt, r.reason)),
             Event::Resume(r) => {
-                Some(format!("resumed at step {} from {} on {}", r.step, r.path, processes(r.world)))
+                Some(format!("resumed at step {} from {} on {}", r.step, r.path, count(r.world, "process")))
             }
             Event::End(e) => Some(format!("ended at step {}: {}", e.step, e.reason)),
             _ => None,
