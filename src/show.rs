@@ -37,7 +37,7 @@ pub(crate) fn count(n: usize, what: &str) -> String {
 pub(crate) fn plural(n: usize, what: &str) -> String {
     match n {
         1 => what.to_owned(),
-        _ if what.ends_with(['s', 'h']) => format!("{what}es"),
+        _ if what.ends_with('s') || what.ends_with("batch") => format!("{what}es"),
         _ => format!("{what}s"),
     }
 }

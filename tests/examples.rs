@@ -163,7 +163,7 @@ fn a_loss_and_a_metric() {
 #[test]
 fn a_further_field() {
     let _alone = alone();
-    learns_and_resumes("sequences", "accuracy", &[]);
+    learns_and_resumes("sequences/sequences", "accuracy", &[]);
 }
 
 /// `.ci/run` builds the example with the feature.
@@ -171,7 +171,7 @@ fn a_further_field() {
 #[test]
 fn a_learner() {
     let _alone = alone();
-    learns_and_resumes("learner", "accuracy", &[]);
+    learns_and_resumes("learner/learner", "accuracy", &[]);
 }
 
 #[test]
