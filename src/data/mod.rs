@@ -170,6 +170,11 @@ pub trait Dataset: Send + Sync {
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
+    /// How many units of the data one unit of its numeric targets is, if they are scaled: metrics of errors (`mae`, `mse`) are in
+    /// the data's own units.
+    fn target_scale(&self) -> f64 {
+        1.0
+    }
     /// The stored images of an image data set, for transforms on a device with its own memory. A data set with further fields
     /// is transformed on the host, by `write`, for every device.
     fn stored(&self) -> Option<&dyn StoredImages> {
@@ -214,6 +219,8 @@ pub struct HostBatch {
     pub target: HostField,
     /// The further fields, by name.
     pub fields: BTreeMap<String, HostField>,
+    /// [`Dataset::target_scale`].
+    pub target_scale: f64,
     /// Data-set index of each sample.
     pub indices: Vec<u64>,
     /// Each sample's draws if `input` holds bytes; otherwise empty, because the transform has been applied.

@@ -32,7 +32,9 @@ pub use events::{
 pub use host::{Host, memory_of};
 pub use numbers::significant;
 pub use observers::{EventObserver, ObserverKind, ObserverPlan, Observers};
-pub use progress::{EpochLine, Progress, ProgressMode, StepLine, Totals, epoch_summary, tutorial_line};
+pub use progress::{
+    EpochLine, Progress, ProgressMode, StepLine, Totals, epoch_summary, metric_words, tutorial_line,
+};
 pub use provenance::Provenance;
 pub use run_id::RunId;
 pub use summary::{Run as SummaryOf, summary};

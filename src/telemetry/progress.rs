@@ -90,14 +90,23 @@ pub(super) fn metrics_words(event: &EpochEvent) -> String {
         let Some(metrics) = metrics else { continue };
         let _ = write!(line, "  {split}");
         for (name, value) in metrics.iter() {
-            let _ = match name {
-                "accuracy" => write!(line, " acc {}", percent(value)),
-                "top5" => write!(line, " top-5 {}", percent(value)),
-                _ => write!(line, " {name} {}", significant(value)),
+            let short = match name {
+                "accuracy" => "acc",
+                "top5" => "top-5",
+                name => name,
             };
+            let _ = write!(line, " {short} {}", metric_words(name, value));
         }
     }
     line
+}
+
+/// The value of a metric, with or without its split: `99.1 %`, `0.1234`.
+pub fn metric_words(name: &str, value: f64) -> String {
+    match name.rsplit('.').next() {
+        Some("accuracy" | "top5") => percent(value),
+        _ => significant(value),
+    }
 }
 
 pub(super) fn percent(fraction: f64) -> String {

@@ -59,7 +59,7 @@ mod resize_tests;
 #[cfg(test)]
 mod testing;
 
-pub use evaluate::{Split, evaluate};
+pub use evaluate::{Evaluation, Split, evaluate};
 pub use fault::Fault;
 pub use kernels::keep_kernels;
 pub use pretrained::load_pretrained;

@@ -79,7 +79,8 @@ struct CsvSource {
 #[derive(Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 struct NumberTarget {
-    /// Scale the target in the same way; only for `regression`.
+    /// Scale the target in the same way; only for `regression`. The loss is that of the scaled target; `mae` and `mse` are in
+    /// the table's units.
     #[default = true]
     standardise_target: bool,
 }
@@ -210,10 +211,8 @@ impl CsvSource {
             })
         };
         let mut values = rows.map(number).collect::<Result<Vec<f32>>>()?;
-        if self.standardise_target {
-            standardise(&mut values, 1, 0, train);
-        }
-        Ok(Targets::Numbers(values))
+        let scale = if self.standardise_target { standardise(&mut values, 1, 0, train) } else { 1.0 };
+        Ok(Targets::Numbers { values, scale })
     }
 
     /// The number of features, and the row-major feature values, filled and standardised.
@@ -265,14 +264,16 @@ fn classes(table: &RawTable, column: usize) -> CategoryIndex {
     names.into_iter().collect()
 }
 
-/// Mean 0 and standard deviation 1 over the training rows. A constant column becomes 0.
-fn standardise(values: &mut [f32], width: usize, place: usize, train: &Part) {
+/// Mean 0 and standard deviation 1 over the training rows. A constant column becomes 0. Returns what 1 stands for.
+fn standardise(values: &mut [f32], width: usize, place: usize, train: &Part) -> f64 {
     let n = train.len().max(1) as f64;
     let get = |i: usize| f64::from(values[train.get(i) * width + place]);
     let mean = (0..train.len()).map(get).sum::<f64>() / n;
     let variance = (0..train.len()).map(|i| (get(i) - mean).powi(2)).sum::<f64>() / n;
-    let scale = if variance > 0.0 { 1.0 / variance.sqrt() } else { 1.0 };
+    let deviation = if variance > 0.0 { variance.sqrt() } else { 1.0 };
+    let scale = 1.0 / deviation;
     values.iter_mut().skip(place).step_by(width).for_each(|x| *x = ((f64::from(*x) - mean) * scale) as f32);
+    deviation
 }
 
 #[cfg(test)]
