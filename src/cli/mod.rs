@@ -126,7 +126,7 @@ pub fn run(
         Command::List(args) => list::run(&args, registry).map(done),
         Command::Explain(args) => explain::run(&args, registry).map(done),
         Command::Schema => schema::run(registry).map(done),
-        Command::Init(args) => init::run(&args).map(done),
+        Command::Init(args) => init::run(&args, registry).map(done),
         Command::Submit(args) => submit::run(&args, registry).map(done),
         Command::Bench(args) => bench::run(&args, registry).map(done),
         Command::Completions(args) => completions::run(&args).map(done),

@@ -254,9 +254,18 @@ fn content<'a>(table: &RawTable, columns: impl Iterator<Item = &'a usize> + Clon
     digest_of_parts(names.chain(table.rows.iter().flat_map(|row| columns.clone().map(move |&c| &row[c]))))
 }
 
+/// The labels of these rows: two spellings of a number are two.
+pub(super) fn labels(
+    table: &RawTable,
+    column: usize,
+    rows: impl IntoIterator<Item = usize>,
+) -> BTreeSet<&str> {
+    rows.into_iter().map(|row| &table.rows[row][column]).collect()
+}
+
 /// The labels in the column, sorted as numbers if all of them are numeric, otherwise as text.
 fn classes(table: &RawTable, column: usize) -> CategoryIndex {
-    let names: BTreeSet<&str> = table.rows.iter().map(|row| &row[column]).collect();
+    let names: BTreeSet<&str> = labels(table, column, 0..table.rows.len());
     let mut names: Vec<String> = names.into_iter().map(str::to_owned).collect();
     if names.iter().all(|n| n.parse::<f64>().is_ok()) {
         names.sort_by(|a, b| a.parse::<f64>().unwrap_or(0.0).total_cmp(&b.parse::<f64>().unwrap_or(0.0)));
