@@ -116,10 +116,7 @@ impl Batcher<Point, PointBatch> for PointBatcher {
 /// What ddp-run takes from a batch: inputs and targets.
 impl From<PointBatch> for BurnBatch {
     fn from(batch: PointBatch) -> Self {
-        BurnBatch {
-            input: batch.points.into_data(),
-            target: batch.arms.into_data(),
-        }
+        BurnBatch::new(batch.points.into_data(), batch.arms.into_data())
     }
 }
 
