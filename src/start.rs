@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::show;
 use crate::telemetry::{Before, provenance};
 use crate::worker::{
-    Fault, StartState, keep_kernels, newest_step, provenance_of, requeue_on_stop, run_external,
+    Fault, Resume, StartState, keep_kernels, newest_step, provenance_of, requeue_on_stop, run_external,
 };
 use std::path::{Path, PathBuf};
 
@@ -133,6 +133,10 @@ fn supervise(
             let patience = *plan.distributed.init_timeout;
             let lock = FolderLock::take(&job.out_dir, &run, patience, &|| stop.requested())?;
             job.provenance = Some(provenance_of(plan, &job, launcher, run));
+            // A run that goes on resumes from its own checkpoints.
+            if newest_step(&job).is_none() {
+                Resume::parse(&job.resume).is_there()?;
+            }
             lock
         }
         false => None,

@@ -228,7 +228,7 @@ fn the_other_templates_pass_check() {
         assert_eq!(stderr(&checked), "");
     }
     let schema = std::fs::read_to_string(dir.path().join("ddp-run.schema.json")).unwrap();
-    assert_eq!(schema, std::fs::read_to_string("schema/ddp-run.schema.json").unwrap());
+    assert!(schema == std::fs::read_to_string("schema/ddp-run.schema.json").unwrap());
     let unknown = init(dir.path(), &["cifra10"]);
     assert_code(&unknown, 2);
     assert!(

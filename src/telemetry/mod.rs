@@ -4,6 +4,7 @@
 //! ([`MetricsWriter`], [`Event`]) is the stable interface for scripts; the other outputs are for people and are
 //! produced from the same events.
 
+mod bar;
 pub(crate) mod chart;
 mod clock;
 mod conclude;

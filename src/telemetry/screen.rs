@@ -24,6 +24,11 @@ pub(super) fn target() -> ProgressDrawTarget {
     }
 }
 
+/// The columns of the terminal, now.
+pub(super) fn columns() -> usize {
+    size().0.into()
+}
+
 /// Columns and rows.
 fn size() -> (u16, u16) {
     // SAFETY: the call writes only to `size`, for which all zeroes are valid.
