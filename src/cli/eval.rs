@@ -71,9 +71,12 @@ fn find(plan: &Plan, run: &Path, checkpoint: Option<&Path>) -> Result<Loaded> {
             "`ddp-run eval RUN` takes the run's folder in place of a spec; `--checkpoint PATH` names a checkpoint",
         ));
     }
+    let store = CheckpointStore::read_only(checkpoints(run));
     match checkpoint == best {
-        true => CheckpointStore::read_only(checkpoints(run)).best(plan.checkpoint.best),
-        false => load_any(run),
+        true => store.best(plan.checkpoint.best),
+        false => store
+            .latest_verified()?
+            .ok_or_else(|| Error::checkpoint(format!("there is no checkpoint in {}", store.dir().display()))),
     }
 }
 
