@@ -35,6 +35,7 @@ pub use observers::{EventObserver, ObserverKind, ObserverPlan, Observers};
 pub use progress::{EpochLine, Progress, ProgressMode, StepLine, Totals, epoch_summary, tutorial_line};
 pub use provenance::Provenance;
 pub use run_id::RunId;
+pub use screen::{bar_target, forbid_bars};
 pub use summary::{Run as SummaryOf, summary};
 pub use tensorboard::TensorBoardWriter;
 pub use writer::{Found as MetricsFound, MetricsWriter, read_events};

@@ -52,7 +52,7 @@ pub fn evaluate(
     device: ComputeDevice,
     group: Arc<dyn ProcessGroup>,
 ) -> Result<serde_json::Value> {
-    let splits = open_data(plan, &*group)?;
+    let splits = open_data(plan, &*group, 0)?;
     let facts = facts_of(&splits);
     let on = compute(device, plan.precision)?;
     let mut model = plan.model.source.build(&facts, plan.seed, &on)?;

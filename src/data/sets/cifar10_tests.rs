@@ -29,6 +29,8 @@ fn python_files() -> Vec<(String, Vec<u8>)> {
     FILES.iter().enumerate().map(|(i, f)| (f.2.to_owned(), batch(i))).collect()
 }
 
+const SITE_OF_ALL: &str = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz";
+
 struct Place {
     folder: tempfile::TempDir,
 }
@@ -153,15 +155,41 @@ fn reads_the_python_release_as_folder_and_archive() {
 #[test]
 fn downloads_a_missing_archive() {
     let place = Place::new();
-    let error = prepare(&*place.loose()).unwrap_err().to_string();
+    let error = prepare(&*place.source("download = false")).unwrap_err().to_string();
     assert!(
         error.contains("CIFAR-10 was not found in") && error.contains("looked for cifar-10-batches-bin/"),
         "{error}"
     );
-    assert!(error.contains("30730000 bytes") && error.contains("hint: download https://www.cs"), "{error}");
+    let ways = "hint: `[dataset] download` is false. `ddp-run data fetch SPEC` downloads it";
+    assert!(error.contains("30730000 bytes") && error.contains(ways), "{error}");
+    let by_hand =
+        format!("or copy {SITE_OF_ALL} to {}/cifar-10-binary.tar.gz by hand", place.root().display());
+    assert!(error.contains(&by_hand), "{error}");
+    // Ranks of a node that has no files say the same.
+    let error = place.source("").open().err().unwrap().to_string();
+    assert!(error.contains("hint: copy https://www.cs"), "{error}");
     let source = place.source(&format!("verify = false\nurl = '{}'", serve_file(&archive())));
     assert_eq!(prepare(&*source).unwrap().len(), 2);
     assert_is_the_set(&*source);
+    assert_eq!(source.files(), [place.root().join("cifar-10-batches-bin")]);
+}
+
+/// A default `root` is not created in the working directory.
+#[test]
+fn downloads_to_the_cache_unless_root_exists_or_is_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, cache) = (folder.path().join("root"), folder.path().join("cache"));
+    let table = format!("verify = false\ncache = '{}'", cache.display());
+    let found = |more: String| {
+        let url = serve_file(&archive());
+        let source = configure(&cifar10, &format!("{table}\nurl = '{url}'\n{more}")).unwrap();
+        prepare(&*source).unwrap();
+        assert_is_the_set(&*configure(&cifar10, &format!("{table}\n{more}")).unwrap());
+        source.files()
+    };
+    assert!(found(String::new())[0].starts_with(&cache));
+    assert!(!std::path::Path::new("data").exists(), "this test runs where there is no `data`");
+    assert!(found(format!("root = '{}'", root.display()))[0].starts_with(&root));
 }
 
 /// An error page, an archive of other files, and an archive with unofficial contents: each is rejected before it is renamed
