@@ -65,6 +65,7 @@ pub fn tar_gz(members: &[TarMember<'_>]) -> Vec<u8> {
     builder.into_inner().unwrap().finish().unwrap()
 }
 
+#[allow(dead_code, reason = "the tests of the binary use the rest")]
 #[path = "../../tests/common/server.rs"]
 pub mod server;
 

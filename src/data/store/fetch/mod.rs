@@ -99,12 +99,13 @@ fn from(
     say: &mut dyn FnMut(&str),
 ) -> std::result::Result<(), Failed> {
     loop {
-        let pieces = fetcher.transfer(url, wanted.spec, part, say)?;
+        fetcher.transfer(url, wanted.spec, part, say)?;
         part.sync()?;
         let Err(error) = accept(part.path()) else { return Ok(()) };
+        let whole = part.is_whole();
         part.restart()?;
         let message = part.named_as(wanted.target, &error.message);
-        if pieces == 1 {
+        if whole {
             return Err(Failed::There {
                 why: format!("it is not the expected file\n{message}"),
                 again: false,

@@ -17,8 +17,8 @@ pub(super) struct Part {
     file: File,
     path: PathBuf,
     len: u64,
-    /// How many transfers wrote what is in it.
-    pieces: u32,
+    /// One transfer of this process wrote all that is in it.
+    whole: bool,
     /// Removes the file of a file system without locks, whose name no later process knows.
     scratch: Option<Scratch>,
 }
@@ -48,13 +48,13 @@ impl Part {
             if !is_at(&file, &path) {
                 continue;
             }
-            let mut part = Self { file, path, len: 0, pieces: 0, scratch: None };
+            let mut part = Self { file, path, len: 0, whole: true, scratch: None };
             if target.is_file() {
                 part.leave();
                 return Ok(None);
             }
             part.len = part.file.seek(SeekFrom::End(0)).doing("read", &part.path)?;
-            part.pieces = u32::from(part.len > 0);
+            part.whole = part.len == 0;
             return Ok(Some(part));
         }
     }
@@ -64,7 +64,7 @@ impl Part {
         let scratch = Scratch::beside(target).doing("create", target)?;
         let path = scratch.path().to_owned();
         let file = File::create(&path).doing("create", &path)?;
-        Ok(Self { file, path, len: 0, pieces: 0, scratch: Some(scratch) })
+        Ok(Self { file, path, len: 0, whole: true, scratch: Some(scratch) })
     }
 
     pub fn path(&self) -> &Path {
@@ -76,12 +76,14 @@ impl Part {
         self.len
     }
 
-    pub fn pieces(&self) -> u32 {
-        self.pieces
+    /// Whether one transfer of this process wrote all that is in it.
+    pub fn is_whole(&self) -> bool {
+        self.whole
     }
 
-    pub fn begin_piece(&mut self) {
-        self.pieces += 1;
+    /// What follows is of another transfer.
+    pub fn begin_transfer(&mut self) {
+        self.whole = self.len == 0;
     }
 
     pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
@@ -94,7 +96,7 @@ impl Part {
     pub fn restart(&mut self) -> Result<()> {
         let emptied = self.file.set_len(0).and_then(|()| self.file.rewind());
         emptied.doing("write", &self.path)?;
-        (self.len, self.pieces) = (0, 0);
+        (self.len, self.whole) = (0, true);
         Ok(())
     }
 
@@ -148,7 +150,7 @@ mod tests {
         part.append(b"ab").unwrap();
         part.leave();
         let mut part = lock(&target).unwrap();
-        assert_eq!((part.len(), part.pieces()), (2, 1));
+        assert_eq!((part.len(), part.is_whole()), (2, false));
         part.append(b"c").unwrap();
         part.put(&target).unwrap();
         assert_eq!(std::fs::read(&target).unwrap(), b"abc");

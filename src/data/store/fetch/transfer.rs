@@ -41,21 +41,21 @@ impl From<Error> for Failed {
 }
 
 impl Fetcher<'_> {
-    /// Transfers the file to `part`, after what is in it. Returns the number of pieces that it consists of.
+    /// Transfers the file to `part`, after what is in it.
     pub fn transfer(
         &self,
         url: &str,
         spec: &FileSpec,
         part: &mut Part,
         say: &mut dyn FnMut(&str),
-    ) -> Result<u32, Failed> {
+    ) -> Result<(), Failed> {
         let client = Client::new(self.stall);
         let mut validator = None;
         let (mut most, mut in_vain) = (part.len(), 0);
         loop {
             let failed = match self.attempt(&client, url, spec, &mut validator, part, say) {
                 Err(Failed::There { why, again: true }) => why,
-                ended => return ended.map(|()| part.pieces()),
+                ended => return ended,
             };
             // A server that always starts anew and is always cut makes no progress.
             in_vain = if part.len() > most { 1 } else { in_vain + 1 };
@@ -122,7 +122,7 @@ fn receive(
     limit: u64,
     progress: &mut Progress<'_>,
 ) -> Result<(), Failed> {
-    part.begin_piece();
+    part.begin_transfer();
     let mut buffer = vec![0; 1 << 18];
     loop {
         let n = match body.read(&mut buffer) {
