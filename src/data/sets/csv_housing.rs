@@ -13,9 +13,10 @@ use std::sync::Arc;
 /// The table of Géron's "Hands-On Machine Learning": the one of Pace and Barry (1997), and the distance to the ocean.
 const FILE: Published = Published {
     name: "california_housing.csv",
+    // The same rows stand in another order in the repositories of the book's first two editions.
     urls: &[
-        "https://raw.githubusercontent.com/ageron/handson-ml2/master/datasets/housing/housing.csv",
-        "https://raw.githubusercontent.com/ageron/handson-ml/master/datasets/housing/housing.csv",
+        "https://raw.githubusercontent.com/ageron/data/main/housing/housing.csv",
+        "https://raw.githubusercontent.com/ageron/data/2ea73147454d2ff8c8a933913be4606f05b352ca/housing/housing.csv",
     ],
     size: 1_423_529,
     sha256: "2364609dc48bec7df3ba9dbb7041478e704ecddcee70ef1827ec3fc49d22c0cc",

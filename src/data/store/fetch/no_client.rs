@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Client;
 
-/// Never made here.
+#[allow(dead_code, reason = "no request is answered")]
 pub(super) struct Answer {
     pub start: u64,
     pub total: Option<u64>,
