@@ -209,6 +209,30 @@ fn downloads_go_through_the_proxy_of_the_environment() {
     assert_eq!((proxy.requests().len(), direct.requests().len()), (1, 1));
 }
 
+/// Two nodes without a common file system: the first rank of each downloads.
+#[test]
+fn every_node_without_the_files_downloads_them() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::script(vec![Answer::File(ROWS.into())]);
+    let meet = format!("file://{}/meet", dir.path().display());
+    let ranks = ["0", "1"].map(|rank| {
+        let folder = dir.path().join(rank);
+        std::fs::create_dir(&folder).unwrap();
+        let spec = write_spec(&folder, &table_spec(&server.url("t"), ""));
+        let mut command = train_command(&spec, &folder.join("out"), &["--rdzv-endpoint", &meet]);
+        allow(command.current_dir(&folder), &folder);
+        command.env("RANK", rank).env("LOCAL_RANK", "0").env("WORLD_SIZE", "2").env("LOCAL_WORLD_SIZE", "1");
+        command.env("DDP_RUN_SECRET", "a secret of these two processes");
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    });
+    for rank in ranks {
+        assert_code(&finish_within(RUN_HUNG, rank), 0);
+    }
+    assert_eq!(server.requests().len(), 2);
+    assert!(["0/t.csv", "1/t.csv"].iter().all(|path| dir.path().join(path).is_file()));
+}
+
 /// 300 kB of rows, and their digest.
 fn large() -> (Vec<u8>, String) {
     use sha2::{Digest, Sha256};
