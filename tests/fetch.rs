@@ -51,14 +51,14 @@ fn mnist() -> Vec<(String, Vec<u8>)> {
     files.map(|(name, bytes)| (format!("/set/{name}.gz"), gzip(&bytes))).into()
 }
 
-/// The first transfer is cut; the second answers that it is busy.
+/// The first transfer is cut, and then the server is busy for three attempts.
 fn mnist_server() -> Server {
     let files = mnist();
     Server::start(move |request, number| {
         let file = files.iter().find(|(path, _)| *path == request.path).map(|(_, bytes)| bytes.clone());
         match (number, file) {
             (0, Some(file)) => Answer::Cut(file, 100),
-            (1, _) => Answer::Status(503),
+            (1..=3, _) => Answer::Status(503),
             (_, Some(file)) => Answer::File(file),
             (_, None) => Answer::Status(404),
         }
@@ -82,15 +82,15 @@ fn a_run_downloads_what_is_missing() {
     let server = mnist_server();
     let spec = write_spec(dir.path(), &mnist_spec(&server));
     // The deadline of a collective is shorter than the pauses between the attempts.
-    let flags = ["--set", "distributed.timeout=2", "--set", "launch.max_restarts=0"];
+    let flags = ["--set", "distributed.timeout=10", "--set", "launch.max_restarts=0"];
     let mut first = train_command(&spec, &dir.path().join("first"), &flags);
     allow(first.current_dir(dir.path()), dir.path());
     let output = output_of(&mut first);
     assert_code(&output, 0);
     let said = stderr(&output);
     assert_eq!(said.matches("downloading http://127.0.0.1:").count(), 5, "rank 0 says it, once: {said}");
-    assert!(said.contains("the server answers 503 Service Unavailable; trying again in 1 s"), "{said}");
-    assert_eq!(server.requests().len(), 4 + 2);
+    assert!(said.contains("the server answers 503 Service Unavailable; trying again in 8 s"), "{said}");
+    assert_eq!(server.requests().len(), 4 + 4);
     assert!(dir.path().join("caches/ddp-run/mnist").is_dir() && !dir.path().join("data").exists());
 
     let mut second = train_command(&spec, &dir.path().join("second"), &[]);
@@ -98,7 +98,7 @@ fn a_run_downloads_what_is_missing() {
     let output = output_of(second.env("DDP_RUN_OFFLINE", "1"));
     assert_code(&output, 0);
     assert!(!stderr(&output).contains("downloading"), "{}", stderr(&output));
-    assert_eq!(server.requests().len(), 4 + 2);
+    assert_eq!(server.requests().len(), 4 + 4);
 }
 
 #[test]
