@@ -181,17 +181,19 @@ fn downloads_to_the_cache_unless_root_exists_or_is_set() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let (root, cache) = (folder.path().join("root"), folder.path().join("cache"));
-    let table = format!("verify = false\nnormalize = false\ncache = '{}'", cache.display());
-    let found = |more: String| {
-        let url = serve_file(&archive());
-        let source = configure(&cifar10, &format!("{table}\nurl = '{url}'\n{more}")).unwrap();
+    let (root, caches) = (folder.path().join("root"), ["a", "b"].map(|name| folder.path().join(name)));
+    let found = |cache: &Path, more: &str| {
+        let table = format!("verify = false\nnormalize = false\ncache = '{}'\n{more}", cache.display());
+        let from = format!("{table}\nurl = '{}'", serve_file(&archive()));
+        let source = configure(&cifar10, &from).unwrap();
         prepare(&*source).unwrap();
-        assert_is_the_set(&*configure(&cifar10, &format!("{table}\n{more}")).unwrap());
+        assert_is_the_set(&*configure(&cifar10, &table).unwrap());
         source.files()
     };
-    assert!(found(String::new())[0].starts_with(&cache));
-    assert!(found(format!("root = '{}'", root.display()))[0].starts_with(&root));
+    assert!(found(&caches[0], "")[0].starts_with(&caches[0]));
+    let root_is_set = format!("root = '{}'", root.display());
+    assert!(found(&caches[1], &root_is_set)[0].starts_with(&root));
+    assert!(!caches[1].exists());
 }
 
 /// An error page, an archive of other files, and an archive with unofficial contents: each is rejected before it is renamed
