@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod completions;
+mod data;
 mod env;
 mod eval;
 mod explain;
@@ -63,6 +64,8 @@ enum Command {
     Submit(submit::Args),
     /// Measure training steps, or the engine
     Bench(bench::Args),
+    /// Download the data of a spec before a run needs it
+    Data(data::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// A worker process, started by the supervisor
@@ -129,6 +132,7 @@ pub fn run(
         Command::Init(args) => init::run(&args, registry).map(done),
         Command::Submit(args) => submit::run(&args, registry).map(done),
         Command::Bench(args) => bench::run(&args, registry).map(done),
+        Command::Data(args) => data::run(&args, registry).map(done),
         Command::Completions(args) => completions::run(&args).map(done),
         Command::Worker => crate::worker::run(registry, stop),
         Command::BenchWorker => crate::bench::work(stop),

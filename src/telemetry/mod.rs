@@ -38,6 +38,7 @@ pub use progress::{
 };
 pub use provenance::Provenance;
 pub use run_id::RunId;
+pub use screen::{bar_target, forbid_bars};
 pub use summary::{Run as SummaryOf, summary};
 pub use tensorboard::TensorBoardWriter;
 pub use writer::{Found as MetricsFound, MetricsWriter, read_events};

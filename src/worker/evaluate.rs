@@ -66,7 +66,7 @@ pub fn evaluate(
     device: ComputeDevice,
     group: Arc<dyn ProcessGroup>,
 ) -> Result<Evaluation> {
-    let splits = open_data(plan, &*group)?;
+    let splits = open_data(plan, &*group, 0)?;
     let facts = facts_of(&splits);
     let on = compute(device, plan.precision)?;
     let mut model = plan.model.source.build(&facts, plan.seed, &on)?;

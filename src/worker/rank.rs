@@ -199,6 +199,7 @@ fn work(
         plan,
         group,
         device,
+        local_rank: handoff.place.local_rank,
         out_dir,
         resume: Resume::parse(&handoff.job.resume),
         start: provenance.map(|provenance| Start { out_dir, provenance, job_toml }),

@@ -5,6 +5,7 @@ mod child;
 #[cfg(target_os = "linux")]
 mod port;
 mod proc;
+pub mod server;
 
 pub use child::{finish, finish_within};
 #[cfg(target_os = "linux")]
@@ -63,6 +64,8 @@ pub fn program(path: &Path) -> Command {
     for name in names.filter(|name| of_a_launcher(name)) {
         command.env_remove(name);
     }
+    // No test asks the Internet for a data set.
+    command.env("DDP_RUN_OFFLINE", "1");
     // Nothing of one test run is left to the next; within it, it saves time.
     command.env("DDP_RUN_KERNEL_CACHE", kernels());
     command

@@ -2,7 +2,7 @@
 //! unless `val_split` is set; `val_split = 0.1, split_seed = 42` equals `random_split` with `manual_seed(42)`.
 
 use super::cifar10_files::{FILES, Files, PIXELS, RECORD};
-use super::official::CLASSES;
+use super::official::{CLASSES, OfficialFiles};
 use crate::data::fingerprint::{digest_of_parts, sampled_digest};
 use crate::data::image_config::ChannelStats;
 use crate::data::images::{ImageSetBuilder, ImageSource};
@@ -12,7 +12,7 @@ use crate::data::transforms::TransformOptions;
 use crate::data::{Content, DataFacts, DatasetSource, Splits};
 use crate::error::{Error, Result};
 use crate::spec::Fields;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const DEFAULT_STATS: ChannelStats =
@@ -29,7 +29,7 @@ struct Cifar10Source {
 /// Reads the `[dataset]` table.
 pub fn cifar10(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     Arc::new(Cifar10Source {
-        files: Files(fields.config()),
+        files: Files(OfficialFiles::read(fields)),
         split: fields.config(),
         transform: TransformOptions::read(fields, SHAPE[0], DEFAULT_STATS),
     })
@@ -42,6 +42,10 @@ impl DatasetSource for Cifar10Source {
 
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
         self.files.prepare(say)
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        self.files.folder().into_iter().collect()
     }
 
     fn open(&self) -> Result<Splits> {

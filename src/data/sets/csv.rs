@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 choice! {
@@ -45,34 +45,34 @@ choice! {
 #[derive(Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 #[schemars(extend("required" = ["target"]))]
-struct CsvSource {
+pub(super) struct CsvSource {
     #[serde(skip)]
-    file: NamedFile,
+    pub file: NamedFile,
     /// Separator of columns: one ASCII character.
     #[default = ","]
-    delimiter: String,
+    pub delimiter: String,
     /// The column that the model predicts.
-    target: String,
+    pub target: String,
     /// The input columns. Default: all columns but the target.
-    features: Option<Vec<String>>,
+    pub features: Option<Vec<String>>,
     /// The texts of a column and their order: `column = [texts]`. Default: from the file.
     // No value of the plan where it is not written.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    categories: BTreeMap<String, Vec<String>>,
+    pub categories: BTreeMap<String, Vec<String>>,
     /// What to do with an empty cell.
-    blanks: Blanks,
+    pub blanks: Blanks,
     /// Texts that count as empty.
     #[default(BLANK_MARKS.map(str::to_owned).to_vec())]
-    blank_marks: Vec<String>,
+    pub blank_marks: Vec<String>,
     /// The type of the target.
-    task: Task,
+    pub task: Task,
     /// Scale each column of numbers to mean 0 and standard deviation 1, both measured on the training split.
     #[default = true]
-    standardise: bool,
+    pub standardise: bool,
     #[serde(skip)]
-    standardise_target: bool,
+    pub standardise_target: bool,
     #[serde(skip)]
-    split: SplitOptions,
+    pub split: SplitOptions,
 }
 
 // Read only for `regression`.
@@ -118,7 +118,11 @@ impl DatasetSource for CsvSource {
     }
 
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
-        self.file.prepare(|path| self.read(path).map(drop), say)
+        self.file.prepare(&|path| self.read(path).map(drop), say)
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        Some(self.file.path.clone()).filter(|path| path.is_file()).into_iter().collect()
     }
 
     fn open(&self) -> Result<Splits> {

@@ -90,6 +90,10 @@ impl DatasetSource for FolderSource {
         Ok(())
     }
 
+    fn files(&self) -> Vec<PathBuf> {
+        Some(self.root.clone()).filter(|root| root.is_dir()).into_iter().collect()
+    }
+
     fn open(&self) -> Result<Splits> {
         let Folders { train, val, test } = self.list_splits(&mut |_| ())?;
         if val.is_some() && self.split.val_split > 0.0 {
