@@ -8,6 +8,7 @@
 //! control pipe is closed (all systems).
 
 mod config;
+mod console;
 pub mod cores;
 pub mod descriptors;
 mod failure;
@@ -29,6 +30,7 @@ mod verdict;
 mod worker;
 
 pub use config::LaunchConfig;
+pub use console::{Console, LocalRanks, Streams};
 pub use cores::Nproc;
 pub use failure::{Failure, clear as clear_notes};
 pub use flight::FlightRecord;
