@@ -87,6 +87,7 @@ impl Registry {
 pub fn main(registry: &Registry) -> ! {
     let run = |stop| run(std::env::args_os(), registry, &stop);
     let code = launch::begin().and_then(run).unwrap_or_else(|error| {
+        launch::write_error_file(&error);
         say!("error: {}", crate::show::message(&error.to_string()));
         error.code
     });

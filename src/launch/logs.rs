@@ -15,6 +15,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::{FmtSpan, Writer};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
+use super::error_file::write_error_file_of;
 use super::failure::Failure;
 use super::handoff::{Handoff, JobHandoff};
 use crate::error::{Error, IoContext, Result};
@@ -188,7 +189,9 @@ pub fn record_panics(handoff: &Handoff) {
             tracing::error!("{message}");
         }
         let error = Error::internal(message).hint("this is a bug in ddp-run; please report it with the log");
-        let _ = Failure::of(rank, &error).write(&log_dir);
+        let note = Failure::of(rank, &error);
+        let _ = note.write(&log_dir);
+        write_error_file_of(&note);
         let trace = Backtrace::capture();
         match trace.status() {
             BacktraceStatus::Captured => say!("{}\n{trace}", error.message),
