@@ -21,13 +21,13 @@ pub struct LaunchFlags {
     /// Worker processes on this machine: a number, `devices` (one per device, else one), `auto` (one per device, else per core), `gpu` or `cpu`
     #[arg(long, value_name = "N")]
     pub nproc_per_node: Option<Nproc>,
-    /// Nodes of the run: a number, or MIN:MAX if nodes may join and leave
+    /// Nodes of the run: a number, or MIN:MAX if nodes may join and leave (also DDP_RUN_NNODES)
     #[arg(long, value_name = "N|MIN:MAX")]
     pub nnodes: Option<NodeRange>,
-    /// This node's rank; node 0 hosts the rendezvous and writes the checkpoints
+    /// This node's rank; node 0 hosts the rendezvous and writes the checkpoints (also DDP_RUN_NODE_RANK)
     #[arg(long, value_name = "N")]
     pub node_rank: Option<usize>,
-    /// Rendezvous of the nodes: HOST:PORT, tcp://HOST:PORT or file:///SHARED/PATH
+    /// Rendezvous of the nodes: HOST:PORT, tcp://HOST:PORT or file:///SHARED/PATH (also DDP_RUN_RDZV_ENDPOINT)
     #[arg(long, value_name = "ENDPOINT")]
     pub rdzv_endpoint: Option<RdzvEndpoint>,
     /// The same as `--rdzv-endpoint HOST:PORT` with `--master-port`
