@@ -96,7 +96,9 @@ impl Args {
         };
         let nodes = |n: NodeRange| if n.is_elastic() { format!("\"{n}\"") } else { n.to_string() };
         set(nnodes, "launch.nnodes", settings.nnodes.map(nodes));
-        let at = match typed.rdzv_endpoint.is_none() && (typed.master_addr.is_some() || typed.master_port.is_some()) {
+        let at = match typed.rdzv_endpoint.is_none()
+            && (typed.master_addr.is_some() || typed.master_port.is_some())
+        {
             true => "--master-addr",
             false => flags::RDZV_ENDPOINT.source(typed.rdzv_endpoint.is_some(), get),
         };

@@ -129,9 +129,14 @@ mod tests {
         becomes("ddp-run --out=x train job.toml", "ddp-run train --out=x job.toml");
         // Not a spec: the subcommand that was meant is suggested.
         becomes("ddp-run --out x trian job.toml", "ddp-run trian --out x job.toml");
-        for same in
-            ["ddp-run check a.toml", "ddp-run --version", "ddp-run -h", "ddp-run trian", "ddp-run", "ddp-run help train"]
-        {
+        for same in [
+            "ddp-run check a.toml",
+            "ddp-run --version",
+            "ddp-run -h",
+            "ddp-run trian",
+            "ddp-run",
+            "ddp-run help train",
+        ] {
             becomes(same, same);
         }
     }
@@ -150,7 +155,10 @@ mod tests {
         let wrong = parse("ddp-run train a.toml --max_restarts x").expect_err("no number").to_string();
         assert!(wrong.contains("invalid value 'x' for '--max-restarts <N>'"), "{wrong}");
         let unknown = parse("ddp-run train a.toml --max_restart 1").expect_err("unknown").to_string();
-        assert!(unknown.contains("'--max_restart' found") && unknown.contains("'--max-restarts'"), "{unknown}");
+        assert!(
+            unknown.contains("'--max_restart' found") && unknown.contains("'--max-restarts'"),
+            "{unknown}"
+        );
         let kept = "ddp-run train --out=--max_restarts -- --max_restarts";
         assert_eq!(with_dashes(&built(), words(kept)), words(kept), "values and operands");
     }

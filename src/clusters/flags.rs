@@ -100,7 +100,12 @@ impl LaunchFlags {
     pub fn settings(&self, get: &dyn Fn(&str) -> Option<String>, starter: u32) -> Result<Settings> {
         if self.standalone {
             self.check_standalone()?;
-            return Ok(Settings { nnodes: Some(NodeRange::ONE), standalone: true, starter, ..Settings::default() });
+            return Ok(Settings {
+                nnodes: Some(NodeRange::ONE),
+                standalone: true,
+                starter,
+                ..Settings::default()
+            });
         }
         let vars = Vars(get);
         let master = || self.master().map(|(host, port)| RdzvEndpoint::Tcp { host, port });
@@ -122,8 +127,10 @@ impl LaunchFlags {
         let rank = || self.node_rank.filter(|rank| *rank > 0).map(|rank| format!("--node-rank {rank}"));
         match nodes.or_else(endpoint).or_else(rank) {
             None => Ok(()),
-            Some(flag) => Err(Error::usage(format!("--standalone is a run on this machine alone, and {flag} is not"))
-                .hint("omit one of the two")),
+            Some(flag) => {
+                Err(Error::usage(format!("--standalone is a run on this machine alone, and {flag} is not"))
+                    .hint("omit one of the two"))
+            }
         }
     }
 
@@ -200,7 +207,8 @@ pub fn completed(get: &dyn Fn(&str) -> Option<String>, settings: &Settings) -> R
     }
     // torchrun takes any number but 0 for true.
     let alone = vars.text("PET_STANDALONE").is_some_and(|value| value != "0");
-    if alone && settings.nnodes.is_none() && settings.rdzv_endpoint.is_none() && settings.node_rank.is_none() {
+    if alone && settings.nnodes.is_none() && settings.rdzv_endpoint.is_none() && settings.node_rank.is_none()
+    {
         return Ok(Settings { nnodes: Some(NodeRange::ONE), standalone: true, ..settings });
     }
     settings.nnodes = settings.nnodes.or(parsed(&vars, "PET_NNODES")?);

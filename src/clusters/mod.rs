@@ -196,7 +196,9 @@ impl Origin {
 
 /// The one supervisor of a run, unless a launcher has started several processes like this one.
 fn standalone(vars: &Vars<'_>, environment: Option<Claim>) -> Result<Origin> {
-    match innermost(vars, environment, mpi::claim(vars)?, slurm::claim(vars)?)?.filter(|claim| claim.world > 1) {
+    match innermost(vars, environment, mpi::claim(vars)?, slurm::claim(vars)?)?
+        .filter(|claim| claim.world > 1)
+    {
         None => Ok(Origin::Own),
         Some(claim) => Err(Error::usage(format!("--standalone starts all processes of a run, but {claim}"))
             .hint("omit --standalone to run as a rank, or start ddp-run once, without the launcher")),

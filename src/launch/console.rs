@@ -127,8 +127,11 @@ impl Console {
     pub fn check(&self, nproc: usize) -> Result<()> {
         let last = |streams: &Option<Streams>| streams.as_ref().and_then(Streams::last_rank);
         let filtered = self.filter.as_ref().and_then(|ranks| ranks.0.last().copied());
-        let named =
-            [("--tee", last(&self.tee)), ("--redirects", last(&self.redirects)), ("--local-ranks-filter", filtered)];
+        let named = [
+            ("--tee", last(&self.tee)),
+            ("--redirects", last(&self.redirects)),
+            ("--local-ranks-filter", filtered),
+        ];
         match named.into_iter().find_map(|(flag, rank)| Some((flag, rank.filter(|rank| *rank >= nproc)?))) {
             None => Ok(()),
             Some((flag, rank)) => Err(Error::usage(format!(
@@ -180,10 +183,12 @@ impl Copies {
             Route { log: true, terminal: true } => {
                 let (reader, writer) = io::pipe()?;
                 let (log, (end, ended)) = (log.try_clone()?, channel());
-                std::thread::Builder::new().name(format!("output-{rank}")).stack_size(128 << 10).spawn(move || {
-                    copy(reader, log, rank, stream);
-                    drop(end);
-                })?;
+                std::thread::Builder::new().name(format!("output-{rank}")).stack_size(128 << 10).spawn(
+                    move || {
+                        copy(reader, log, rank, stream);
+                        drop(end);
+                    },
+                )?;
                 self.0.push(ended);
                 Ok(writer.into())
             }

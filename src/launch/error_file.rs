@@ -21,7 +21,8 @@ pub fn write_error_file_of(note: &Failure) {
 }
 
 fn write(message: &str, hint: Option<&str>, note: Option<&Failure>) {
-    let Some(path) = std::env::var_os(VARIABLE).map(PathBuf::from).filter(|p| !p.as_os_str().is_empty()) else {
+    let Some(path) = std::env::var_os(VARIABLE).map(PathBuf::from).filter(|p| !p.as_os_str().is_empty())
+    else {
         return;
     };
     write_to(&path, message, hint, note);

@@ -131,7 +131,8 @@ impl Workers for LocalWorkers<'_> {
         let mut command = Command::new(&self.launch.program);
         command.args(&self.launch.args);
         command.envs(cores::thread_variables(self.threads, &|name| std::env::var(name).ok()));
-        let output = self.launch.console.output(local, rank, log).doing("copy the output of", &self.launch.program);
+        let output =
+            self.launch.console.output(local, rank, log).doing("copy the output of", &self.launch.program);
         let (output, copies) = output?;
         self.copies[local] = copies;
         // Moved to rank 0, and closed here once rank 0 has its copy.

@@ -110,7 +110,10 @@ impl Agent {
             plan_hash: self.nodes.plan_hash.clone(),
             terms: match &self.nodes.rdzv_id {
                 Some(id) => {
-                    format!("--nnodes {nodes}, --max-restarts {max_restarts} and --rdzv-id {}", show::name(id))
+                    format!(
+                        "--nnodes {nodes}, --max-restarts {max_restarts} and --rdzv-id {}",
+                        show::name(id)
+                    )
                 }
                 None => format!("--nnodes {nodes} and --max-restarts {max_restarts}"),
             },

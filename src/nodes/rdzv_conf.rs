@@ -63,8 +63,9 @@ impl FromStr for RdzvConf {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut conf = Self::default();
         for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
-            let (key, value) =
-                pair.split_once('=').ok_or_else(|| format!("`{pair}` is not KEY=VALUE; keys are {}", Self::KEYS))?;
+            let (key, value) = pair
+                .split_once('=')
+                .ok_or_else(|| format!("`{pair}` is not KEY=VALUE; keys are {}", Self::KEYS))?;
             let (key, value) = (key.trim(), value.trim());
             let place = match key {
                 "timeout" | "join_timeout" => &mut conf.join,
@@ -72,7 +73,8 @@ impl FromStr for RdzvConf {
                 _ => return Err(format!("`{key}` has no meaning here; keys are {}", Self::KEYS)),
             };
             let seconds = value.parse::<u32>().ok().filter(|s| *s > 0);
-            let seconds = seconds.ok_or_else(|| format!("`{key}` is `{value}`; expected whole seconds above 0"))?;
+            let seconds =
+                seconds.ok_or_else(|| format!("`{key}` is `{value}`; expected whole seconds above 0"))?;
             let seconds = Duration::from_secs(seconds.into());
             if place.replace(seconds).is_some_and(|before| before != seconds) {
                 return Err(format!("`{key}` is set twice, with different values"));

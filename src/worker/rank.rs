@@ -173,8 +173,8 @@ fn work(
     // An existing thread pool (of a program that embeds ddp-run) is left alone.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
     let Place { rank, world_size, .. } = handoff.place;
-    let (name, generation) = (plan.name.as_str(), handoff.generation);
-    let _span = tracing::debug_span!("run", name, rank, world_size, generation).entered();
+    let (job, generation) = (plan.name.as_str(), handoff.generation);
+    let _span = tracing::debug_span!("run", job, rank, world_size, generation).entered();
     // The value was checked before the start; this generation may have fewer ranks.
     let fault = Fault::from_env(&|name| std::env::var(name).ok(), usize::MAX)?;
     let fault = fault.filter(|f| f.is_due_in(handoff.generation));

@@ -23,12 +23,12 @@ fn shown(path: &Path) -> String {
 #[test]
 fn a_rank_that_loses_its_peer_names_it() {
     let _alone = alone();
-    let (trial, port) = (Trial::new(), Port::new().to_string());
+    let (trial, port) = (Trial::new(), Port::new());
     let file = |rank: usize| -> PathBuf { trial.out.with_file_name(format!("error-{rank}.json")) };
     let mut ranks = [0, 1].map(|rank: usize| {
         let mut command = Command::new("env");
         command.env("RANK", rank.to_string()).env("WORLD_SIZE", "2").env("TORCHELASTIC_RUN_ID", "none");
-        command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port);
+        command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
         command.env("TORCHELASTIC_ERROR_FILE", file(rank));
         command.env("DDP_RUN_FAULT", "kill:rank=1,phase=forward,step=3");
         trial.start(command, &trial.ddp_run(&ENDLESS))

@@ -55,7 +55,10 @@ fn help_is_a_subcommand() {
     let told = output_of(ddp_run().args(["help", "train"]));
     done(&told);
     let text = String::from_utf8_lossy(&told.stdout);
-    assert!(text.contains("Usage: ddp-run train [OPTIONS] <SPEC>") && text.contains("--standalone"), "{text}");
+    assert!(
+        text.contains("Usage: ddp-run train [OPTIONS] <SPEC>") && text.contains("--standalone"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -80,15 +83,27 @@ fn contradictions_and_unknown_values_are_refused_before_anything_starts() {
     let _alone = alone();
     type Case = (&'static [&'static str], &'static [(&'static str, &'static str)], &'static str);
     let cases: [Case; 12] = [
-        (&["--standalone", "--nnodes", "2"], &[], "--standalone is a run on this machine alone, and --nnodes 2"),
+        (
+            &["--standalone", "--nnodes", "2"],
+            &[],
+            "--standalone is a run on this machine alone, and --nnodes 2",
+        ),
         (&["--standalone", "--rdzv_endpoint", "n0:1"], &[], "and --rdzv-endpoint n0:1 is not"),
         (&["--standalone"], &[("RANK", "0"), ("WORLD_SIZE", "2")], "--standalone starts all processes"),
-        (&["--rdzv-endpoint", "n0:1", "--master-addr", "n0"], &[], "'--rdzv-endpoint <ENDPOINT>' cannot be used"),
+        (
+            &["--rdzv-endpoint", "n0:1", "--master-addr", "n0"],
+            &[],
+            "'--rdzv-endpoint <ENDPOINT>' cannot be used",
+        ),
         (&["--rdzv-backend", "etcd-v2"], &[], "expected static or c10d"),
         (&["--rdzv-conf", "close_timeout=3"], &[], "keys are timeout, join_timeout"),
         (&["--tee", "2:1"], &[], "--tee names local rank 2, but this node has 2 processes"),
         (&["--tee", "0,1"], &[], "LOCAL_RANK:N"),
-        (&["--tee", "3"], &[("RANK", "0"), ("WORLD_SIZE", "1")], "--tee is for processes that ddp-run starts"),
+        (
+            &["--tee", "3"],
+            &[("RANK", "0"), ("WORLD_SIZE", "1")],
+            "--tee is for processes that ddp-run starts",
+        ),
         (&["--master-addr", "n0"], &[], "the number of nodes is not set"),
         (&[], &[("PET_RDZV_CONF", "a=1")], "PET_RDZV_CONF is `a=1`"),
         (&[], &[("PET_MAX_RESTARTS", "many")], "PET_MAX_RESTARTS is `many`"),
@@ -107,14 +122,16 @@ fn contradictions_and_unknown_values_are_refused_before_anything_starts() {
 #[test]
 fn nodes_meet_at_the_master_and_jobs_with_other_ids_do_not_mix() {
     let _alone = alone();
-    let (trial, port) = (Trial::new(), Port::new().to_string());
+    let (trial, held) = (Trial::new(), Port::new());
+    let port = held.to_string();
     let launch = |flags: &[&str], variables: &[(&str, &str)]| {
         let mut command = Command::new("env");
         command.envs(variables.iter().copied());
         trial.start(command, &trial.ddp_run(flags))
     };
     let node = |rank: &'static str, id: &'static str| {
-        let flags = ["--nnodes", "2", "--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", &port];
+        let flags =
+            ["--nnodes", "2", "--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", &port];
         let rest = ["--nproc-per-node", "1", "--rdzv-id", id, "--rdzv-backend", "static"];
         let conf = ["--rdzv-conf", "timeout=600,last_call_timeout=1", "--max-restarts", "1"];
         launch(&[&flags[..], &rest, &conf].concat(), &[])
@@ -154,7 +171,8 @@ fn the_plan_says_which_variable_a_value_comes_from() {
     #[track_caller]
     fn row(text: &str, key: &str, words: [&str; 2]) {
         let row = text.lines().find(|line| line.trim_start().starts_with(&format!("{key} ")));
-        let found: Vec<&str> = row.unwrap_or_else(|| panic!("{key}: {text}")).split_whitespace().skip(1).collect();
+        let found: Vec<&str> =
+            row.unwrap_or_else(|| panic!("{key}: {text}")).split_whitespace().skip(1).collect();
         assert_eq!(found, words, "{key}");
     }
     let variables = [("PET_NPROC_PER_NODE", "3"), ("PET_MAX_RESTARTS", "4"), ("PET_RDZV_CONF", "timeout=77")];
@@ -180,12 +198,13 @@ fn output_goes_where_the_flags_say() {
         done(&output);
         (stderr(&output), trial)
     };
-    let (epoch, plain) = ("epoch 2/2  train loss", ["--progress", "plain"]);
+    // The end of a run is only told, not logged.
+    let (end, plain) = ("done: 32 steps", ["--progress", "plain"]);
     let (told, trial) = run(&[&plain[..], &["--tee", "0:3"]].concat());
-    assert!(told.contains(&format!("[rank 0]: {epoch}")) && trial.log(0).contains(epoch), "{told}");
+    assert!(told.contains(&format!("[rank 0]: {end}")) && trial.log(0).contains(end), "{told}");
     for hidden in [["-r", "0:3"], ["--local_ranks_filter", "1"]] {
         let (told, trial) = run(&[&plain[..], &hidden].concat());
-        assert!(!told.contains(epoch) && trial.log(0).contains(epoch), "{told}");
+        assert!(!told.contains(end) && trial.log(0).contains(end), "{told}");
     }
     let dir = tempfile::tempdir().expect("tempdir");
     let (told, trial) = run(&["-q", "--log-dir", &dir.path().display().to_string()]);
@@ -227,5 +246,9 @@ fn rust_log_shows_spans_with_fields() {
     // Without the variable there are none.
     let usual = Trial::new();
     done(&output_of(&mut self::command(&usual, &flags)));
-    assert!(usual.log(1).contains("\"level\":\"INFO\"") && !usual.log(1).contains("\"close\""), "{}", usual.log(1));
+    assert!(
+        usual.log(1).contains("\"level\":\"INFO\"") && !usual.log(1).contains("\"close\""),
+        "{}",
+        usual.log(1)
+    );
 }

@@ -46,7 +46,9 @@ fn a_flag_wins_over_our_variable_and_that_over_torchruns() {
     assert_eq!(flags::NNODES.source(false, &get(&pet)), "PET_NNODES");
     assert_eq!(flags::NNODES.source(false, &get(&all)), "DDP_RUN_NNODES");
     assert_eq!(flags::NNODES.source(true, &get(&all)), "--nnodes");
-    assert!(settings("", &[("DDP_RUN_NNODES", "x")]).is_err_and(|e| e.message.contains("DDP_RUN_NNODES is `x`")));
+    assert!(
+        settings("", &[("DDP_RUN_NNODES", "x")]).is_err_and(|e| e.message.contains("DDP_RUN_NNODES is `x`"))
+    );
 }
 
 #[test]
@@ -54,14 +56,20 @@ fn a_master_is_an_endpoint_with_torchruns_defaults() {
     assert_eq!(nodes("--nnodes 2 --master-addr n0", &[]), at(2, "n0:29500"));
     assert_eq!(nodes("--nnodes 2 --master-port 7", &[]), at(2, "127.0.0.1:7"));
     assert_eq!(nodes("--nnodes 2 --master-addr [::1] --master-port 7", &[]), at(2, "[::1]:7"));
-    assert_eq!(nodes("--nnodes 2 --master-addr n0", &[("DDP_RUN_RDZV_ENDPOINT", "own:1")]), at(2, "n0:29500"));
-    assert!(typed("--master-port 7").has_local_master() && typed("--master-addr localhost").has_local_master());
+    assert_eq!(
+        nodes("--nnodes 2 --master-addr n0", &[("DDP_RUN_RDZV_ENDPOINT", "own:1")]),
+        at(2, "n0:29500")
+    );
+    assert!(
+        typed("--master-port 7").has_local_master() && typed("--master-addr localhost").has_local_master()
+    );
     assert!(!typed("--master-addr n0").has_local_master() && !typed("").has_local_master());
 }
 
 #[test]
 fn standalone_is_one_node() {
-    let elsewhere = [("DDP_RUN_NNODES", "3"), ("PET_NNODES", "2"), ("PET_NODE_RANK", "1"), ("PET_MASTER_ADDR", "x")];
+    let elsewhere =
+        [("DDP_RUN_NNODES", "3"), ("PET_NNODES", "2"), ("PET_NODE_RANK", "1"), ("PET_MASTER_ADDR", "x")];
     let alone = (Some(NodeRange::ONE), None);
     for (flags, variables) in [
         ("--standalone", &elsewhere[..]),
@@ -69,10 +77,17 @@ fn standalone_is_one_node() {
         ("", &[("PET_STANDALONE", "1"), ("PET_NNODES", "1")]),
     ] {
         let settings = settings(flags, variables).expect("consistent");
-        assert_eq!((settings.nnodes, settings.rdzv_endpoint.as_ref().map(ToString::to_string)), alone, "{flags}");
+        assert_eq!(
+            (settings.nnodes, settings.rdzv_endpoint.as_ref().map(ToString::to_string)),
+            alone,
+            "{flags}"
+        );
         assert_eq!(origin(variables, &settings).expect("one node"), Origin::Own);
     }
-    assert_eq!(nodes("", &[("PET_STANDALONE", "0"), ("PET_NNODES", "2")]), (Some(NodeRange::exactly(2)), None));
+    assert_eq!(
+        nodes("", &[("PET_STANDALONE", "0"), ("PET_NNODES", "2")]),
+        (Some(NodeRange::exactly(2)), None)
+    );
     for (flags, word) in [
         ("--standalone --nnodes 1:2", "--nnodes 1:2"),
         ("--standalone --node-rank 1", "--node-rank 1"),
@@ -84,7 +99,8 @@ fn standalone_is_one_node() {
     let settings = settings("--standalone", &[]).expect("consistent");
     refused(&TORCHRUN, &settings, &["--standalone starts all processes", "rank 5 of 8"]);
     refused(&STEP, &settings, &["--standalone starts all processes"]);
-    let single = merged(&STEP, &[("SLURM_STEP_NUM_TASKS", "1"), ("SLURM_PROCID", "0"), ("SLURM_LOCALID", "0")]);
+    let single =
+        merged(&STEP, &[("SLURM_STEP_NUM_TASKS", "1"), ("SLURM_PROCID", "0"), ("SLURM_LOCALID", "0")]);
     assert_eq!(origin(&single, &settings).expect("srun starts it once"), Origin::Own);
 }
 
