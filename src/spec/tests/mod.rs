@@ -92,6 +92,9 @@ fn records_values_with_their_origins() {
         problems("", &[given("SOME_VARIABLE", "a=99")])[0].split(": ").next(),
         Some("SOME_VARIABLE:1:17+2")
     );
+    let shown =
+        tree("", &[given("SOME_VARIABLE", "a=99")]).read(read_little).expect_err("too large").to_string();
+    assert!(shown.contains("1 problem in the environment\n  --> SOME_VARIABLE, column 17"), "{shown}");
     assert_eq!(values("", &[]), ["a = 5 (default)", "t.x = 0.5 (default)", "t.y = \"why\" (default)"]);
     assert_eq!(values("l = [{z = 1}, {z = 2}]", &[])[3..], ["l.0.z = 1 (spec)", "l.1.z = 2 (spec)"]);
     assert_eq!(values("[l]\nz = 7", &[])[3..], ["l.z = 7 (spec)"]);
