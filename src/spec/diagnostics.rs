@@ -117,22 +117,20 @@ impl Diagnostics {
         out
     }
 
-    /// Groups problems of the same file; those of the command line form one group.
+    /// Groups problems of the same file; those of the command line form one group, and those of the environment.
     fn groups(&self) -> impl Iterator<Item = &[Problem]> {
         self.problems.chunk_by(|a, b| {
             let (a, b) = (a.span.source, b.span.source);
-            a == b || (self.is_override(a) && self.is_override(b))
+            let role = self.sources[a].role;
+            a == b || (role == self.sources[b].role && is_one_line(role))
         })
-    }
-
-    fn is_override(&self, source: usize) -> bool {
-        self.sources[source].role == Role::Override
     }
 
     fn render_group(&self, group: &[Problem], paint: Paint) -> String {
         let first = &self.sources[group[0].span.source];
         let place = match first.role {
             Role::Override => "on the command line".to_owned(),
+            Role::Variable => "in the environment".to_owned(),
             _ => format!("in {}", first.name),
         };
         let count = count(group.len(), "problem");
@@ -153,7 +151,7 @@ impl Diagnostics {
     fn line_label(&self, problem: &Problem) -> String {
         let source = &self.sources[problem.span.source];
         match source.role {
-            Role::Override => String::new(),
+            role if is_one_line(role) => String::new(),
             _ => source.position(problem.span.start).0.to_string(),
         }
     }
@@ -165,7 +163,7 @@ impl Diagnostics {
         }
         let (line, column) = source.position(problem.span.start);
         let place = match source.role {
-            Role::Override => format!("{}, column {column}", source.name),
+            role if is_one_line(role) => format!("{}, column {column}", source.name),
             _ => format!("line {line}, column {column}"),
         };
         let range = source.line_range(problem.span.start);
@@ -187,6 +185,11 @@ impl Diagnostics {
             problem.message
         )
     }
+}
+
+/// Texts of one line, which are shown by their names.
+fn is_one_line(role: Role) -> bool {
+    matches!(role, Role::Override | Role::Variable)
 }
 
 impl fmt::Display for Diagnostics {

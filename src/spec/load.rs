@@ -28,13 +28,19 @@ pub struct JobTree {
 }
 
 impl JobTree {
-    /// Reads the spec at `path` and its bases.
+    /// Reads the spec at `path` (`-`: from standard input, whose `extends` is relative to the current folder) and its
+    /// bases.
     ///
     /// The only error here is a file that can't be read. Syntax errors, wrong edits, missing bases and cycles of bases
     /// are kept for [`JobTree::read`], to be shown with all other problems.
     pub fn load(path: &Path, edits: &[Override]) -> Result<JobTree, Diagnostics> {
-        let name = path.display().to_string();
-        match read_text(path) {
+        let name = shown_name(path);
+        let read = match is_standard_input(path) {
+            true => text_of(std::io::stdin().lock()),
+            false => read_text(path),
+        };
+        match read {
+            Ok(text) if is_standard_input(path) => Ok(Self::build(&name, text, None, edits)),
             Ok(text) => Ok(Self::build(&name, text, Some(path), edits)),
             Err(why) => {
                 let sources = Arc::new(vec![Source::new(Role::Spec, name, "")]);
@@ -104,11 +110,30 @@ fn identify(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
+/// `-`.
+fn is_standard_input(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// The name of a spec in messages.
+pub fn shown_name(path: &Path) -> String {
+    match is_standard_input(path) {
+        true => "<stdin>".to_owned(),
+        false => path.display().to_string(),
+    }
+}
+
 fn read_text(path: &Path) -> Result<String, String> {
+    text_of(std::fs::File::open(path).map_err(cannot_read)?)
+}
+
+fn cannot_read(e: std::io::Error) -> String {
+    format!("cannot read the file: {e}")
+}
+
+fn text_of(file: impl Read) -> Result<String, String> {
     let mut bytes = Vec::new();
-    std::fs::File::open(path)
-        .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
-        .map_err(|e| format!("cannot read the file: {e}"))?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(cannot_read)?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(format!("not a job spec: longer than {} MiB", MAX_BYTES >> 20));
     }

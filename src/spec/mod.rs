@@ -30,7 +30,7 @@ pub(crate) use choice::choice;
 pub use collect::{Declaration, ResolvedValue};
 pub use diagnostics::Diagnostics;
 pub use fields::Fields;
-pub use load::JobTree;
+pub use load::{JobTree, shown_name};
 pub use overrides::Override;
 pub use period::Period;
 pub(crate) use period::{duration, number_and_unit};

@@ -217,7 +217,7 @@ fn compute(device: ComputeDevice, precision: Precision) -> Result<Compute> {
 fn open_data(plan: &Plan, group: &dyn ProcessGroup, local_rank: usize) -> Result<Splits> {
     let mut tell = |line: &str| {
         tracing::info!("{line}");
-        say!("{}", show::message(line));
+        inform!("{}", show::message(line));
     };
     if group.rank() == 0 {
         plan.dataset.source.prepare(&mut tell).map_err(Error::of_data)?;
@@ -256,7 +256,7 @@ fn warn(warning: &str) {
 
 fn tell(line: &str) {
     tracing::info!("{line}");
-    say!("{line}");
+    inform!("{line}");
 }
 
 /// Prints what is about to be trained, but not again after a restart.

@@ -108,7 +108,7 @@ fn find_checkpoint(job: &Job<'_>) -> Result<Option<Loaded>> {
     let begun = job.resume != Resume::Auto && job.start.is_some_and(|start| start.begun());
     if begun && let Some(own) = newest()? {
         tracing::info!("`--resume` was applied when this run started");
-        say!("this run was already started in this folder; it resumes from its newest checkpoint");
+        inform!("this run was already started in this folder; it resumes from its newest checkpoint");
         return Ok(Some(own));
     }
     match &job.resume {
@@ -144,6 +144,6 @@ fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<Stri
             None if here.epoch >= plan.epochs => "more `epochs` continue",
             None => "a larger `train.max_steps` continues",
         };
-        say!("the run is complete; {more} it, `--resume never` starts over");
+        inform!("the run is complete; {more} it, `--resume never` starts over");
     }
 }

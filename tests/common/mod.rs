@@ -52,8 +52,15 @@ pub fn program(path: &Path) -> Command {
     command.current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null());
     // These tests may run in a job of Slurm or MPI themselves.
     let of_a_launcher = |name: &str| {
-        let whole =
-            ["RANK", "WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "JOB_COMPLETION_INDEX"];
+        let whole = [
+            "RANK",
+            "WORLD_SIZE",
+            "GROUP_RANK",
+            "MASTER_ADDR",
+            "MASTER_PORT",
+            "JOB_COMPLETION_INDEX",
+            "RUST_LOG",
+        ];
         let starts =
             ["LOCAL_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "MPI_", "TORCHELASTIC_", "DDP_RUN_", "PET_"];
         let kept = ["DDP_RUN_TORCHRUN", "DDP_RUN_MPIRUN", "DDP_RUN_TEST", "SLURM_CONF"];
