@@ -33,9 +33,14 @@ impl JobTree {
     /// The only error here is a file that can't be read. Syntax errors, wrong edits, missing bases and cycles of bases
     /// are kept for [`JobTree::read`], to be shown with all other problems.
     pub fn load(path: &Path, edits: &[Override]) -> Result<JobTree, Diagnostics> {
+        Self::load_with(path, edits, &|_| None)
+    }
+
+    /// As [`JobTree::load`]; files for which `unsaved` has a text are not read.
+    pub fn load_with(path: &Path, edits: &[Override], unsaved: Texts<'_>) -> Result<JobTree, Diagnostics> {
         let name = path.display().to_string();
-        match read_text(path) {
-            Ok(text) => Ok(Self::build(&name, text, Some(path), edits)),
+        match read_text(path, unsaved) {
+            Ok(text) => Ok(Self::build(&name, text, Some(path), edits, unsaved)),
             Err(why) => {
                 let sources = Arc::new(vec![Source::new(Role::Spec, name, "")]);
                 Err(Diagnostics::new(sources, vec![Problem::new(Span::new(0, 0..0), why)]))
@@ -45,11 +50,17 @@ impl JobTree {
 
     /// As [`JobTree::load`], for a text in memory; an `extends` in it is relative to the folder of `name`.
     pub fn parse(name: &str, text: &str, edits: &[Override]) -> Result<JobTree, Diagnostics> {
-        Ok(Self::build(name, text.to_owned(), None, edits))
+        Ok(Self::build(name, text.to_owned(), None, edits, &|_| None))
     }
 
-    fn build(name: &str, text: String, path: Option<&Path>, edits: &[Override]) -> JobTree {
-        let mut loader = Loader::default();
+    fn build(
+        name: &str,
+        text: String,
+        path: Option<&Path>,
+        edits: &[Override],
+        unsaved: Texts<'_>,
+    ) -> JobTree {
+        let mut loader = Loader::new(unsaved);
         let identity = path.map_or_else(|| PathBuf::from(name), identify);
         let mut root = loader.document(Role::Spec, PathBuf::from(name), identity, text);
         let edit_problems = overrides::apply(&mut root, edits, &mut loader.sources);
@@ -70,23 +81,23 @@ impl JobTree {
         &self,
         read: impl FnOnce(&mut Fields<'_>) -> T,
     ) -> Result<(T, Vec<ResolvedValue>), Diagnostics> {
+        let Examined { made, values, problems, .. } = self.examine(read);
+        problems.map_or(Ok((made, values)), Err)
+    }
+
+    /// Reads the whole tree with `read`, and returns all that is learnt by it.
+    pub fn examine<T>(&self, read: impl FnOnce(&mut Fields<'_>) -> T) -> Examined<T> {
         let out = Collector::default();
         let made = {
             let mut root = Fields::root(self, &out);
             read(&mut root)
         };
+        let declarations = out.declarations.take();
         let (values, found) = out.finish();
-        if found.is_empty() && self.early.is_empty() {
-            return Ok((made, values));
-        }
-        Err(Diagnostics::combine(self.sources.clone(), &self.early, self.shaky, &self.torn, found))
-    }
-
-    /// The declarations of all keys that `read` reads; problems are ignored.
-    pub fn declarations(&self, read: impl FnOnce(&mut Fields<'_>)) -> Vec<Declaration> {
-        let out = Collector::default();
-        read(&mut Fields::root(self, &out));
-        out.declarations.into_inner()
+        let sound = found.is_empty() && self.early.is_empty();
+        let problems = (!sound)
+            .then(|| Diagnostics::combine(self.sources.clone(), &self.early, self.shaky, &self.torn, found));
+        Examined { made, values, declarations, problems }
     }
 
     /// The texts of the job: the spec, then its bases, then the command line's edits.
@@ -99,16 +110,31 @@ impl JobTree {
     }
 }
 
+/// What reading a tree tells.
+pub struct Examined<T> {
+    pub made: T,
+    /// Those that could be read, with problems too.
+    pub values: Vec<ResolvedValue>,
+    /// Of all keys that were read.
+    pub declarations: Vec<Declaration>,
+    pub problems: Option<Diagnostics>,
+}
+
 /// A canonical name of the file, to detect cycles.
 fn identify(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-fn read_text(path: &Path) -> Result<String, String> {
+fn read_text(path: &Path, unsaved: Texts<'_>) -> Result<String, String> {
     let mut bytes = Vec::new();
-    std::fs::File::open(path)
-        .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
-        .map_err(|e| format!("cannot read the file: {e}"))?;
+    match unsaved(path) {
+        Some(text) => bytes = text.into_bytes(),
+        None => drop(
+            std::fs::File::open(path)
+                .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
+                .map_err(|e| format!("cannot read the file: {e}"))?,
+        ),
+    }
     if bytes.len() as u64 > MAX_BYTES {
         return Err(format!("not a job spec: longer than {} MiB", MAX_BYTES >> 20));
     }
@@ -116,8 +142,11 @@ fn read_text(path: &Path) -> Result<String, String> {
         .map_err(|e| format!("not a job spec: byte {} is not UTF-8 text", e.utf8_error().valid_up_to() + 1))
 }
 
-#[derive(Default)]
-struct Loader {
+/// The text of a file that an editor has not saved yet, by its path.
+pub type Texts<'a> = &'a dyn Fn(&Path) -> Option<String>;
+
+struct Loader<'a> {
+    unsaved: Texts<'a>,
     sources: Vec<Source>,
     /// Identity and displayed name of each file in the current chain.
     chain: Vec<(PathBuf, String)>,
@@ -126,14 +155,19 @@ struct Loader {
     torn: Vec<Span>,
 }
 
-impl Loader {
+impl<'a> Loader<'a> {
+    fn new(unsaved: Texts<'a>) -> Self {
+        let (sources, chain, problems, torn) = Default::default();
+        Self { unsaved, sources, chain, problems, shaky: false, torn }
+    }
+
     /// Parses one text and merges it over its base. Problems are recorded in `self`.
     fn document(&mut self, role: Role, path: PathBuf, identity: PathBuf, text: String) -> Table {
         let source = self.sources.len();
         let name = path.display().to_string();
         let parsed = parse::document(&text, source);
         self.sources.push(Source::new(role, name.clone(), text));
-        self.problems.extend(parsed.problems);
+        self.problems.extend(parsed.problems.into_iter().map(|problem| problem.coded("syntax")));
         self.shaky |= parsed.shaky;
         self.torn.extend(parsed.torn);
         let mut table = parsed.root;
@@ -149,7 +183,7 @@ impl Loader {
             Err(message) => {
                 // Otherwise a key that only the base has would be reported as missing.
                 self.shaky = true;
-                self.problems.push(Problem::new(extends.node.span, message));
+                self.problems.push(Problem::new(extends.node.span, message).coded("extends"));
                 table
             }
         }
@@ -169,7 +203,7 @@ impl Loader {
             names.push(&self.chain[at].1);
             return Err(format!("a spec can't extend itself: {}", names.join(" -> ")));
         }
-        let text = read_text(&path).map_err(|why| {
+        let text = read_text(&path, self.unsaved).map_err(|why| {
             let chain: Vec<String> = self.chain.iter().map(|(_, name)| name.clone()).collect();
             format!("{} (extended by {}): {why}", path.display(), chain.join(" -> "))
         })?;
