@@ -81,7 +81,11 @@ fn shell(name: &str, arguments: &[&str], folder: &Path, commands: &str) -> Optio
     process.stdin.take().expect("a pipe").write_all(commands.as_bytes()).expect("written");
     let output = finish(process);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success() && output.stderr.is_empty(), "{name}: {}\n{said}", common::stderr(&output));
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{name}: {}\n{said}",
+        common::stderr(&output)
+    );
     Some(said)
 }
 
@@ -158,10 +162,13 @@ fn bash_offers_what_the_program_answers() {
     assert_eq!(answers.len(), OFFERED.len(), "{said}");
     for ((typed, expected), answer) in OFFERED.into_iter().zip(answers) {
         // Bash replaces only what is behind the `=`.
-        let values: Vec<&str> = expected.iter().map(|word| match typed.last() {
-            Some(last) if last.contains('=') => word.split_once('=').map_or(*word, |(_, value)| value),
-            _ => *word,
-        }).collect();
+        let values: Vec<&str> = expected
+            .iter()
+            .map(|word| match typed.last() {
+                Some(last) if last.contains('=') => word.split_once('=').map_or(*word, |(_, value)| value),
+                _ => *word,
+            })
+            .collect();
         compare(typed, answer, &values);
     }
 }
@@ -173,9 +180,7 @@ fn fish_offers_what_the_program_answers() {
     for (typed, _) in OFFERED {
         // A tab separates the description.
         let line = typed.join(" ");
-        commands.push_str(&format!(
-            "echo (complete -C 'ddp-run {line}' | string replace -r '\\t.*' '')\n"
-        ));
+        commands.push_str(&format!("echo (complete -C 'ddp-run {line}' | string replace -r '\\t.*' '')\n"));
     }
     let Some(said) = shell("fish", &["--no-config"], folder.path(), &commands) else { return };
     let answers: Vec<&str> = said.lines().collect();
@@ -189,7 +194,8 @@ fn fish_offers_what_the_program_answers() {
 #[test]
 fn zsh_offers_what_the_program_answers() {
     let folder = folder();
-    let mut commands = "compdef() { print -r -- $@ }\n_describe() { print -rl -- ${(P)4:-${(P)3}} }\n".to_owned();
+    let mut commands =
+        "compdef() { print -r -- $@ }\n_describe() { print -rl -- ${(P)4:-${(P)3}} }\n".to_owned();
     commands.push_str(&format!("function fake {{ {}\n}}\nfake\n", script("zsh")));
     for (typed, _) in OFFERED {
         let quoted: Vec<String> = typed.iter().map(|word| format!("'{word}'")).collect();

@@ -152,7 +152,10 @@ mod tests {
     fn keys_are_those_of_the_specs_components() {
         let keys = offered(&[], Line::set, "optimizer.b");
         assert_eq!(keys, ["optimizer.betas="]);
-        assert_eq!(offered(&["--set", "optimizer.name=sgd"], Line::set, "optimizer.mo"), ["optimizer.momentum="]);
+        assert_eq!(
+            offered(&["--set", "optimizer.name=sgd"], Line::set, "optimizer.mo"),
+            ["optimizer.momentum="]
+        );
         assert_eq!(offered(&[], Line::set, "scheduler.1.st"), ["scheduler.1.step_size="]);
         assert!(offered(&[], Line::set, "model.").contains(&"model.n_layer=".to_owned()));
         assert_eq!(offered(&[], Line::set, "ext"), [""; 0]);

