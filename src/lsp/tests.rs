@@ -128,7 +128,7 @@ fn hover_tells_facts_value_and_origin() {
         (format!("{GOOD}l|r = 0.25\n"), vec!["**optimizer.lr**: float", "Value: `0.25`, set in this file"]),
         (GOOD.replace("[optimizer]", "[opti|mizer]"), vec!["**[optimizer]** name = \"adamw\"", "`lr = "]),
         (GOOD.replace("\"adamw\"", "\"ad|amw\""), vec!["name = \"adamw\"", "`betas`: list of 2 floats"]),
-        (GOOD.replace("batch_size", "batch|_size"), vec!["**batch_size**: integer; at least 1"]),
+        (GOOD.replace("batch_size", "batch|_size"), vec!["**batch_size**: integer; 1 to 2^30"]),
         // Another line is wrong; a value can be told all the same.
         (format!("{GOOD}lr = 0.25|\nx y z\n"), vec!["Value: `0.25`, set in this file"]),
     ] {
