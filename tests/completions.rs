@@ -194,13 +194,12 @@ fn fish_offers_what_the_program_answers() {
 #[test]
 fn zsh_offers_what_the_program_answers() {
     let folder = folder();
-    let mut commands =
-        "compdef() { print -r -- $@ }\n_describe() { print -rl -- ${(P)3} }\n".to_owned();
+    let mut commands = "compdef() { print -r -- $@ }\n_describe() { print -rl -- ${(P)3} }\n".to_owned();
     commands.push_str(&format!("function fake {{ {}\n}}\nfake\n", script("zsh")));
     for (typed, _) in OFFERED {
         let quoted: Vec<String> = typed.iter().map(|word| format!("'{word}'")).collect();
         commands.push_str(&format!(
-            "words=(ddp-run {}); CURRENT={}\nprint -r -- \"${{$(_clap_dynamic_completer_ddp_run)//$'\\n'/ }}\"\n",
+            "words=(ddp-run {}); CURRENT={}\nprint -r -- $(_clap_dynamic_completer_ddp_run)\n",
             quoted.join(" "),
             typed.len() + 1
         ));
