@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand. `ddp-run SPEC.toml` means `ddp-run train SPEC.toml`.
 
 mod bench;
+mod candidates;
 mod check;
 mod completions;
 mod data;
@@ -11,6 +12,8 @@ mod export;
 mod init;
 mod inspect;
 mod list;
+mod lsp;
+mod man;
 mod plan;
 mod report;
 mod schema;
@@ -60,6 +63,7 @@ enum Command {
     Explain(explain::Args),
     /// Print the JSON Schema of specs, for editors
     Schema,
+    Lsp(lsp::Args),
     Init(init::Args),
     /// Write the batch script that runs a spec on a cluster
     Submit(submit::Args),
@@ -69,6 +73,7 @@ enum Command {
     Data(data::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
+    Man(man::Args),
     /// A worker process, started by the supervisor
     #[command(hide = true)]
     Worker,
@@ -89,7 +94,11 @@ impl Registry {
 /// the error, if any, and exits with the documented exit code.
 pub fn main(registry: &Registry) -> ! {
     let run = |stop| run(std::env::args_os(), registry, &stop);
-    let code = launch::begin().and_then(run).unwrap_or_else(|error| {
+    let done = match completions::asked() {
+        true => completions::answer(registry).map(|()| ExitCode::Done),
+        false => launch::begin().and_then(run),
+    };
+    let code = done.unwrap_or_else(|error| {
         launch::write_error_file(&error);
         say!("error: {}", crate::show::message(&error.to_string()));
         error.code
@@ -133,10 +142,12 @@ pub fn run(
         Command::List(args) => list::run(&args, registry).map(done),
         Command::Explain(args) => explain::run(&args, registry).map(done),
         Command::Schema => schema::run(registry).map(done),
+        Command::Lsp(args) => lsp::run(&args, registry),
         Command::Init(args) => init::run(&args, registry).map(done),
         Command::Submit(args) => submit::run(&args, registry).map(done),
         Command::Bench(args) => bench::run(&args, registry).map(done),
         Command::Data(args) => data::run(&args, registry).map(done),
+        Command::Man(args) => man::run(&args).map(done),
         Command::Completions(args) => completions::run(&args).map(done),
         Command::Worker => crate::worker::run(registry, stop),
         Command::BenchWorker => crate::bench::work(stop),

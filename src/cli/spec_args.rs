@@ -25,10 +25,14 @@ impl OverrideArgs {
     /// # Errors
     /// The spec can't be read or is invalid (exit 78).
     pub fn plan(&self, spec: &Path, registry: &Registry, request: WorldRequest) -> Result<Plan, Diagnostics> {
+        Plan::resolve(&JobTree::load(spec, &self.edits())?, registry, request)
+    }
+
+    /// In the order in which they apply.
+    pub fn edits(&self) -> Vec<Override> {
         let unset = self.unset.iter().cloned().map(Override::Unset);
         let set = self.set.iter().cloned().map(Override::Set);
-        let edits: Vec<Override> = unset.chain(set).chain(self.given.iter().cloned()).collect();
-        Plan::resolve(&JobTree::load(spec, &edits)?, registry, request)
+        unset.chain(set).chain(self.given.iter().cloned()).collect()
     }
 }
 

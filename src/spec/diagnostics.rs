@@ -25,7 +25,10 @@ pub struct Problem {
     pub message: String,
     /// What to do about it, shown after all problems.
     pub hint: Option<String>,
+    /// What was probably meant in place of the marked text.
+    pub meant: Option<String>,
     pub(super) kind: Kind,
+    pub(super) code: Option<&'static str>,
 }
 
 /// What a problem is based on; decides whether it is reliable if part of the job could not be read.
@@ -41,7 +44,21 @@ pub(super) enum Kind {
 
 impl Problem {
     pub(super) fn new(span: Span, message: impl Into<String>) -> Self {
-        Self { span, message: message.into(), hint: None, kind: Kind::Local }
+        Self { span, message: message.into(), hint: None, meant: None, kind: Kind::Local, code: None }
+    }
+
+    pub(super) fn coded(self, code: &'static str) -> Self {
+        Self { code: Some(code), ..self }
+    }
+
+    /// What kind of problem it is, for programs: `syntax`, `extends`, `unknown-key`, `missing`, `value`, or `conflict` if several
+    /// values do not go together.
+    pub fn code(&self) -> &'static str {
+        self.code.unwrap_or(match self.kind {
+            Kind::Local => "value",
+            Kind::Absence => "missing",
+            Kind::Judgement => "conflict",
+        })
     }
 }
 
@@ -88,6 +105,11 @@ impl Diagnostics {
 
     pub fn problems(&self) -> &[Problem] {
         &self.problems
+    }
+
+    /// The text in which a problem is.
+    pub fn source(&self, problem: &Problem) -> &Source {
+        &self.sources[problem.span.source]
     }
 
     /// Source name, line and column (from 1) of a problem.

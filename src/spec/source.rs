@@ -42,6 +42,16 @@ impl Source {
         }
     }
 
+    /// Whether it is a file that the spec extends.
+    pub fn is_base(&self) -> bool {
+        self.role == Role::Base
+    }
+
+    /// Whether it is an edit of the command line.
+    pub fn is_override(&self) -> bool {
+        self.role == Role::Override
+    }
+
     /// Line and column of a byte offset, both from 1; columns count characters.
     pub fn position(&self, offset: usize) -> (usize, usize) {
         let offset = self.text.floor_char_boundary(offset);
