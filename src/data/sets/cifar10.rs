@@ -2,7 +2,7 @@
 //! unless `val_split` is set; `val_split = 0.1, split_seed = 42` equals `random_split` with `manual_seed(42)`.
 
 use super::cifar10_files::{FILES, Files, PIXELS, RECORD};
-use super::official::{CLASSES, OfficialFiles};
+use super::official::CLASSES;
 use crate::data::fingerprint::{digest_of_parts, sampled_digest};
 use crate::data::image_config::ChannelStats;
 use crate::data::images::{ImageSetBuilder, ImageSource};
@@ -29,7 +29,7 @@ struct Cifar10Source {
 /// Reads the `[dataset]` table.
 pub fn cifar10(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     Arc::new(Cifar10Source {
-        files: Files(OfficialFiles::read(fields)),
+        files: Files(fields.config()),
         split: fields.config(),
         transform: TransformOptions::read(fields, SHAPE[0], DEFAULT_STATS),
     })

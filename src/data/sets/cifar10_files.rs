@@ -72,7 +72,7 @@ impl Files {
             Some(origin) => origin,
             None => self.fetch(say)?,
         };
-        let target = self.0.place(&self.0.root, origin.unpacks_to(), || self.cached(&origin))?;
+        let target = self.0.place(self.0.root(), origin.unpacks_to(), || self.cached(&origin))?;
         say(&format!("unpacking {} to {}", origin.path().display(), target.display()));
         create_atomically(&target, |folder| self.unpack(&origin, folder))
     }
@@ -100,7 +100,7 @@ impl Files {
 
     fn folders(&self) -> Vec<PathBuf> {
         let mut folders =
-            vec![self.0.root.join(BINARY_FOLDER), self.0.root.clone(), self.0.root.join(CONVERTED)];
+            vec![self.0.root().join(BINARY_FOLDER), self.0.root().to_owned(), self.0.root().join(CONVERTED)];
         let cached = self.0.verify.then(|| [BINARY_FOLDER, CONVERTED].map(|name| self.0.cache.join(name)));
         folders.extend(cached.into_iter().flatten().flatten());
         if !self.0.verify
@@ -118,9 +118,10 @@ impl Files {
 
     fn origin(&self) -> Option<Origin> {
         let download = |name| self.0.cache.join(name).ok();
-        let archive =
-            |name| [Some(self.0.root.join(name)), download(name)].into_iter().flatten().find(|p| p.is_file());
-        let python = self.0.root.join(PYTHON_FOLDER);
+        let archive = |name| {
+            [Some(self.0.root().join(name)), download(name)].into_iter().flatten().find(|p| p.is_file())
+        };
+        let python = self.0.root().join(PYTHON_FOLDER);
         None.or_else(|| archive(BINARY).map(Origin::BinaryArchive))
             .or_else(|| python.is_dir().then_some(Origin::PythonFolder(python)))
             .or_else(|| archive(PYTHON).map(Origin::PythonArchive))
@@ -142,9 +143,9 @@ impl Files {
             true => (PYTHON, Origin::PythonArchive),
             false => (BINARY, Origin::BinaryArchive),
         };
-        self.0.may_download(|| self.missing(), &url, &self.0.root.join(name))?;
-        self.0.make(&self.0.root);
-        let path = self.0.place(&self.0.root, name, || self.0.cache.join(name))?;
+        self.0.may_download(|| self.missing(), &url, &self.0.root().join(name))?;
+        self.0.make(self.0.root());
+        let path = self.0.place(self.0.root(), name, || self.0.cache.join(name))?;
         // At another address may be another archive: the digests of its members are known.
         let known = (url == official && self.0.verify).then_some(ARCHIVE);
         let spec = FileSpec {
@@ -221,7 +222,7 @@ impl Files {
     }
 
     fn missing(&self) -> Error {
-        let root = absolute(&self.0.root);
+        let root = absolute(self.0.root());
         let root = root.display();
         Error::data(format!(
             "CIFAR-10 was not found in {root}\n  looked for {BINARY_FOLDER}/, {BINARY}, {PYTHON_FOLDER}/ and {PYTHON}\n  \

@@ -92,7 +92,7 @@ impl DatasetKind for Mnist {
     fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
         Arc::new(MnistSource {
             set: *self,
-            files: OfficialFiles::read(fields),
+            files: fields.config(),
             split: fields.config(),
             transform: TransformOptions::read(fields, 1, self.default_stats),
         })
@@ -126,7 +126,7 @@ impl DatasetSource for MnistSource {
 impl MnistSource {
     fn folders(&self) -> Vec<PathBuf> {
         let [own, torchvision] = self.set.folders;
-        vec![self.files.root.join(own), self.files.root.join(torchvision), self.files.root.clone()]
+        vec![self.files.root().join(own), self.files.root().join(torchvision), self.files.root().to_owned()]
     }
 
     /// File `i` in `root`, under either of its common names (`-idx3` or `.idx3`).
@@ -207,7 +207,7 @@ impl MnistSource {
             None => self.set.sites.to_vec(),
         };
         let urls: Vec<String> = sites.iter().map(|site| format!("{site}/{name}")).collect();
-        let folder = self.files.root.join(self.set.folders[0]);
+        let folder = self.files.root().join(self.set.folders[0]);
         self.files.may_download(|| self.missing(i), &urls[0], &folder.join(&name))?;
         self.files.make(&folder);
         let cached = || self.files.cache.join(&self.cached_name(i, "gz"));

@@ -6,7 +6,6 @@ use crate::data::store::{Cache, Refusal, is_writable};
 use crate::data::transforms::ImageShape;
 use crate::data::{DataFacts, FieldFacts, FieldKind};
 use crate::error::{Error, Result};
-use crate::spec::Fields;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
@@ -24,10 +23,10 @@ const TEST_IMAGES: usize = 10_000;
 #[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub(super) struct OfficialFiles {
-    /// Folder of the files.
-    #[default = "data"]
+    /// Folder of the files. Default: `data`.
+    // No default of the plan: only a folder that is set is created.
     #[schemars(extend("x-changes-results" = false, "format" = "path"))]
-    pub root: PathBuf,
+    root: Option<PathBuf>,
     /// Where files are downloaded and unpacked when `root` is missing or read-only. Default: `~/.cache/ddp-run`.
     #[schemars(extend("x-changes-results" = false, "format" = "path"))]
     pub cache: Cache,
@@ -42,19 +41,17 @@ pub(super) struct OfficialFiles {
     /// Accept the official files only (size and digest).
     #[default = true]
     pub verify: bool,
-    /// `root` is set: it may be created.
-    #[serde(skip)]
-    root_is_set: bool,
 }
 
 impl OfficialFiles {
-    pub fn read(fields: &mut Fields<'_>) -> Self {
-        Self { root_is_set: fields.has("root"), ..fields.config() }
+    /// Folder of the files.
+    pub fn root(&self) -> &Path {
+        self.root.as_deref().unwrap_or(Path::new("data"))
     }
 
     /// Creates `folder`, which is `root` or in it, for a download; if that fails or is not wanted, the download goes to the cache.
     pub fn make(&self, folder: &Path) {
-        if self.root_is_set || self.root.is_dir() {
+        if self.root.is_some() || self.root().is_dir() {
             let _ = std::fs::create_dir_all(folder);
         }
     }

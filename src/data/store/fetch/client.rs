@@ -7,6 +7,16 @@ use std::time::Duration;
 use ureq::http::{HeaderMap, StatusCode, header};
 use ureq::tls::{RootCerts, TlsConfig};
 
+/// How an established connection ends early.
+const CUT: [io::ErrorKind; 6] = [
+    io::ErrorKind::ConnectionReset,
+    io::ErrorKind::ConnectionAborted,
+    io::ErrorKind::BrokenPipe,
+    io::ErrorKind::UnexpectedEof,
+    io::ErrorKind::TimedOut,
+    io::ErrorKind::WouldBlock,
+];
+
 #[derive(Debug)]
 pub(super) struct Client {
     agent: ureq::Agent,
@@ -76,7 +86,8 @@ impl Client {
     fn failed(&self, e: &ureq::Error) -> Failed {
         use ureq::Timeout as T;
         let again = match e {
-            ureq::Error::Io(e) => e.kind() != io::ErrorKind::ConnectionRefused,
+            // Not a host that is unknown or refuses the connection.
+            ureq::Error::Io(e) => CUT.contains(&e.kind()),
             ureq::Error::Timeout(which) => !matches!(which, T::Resolve | T::Connect),
             ureq::Error::Protocol(_) => true,
             _ => false,
@@ -89,6 +100,7 @@ impl Client {
         match e {
             ureq::Error::Timeout(T::Resolve | T::Connect) => "no connection within 20 s".to_owned(),
             ureq::Error::Timeout(_) => self.stalled(),
+            ureq::Error::Io(e) => e.to_string(),
             ureq::Error::HostNotFound => "the host is not known".to_owned(),
             e => e.to_string(),
         }
