@@ -124,9 +124,14 @@ fn line(reader: &mut impl BufRead) -> Option<String> {
 fn respond(mut stream: TcpStream, request: &Request, answer: &Answer) -> std::io::Result<()> {
     let first = request.first();
     match answer {
-        Answer::Status(code) => write!(stream, "HTTP/1.1 {code} No\r\nContent-Length: 0\r\n\r\n"),
+        Answer::Status(code) => {
+            write!(stream, "HTTP/1.1 {code} No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        }
         Answer::Redirect(to) => {
-            write!(stream, "HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n")
+            write!(
+                stream,
+                "HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            )
         }
         Answer::Plain(file) => whole(&mut stream, file, file.len()),
         Answer::PlainCut(file, n) => whole(&mut stream, file, *n),
@@ -151,7 +156,7 @@ fn part(stream: &mut TcpStream, file: &[u8], first: usize, most: usize) -> std::
     if first > 0 && first >= total {
         return write!(
             stream,
-            "HTTP/1.1 416 No\r\nContent-Range: bytes */{total}\r\nContent-Length: 0\r\n\r\n"
+            "HTTP/1.1 416 No\r\nContent-Range: bytes */{total}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
         );
     }
     match first {

@@ -184,7 +184,8 @@ impl MnistSource {
         };
         verify(&gz, &self.spec(i), &self.files.cache)?;
         let beside = gz.with_extension("");
-        let target = match gz.parent().is_some_and(is_writable) {
+        let of_cache = self.files.cache.folder().is_some_and(|cache| gz.starts_with(cache));
+        let target = match !of_cache && gz.parent().is_some_and(is_writable) {
             true => beside,
             false => self.cached(i, Some(&gz))?,
         };

@@ -3,6 +3,7 @@ use crate::data::testing::server::{Answer, Server};
 use crate::data::testing::{configure, persistent_cache, sample, serve_file, shared};
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 
 fn idx(sizes: &[u32], bytes: &[u8]) -> Vec<u8> {
     let mut out = (0x0800 + sizes.len() as u32).to_be_bytes().to_vec();
@@ -78,6 +79,14 @@ fn downloads_the_files_of_a_folder() {
     assert_eq!(source.open().unwrap().train.len(), 20);
     let names: Vec<PathBuf> = STEMS.iter().map(|stem| root.join("mnist").join(stem)).collect();
     assert_eq!(source.files(), names);
+    // A root that can't be written: what is downloaded and unpacked to the cache is found there.
+    std::fs::remove_dir_all(root.join("mnist")).unwrap();
+    std::fs::create_dir(root.join("mnist")).unwrap();
+    fs::set_permissions(root.join("mnist"), fs::Permissions::from_mode(0o555)).unwrap();
+    source.prepare(&mut |_| ()).unwrap();
+    assert_eq!((source.open().unwrap().train.len(), server.requests().len()), (20, 8));
+    assert!(source.files().iter().all(|path| path.starts_with(&cache)), "{:?}", source.files());
+    fs::set_permissions(root.join("mnist"), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 #[test]

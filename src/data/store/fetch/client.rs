@@ -46,6 +46,8 @@ impl Client {
             .timeout_recv_response(Some(stall))
             .timeout_per_read(Some(stall))
             .timeout_per_write(Some(stall))
+            // A server may have closed a connection that was kept, which would count as a failed attempt.
+            .max_idle_connections(0)
             .build()
             .into();
         Self { agent, stall }
