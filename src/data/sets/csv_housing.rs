@@ -36,7 +36,7 @@ struct Housing {
     /// Scale each column of numbers to mean 0 and standard deviation 1, both measured on the training split.
     #[default = true]
     standardise: bool,
-    /// Scale the target in the same way.
+    /// Scale the target in the same way. The loss is that of the scaled target; `mae` and `mse` are in dollars.
     #[default = true]
     standardise_target: bool,
 }
