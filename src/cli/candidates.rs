@@ -156,7 +156,10 @@ mod tests {
             offered(&["--set", "optimizer.name=sgd"], Line::set, "optimizer.mo"),
             ["optimizer.momentum="]
         );
-        assert_eq!(offered(&[], Line::set, "scheduler.1.st"), ["scheduler.1.step_size="]);
+        assert_eq!(
+            offered(&[], Line::set, "scheduler.1.st"),
+            ["scheduler.1.step_size=", "scheduler.1.steps="]
+        );
         assert!(offered(&[], Line::set, "model.").contains(&"model.n_layer=".to_owned()));
         assert_eq!(offered(&[], Line::set, "ext"), [""; 0]);
         let all = offered(&[], Line::set, "");

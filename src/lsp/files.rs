@@ -17,14 +17,12 @@ const OTHERS: [&str; 8] = [
     "deny.toml",
 ];
 
-/// Whether the file may be a spec: not if it has the name of another program's file, or its name or its folder's begins
-/// with a dot.
+/// Whether the file may be a spec: not if it has the name of another program's file, its name begins with a dot, or
+/// its folder is Cargo's.
 pub fn may_be_spec(path: &Path) -> bool {
     let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
-    let hidden = |path: &Path| name(path).is_some_and(|name| name.starts_with('.'));
-    !hidden(path)
-        && !path.parent().is_some_and(hidden)
-        && !name(path).is_some_and(|name| OTHERS.contains(&name.as_str()))
+    let of_cargo = path.parent().and_then(name).is_some_and(|folder| folder == ".cargo");
+    !of_cargo && !name(path).is_some_and(|name| name.starts_with('.') || OTHERS.contains(&name.as_str()))
 }
 
 /// The path of a `file:` address of this machine.
@@ -89,7 +87,7 @@ mod tests {
             ("/a/pyproject.toml", false),
             ("/a/.cargo/config.toml", false),
             ("/a/.taplo.toml", false),
-            ("/.x/y/job.toml", true),
+            ("/.x/job.toml", true),
         ] {
             assert_eq!(may_be_spec(Path::new(path)), is, "{path}");
         }
