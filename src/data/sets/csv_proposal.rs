@@ -189,12 +189,11 @@ fn task(target: &Column, labels: usize, rows: usize) -> (Option<usize>, String) 
     }
 }
 
+/// A value of the key for empty cells, and why it is proposed.
+type Treatment = (&'static str, String);
+
 /// The rows that are used, and what is done about empty cells.
-fn blanks(
-    table: &RawTable,
-    target: usize,
-    used: &[usize],
-) -> Result<(Vec<usize>, Option<(&'static str, String)>)> {
+fn blanks(table: &RawTable, target: usize, used: &[usize]) -> Result<(Vec<usize>, Option<Treatment>)> {
     let rows = table.rows.len();
     let lacks = |r: usize, columns: &[usize]| columns.iter().any(|c| table.is_blank(r, *c));
     let without_target = (0..rows).filter(|r| lacks(*r, &[target])).count();
