@@ -73,6 +73,8 @@ mod history;
 mod kernels;
 #[allow(missing_docs)]
 mod launch;
+#[allow(missing_docs)]
+mod lsp;
 mod models;
 mod named;
 #[allow(missing_docs)]

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +25,22 @@ static STANDARD_ERROR: OutputQueue = OutputQueue::new(QUEUE_LIMIT);
 /// Like `eprintln!`, but drops output that can't be written.
 macro_rules! say {
     ($($arg:tt)*) => { $crate::say::line(format_args!($($arg)*)) };
+}
+
+/// Like [`say!`], for what `-q` leaves out.
+macro_rules! inform {
+    ($($arg:tt)*) => { if !$crate::say::is_quiet() { $crate::say::line(format_args!($($arg)*)) } };
+}
+
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Whether `inform!` is silent.
+pub(crate) fn set_quiet(quiet: bool) {
+    QUIET.store(quiet, Ordering::Relaxed);
+}
+
+pub(crate) fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
 }
 
 pub(crate) fn line(text: fmt::Arguments<'_>) {

@@ -2,7 +2,7 @@
 //! or, under a launcher that starts every rank (torchrun, srun, mpirun), as one of the ranks.
 
 use crate::clusters::slurm::SlurmJob;
-use crate::clusters::{self, NodeEnv, Origin};
+use crate::clusters::{self, LaunchFlags, NodeEnv, Origin};
 use crate::comm::{Backend, mpi, nccl};
 use crate::device::{self, supports_precision};
 use crate::error::{Error, ExitCode, Result};
@@ -13,20 +13,21 @@ use crate::plan::Plan;
 use crate::show;
 use crate::telemetry::{Before, provenance};
 use crate::worker::{
-    Fault, StartState, keep_kernels, newest_step, provenance_of, requeue_on_stop, run_external,
+    Fault, Resume, StartState, keep_kernels, newest_step, provenance_of, requeue_on_stop, run_external,
 };
 use std::path::{Path, PathBuf};
 
-/// Runs `plan` in the role of this process. `job` is complete except for its folder, which is `out` or the run's
-/// default. `node_rank` is the requested one.
-pub fn start(
-    plan: &Plan,
-    mut job: JobHandoff,
-    out: Option<PathBuf>,
-    origin: Origin,
-    node_rank: Option<usize>,
-    stop: &StopFlag,
-) -> Result<ExitCode> {
+/// What a start is told besides the plan and the job.
+pub struct Start {
+    /// The run's folder, if it is not the default.
+    pub out: Option<PathBuf>,
+    pub origin: Origin,
+    pub launch: LaunchFlags,
+}
+
+/// Runs `plan` in the role of this process. `job` is complete except for its folder.
+pub fn start(plan: &Plan, mut job: JobHandoff, start: Start, stop: &StopFlag) -> Result<ExitCode> {
+    let Start { out, origin, launch } = start;
     if plan.nodes.nnodes == NodeRange::ONE {
         origin.is_alone(plan.is_set("launch.nnodes"), plan.nodes.rdzv_endpoint.as_ref())?;
     }
@@ -40,13 +41,13 @@ pub fn start(
         Origin::Node(node) => Some(node),
         Origin::Own => None,
     };
-    logs::init_terminal(job.log_format)?;
+    logs::init_terminal(&job)?;
+    launch.console().check(plan.world.nproc_per_node)?;
     if plan.backend == Backend::Mpi {
         return Err(Error::usage("backend `mpi`: MPI's launcher must start the processes")
             .hint(format!("`mpirun -n {} ddp-run SPEC.toml`, or `srun`", plan.world.world_size)));
     }
-    let node_rank = node.as_ref().map(|n| n.node_rank).or(node_rank);
-    supervise(plan, job, node.as_ref(), node_rank, stop)
+    supervise(plan, job, node.as_ref(), &launch, stop)
 }
 
 /// Checks that this machine and this build have what the plan needs.
@@ -121,18 +122,23 @@ fn supervise(
     plan: &Plan,
     mut job: JobHandoff,
     node: Option<&NodeEnv>,
-    node_rank: Option<usize>,
+    flags: &LaunchFlags,
     stop: &StopFlag,
 ) -> Result<ExitCode> {
+    let node_rank = node.map(|n| n.node_rank).or(flags.node_rank);
     let launcher = node.map_or("ddp-run", |n| n.launcher.name());
     let first = node_rank == Some(0) || plan.nodes.nnodes == NodeRange::ONE;
     // Nodes may share the folder.
     let _lock = match first && !stop.requested() {
         true => {
-            let run = clusters::run_id(&|name| std::env::var(name).ok())?;
+            let run = clusters::run_id(&|name| std::env::var(name).ok(), job.rdzv_id.as_deref())?;
             let patience = *plan.distributed.init_timeout;
             let lock = FolderLock::take(&job.out_dir, &run, patience, &|| stop.requested())?;
             job.provenance = Some(provenance_of(plan, &job, launcher, run));
+            // A run that goes on resumes from its own checkpoints.
+            if newest_step(&job).is_none() {
+                Resume::parse(&job.resume).is_there()?;
+            }
             lock
         }
         false => None,
@@ -147,7 +153,8 @@ fn supervise(
     launch.threads_per_worker = plan.launch.threads;
     launch.policy.stop_deadline = *plan.checkpoint.grace;
     launch.stop = stop.clone();
-    let nodes = nodes_of(plan, node_rank)?;
+    launch.console = flags.console();
+    let nodes = nodes_of(plan, node_rank, flags)?;
     let (out_dir, before) = (launch.job.out_dir.clone(), Before::of(&launch.job.out_dir));
     let ended = nodes.run(launch);
     if first {
@@ -169,14 +176,16 @@ fn supervise(
     Ok(code)
 }
 
-fn nodes_of(plan: &Plan, node_rank: Option<usize>) -> Result<Nodes> {
+fn nodes_of(plan: &Plan, node_rank: Option<usize>, flags: &LaunchFlags) -> Result<Nodes> {
+    let limits = Limits::new(plan.nodes.nnodes);
     Ok(Nodes {
         limits: Limits {
             max_restarts: plan.nodes.max_restarts,
             join: *plan.distributed.init_timeout,
             rejoin: *plan.nodes.rejoin_timeout,
             grace: *plan.checkpoint.grace,
-            ..Limits::new(plan.nodes.nnodes)
+            settle: flags.rdzv_conf.and_then(|conf| conf.last_call).unwrap_or(limits.settle),
+            ..limits
         },
         node_rank,
         endpoint: plan.nodes.rdzv_endpoint.clone(),
@@ -184,6 +193,7 @@ fn nodes_of(plan: &Plan, node_rank: Option<usize>) -> Result<Nodes> {
         interface: plan.gloo.address()?,
         key: if plan.nodes.nnodes.max > 1 { Some(clusters::key_of_environment()?) } else { None },
         plan_hash: plan.hash.clone(),
+        rdzv_id: flags.rdzv_id.clone().and_then(|id| id.0),
         newest_checkpoint: newest_step,
         ..Nodes::default()
     })

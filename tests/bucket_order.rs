@@ -161,6 +161,7 @@ fn run(out: &Path, world: usize, steps: u64) -> Ended {
         worker::train(Job {
             failed: &|_| {},
             plan: &plan,
+            local_rank: group.rank(),
             group,
             device,
             out_dir: out,

@@ -42,8 +42,8 @@ fn the_names_of_the_configs_are_all_different() {
 const HASHES: [(&str, &str); 13] = [
     ("cifar-93.toml", "04781dd46dbec83f449bf1e1a082013c1a44603075a15140acc55029fc138b7d"),
     ("cifar.toml", "56d34e35b21d3111ac4a1ad19d993c98fd81d62c676bd4cac770efb46ee44846"),
-    ("gpt.toml", "a3c9c2cf438152605f2f6384dba5bff37c237592958e10ceaf68bfb0a47a6457"),
-    ("housing.toml", "d5b780c36b18d4eab5af00b00eec3255c85999e0db18ded76a2c4398fcd1d3b0"),
+    ("gpt.toml", "23e66ba48209dc1843fd338bea6b0460c1eec539c40f691588febcc3a0aab365"),
+    ("housing.toml", "15413d3699020accfb236b1aa6e4d7aac1b8459823d4f28cdff99b2e6a673490"),
     ("mlp.toml", "594cbdd86aa9e54e9c0b9a3baa3bccd5ebc619fea15b7313c23d6f1c16b545b9"),
     ("mnist.toml", "136c5885890e527f70ba85800b9c18ab71f0be40612f8cbd7363fc550bb5fab9"),
     ("quickstart.toml", "576e3ae97a7ac72e923e07854583421bf3cfafe71f04e128939a57b00c4ab669"),

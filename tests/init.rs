@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// `ddp-run init WORDS`, in `folder`.
 fn init(folder: &Path, words: &[&str]) -> Output {
@@ -50,6 +50,12 @@ fn cargo(project: &Path, arguments: &[&str]) -> Command {
     command
 }
 
+/// The output of a build, which takes minutes where others build too.
+fn built(mut cargo: Command) -> Output {
+    let child = cargo.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("cargo starts");
+    finish_within(3 * RUN_HUNG, child)
+}
+
 /// The last evaluation of a run.
 fn last_accuracy(out: &Path) -> f64 {
     let last = events(out).into_iter().rfind(|e| e["event"] == "epoch").expect("an epoch");
@@ -63,7 +69,9 @@ fn a_custom_project_builds_trains_and_passes_its_tests() {
         println!("skipped: no cargo: {e}");
         return;
     }
-    // At one place, so that the next run of this test replaces what this one builds.
+    // At one place, so that the next run of this test replaces what this one builds; one run at a time.
+    let lock = std::fs::File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join("init.lock")).unwrap();
+    lock.lock().unwrap();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("init");
     let project = folder.join("of-my-own");
     let _ = std::fs::remove_dir_all(&folder);
@@ -81,14 +89,14 @@ fn a_custom_project_builds_trains_and_passes_its_tests() {
     assert_code(&again, 2);
     assert!(stderr(&again).contains("of-my-own is not empty"), "{}", stderr(&again));
 
-    let tested = output_of(&mut cargo(&project, &["test"]));
+    let tested = built(cargo(&project, &["test"]));
     let said = format!("{}{}", stdout(&tested), stderr(&tested));
     assert_code(&tested, 0);
     for name in ["no_point_is_in_training_and_validation", "the_model_learns", "the_spec_is_valid"] {
         assert!(said.contains(&format!("{name} ... ok")), "{said}");
     }
     assert!(!said.contains("warning"), "{said}");
-    assert_code(&output_of(&mut cargo(&project, &["build"])), 0);
+    assert_code(&built(cargo(&project, &["build"])), 0);
 
     let program_of_the_project = programs().join("of-my-own");
     let own = || program(&program_of_the_project);
@@ -206,14 +214,21 @@ fn the_other_templates_pass_check() {
         assert_code(&written, 0);
         let spec = words.last().copied().unwrap_or("job.toml");
         assert!(
-            stdout(&written).starts_with(&format!("wrote {spec}; `ddp-run plan {spec}`")),
+            stdout(&written).starts_with(&format!("wrote {spec}"))
+                && stdout(&written).contains(&format!("`ddp-run plan {spec}`")),
             "{}",
             stdout(&written)
         );
+        // Editors check it by the schema that the first of them wrote.
+        let text = std::fs::read_to_string(dir.path().join(spec)).unwrap();
+        assert!(text.starts_with("#:schema ddp-run.schema.json\n"), "{text}");
+        assert_eq!(stdout(&written).contains("for editors"), spec == "job.toml");
         let checked = output_of(ddp_run().args(["check", spec]).current_dir(dir.path()));
         assert_code(&checked, 0);
         assert_eq!(stderr(&checked), "");
     }
+    let schema = std::fs::read_to_string(dir.path().join("ddp-run.schema.json")).unwrap();
+    assert!(schema == std::fs::read_to_string("schema/ddp-run.schema.json").unwrap());
     let unknown = init(dir.path(), &["cifra10"]);
     assert_code(&unknown, 2);
     assert!(

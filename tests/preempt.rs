@@ -116,6 +116,52 @@ fn a_stopped_run_has_saved_its_last_step() {
     assert!(stderr(&output).contains(&told), "{}", stderr(&output));
 }
 
+/// `command` with these signals ignored or not, as a shell would start it.
+fn behind_env(flag: &str, command: Command) -> Command {
+    let mut env = Command::new("env");
+    env.arg(flag).arg(command.get_program()).args(command.get_args()).current_dir(env!("CARGO_MANIFEST_DIR"));
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => env.env(name, value),
+            None => env.env_remove(name),
+        };
+    }
+    env.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    env
+}
+
+#[test]
+fn a_closed_terminal_stops_a_run_as_sigterm_does() {
+    let _alone = alone();
+    for signal in [Signal::HUP, Signal::QUIT] {
+        let run = Scratch::new();
+        let mut command = behind_env("--default-signal=HUP,QUIT", run.command(&[]));
+        let child = command.spawn().expect("env starts");
+        run.wait_for_step(25);
+        kill(child.id(), signal);
+        let output = finish(child);
+        assert_code(&output, 75);
+        assert_eq!(run.checkpoint_step(), run.last_step(), "{signal:?}");
+    }
+}
+
+#[test]
+fn under_nohup_a_run_trains_on_when_the_terminal_closes() {
+    let _alone = alone();
+    let run = Scratch::new();
+    let child = behind_env("--ignore-signal=HUP", run.command(&[])).spawn().expect("env starts");
+    run.wait_for_step(25);
+    // The workers get it too, were they in the terminal's process group.
+    for pid in [child.id()].into_iter().chain(children(child.id())) {
+        kill(pid, Signal::HUP);
+    }
+    run.wait_for_step(run.last_step() + 40);
+    assert_eq!(processes(&run.out).len(), 3, "a supervisor and two workers");
+    let output = stop(child);
+    assert_code(&output, 75);
+    assert_eq!(run.checkpoint_step(), run.last_step());
+}
+
 #[test]
 fn metrics_and_report_have_the_supervisors_verdict() {
     let _alone = alone();

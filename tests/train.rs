@@ -237,13 +237,28 @@ fn eval_export_and_inspect_read_what_train_wrote() {
     let last = results(&out).into_iter().rfind(|e| e["event"] == "epoch").unwrap();
     // The averaged weights unless those of the last step are asked for.
     let gap = |flags: &[&str]| {
-        let eval = output_of(ddp_run().args(["eval", SMOKE, "--checkpoint"]).arg(&out).args(flags));
+        let eval = output_of(ddp_run().args(["eval", SMOKE, "--json", "--checkpoint"]).arg(&out).args(flags));
         assert_code(&eval, 0);
         let metrics: serde_json::Value = serde_json::from_slice(&eval.stdout).unwrap();
         (metrics["loss"].as_f64().unwrap() - last["val"]["loss"].as_f64().unwrap()).abs()
     };
     let (averaged, own) = (gap(&[]), gap(&["--no-ema"]));
     assert!(averaged < 1e-6 && own > 1e-6, "{averaged} {own}, against {last}");
+    // The same for people, from the run's folder alone.
+    let table = |flags: &[&str]| {
+        let eval = output_of(ddp_run().arg("eval").arg(&out).args(flags));
+        assert_code(&eval, 0);
+        String::from_utf8(eval.stdout).unwrap()
+    };
+    let newest = table(&[]);
+    assert!(newest.starts_with(&format!("{} (step ", newest_checkpoint(&out).display())), "{newest}");
+    assert!(newest.contains(" samples of `val`\n  loss  ") && newest.contains("\n  mae   "), "{newest}");
+    assert_eq!(newest, table(&["--checkpoint", "last"]));
+    let best = table(&["--checkpoint", "best"]);
+    assert!(best.contains("/checkpoints/step-"), "{best}");
+    let none = output_of(ddp_run().args(["eval", SMOKE, "--checkpoint", "best", "--set", "name=never-run"]));
+    assert_code(&none, 74);
+    assert!(stderr(&none).contains("there is no run in runs/never-run"), "{}", stderr(&none));
     let file = dir.path().join("model.safetensors");
     for (flags, name) in [(&["--no-ema"][..], "model"), (&[], "ema")] {
         assert_code(&output_of(ddp_run().arg("export").arg(&out).arg(&file).args(flags)), 0);

@@ -16,7 +16,7 @@ use super::tensor_file::read_tensor_file;
 use crate::error::{Error, Result, is_transient};
 
 /// A verified checkpoint in host memory.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Loaded {
     pub path: PathBuf,
     pub state: State,

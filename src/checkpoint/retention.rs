@@ -2,12 +2,35 @@
 
 use std::path::PathBuf;
 
-use super::load::read_state;
+use super::load::{Loaded, load, read_state};
 use super::store::{CheckpointStore, Entry};
-use super::{CheckpointConfig, RankBy};
-use crate::error::{IoContext, Result};
+use super::{CheckpointConfig, RankBy, State};
+use crate::error::{Error, IoContext, Result};
 
 impl CheckpointStore {
+    /// The best checkpoint by a metric.
+    ///
+    /// # Errors
+    /// Exit code 74: none of them has the metric, or the best one can't be read.
+    pub fn best(&self, by: RankBy) -> Result<Loaded> {
+        let known = self.known()?;
+        match rank(&known, by).first() {
+            Some(best) => load(&best.path),
+            None => Err(Error::checkpoint(format!(
+                "no checkpoint in {} was measured by `{}`",
+                self.dir().display(),
+                by.name()
+            ))
+            .hint("`checkpoint.best` names the metric; the evaluation at the end of an epoch measures it")),
+        }
+    }
+
+    /// Those whose `state.json` verifies.
+    fn known(&self) -> Result<Vec<(Entry, State)>> {
+        let with_state = |entry: Entry| read_state(&entry.path).ok().map(|state| (entry, state));
+        Ok(self.list()?.into_iter().filter_map(with_state).collect())
+    }
+
     /// Removes the checkpoints that neither `keep_last` nor `keep_best` keeps and returns their paths. A checkpoint
     /// whose `state.json` does not verify is neither counted nor removed, because it may be the only remaining copy.
     pub fn retain(&self, config: &CheckpointConfig) -> Result<Vec<PathBuf>> {
@@ -15,9 +38,7 @@ impl CheckpointStore {
             return Ok(Vec::new());
         }
         let lock = self.lock()?;
-        let entries = self.list()?.into_iter();
-        let known: Vec<(Entry, super::State)> =
-            entries.filter_map(|e| read_state(&e.path).ok().map(|state| (e, state))).collect();
+        let known = self.known()?;
         let mut keep: Vec<u64> = known.iter().rev().take(config.keep_last).map(|(e, _)| e.step).collect();
         keep.extend(rank(&known, config.best).iter().take(config.keep_best.unwrap_or(0)).map(|e| e.step));
         let mut removed = Vec::new();
@@ -30,7 +51,7 @@ impl CheckpointStore {
 }
 
 /// Those that have the metric, best first. Of equal ones the earlier comes first: it needed less training.
-fn rank(known: &[(Entry, super::State)], by: RankBy) -> Vec<&Entry> {
+fn rank(known: &[(Entry, State)], by: RankBy) -> Vec<&Entry> {
     let mut ranked: Vec<(f64, &Entry)> =
         known.iter().filter_map(|(e, state)| Some((state.metric(by.name())?, e))).collect();
     ranked.sort_by(|(a, _), (b, _)| if by.prefers_larger() { b.total_cmp(a) } else { a.total_cmp(b) });

@@ -1,8 +1,16 @@
-//! `ddp-run completions SHELL`.
+//! `ddp-run completions SHELL`, and what the program answers when a shell with such a script asks it.
 
-use crate::error::Result;
-use clap::Command;
+use super::candidates::Line;
+use crate::error::{Error, Result};
+use crate::registry::Registry;
+use clap::{Arg, Command};
 use clap_complete::Shell;
+use clap_complete::engine::{ArgValueCompleter, PathCompleter, ValueCompleter};
+use clap_complete::env::{Bash, CompleteEnv, Elvish, EnvCompleter, Fish, Powershell, Shells, Zsh};
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -10,202 +18,236 @@ pub struct Args {
     pub shell: Shell,
 }
 
+/// Names the shell that asks. The words of its command line are behind `--`.
+const VARIABLE: &str = "DDP_RUN_COMPLETE";
+
 /// Prints the script to standard output.
 pub fn run(args: &Args) -> Result<()> {
-    super::print(&script(args.shell))
-}
-
-fn script(shell: Shell) -> String {
-    let name = match shell {
-        // clap_complete's bash script takes a dash in the program's name for the separator of a subcommand, and
-        // completes nothing then.
-        Shell::Bash => "ddp_run",
-        _ => "ddp-run",
+    let shell: &dyn EnvCompleter = match args.shell {
+        Shell::Elvish => &Elvish,
+        Shell::Fish => &Fish,
+        Shell::PowerShell => &Powershell,
+        Shell::Zsh => &OwnZsh,
+        _ => &OwnBash,
+    };
+    let program = PathBuf::from(std::env::args_os().next().unwrap_or_else(|| "ddp-run".into()));
+    let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned();
+    // One that was found in PATH is looked for there again.
+    let completer = match (program.components().count() > 1).then(std::env::current_dir) {
+        Some(Ok(here)) => here.join(&program),
+        _ => program,
     };
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut shown(name), name, &mut script);
-    let script = String::from_utf8_lossy(&script).into_owned();
-    let script = match shell {
-        // The last word of a registration is the program's name. Flags are offered only after a dash; otherwise a
-        // file is expected.
-        Shell::Bash => script
-            .replace(" ddp_run\n", " ddp-run\n")
-            .replace("compgen -W \"${opts}\" --", "compgen -W \"${opts}\" -X \"${cur:+ }${cur:--*}\" --"),
-        _ => script,
-    };
-    with_default_subcommand(shell, &script)
+    shell
+        .write_registration(VARIABLE, &name, &name, &completer.to_string_lossy(), &mut script)
+        .map_err(|e| Error::internal(format!("cannot write the script: {e}")))?;
+    super::print(&String::from_utf8_lossy(&script))
 }
 
-/// Makes a script insert `train` before a first word that can only be a spec, as [`run`](super::run) does. Not
-/// possible in Elvish and PowerShell.
-fn with_default_subcommand(shell: Shell, script: &str) -> String {
-    let (there, becomes) = match shell {
-        Shell::Bash => (
-            "    for i in \"${COMP_WORDS",
-            "    if [[ ${COMP_CWORD} -gt 1 && ${COMP_WORDS[1]} != -* && ${COMP_WORDS[1]} == *[./]* ]]; then\n        \
-             COMP_WORDS=(\"${COMP_WORDS[0]}\" train \"${COMP_WORDS[@]:1}\")\n        \
-             COMP_CWORD=$((COMP_CWORD + 1))\n    fi\n    \
-             for i in \"${COMP_WORDS",
-        ),
-        Shell::Zsh => (
-            "_ddp-run() {\n",
-            "_ddp-run() {\n    \
-             if (( CURRENT > 2 )) && [[ $words[2] != -* && $words[2] == *[./]* ]]; then\n        \
-             words=(\"$words[1]\" train \"${(@)words[2,-1]}\")\n        \
-             (( CURRENT += 1 ))\n    fi\n",
-        ),
-        Shell::Fish => (
-            "        echo $argv[1]\n",
-            "        string match -qr '[./]' -- $argv[1]\n        \
-             and echo train\n        or echo $argv[1]\n",
-        ),
-        _ => return script.to_owned(),
-    };
-    script.replacen(there, becomes, 1)
+/// Whether a shell asks for completions.
+pub fn asked() -> bool {
+    std::env::var_os(VARIABLE).is_some_and(|shell| !shell.is_empty())
 }
 
-/// The command line without the hidden subcommands, which are for internal use.
-fn shown(name: &'static str) -> Command {
+/// Answers a shell that asks.
+///
+/// # Errors
+/// It is not known, or asks for nothing (exit 2).
+pub fn answer(registry: &Registry) -> Result<()> {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let words: Vec<OsString> = arguments.iter().skip_while(|word| *word != "--").skip(1).cloned().collect();
+    let line = Arc::new(Line::new(registry, &words));
+    let is_train = |words: &[OsString]| words.get(1).is_some_and(|word| word == "train");
+    let meant = super::words::with_subcommand_first(&super::built(), words.clone());
+    let short_for_train = words.len() > 2 && !is_train(&words) && is_train(&meant);
+    CompleteEnv::with_factory(|| completing(&line, short_for_train))
+        .var(VARIABLE)
+        .shells(Shells(&[&OwnBash, &Elvish, &Fish, &Powershell, &OwnZsh]))
+        .try_complete(arguments, std::env::current_dir().ok().as_deref())
+        .map(drop)
+        .map_err(|e| Error::usage(format!("cannot complete: {e}")))
+}
+
+/// The command line without hidden subcommands, with what completes its arguments.
+fn completing(line: &Arc<Line>, short_for_train: bool) -> Command {
     let full = super::command();
-    Command::new(name)
-        .version(env!("CARGO_PKG_VERSION"))
-        .disable_help_subcommand(true)
-        .args(full.get_arguments().cloned())
-        .subcommands(full.get_subcommands().filter(|c| !c.is_hide_set()).cloned())
+    let shown = Command::new("ddp-run").version(env!("CARGO_PKG_VERSION")).disable_help_subcommand(true);
+    let train = full.find_subcommand("train").filter(|_| short_for_train);
+    let command = match train {
+        Some(train) => shown.args(train.get_arguments().cloned()),
+        None => shown
+            .subcommands(full.get_subcommands().filter(|c| !c.is_hide_set()).cloned())
+            .arg(Arg::new("spec").value_name("SPEC")),
+    };
+    with_completers(command, line)
+}
+
+fn with_completers(command: Command, line: &Arc<Line>) -> Command {
+    let explains = command.get_name() == "explain";
+    command
+        .mut_args(|arg| match arg.get_id().as_str() {
+            "spec" | "specs" => arg.add(ArgValueCompleter::new(specs())),
+            "set" => arg.add(completer(line, Line::set)),
+            "unset" => arg.add(completer(line, Line::unset)),
+            "key" if explains => arg.add(completer(line, Line::explain)),
+            _ => arg,
+        })
+        .mut_subcommands(|sub| with_completers(sub, line))
+}
+
+fn completer(
+    line: &Arc<Line>,
+    candidates: fn(&Line, &str) -> Vec<clap_complete::CompletionCandidate>,
+) -> ArgValueCompleter {
+    let line = Arc::clone(line);
+    ArgValueCompleter::new(move |typed: &std::ffi::OsStr| {
+        typed.to_str().map(|typed| candidates(&line, typed)).unwrap_or_default()
+    })
+}
+
+/// Files that may be specs, and folders.
+fn specs() -> impl ValueCompleter {
+    let fits = |path: &Path| {
+        path.extension().is_some_and(|e| e == "toml") && path.is_file() && crate::lsp::may_be_spec(path)
+    };
+    PathCompleter::any().filter(fits)
+}
+
+/// Bash splits words at `=` and `:`, too, so clap's script would complete no value of `--set`.
+struct OwnBash;
+
+const BASH: &str = r#"_FUNCTION() {
+    # Words as the program gets them: bash splits at `=` and `:`, too. What is behind the cursor does not count.
+    local rest=${COMP_LINE:0:COMP_POINT} words=() i word blanks
+    for ((i = 0; i <= COMP_CWORD; i++)); do
+        blanks=${rest%%[![:space:]]*}
+        rest=${rest#"$blanks"}
+        word=${COMP_WORDS[i]}
+        [[ $i == "$COMP_CWORD" ]] && word=$rest
+        rest=${rest#"$word"}
+        if [[ $i -gt 0 && -z $blanks ]]; then
+            words[${#words[@]} - 1]+=$word
+        else
+            words+=("$word")
+        fi
+    done
+    local index=$((${#words[@]} - 1))
+    local whole=${words[index]}
+    mapfile -t COMPREPLY < <(_CLAP_COMPLETE_INDEX=$index _CLAP_IFS=$'\n' VARIABLE=bash COMPLETER -- "${words[@]}" 2> /dev/null)
+    # Bash replaces what is behind the last `=` or `:`.
+    COMPREPLY=("${COMPREPLY[@]#"${whole%"$2"}"}")
+    if [[ ${COMPREPLY[0]-} == *[=/] ]]; then
+        compopt -o nospace 2> /dev/null
+    fi
+}
+complete -o bashdefault -o default -o nosort -F _FUNCTION PROGRAM
+"#;
+
+impl EnvCompleter for OwnBash {
+    fn name(&self) -> &'static str {
+        Bash.name()
+    }
+
+    fn is(&self, name: &str) -> bool {
+        Bash.is(name)
+    }
+
+    fn write_registration(
+        &self,
+        var: &str,
+        name: &str,
+        bin: &str,
+        completer: &str,
+        buf: &mut dyn Write,
+    ) -> std::io::Result<()> {
+        let function: String =
+            name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        let quoted = |word: &str| format!("'{}'", word.replace('\'', r"'\''"));
+        let script = BASH
+            .replace("FUNCTION", &format!("complete_{function}"))
+            .replace("PROGRAM", &quoted(bin))
+            .replace("VARIABLE", var)
+            .replace("COMPLETER", &quoted(completer));
+        buf.write_all(script.as_bytes())
+    }
+
+    fn write_complete(
+        &self,
+        cmd: &mut Command,
+        args: Vec<OsString>,
+        current_dir: Option<&Path>,
+        buf: &mut dyn Write,
+    ) -> std::io::Result<()> {
+        Bash.write_complete(cmd, args, current_dir, buf)
+    }
+}
+
+/// clap's script adds a blank to `KEY=`, before its value can be typed.
+struct OwnZsh;
+
+impl EnvCompleter for OwnZsh {
+    fn name(&self) -> &'static str {
+        Zsh.name()
+    }
+
+    fn is(&self, name: &str) -> bool {
+        Zsh.is(name)
+    }
+
+    fn write_registration(
+        &self,
+        var: &str,
+        name: &str,
+        bin: &str,
+        completer: &str,
+        buf: &mut dyn Write,
+    ) -> std::io::Result<()> {
+        let mut script = Vec::new();
+        Zsh.write_registration(var, name, bin, completer, &mut script)?;
+        let script = String::from_utf8_lossy(&script)
+            .replace("local -a other=()", "local -a other=() keys=()")
+            .replace(
+                "other+=(\"$completion\")",
+                "if [[ \"$value\" == *= ]]; then keys+=(\"$completion\"); else other+=(\"$completion\"); fi",
+            )
+            .replace(
+                "[[ -n $other ]] &&",
+                "[[ -n $keys ]] && _describe -V 'values' keys -S ''\n        [[ -n $other ]] &&",
+            );
+        buf.write_all(script.as_bytes())
+    }
+
+    fn write_complete(
+        &self,
+        cmd: &mut Command,
+        args: Vec<OsString>,
+        current_dir: Option<&Path>,
+        buf: &mut dyn Write,
+    ) -> std::io::Result<()> {
+        Zsh.write_complete(cmd, args, current_dir, buf)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
-    use std::process::{Command as Process, Stdio};
 
-    /// The output of a shell for `commands` (standard input), if the shell is installed.
-    fn answer(shell: &str, arguments: &[&str], commands: &str) -> Option<String> {
-        let spawned = Process::new(shell)
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn();
-        let mut process = match spawned {
-            Ok(process) => process,
-            Err(e) => {
-                println!("skipped: no {shell}: {e}");
-                return None;
-            }
-        };
-        process.stdin.take().expect("a pipe").write_all(commands.as_bytes()).expect("written");
-        let output = process.wait_with_output().expect("it ends");
-        let [said, wrong] =
-            [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        assert!(output.status.success() && wrong.is_empty(), "{shell}: {wrong}\n{said}");
-        Some(said)
-    }
-
-    /// Typed words, and words that are offered after them.
-    const OFFERED: [(&[&str], &[&str]); 16] = [
-        (&["tr"], &["train"]),
-        (&["check", "--s"], &["--set"]),
-        // Files, which the shell completes itself.
-        (&["train", ""], &[]),
-        (&["train", "a.toml", ""], &[]),
-        (&["eval", "a.toml", "--split", ""], &["test", "train", "val"]),
-        (&["train", "--resume", "auto", "--nproc"], &["--nproc-per-node"]),
-        (&["inspect", "--format", "j"], &["json"]),
-        (&["bench", "all"], &["allreduce"]),
-        (&["init", "c"], &["cifar10", "csv", "custom"]),
-        (&["bench", "allreduce", "--wor"], &["--world"]),
-        (&["bench", "allreduce", "--op", "m"], &["max", "mean", "min"]),
-        (&["bench", "allreduce", "--algorithm", "h"], &["halving-doubling", "hierarchical"]),
-        (&["train", "a.toml", "--log-format", ""], &["json", "text"]),
-        // A first word that is a path means `train`.
-        (&["a.toml", "--max"], &["--max-restarts"]),
-        (&["./a", "--out", "b", "--progress", "b"], &["bar"]),
-        (&["check", "a.toml", "--max"], &[]),
-    ];
-
-    /// Every subcommand that is not hidden.
-    fn subcommands() -> Vec<String> {
-        let all = super::super::command();
-        all.get_subcommands().filter(|c| !c.is_hide_set()).map(|c| c.get_name().to_owned()).collect()
-    }
-
-    /// Queries a shell once for all of `typed`; the words of an answer are on one line.
-    fn check(ask: impl Fn(&[&[&str]]) -> Option<String>) {
-        let empty: &[&[&str]] = &[&[""]];
-        let typed: Vec<&[&str]> = empty.iter().copied().chain(OFFERED.map(|(typed, _)| typed)).collect();
-        let Some(said) = ask(&typed) else { return };
-        let answers: Vec<Vec<&str>> = said.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(answers.len(), typed.len(), "{said}");
-        let first: Vec<&str> = answers[0].iter().copied().filter(|word| !word.starts_with('-')).collect();
-        let (mut first, mut expected) = (first, subcommands());
-        first.sort_unstable();
-        expected.sort_unstable();
-        assert_eq!(first, expected);
-        for ((typed, offered), answer) in OFFERED.into_iter().zip(&answers[1..]) {
-            let mut answer = answer.clone();
-            answer.sort_unstable();
-            assert_eq!(answer, offered, "{typed:?}");
+    #[test]
+    fn the_command_lines_that_are_completed_are_consistent() {
+        let line = Arc::new(Line::new(&Registry::standard(), &[]));
+        for short_for_train in [true, false] {
+            completing(&line, short_for_train).build();
         }
     }
 
     #[test]
-    fn bash_completes_subcommands_their_flags_and_values() {
-        check(|typed| {
-            let mut commands = script(Shell::Bash);
-            // As bash does it: calls the function registered by `complete` with the program, the word and the previous word.
-            commands.push_str("f=$(complete -p ddp-run | sed 's/.*-F \\([^ ]*\\).*/\\1/')\n");
-            for words in typed {
-                let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
-                let last = words.len();
-                commands.push_str(&format!(
-                    "COMP_WORDS=(ddp-run {}); COMP_CWORD={last}; COMPREPLY=()\n\
-                     $f ddp-run \"${{COMP_WORDS[{last}]}}\" \"${{COMP_WORDS[{}]}}\"; echo \"${{COMPREPLY[@]}}\"\n",
-                    quoted.join(" "),
-                    last - 1
-                ));
-            }
-            answer("bash", &["--norc"], &commands)
-        });
-    }
-
-    #[test]
-    fn fish_completes_subcommands_their_flags_and_values() {
-        check(|typed| {
-            let mut commands = script(Shell::Fish);
-            for words in typed {
-                // A tab separates the description.
-                let line = words.join(" ");
-                commands.push_str(&format!(
-                    "echo (complete -C 'ddp-run {line}' | string replace -r '\\t.*' '' | string match -v '*.toml' | string match -v '*/')\n"
-                ));
-            }
-            let folder = tempfile::tempdir().expect("a folder");
-            let home = folder.path().display();
-            let commands = format!("cd {home}\n{commands}");
-            answer("fish", &["--no-config"], &commands)
-        });
-    }
-
-    /// Zsh offers completions only at a terminal, so this tests that it can read the script, the program's name, and
-    /// the queries.
-    #[test]
-    fn zsh_reads_the_script() {
-        let script = script(Shell::Zsh);
-        assert!(script.starts_with("#compdef ddp-run\n") && !script.contains("bench-worker"));
-        let asked = |typed: &str, current: usize| {
-            format!(
-                "words=(ddp-run {typed}); CURRENT={current}; _arguments() {{ print -r -- $CURRENT $words }}; _ddp-run\n"
-            )
-        };
-        let commands = format!(
-            "compdef() {{ print -r -- $@ }}\nfunction fake {{ {script}\n }}\nfake\n{}{}",
-            asked("a.toml --max", 3),
-            asked("check a.toml --s", 4)
-        );
-        if let Some(said) = answer("zsh", &["-f"], &commands) {
-            assert_eq!(said, "_ddp-run ddp-run\n4 ddp-run train a.toml --max\n4 ddp-run check a.toml --s\n");
+    fn zsh_is_told_which_words_go_on() {
+        let mut script = Vec::new();
+        OwnZsh.write_registration("V", "ddp-run", "ddp-run", "/x/ddp-run", &mut script).expect("written");
+        let script = String::from_utf8_lossy(&script).into_owned();
+        // Each is in a part of clap's script that another release may write differently.
+        for part in ["keys=()\n", "keys+=(\"$completion\")", "keys -S ''\n"] {
+            assert!(script.contains(part), "{part} is not in:\n{script}");
         }
     }
 }

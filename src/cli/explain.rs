@@ -1,7 +1,6 @@
 //! `ddp-run explain`: what a key, a table or a component of specs means.
 
 use crate::error::{Error, ExitCode, Result};
-use crate::plan::one_line;
 use crate::reference::{EXTENDS, Key, Reference, Table};
 use crate::registry::Registry;
 use crate::show::wrapped;
@@ -30,29 +29,13 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
 
 fn tables(reference: &Reference) -> String {
     let rows: Vec<(String, String)> =
-        reference.tables.iter().map(|table| (heading(table), names(table).join(", "))).collect();
+        reference.tables.iter().map(|table| (table.heading(), table.names().join(", "))).collect();
     let width = rows.iter().map(|(heading, _)| heading.len()).max().unwrap_or(0);
     let mut out = String::new();
     for (heading, names) in rows {
         let _ = writeln!(out, "{heading:width$}  {}", prose(&names, width + 2));
     }
     out + "\n`ddp-run explain TABLE`, `TABLE.KEY` or `TABLE.COMPONENT` tells more.\n"
-}
-
-/// Of the components of a table, or of its keys.
-fn names(table: &Table) -> Vec<String> {
-    match table.components.is_empty() {
-        true => table.keys().into_iter().map(|key| key.name).collect(),
-        false => table.components.iter().map(|component| component.name.clone()).collect(),
-    }
-}
-
-fn heading(table: &Table) -> String {
-    match (table.path.as_str(), table.repeats) {
-        ("", _) => "top level".to_owned(),
-        (path, true) => format!("[[{path}]]"),
-        (path, false) => format!("[{path}]"),
-    }
 }
 
 fn explained(reference: &Reference, path: &str) -> Result<String> {
@@ -68,7 +51,7 @@ fn explained(reference: &Reference, path: &str) -> Result<String> {
     if let Some(component) = table.component(name) {
         let about = Some(&component.about).filter(|about| !about.is_empty());
         let about = about.map(|about| prose(about, 0) + "\n\n").unwrap_or_default();
-        return Ok(format!("{} name = \"{name}\"\n{about}{}", heading(table), keys(&component.keys())));
+        return Ok(format!("{} name = \"{name}\"\n{about}{}", table.heading(), keys(&component.keys())));
     }
     if name == "name" && !table.components.is_empty() {
         return Ok(of_table(table));
@@ -76,19 +59,19 @@ fn explained(reference: &Reference, path: &str) -> Result<String> {
     if path == EXTENDS.0 {
         return Ok(format!("{path}  path\n  {}", prose(EXTENDS.1, 2)));
     }
-    let mut found = with_key(table, name);
+    let mut found = table.with_key(name);
     if let Some(optimizers) =
         reference.table("optimizer").filter(|_| found.is_empty() && table.path == "optimizer.group")
     {
         // A group has its optimizer's keys.
-        found = with_key(optimizers, name);
+        found = optimizers.with_key(name);
     }
     if found.is_empty() {
-        let known = known(table);
+        let known = table.known();
         let of = if table.path.is_empty() {
             "at the top level".to_owned()
         } else {
-            format!("in {}", heading(table))
+            format!("in {}", table.heading())
         };
         return unknown(format!(
             "no key `{name}` {of}{}",
@@ -97,7 +80,7 @@ fn explained(reference: &Reference, path: &str) -> Result<String> {
     }
     let mut out = String::new();
     for (key, components) in found {
-        let _ = writeln!(out, "{path}  {}", facts(&key));
+        let _ = writeln!(out, "{path}  {}", key.facts());
         if !components.is_empty() {
             let _ = writeln!(out, "  of {}", prose(&components.join(", "), 5));
         }
@@ -108,9 +91,9 @@ fn explained(reference: &Reference, path: &str) -> Result<String> {
 
 fn of_table(table: &Table) -> String {
     if table.components.is_empty() {
-        return format!("{}\n\n{}", heading(table), keys(&table.keys()));
+        return format!("{}\n\n{}", table.heading(), keys(&table.keys()));
     }
-    let mut out = format!("{}\n  name  one of {}\n\n", heading(table), prose(&names(table).join(", "), 15));
+    let mut out = format!("{}\n  name  one of {}\n\n", table.heading(), prose(&table.names().join(", "), 15));
     let path = &table.path;
     out += &keys(&table.shared_keys());
     out + &format!("`ddp-run explain {path}.{}` has the keys of one.\n", table.components[0].name)
@@ -120,52 +103,10 @@ fn of_table(table: &Table) -> String {
 fn keys(keys: &[Key]) -> String {
     let mut out = String::new();
     for key in keys {
-        let _ = writeln!(out, "{}  {}", key.name, facts(key));
+        let _ = writeln!(out, "{}  {}", key.name, key.facts());
         let _ = writeln!(out, "  {}\n", prose(&key.description, 2));
     }
     out
-}
-
-/// `list of 2 floats, each at least 0 and below 1, default [0.9, 0.999]`.
-fn facts(key: &Key) -> String {
-    let mut facts = vec![key.kind.clone()];
-    facts.extend(Some(key.range.clone()).filter(|range| !range.is_empty()));
-    match &key.default {
-        _ if key.required => facts.push("required".to_owned()),
-        Some(default) => facts.push(format!("default {}", one_line(default))),
-        None => {}
-    }
-    if !key.changes_results {
-        facts.push("does not change results".to_owned());
-    }
-    facts.join("; ")
-}
-
-/// The different declarations of a key in a table, each with the components that have it so.
-fn with_key(table: &Table, name: &str) -> Vec<(Key, Vec<String>)> {
-    let own = table.keys().into_iter().filter(|key| key.name == name);
-    let mut found: Vec<(Key, Vec<String>)> = own.map(|key| (key, Vec::new())).collect();
-    for component in &table.components {
-        for key in component.keys().into_iter().filter(|key| key.name == name) {
-            match found.iter_mut().find(|(known, _)| *known == key) {
-                Some((_, components)) => components.push(component.name.clone()),
-                None => found.push((key, vec![component.name.clone()])),
-            }
-        }
-    }
-    found
-}
-
-/// All names that may follow the table's path.
-fn known(table: &Table) -> Vec<String> {
-    let mut known: Vec<String> = table.keys().into_iter().map(|key| key.name).collect();
-    for component in &table.components {
-        known.push(component.name.clone());
-        known.extend(component.keys().into_iter().map(|key| key.name));
-    }
-    known.sort();
-    known.dedup();
-    known
 }
 
 /// Prose in lines.

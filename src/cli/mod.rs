@@ -1,8 +1,10 @@
 //! The command line: one file per subcommand. `ddp-run SPEC.toml` means `ddp-run train SPEC.toml`.
 
 mod bench;
+mod candidates;
 mod check;
 mod completions;
+mod data;
 mod env;
 mod eval;
 mod explain;
@@ -10,12 +12,15 @@ mod export;
 mod init;
 mod inspect;
 mod list;
+mod lsp;
+mod man;
 mod plan;
 mod report;
 mod schema;
 mod spec_args;
 mod submit;
 mod train;
+mod words;
 
 use crate::error::{Error, ExitCode};
 use crate::launch::{self, StopFlag};
@@ -26,9 +31,9 @@ use std::io::{ErrorKind, Write};
 
 /// Runs distributed data-parallel training jobs on Burn from a version-controlled TOML job spec
 #[derive(Debug, Parser)]
-#[command(name = "ddp-run", version, disable_help_subcommand = true)]
+#[command(name = "ddp-run", version)]
 #[command(after_help = format!(
-    "`ddp-run SPEC.toml [flags]` is short for `ddp-run train SPEC.toml [flags]`.\n\n{}",
+    "`ddp-run [flags] SPEC.toml [flags]` is short for `ddp-run train [flags] SPEC.toml [flags]`.\n\n{}",
     ExitCode::list()
 ))]
 struct Cli {
@@ -58,13 +63,17 @@ enum Command {
     Explain(explain::Args),
     /// Print the JSON Schema of specs, for editors
     Schema,
+    Lsp(lsp::Args),
     Init(init::Args),
     /// Write the batch script that runs a spec on a cluster
     Submit(submit::Args),
     /// Measure training steps, or the engine
     Bench(bench::Args),
+    /// Download the data of a spec before a run needs it
+    Data(data::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
+    Man(man::Args),
     /// A worker process, started by the supervisor
     #[command(hide = true)]
     Worker,
@@ -85,7 +94,12 @@ impl Registry {
 /// the error, if any, and exits with the documented exit code.
 pub fn main(registry: &Registry) -> ! {
     let run = |stop| run(std::env::args_os(), registry, &stop);
-    let code = launch::begin().and_then(run).unwrap_or_else(|error| {
+    let done = match completions::asked() {
+        true => completions::answer(registry).map(|()| ExitCode::Done),
+        false => launch::begin().and_then(run),
+    };
+    let code = done.unwrap_or_else(|error| {
+        launch::write_error_file(&error);
         say!("error: {}", crate::show::message(&error.to_string()));
         error.code
     });
@@ -100,8 +114,10 @@ pub fn run(
     registry: &Registry,
     stop: &StopFlag,
 ) -> Result<ExitCode, Error> {
-    let arguments = with_default_subcommand(arguments.into_iter().collect());
-    let matches = Cli::command().try_get_matches_from(arguments);
+    let command = built();
+    let arguments = words::with_dashes(&command, arguments.into_iter().collect());
+    let arguments = words::with_subcommand_first(&command, arguments);
+    let matches = command.try_get_matches_from(arguments);
     let cli = match matches.and_then(|m| Cli::from_arg_matches(&m)) {
         Ok(cli) => cli,
         Err(e) => {
@@ -126,28 +142,23 @@ pub fn run(
         Command::List(args) => list::run(&args, registry).map(done),
         Command::Explain(args) => explain::run(&args, registry).map(done),
         Command::Schema => schema::run(registry).map(done),
-        Command::Init(args) => init::run(&args).map(done),
+        Command::Lsp(args) => lsp::run(&args, registry),
+        Command::Init(args) => init::run(&args, registry).map(done),
         Command::Submit(args) => submit::run(&args, registry).map(done),
         Command::Bench(args) => bench::run(&args, registry).map(done),
+        Command::Data(args) => data::run(&args, registry).map(done),
+        Command::Man(args) => man::run(&args).map(done),
         Command::Completions(args) => completions::run(&args).map(done),
         Command::Worker => crate::worker::run(registry, stop),
         Command::BenchWorker => crate::bench::work(stop),
     }
 }
 
-/// Inserts `train` before a first argument that is neither a subcommand nor a flag.
-fn with_default_subcommand(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    let command = Cli::command();
-    let is_subcommand = |word: &str| command.get_subcommands().any(|s| s.get_name() == word);
-    let spec_first = arguments.get(1).and_then(|a| a.to_str()).is_some_and(|word| {
-        !word.starts_with('-')
-            && !is_subcommand(word)
-            && (word.ends_with(".toml") || word.contains(['/', '.']))
-    });
-    if spec_first {
-        arguments.insert(1, "train".into());
-    }
-    arguments
+/// The command line with the flags and the subcommand that clap adds.
+fn built() -> clap::Command {
+    let mut command = command();
+    command.build();
+    command
 }
 
 /// Prints to standard output.
@@ -178,17 +189,5 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn a_spec_as_first_argument_means_train() {
-        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
-        assert_eq!(
-            with_default_subcommand(words("ddp-run a/b.toml --nnodes 1")),
-            words("ddp-run train a/b.toml --nnodes 1")
-        );
-        for same in ["ddp-run check a.toml", "ddp-run --version", "ddp-run trian", "ddp-run"] {
-            assert_eq!(with_default_subcommand(words(same)), words(same));
-        }
     }
 }

@@ -1,6 +1,5 @@
 //! `ddp-run plan SPEC`: shows the resolved plan, without a device, a socket or the data.
 
-use crate::clusters::Origin;
 use crate::error::Error;
 use crate::plan::WorldRequest;
 use crate::registry::Registry;
@@ -32,7 +31,8 @@ pub enum Format {
 /// Exit 78: the spec is invalid.
 pub fn run(args: &Args, registry: &Registry) -> Result<(), Error> {
     let request = args.world.map_or_else(WorldRequest::default, |n| WorldRequest::of(n as usize));
-    let plan = args.train.spec(&Origin::Own, args.train.nproc_per_node).plan(registry, request)?;
+    let resolved = args.train.resolved_for_plan(&|name| std::env::var(name).ok())?;
+    let plan = resolved.spec.plan(registry, request)?;
     super::print(&match args.format {
         Format::Text => plan.text(),
         Format::Json => format!("{:#}\n", plan.json()),

@@ -6,5 +6,10 @@ use crate::registry::Registry;
 
 /// Prints the schema, with the components of this program, to standard output.
 pub fn run(registry: &Registry) -> Result<()> {
-    super::print(&format!("{:#}\n", json_schema(&Reference::of(registry))))
+    super::print(&json_schema_text(registry))
+}
+
+/// The schema as a file.
+pub fn json_schema_text(registry: &Registry) -> String {
+    format!("{:#}\n", json_schema(&Reference::of(registry)))
 }

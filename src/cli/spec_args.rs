@@ -14,6 +14,9 @@ pub struct OverrideArgs {
     /// Remove a value that the spec or its base sets, as in `--unset scheduler`
     #[arg(long = "unset", value_name = "KEY", action = clap::ArgAction::Append)]
     pub unset: Vec<String>,
+    /// From flags for single keys, and variables; they win over `--set`.
+    #[arg(skip)]
+    pub given: Vec<Override>,
 }
 
 impl OverrideArgs {
@@ -22,16 +25,21 @@ impl OverrideArgs {
     /// # Errors
     /// The spec can't be read or is invalid (exit 78).
     pub fn plan(&self, spec: &Path, registry: &Registry, request: WorldRequest) -> Result<Plan, Diagnostics> {
+        Plan::resolve(&JobTree::load(spec, &self.edits())?, registry, request)
+    }
+
+    /// In the order in which they apply.
+    pub fn edits(&self) -> Vec<Override> {
         let unset = self.unset.iter().cloned().map(Override::Unset);
-        let edits: Vec<Override> = unset.chain(self.set.iter().cloned().map(Override::Set)).collect();
-        Plan::resolve(&JobTree::load(spec, &edits)?, registry, request)
+        let set = self.set.iter().cloned().map(Override::Set);
+        unset.chain(set).chain(self.given.iter().cloned()).collect()
     }
 }
 
 /// A spec and its edits.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SpecArgs {
-    /// The job spec
+    /// The job spec; `-` reads it from standard input
     #[arg(value_name = "SPEC")]
     pub spec: PathBuf,
     #[command(flatten)]

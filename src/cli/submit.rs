@@ -223,6 +223,9 @@ impl SlurmArgs {
 
     /// The arguments of ddp-run: the spec and its overrides.
     fn arguments(&self, spec: &SpecArgs, launcher: Launcher) -> Result<Vec<String>> {
+        if spec.spec == Path::new("-") {
+            return Err(Error::usage("a batch script needs a spec in a file, and `-` is standard input"));
+        }
         let mut words = vec![one_line(&spec.spec)?];
         words.extend(spec.overrides.unset.iter().flat_map(|k| ["--unset".to_owned(), k.clone()]));
         words.extend(spec.overrides.set.iter().flat_map(|s| ["--set".to_owned(), s.clone()]));

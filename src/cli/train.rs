@@ -1,15 +1,16 @@
 //! `ddp-run train SPEC`: resolves the plan and starts the run.
 
 use super::spec_args::SpecArgs;
-use crate::clusters::{self, Origin};
+use crate::clusters::{self, LaunchFlags, Origin, flags};
 use crate::device;
 use crate::error::{ExitCode, Result};
-use crate::launch::logs::LogFormat;
-use crate::launch::{JobHandoff, Nproc, StopFlag};
-use crate::nodes::{NodeRange, RdzvEndpoint};
+use crate::launch::logs::{LogFormat, Verbosity};
+use crate::launch::{JobHandoff, StopFlag};
+use crate::nodes::NodeRange;
 use crate::plan::WorldRequest;
 use crate::registry::Registry;
-use crate::start::start;
+use crate::spec::{Override, shown_name};
+use crate::start::{Start, start};
 use crate::telemetry::ProgressMode;
 use std::path::PathBuf;
 
@@ -17,21 +18,8 @@ use std::path::PathBuf;
 pub struct Args {
     #[command(flatten)]
     pub spec: SpecArgs,
-    /// Worker processes on this machine: a number, `devices` (one per device, else one), `auto` (one per device, else per core), `gpu` or `cpu`
-    #[arg(long, value_name = "N")]
-    pub nproc_per_node: Option<Nproc>,
-    /// Nodes of the run: a number, or MIN:MAX if nodes may join and leave
-    #[arg(long, value_name = "N|MIN:MAX", env = "DDP_RUN_NNODES")]
-    pub nnodes: Option<NodeRange>,
-    /// This node's rank; node 0 hosts the rendezvous and writes the checkpoints
-    #[arg(long, value_name = "N", env = "DDP_RUN_NODE_RANK")]
-    pub node_rank: Option<usize>,
-    /// Rendezvous of the nodes: HOST:PORT, tcp://HOST:PORT or file:///SHARED/PATH
-    #[arg(long, value_name = "ENDPOINT", env = "DDP_RUN_RDZV_ENDPOINT")]
-    pub rdzv_endpoint: Option<RdzvEndpoint>,
-    /// Restarts after failures, without progress in between
-    #[arg(long, value_name = "N")]
-    pub max_restarts: Option<u32>,
+    #[command(flatten)]
+    pub launch: LaunchFlags,
     /// Where the run starts: `auto` (its newest valid checkpoint), `never` (from the beginning), or a checkpoint or run folder; a run
     /// that its launcher restarts resumes (DDP_RUN_ID identifies a run if the launcher does not)
     #[arg(long, value_name = "auto|never|PATH", default_value = "auto")]
@@ -48,44 +36,97 @@ pub struct Args {
     /// How rank 0 shows progress
     #[arg(long, value_name = "KIND", value_enum, default_value_t)]
     pub progress: ProgressMode,
+    /// Log more; `-vv` also logs every step, phase and collective
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// Show warnings and errors only
+    #[arg(short, long, conflicts_with_all = ["verbose", "progress"])]
+    pub quiet: bool,
 }
 
+/// What flags, variables and the spec say together.
+pub struct Resolved {
+    pub origin: Origin,
+    pub launch: LaunchFlags,
+    pub spec: SpecArgs,
+}
+
+type Get<'a> = &'a dyn Fn(&str) -> Option<String>;
+
 impl Args {
-    /// The arguments that determine the role of this process.
-    fn settings(&self) -> clusters::Settings {
-        clusters::Settings {
-            node_rank: self.node_rank,
-            nnodes: self.nnodes,
-            rdzv_endpoint: self.rdzv_endpoint.clone(),
-            starter: clusters::starter_pid(),
-        }
+    /// The role of this process, and everything that it has been told.
+    ///
+    /// # Errors
+    /// Flags or variables are inconsistent (exit 2).
+    pub fn resolved(&self, get: Get<'_>) -> Result<Resolved> {
+        let settings = self.launch.settings(get, clusters::starter_pid())?;
+        self.resolved_as(clusters::detect(get, &settings)?, settings, get)
     }
 
-    /// The spec with all overrides, including those of flags for single keys and of a launcher of nodes.
-    pub fn spec(&self, origin: &Origin, nproc: Option<Nproc>) -> SpecArgs {
-        let mut spec = self.spec.clone();
-        let (nnodes, endpoint) = match origin {
-            Origin::Node(node) => (node.nnodes, &node.endpoint),
-            Origin::Own | Origin::Worker(_) => (self.nnodes, &self.rdzv_endpoint),
+    /// The same for a plan, which is the same for every process: the role only matters where it is clear.
+    pub fn resolved_for_plan(&self, get: Get<'_>) -> Result<Resolved> {
+        let settings = self.launch.settings(get, clusters::starter_pid())?;
+        self.resolved_as(clusters::detect(get, &settings).unwrap_or(Origin::Own), settings, get)
+    }
+
+    fn resolved_as(&self, origin: Origin, settings: clusters::Settings, get: Get<'_>) -> Result<Resolved> {
+        let mut settings = match &origin {
+            Origin::Worker(_) => settings,
+            Origin::Own | Origin::Node(_) => clusters::completed(get, &settings)?,
         };
-        let mut set = |key: &str, value: Option<String>| {
-            spec.overrides.set.extend(value.map(|value| format!("{key}={value}")));
+        if origin == Origin::Own && settings.nnodes.is_none() && self.launch.has_local_master() {
+            settings.rdzv_endpoint = None;
+        }
+        let launch = self.launch.completed(&origin, get)?;
+        let spec = self.spec(&settings, &launch, get);
+        Ok(Resolved { origin, launch, spec })
+    }
+
+    /// The spec with all overrides, including those of flags and variables for single keys.
+    fn spec(&self, settings: &clusters::Settings, launch: &LaunchFlags, get: Get<'_>) -> SpecArgs {
+        let (mut spec, typed) = (self.spec.clone(), &self.launch);
+        let mut set = |from: &str, key: &str, value: Option<String>| {
+            let given = value.map(|v| Override::Given { from: from.to_owned(), set: format!("{key}={v}") });
+            spec.overrides.given.extend(given);
         };
-        set("device", self.device.as_ref().map(|d| format!("{d:?}")));
-        set("launch.nnodes", nnodes.map(|n| if n.is_elastic() { format!("\"{n}\"") } else { n.to_string() }));
-        set("launch.rdzv_endpoint", endpoint.as_ref().map(|e| format!("{:?}", e.to_string())));
-        set("launch.nproc_per_node", nproc.map(|n| n.to_string()));
-        set("launch.max_restarts", self.max_restarts.map(|n| n.to_string()));
+        set("--device", "device", self.device.as_ref().map(|d| format!("{d:?}")));
+        let nnodes = match typed.standalone {
+            true => "--standalone",
+            false => flags::NNODES.source(typed.nnodes.is_some(), get),
+        };
+        let nodes = |n: NodeRange| if n.is_elastic() { format!("\"{n}\"") } else { n.to_string() };
+        set(nnodes, "launch.nnodes", settings.nnodes.map(nodes));
+        let at = match typed.rdzv_endpoint.is_none()
+            && (typed.master_addr.is_some() || typed.master_port.is_some())
+        {
+            true => "--master-addr",
+            false => flags::RDZV_ENDPOINT.source(typed.rdzv_endpoint.is_some(), get),
+        };
+        let endpoint = settings.rdzv_endpoint.as_ref();
+        set(at, "launch.rdzv_endpoint", endpoint.map(|e| format!("{:?}", e.to_string())));
+        let nproc = flags::NPROC_PER_NODE.source(typed.nproc_per_node.is_some(), get);
+        set(nproc, "launch.nproc_per_node", launch.nproc_per_node.map(|n| n.to_string()));
+        let restarts = flags::MAX_RESTARTS.source(typed.max_restarts.is_some(), get);
+        set(restarts, "launch.max_restarts", launch.max_restarts.map(|n| n.to_string()));
+        let join = launch.rdzv_conf.and_then(|conf| conf.join);
+        let conf = flags::RDZV_CONF.source(typed.rdzv_conf.is_some(), get);
+        set(conf, "distributed.init_timeout", join.map(|join| join.as_secs().to_string()));
         spec
+    }
+
+    fn verbosity(&self) -> Verbosity {
+        match (self.quiet, self.verbose) {
+            (true, _) => Verbosity::Quiet,
+            (false, 0) => Verbosity::Normal,
+            (false, 1) => Verbosity::Verbose,
+            (false, _) => Verbosity::Trace,
+        }
     }
 }
 
 pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
-    let origin = clusters::detect(&|name| std::env::var(name).ok(), &args.settings())?;
-    let nproc = match args.nproc_per_node {
-        Some(n) => Some(n),
-        None => origin.nproc(&|name| std::env::var(name).ok())?,
-    };
+    crate::say::set_quiet(args.quiet);
+    let Resolved { origin, launch, spec } = args.resolved(&|name| std::env::var(name).ok())?;
     let request = WorldRequest {
         world_size: match &origin {
             Origin::Worker(worker) => Some(worker.place.world_size),
@@ -94,15 +135,18 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         devices: device::count,
         ..WorldRequest::default()
     };
-    let plan = args.spec(&origin, nproc).plan(registry, request)?;
+    let plan = spec.plan(registry, request)?;
     let job = JobHandoff {
-        spec_name: args.spec.spec.display().to_string(),
+        spec_name: shown_name(&args.spec.spec),
         job_toml: plan.to_toml(),
         set: plan.set_values(),
         resume: args.resume.clone(),
         log_format: args.log_format,
-        progress: args.progress,
+        verbosity: args.verbosity(),
+        progress: if args.quiet { ProgressMode::None } else { args.progress },
+        log_dir: launch.log_dir.as_ref().map(|dir| dir.join(&plan.name)),
+        rdzv_id: launch.rdzv_id.clone().and_then(|id| id.0),
         ..JobHandoff::default()
     };
-    start(&plan, job, args.out.clone(), origin, args.node_rank, stop)
+    start(&plan, job, Start { out: args.out.clone(), origin, launch }, stop)
 }

@@ -7,50 +7,15 @@
 use super::vars::{Vars, inconsistent};
 use super::{Launcher, NodeEnv, Settings};
 use crate::error::{Error, Result};
-use crate::launch::Nproc;
-use crate::nodes::{NodeRange, RdzvEndpoint};
-use std::fmt::Display;
-use std::str::FromStr;
-
-/// torchrun's default port.
-const MASTER_PORT: u16 = 29500;
+use crate::nodes::NodeRange;
 
 /// This pod's index within its job.
 pub(super) fn index(vars: &Vars<'_>) -> Result<Option<usize>> {
     Ok(vars.number("PET_NODE_RANK")?.or(vars.number("JOB_COMPLETION_INDEX")?))
 }
 
-/// `PET_NPROC_PER_NODE`.
-pub(super) fn nproc(vars: &Vars<'_>) -> Result<Option<Nproc>> {
-    parsed(vars, "PET_NPROC_PER_NODE")
-}
-
-/// The requested settings; those not given are taken from PET_*.
-pub(super) fn completed(vars: &Vars<'_>, settings: &Settings) -> Result<Settings> {
-    let mut settings = settings.clone();
-    settings.nnodes = settings.nnodes.or(parsed(vars, "PET_NNODES")?);
-    if settings.rdzv_endpoint.is_none() {
-        settings.rdzv_endpoint = match (parsed(vars, "PET_RDZV_ENDPOINT")?, vars.text("PET_MASTER_ADDR")) {
-            (None, Some(host)) => Some(RdzvEndpoint::Tcp { host, port: port(vars)? }),
-            (endpoint, _) => endpoint,
-        };
-    }
-    Ok(settings)
-}
-
-fn port(vars: &Vars<'_>) -> Result<u16> {
-    match vars.number("PET_MASTER_PORT")? {
-        Some(0) => Err(inconsistent("PET_MASTER_PORT is 0; every node must know the port in advance")),
-        port => Ok(port.unwrap_or(MASTER_PORT)),
-    }
-}
-
-fn parsed<T: FromStr<Err: Display>>(vars: &Vars<'_>, name: &str) -> Result<Option<T>> {
-    let Some(text) = vars.text(name) else { return Ok(None) };
-    text.parse().map(Some).map_err(|why| inconsistent(format!("{name} is `{text}`: {why}")))
-}
-
-/// `None` outside such a pod, and if each pod is a run of its own (one node). `settings` comes from [`completed`].
+/// `None` outside such a pod, and if each pod is a run of its own (one node). `settings` comes from
+/// [`completed`](super::completed).
 pub(super) fn node(vars: &Vars<'_>, settings: Settings) -> Result<Option<NodeEnv>> {
     let alone = settings.nnodes == Some(NodeRange::ONE);
     // Each pod of an Indexed Job may be a separate run; torchrun's variables are only set for nodes of one run.

@@ -15,6 +15,7 @@
 //! Launchers that contradict each other are rejected. The ranks meet at `--rdzv-endpoint`, else at MASTER_ADDR and
 //! MASTER_PORT, else at the address that the launcher provides.
 
+pub mod flags;
 mod kubernetes;
 mod mpi;
 mod run_id;
@@ -26,6 +27,7 @@ mod torchrun;
 mod vars;
 mod worker;
 
+pub use flags::{LaunchFlags, completed};
 pub use mpi::starter_pid;
 pub use run_id::run_id;
 pub use worker::{WorkerEnv, key_of_environment};
@@ -33,7 +35,6 @@ pub use worker::{WorkerEnv, key_of_environment};
 use std::fmt;
 
 use crate::error::{Error, Result};
-use crate::launch::Nproc;
 use crate::named::named;
 use crate::nodes::{NodeRange, RdzvEndpoint};
 use crate::show::count;
@@ -79,7 +80,9 @@ impl Launcher {
     /// The variables that identify the launcher.
     pub fn variables(self) -> &'static [&'static str] {
         match self {
-            Launcher::CommandLine => &["DDP_RUN_NNODES", "DDP_RUN_NODE_RANK", "DDP_RUN_RDZV_ENDPOINT"],
+            Launcher::CommandLine => {
+                &["DDP_RUN_NNODES", "DDP_RUN_NODE_RANK", "DDP_RUN_RDZV_ENDPOINT", "DDP_RUN_ID"]
+            }
             Launcher::Torchrun => &["RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"],
             Launcher::Environment => &["RANK", "WORLD_SIZE"],
             Launcher::OpenMpi => &["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"],
@@ -93,6 +96,15 @@ impl Launcher {
                 "PET_MASTER_ADDR",
                 "PET_MASTER_PORT",
                 "PET_NPROC_PER_NODE",
+                "PET_STANDALONE",
+                "PET_RDZV_ID",
+                "PET_RDZV_BACKEND",
+                "PET_RDZV_CONF",
+                "PET_MAX_RESTARTS",
+                "PET_LOG_DIR",
+                "PET_TEE",
+                "PET_REDIRECTS",
+                "PET_LOCAL_RANKS_FILTER",
             ],
         }
     }
@@ -104,6 +116,8 @@ pub struct Settings {
     pub node_rank: Option<usize>,
     pub nnodes: Option<NodeRange>,
     pub rdzv_endpoint: Option<RdzvEndpoint>,
+    /// A run on this machine alone.
+    pub standalone: bool,
     /// The process that started the ranks of this machine: [`starter_pid`].
     pub starter: u32,
 }
@@ -138,9 +152,12 @@ pub fn detect(get: &dyn Fn(&str) -> Option<String>, settings: &Settings) -> Resu
         ))
         .hint("omit --node-rank to run as a rank, or unset the variables to run as a supervisor"));
     }
+    if settings.standalone {
+        return standalone(&vars, environment);
+    }
     let supervises = settings.nnodes.is_some() && settings.rdzv_endpoint.is_some();
     if environment.is_none() && (settings.node_rank.is_some() || supervises) {
-        return node_of_flags(&vars, &kubernetes::completed(&vars, settings)?);
+        return node_of_flags(&vars, &completed(get, settings)?);
     }
     let mpi = mpi::claim(&vars)?;
     let slurm = slurm::claim(&vars)?;
@@ -151,21 +168,13 @@ pub fn detect(get: &dyn Fn(&str) -> Option<String>, settings: &Settings) -> Resu
             Ok(Origin::Worker(worker))
         }
         None => {
-            let settings = kubernetes::completed(&vars, settings)?;
+            let settings = completed(get, settings)?;
             Ok(kubernetes::node(&vars, settings)?.map_or(Origin::Own, Origin::Node))
         }
     }
 }
 
 impl Origin {
-    /// The number of processes that the environment tells a supervisor to start (PET_NPROC_PER_NODE).
-    pub fn nproc(&self, get: &dyn Fn(&str) -> Option<String>) -> Result<Option<Nproc>> {
-        match self {
-            Origin::Worker(_) => Ok(None),
-            Origin::Own | Origin::Node(_) => kubernetes::nproc(&Vars(get)),
-        }
-    }
-
     /// Checks that a run of one node, unless explicitly requested (`said`), is not one node of several. A node rank
     /// or an endpoint indicates several nodes; each of them would otherwise train a separate run.
     ///
@@ -182,6 +191,17 @@ impl Origin {
                 "set it with `--nnodes N` (or DDP_RUN_NNODES, PET_NNODES, `nnodes` in `[launch]`); `--nnodes 1` trains on this machine only",
             )),
         }
+    }
+}
+
+/// The one supervisor of a run, unless a launcher has started several processes like this one.
+fn standalone(vars: &Vars<'_>, environment: Option<Claim>) -> Result<Origin> {
+    match innermost(vars, environment, mpi::claim(vars)?, slurm::claim(vars)?)?
+        .filter(|claim| claim.world > 1)
+    {
+        None => Ok(Origin::Own),
+        Some(claim) => Err(Error::usage(format!("--standalone starts all processes of a run, but {claim}"))
+            .hint("omit --standalone to run as a rank, or start ddp-run once, without the launcher")),
     }
 }
 

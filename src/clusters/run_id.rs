@@ -7,6 +7,7 @@ use crate::telemetry::RunId;
 
 /// The run's identifier, from the environment `get`.
 ///
+/// * `rdzv_id`: `--rdzv-id`, or `PET_RDZV_ID`.
 /// * `DDP_RUN_ID`, for systems without an identifier of their own (Kubernetes).
 /// * torchrun: its `--rdzv-id`; without one, the folder in which this torchrun keeps its attempts.
 /// * A Slurm job: its number, and how often it was requeued. Not the step's number: a requeued script may skip steps
@@ -16,9 +17,10 @@ use crate::telemetry::RunId;
 ///
 /// # Errors
 /// A Slurm variable is not a number (exit 2).
-pub fn run_id(get: &dyn Fn(&str) -> Option<String>) -> Result<RunId> {
+pub fn run_id(get: &dyn Fn(&str) -> Option<String>, rdzv_id: Option<&str>) -> Result<RunId> {
     let vars = Vars(get);
-    let start = match vars.text("DDP_RUN_ID").or_else(|| of_torchrun(&vars)) {
+    let named = rdzv_id.map(str::to_owned).or_else(|| vars.text("DDP_RUN_ID"));
+    let start = match named.or_else(|| of_torchrun(&vars)) {
         Some(name) => name,
         None => RunId::draw()?,
     };
@@ -49,7 +51,7 @@ mod tests {
 
     fn of(vars: &[(&str, &str)]) -> RunId {
         let get = |name: &str| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-        run_id(&get).expect("consistent")
+        run_id(&get, None).expect("consistent")
     }
 
     /// Whether the second environment belongs to a repeated start of the first one's run.
@@ -69,6 +71,12 @@ mod tests {
         let named = |restarts| [("DDP_RUN_ID", "mine"), ("SLURM_JOB_ID", restarts)];
         assert!(again(&named("1"), &named("2")));
         assert!(!again(&named("1"), &[("DDP_RUN_ID", "yours")]));
+    }
+
+    #[test]
+    fn rdzv_id_identifies_the_run() {
+        let with = |id: &str| run_id(&|_| None, Some(id)).expect("consistent");
+        assert!(with("a").goes_on(&with("a")) && !with("b").goes_on(&with("a")));
     }
 
     #[test]

@@ -1,3 +1,4 @@
+mod launch_flags;
 mod messages;
 mod nodes;
 mod several;

@@ -41,6 +41,6 @@ fn node(vars: &Vars<'_>) -> Result<Option<(usize, usize)>> {
     Ok(node.zip(nodes))
 }
 
-fn is_loopback(host: &str) -> bool {
+pub(super) fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }

@@ -7,6 +7,7 @@ use super::header::{Header, Operation};
 use super::{CommError, CommErrorKind, messages};
 use std::sync::Arc;
 use std::time::Duration;
+use tracing::span::EnteredSpan;
 
 /// What a rank's other threads may use during a call.
 pub(super) trait Shared {
@@ -85,6 +86,7 @@ pub(super) fn execute<'a, E: Engine>(
         return Err(engine.fail(e.kind, Some(rank), &messages::invalid_call(rank, &e.message)));
     }
     let sequence = engine.numbers().next(&header);
+    let _span = call_span(guard.0.calls(), Header { sequence, ..header });
     engine.begin(Header { sequence, ..header }, call.time_limit(timeout))?;
     match world {
         1 => call.run_solo(),
@@ -92,6 +94,21 @@ pub(super) fn execute<'a, E: Engine>(
     }
     guard.0.calls().finished();
     Ok(())
+}
+
+/// The tracing span of a call (level trace). It names rank and step, because a call may run on a thread outside of the
+/// step's span.
+pub(super) fn call_span(calls: &Calls, header: Header) -> EnteredSpan {
+    tracing::trace_span!(
+        "collective",
+        rank = calls.rank,
+        step = calls.place().step,
+        operation = header.operation.name(),
+        sequence = header.sequence,
+        bytes = header.count * header.dtype.size() as u64,
+        algorithm = header.algorithm.name(),
+    )
+    .entered()
 }
 
 #[cfg(test)]

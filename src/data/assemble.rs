@@ -61,7 +61,8 @@ impl BatchAssembler {
         if self.images().is_some() {
             input.data = FieldData::Bytes(Vec::new());
         }
-        HostBatch { len: 0, input, target, fields, indices: Vec::new(), draws: Vec::new() }
+        let target_scale = self.dataset.target_scale();
+        HostBatch { len: 0, input, target, fields, target_scale, indices: Vec::new(), draws: Vec::new() }
     }
 
     /// Assembles batch `number`; returns a panic of the data set as an error.

@@ -151,6 +151,9 @@ impl Dataset for Subset {
     fn remarks(&self) -> Vec<String> {
         self.of.remarks()
     }
+    fn target_scale(&self) -> f64 {
+        self.of.target_scale()
+    }
 }
 
 /// A kind that calls `open` with the data set's own keys of the `[dataset]` table; the keys of splits are read beside

@@ -1,8 +1,8 @@
 //! Data sets, from the `[dataset]` table to batches.
 //!
 //! The registry holds a [`DatasetKind`] under each name. It reads the `[dataset]` table, without touching any file, and
-//! returns a [`DatasetSource`]. At run time rank 0 calls `prepare` (download, verify, unpack), then every rank calls
-//! `open`, which returns [`Splits`]. The [`Loader`] combines a split, a sampler and transforms into host batches, ahead
+//! returns a [`DatasetSource`]. At run time rank 0, then the first rank of each other node, calls `prepare` (download, verify,
+//! unpack); then every rank calls `open`, which returns [`Splits`]. The [`Loader`] combines a split, a sampler and transforms into host batches, ahead
 //! of the training step, on its own threads.
 
 mod assemble;
@@ -48,6 +48,7 @@ pub use store::Cache;
 use crate::error::Result;
 use crate::spec::Fields;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use transforms::{Draws, ImageTransform};
 
@@ -72,12 +73,17 @@ pub trait DatasetSource: Send + Sync + std::fmt::Debug {
     fn facts(&self) -> DataFacts {
         DataFacts::default()
     }
-    /// Called on rank 0: makes the files available (downloads them if a URL is given, verifies, unpacks). Idempotent.
-    /// `say` receives one-line progress messages. By default there is nothing to do.
+    /// Makes the files available (downloads, verifies, unpacks). Called on rank 0, then on the first rank of each other node, and
+    /// by `ddp-run data fetch`. Idempotent: there is nothing to do where nodes share a file system. `say` receives one-line
+    /// progress messages. By default there is nothing to do.
     fn prepare(&self, _say: &mut dyn FnMut(&str)) -> Result<()> {
         Ok(())
     }
-    /// Called on every rank, after `prepare` on rank 0.
+    /// The files and folders that `open` reads, those that exist now; by default none.
+    fn files(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+    /// Called on every rank, after `prepare`.
     fn open(&self) -> Result<Splits>;
 }
 
@@ -170,6 +176,11 @@ pub trait Dataset: Send + Sync {
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
+    /// How many units of the data one unit of its numeric targets is, if they are scaled: metrics of errors (`mae`, `mse`) are in
+    /// the data's own units.
+    fn target_scale(&self) -> f64 {
+        1.0
+    }
     /// The stored images of an image data set, for transforms on a device with its own memory. A data set with further fields
     /// is transformed on the host, by `write`, for every device.
     fn stored(&self) -> Option<&dyn StoredImages> {
@@ -214,6 +225,8 @@ pub struct HostBatch {
     pub target: HostField,
     /// The further fields, by name.
     pub fields: BTreeMap<String, HostField>,
+    /// [`Dataset::target_scale`].
+    pub target_scale: f64,
     /// Data-set index of each sample.
     pub indices: Vec<u64>,
     /// Each sample's draws if `input` holds bytes; otherwise empty, because the transform has been applied.

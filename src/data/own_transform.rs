@@ -124,6 +124,9 @@ impl Dataset for Transformed {
     fn remarks(&self) -> Vec<String> {
         self.of.remarks()
     }
+    fn target_scale(&self) -> f64 {
+        self.of.target_scale()
+    }
     fn write(&self, key: SampleKey, mut to: SampleMut<'_>) -> Result<()> {
         self.of.write(key, to.again())?;
         for (number, plan) in (0..).zip(&self.transforms) {

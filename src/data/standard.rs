@@ -1,7 +1,9 @@
 //! The built-in data sets by name.
 
 use super::DatasetKind;
-use super::sets::{Mnist, cifar10, csv, image_folder, random, shapes, text};
+use super::sets::{
+    Mnist, california_housing, cifar10, csv, image_folder, random, shapes, text, tinyshakespeare,
+};
 use std::sync::Arc;
 
 pub fn standard_kinds() -> Vec<(&'static str, Arc<dyn DatasetKind>)> {
@@ -12,7 +14,9 @@ pub fn standard_kinds() -> Vec<(&'static str, Arc<dyn DatasetKind>)> {
         ("mnist", Arc::new(Mnist::DIGITS)),
         ("fashion-mnist", Arc::new(Mnist::FASHION)),
         ("csv", Arc::new(csv)),
+        ("california-housing", Arc::new(california_housing)),
         ("text", Arc::new(text)),
+        ("tinyshakespeare", Arc::new(tinyshakespeare)),
         ("image-folder", Arc::new(image_folder)),
     ]
 }
@@ -45,13 +49,16 @@ mod tests {
     fn plan_hash_is_independent_of_data_location() {
         for (name, places, more) in [
             ("cifar10", &["root", "cache", "url"][..], ""),
+            ("tinyshakespeare", &["path", "cache", "url"], ""),
+            ("california-housing", &["path", "cache", "url"], ""),
             ("csv", &["path", "cache", "url"], "target = 'y'"),
             ("image-folder", &["root", "cache"], ""),
         ] {
+            let model = if name == "tinyshakespeare" { "gpt" } else { "linear" };
             let hash = |place: &str| {
                 let keys: String = places.iter().map(|key| format!("{key} = '{place}'\n")).collect();
                 let spec = format!(
-                    "name = 'x'\nbatch_size = 4\n[model]\nname = 'linear'\n\
+                    "name = 'x'\nbatch_size = 4\n[model]\nname = '{model}'\n\
                      [dataset]\nname = '{name}'\n{keys}{more}\n[optimizer]\nname = 'sgd'\n"
                 );
                 resolved(&Registry::standard(), &spec, &[], 1).unwrap().hash

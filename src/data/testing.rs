@@ -65,28 +65,13 @@ pub fn tar_gz(members: &[TarMember<'_>]) -> Vec<u8> {
     builder.into_inner().unwrap().finish().unwrap()
 }
 
-/// Answers one HTTP request on loopback with `response`; returns the URL.
-pub fn serve_once(response: &[u8]) -> String {
-    use std::io::{Read, Write};
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/abc", listener.local_addr().unwrap());
-    let response = response.to_vec();
-    std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut request = Vec::new();
-        let mut byte = [0];
-        while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
-            request.push(byte[0]);
-        }
-        let _ = stream.write_all(&response);
-    });
-    url
-}
+#[allow(dead_code, reason = "the tests of the binary use the rest")]
+#[path = "../../tests/common/server.rs"]
+pub mod server;
 
 /// Serves one file of these bytes; returns the URL.
 pub fn serve_file(body: &[u8]) -> String {
-    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
-    serve_once(&[head.as_bytes(), body].concat())
+    server::Server::script(vec![server::Answer::Plain(body.to_vec())]).url("abc")
 }
 
 /// Configures a data set from the lines of its table, as the plan does.

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::logs::LogFormat;
+use super::logs::{LogFormat, Verbosity};
 use super::os;
 use super::stop::StopFlag;
 use crate::comm::rendezvous::Secret;
@@ -81,7 +81,22 @@ pub struct JobHandoff {
     #[serde(default)]
     pub provenance: Option<Provenance>,
     pub log_format: LogFormat,
+    #[serde(default)]
+    pub verbosity: Verbosity,
     pub progress: ProgressMode,
+    /// Folder of the logs, if it is not `logs/` in `out_dir`.
+    #[serde(default)]
+    pub log_dir: Option<PathBuf>,
+    /// `--rdzv-id`.
+    #[serde(default)]
+    pub rdzv_id: Option<String>,
+}
+
+impl JobHandoff {
+    /// Folder of the logs.
+    pub fn logs(&self) -> PathBuf {
+        self.log_dir.clone().unwrap_or_else(|| self.out_dir.join("logs"))
+    }
 }
 
 /// `J` describes the workers' job.
@@ -122,9 +137,9 @@ impl Endpoint {
 }
 
 impl Handoff {
-    /// A handoff of the first generation and attempt; logs go to `out_dir/logs`.
+    /// A handoff of the first generation and attempt.
     pub fn new(place: Place, endpoint: Endpoint, secret: Secret, job: JobHandoff) -> Self {
-        Self { log_dir: job.out_dir.join("logs"), ..Self::of(place, endpoint, secret, job) }
+        Self { log_dir: job.logs(), ..Self::of(place, endpoint, secret, job) }
     }
 
     /// [`Handoff::take`], in `ddp-run worker`.

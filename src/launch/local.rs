@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use super::console::Console;
 use super::handoff::JobHandoff;
 use super::state::Policy;
 use super::stop::StopFlag;
@@ -22,21 +23,24 @@ pub struct LocalLaunch {
     /// Usable cores / `nproc` if not given.
     pub threads_per_worker: Option<usize>,
     pub policy: Policy,
+    /// Which output appears on the terminal.
+    pub console: Console,
     /// Contains any stop signal that has arrived so far.
     pub stop: StopFlag,
 }
 
 impl LocalLaunch {
-    /// Runs this binary's `worker` subcommand with the default settings; logs go to `out_dir/logs`.
+    /// Runs this binary's `worker` subcommand with the default settings.
     pub fn new(nproc: usize, job: JobHandoff) -> Result<Self> {
         Ok(Self {
             nproc,
             program: own_program()?,
             args: vec!["worker".into()],
-            log_dir: job.out_dir.join("logs"),
+            log_dir: job.logs(),
             job,
             threads_per_worker: None,
             policy: Policy::default(),
+            console: Console::default(),
             stop: StopFlag::new(),
         })
     }

@@ -12,11 +12,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::format::{FmtSpan, Writer};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
+use super::error_file::write_error_file_of;
 use super::failure::Failure;
-use super::handoff::Handoff;
+use super::handoff::{Handoff, JobHandoff};
 use crate::error::{Error, IoContext, Result};
 use crate::say::StderrWriter;
 
@@ -37,6 +38,60 @@ pub enum LogFormat {
     Text,
     /// One JSON object a line
     Json,
+}
+
+/// `-v` and `-q`: how much is logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verbosity {
+    /// `-q`: warnings and errors.
+    Quiet,
+    #[default]
+    Normal,
+    /// `-v`: also what helps to find an error.
+    Verbose,
+    /// `-vv`: also every step, phase and collective.
+    Trace,
+}
+
+/// The variables with a filter for logs, in the syntax of `EnvFilter`. The first that is set counts.
+const FILTERS: [&str; 2] = ["DDP_RUN_LOG", "RUST_LOG"];
+
+impl Verbosity {
+    /// The level of a rank's log.
+    fn of_worker(self) -> &'static str {
+        match self {
+            Self::Quiet => "warn",
+            Self::Normal => "info",
+            Self::Verbose => "debug",
+            Self::Trace => "trace",
+        }
+    }
+
+    /// The level of what appears on the terminal.
+    fn of_terminal(self) -> &'static str {
+        match self {
+            Self::Quiet | Self::Normal => "warn",
+            Self::Verbose => "info",
+            Self::Trace => "debug",
+        }
+    }
+
+    /// The filter of a log whose usual level is `level`: the flags win over the variables. Flags are about this
+    /// program's own messages; those of libraries stay at `info`.
+    fn filter(self, level: &str, get: &dyn Fn(&str) -> Option<String>) -> Result<EnvFilter> {
+        let set = |name: &&str| get(name).filter(|value| !value.trim().is_empty());
+        let variable = FILTERS.iter().find_map(|name| Some((*name, set(name)?)));
+        match variable.filter(|_| self == Self::Normal) {
+            Some((name, directives)) => EnvFilter::try_new(&directives).map_err(|e| {
+                Error::usage(format!("{name} is `{directives}`: {e}")).hint("DDP_RUN_LOG=debug shows more")
+            }),
+            None => Ok(EnvFilter::new(match level {
+                "debug" | "trace" => format!("info,ddp_run={level}"),
+                _ => level.to_owned(),
+            })),
+        }
+    }
 }
 
 pub fn path(log_dir: &Path, rank: usize) -> PathBuf {
@@ -81,34 +136,38 @@ fn ends_with_newline(path: &Path) -> io::Result<bool> {
     Ok(last[0] == b'\n')
 }
 
-/// Sends the worker's tracing to its log. `DDP_RUN_LOG` sets the level (default `info`; `EnvFilter` syntax). Call it
-/// once, right after [`Handoff::receive`].
+/// Sends the worker's tracing to its log. `DDP_RUN_LOG`, or `RUST_LOG`, sets the level (default `info`; `EnvFilter`
+/// syntax). Call it once, right after [`Handoff::receive`].
 pub fn init_worker(handoff: &Handoff) -> Result<()> {
     let file = open(&path(&handoff.log_dir, handoff.place.rank))?;
-    install(handoff.job.log_format, Mutex::new(file), "info")
+    let verbosity = handoff.job.verbosity;
+    crate::say::set_quiet(verbosity == Verbosity::Quiet);
+    install(&handoff.job, Mutex::new(file), verbosity.of_worker())
 }
 
 /// Sets up the tracing of a supervisor, or of a program without workers: warnings go to standard error.
-pub fn init_terminal(format: LogFormat) -> Result<()> {
-    install(format, || StderrWriter, "warn")
+pub fn init_terminal(job: &JobHandoff) -> Result<()> {
+    install(job, || StderrWriter, job.verbosity.of_terminal())
 }
 
-/// Sets up tracing for a process that may not write to its run's folder: none unless `DDP_RUN_LOG` requests it, and
-/// then to standard error.
-pub fn init_without(format: LogFormat) -> Result<()> {
-    install(format, || StderrWriter, "off")
+/// Sets up tracing for a process that may not write to its run's folder: none unless `DDP_RUN_LOG` or `RUST_LOG`
+/// requests it, and then to standard error.
+pub fn init_without(job: &JobHandoff) -> Result<()> {
+    install(job, || StderrWriter, "off")
 }
 
-fn install<W>(format: LogFormat, writer: W, level: &str) -> Result<()>
+fn install<W>(job: &JobHandoff, writer: W, level: &str) -> Result<()>
 where
     W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
 {
-    let directives = std::env::var("DDP_RUN_LOG").unwrap_or_else(|_| level.to_string());
-    let filter = EnvFilter::try_new(&directives).map_err(|e| {
-        Error::usage(format!("DDP_RUN_LOG is `{directives}`: {e}")).hint("DDP_RUN_LOG=debug shows more")
-    })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(writer);
-    let done = match format {
+    let filter = job.verbosity.filter(level, &|name| std::env::var(name).ok())?;
+    // The end of a span tells its length. There are none at the usual levels.
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(writer)
+        .with_span_events(FmtSpan::CLOSE);
+    let done = match job.log_format {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
@@ -130,7 +189,9 @@ pub fn record_panics(handoff: &Handoff) {
             tracing::error!("{message}");
         }
         let error = Error::internal(message).hint("this is a bug in ddp-run; please report it with the log");
-        let _ = Failure::of(rank, &error).write(&log_dir);
+        let note = Failure::of(rank, &error);
+        let _ = note.write(&log_dir);
+        write_error_file_of(&note);
         let trace = Backtrace::capture();
         match trace.status() {
             BacktraceStatus::Captured => say!("{}\n{trace}", error.message),
@@ -195,6 +256,24 @@ mod tests {
         let mut handoff = Handoff::new(Place::on_one_node(1, 2), Endpoint::Solo, secret, job);
         handoff.log_dir = folder.to_path_buf();
         handoff
+    }
+
+    #[test]
+    fn a_filter_is_that_of_the_flags_else_of_the_first_variable() {
+        let filter = |verbosity: Verbosity, vars: &[(&str, &str)]| {
+            let get = |name: &str| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+            verbosity.filter(verbosity.of_worker(), &get).map(|filter| filter.to_string())
+        };
+        let (own, rust) = (("DDP_RUN_LOG", "debug"), ("RUST_LOG", "error"));
+        assert_eq!(filter(Verbosity::Normal, &[]).expect("valid"), "info");
+        assert_eq!(filter(Verbosity::Normal, &[rust]).expect("valid"), "error");
+        assert_eq!(filter(Verbosity::Normal, &[rust, own]).expect("valid"), "debug");
+        assert_eq!(filter(Verbosity::Normal, &[rust, ("DDP_RUN_LOG", " ")]).expect("valid"), "error");
+        assert_eq!(filter(Verbosity::Quiet, &[rust, own]).expect("valid"), "warn");
+        let traced = filter(Verbosity::Trace, &[rust]).expect("valid");
+        assert!(traced.contains("ddp_run=trace") && traced.contains("info"), "{traced}");
+        let wrong = filter(Verbosity::Normal, &[("RUST_LOG", "a=b=c")]).expect_err("no filter");
+        assert!(wrong.message.starts_with("RUST_LOG is `a=b=c`"), "{wrong}");
     }
 
     #[test]

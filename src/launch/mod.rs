@@ -8,8 +8,10 @@
 //! control pipe is closed (all systems).
 
 mod config;
+mod console;
 pub mod cores;
 pub mod descriptors;
+mod error_file;
 mod failure;
 mod flight;
 mod generation;
@@ -29,7 +31,9 @@ mod verdict;
 mod worker;
 
 pub use config::LaunchConfig;
+pub use console::{Console, LocalRanks, Streams};
 pub use cores::Nproc;
+pub use error_file::{write_error_file, write_error_file_of};
 pub use failure::{Failure, clear as clear_notes};
 pub use flight::FlightRecord;
 pub(crate) use generation::{Controller, Part, Recall};

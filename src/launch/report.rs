@@ -105,21 +105,24 @@ pub fn worker_failed(
         .collect();
     let blamed = blamed(ranks, &notes, culprit, context);
     let (culprit, witness) = blamed.unwrap_or((culprit, culprit));
-    let mut text = headline(ranks, culprit, witness, context);
-    let mut hint = None;
     let note = notes[witness].as_ref();
-    if let Some(note) = note {
-        let _ = write!(text, ": {}", note.message);
-        hint = note.hint.clone().or(hint);
-    }
-    // If the job itself is at fault, the worker's own message is sufficient.
-    let at_fault = matches!(code, ExitCode::Spec | ExitCode::Usage | ExitCode::Unavailable);
-    if ranks[culprit].pid.is_some() && !(at_fault && note.is_some()) {
-        push_tail(&mut text, &logs::path(context.log_dir, context.rank(culprit)));
-    }
-    push_followers(&mut text, ranks, culprit, context);
-    push_places(&mut text, &notes, context);
-    push_records(&mut text, ranks.len(), context);
+    let hint = note.and_then(|note| note.hint.clone());
+    let text = match note.filter(|_| cannot_begin(code, &notes)) {
+        Some(note) if context.rank(culprit) == 0 => note.message.clone(),
+        Some(note) => format!("rank {}: {}", context.rank(culprit), note.message),
+        None => {
+            let mut text = headline(ranks, culprit, witness, context);
+            note.iter().for_each(|note| text += &format!(": {}", note.message));
+            // If the job itself is at fault, the worker's own message is sufficient.
+            if ranks[culprit].pid.is_some() && !(at_fault(code) && note.is_some()) {
+                push_tail(&mut text, &logs::path(context.log_dir, context.rank(culprit)));
+            }
+            push_followers(&mut text, ranks, culprit, context);
+            push_places(&mut text, &notes, context);
+            push_records(&mut text, ranks.len(), context);
+            text
+        }
+    };
     let own = Some(context.rank(culprit));
     let (cause, about) = match (blamed, ranks[culprit].class) {
         (Some(_), _) => (Cause::Blamed, own),
@@ -130,6 +133,17 @@ pub fn worker_failed(
     // A worker that could not be killed does not prevent a restart without it.
     let retry = ranks[witness].end.is_none_or(verdict::is_retryable);
     NodeFailure { code, cause, retry, rank: about, message: text, hint }
+}
+
+/// Whether the job, the command line or the machine is wrong, and no worker.
+fn at_fault(code: ExitCode) -> bool {
+    matches!(code, ExitCode::Spec | ExitCode::Usage | ExitCode::Unavailable)
+}
+
+/// Whether the job failed before its first step for a reason of its own: then nothing about ranks explains more than the message.
+fn cannot_begin(code: ExitCode, notes: &[Option<Failure>]) -> bool {
+    let begun = |note: &Failure| note.place.as_ref().is_some_and(|place| place.step > 0);
+    (at_fault(code) || code == ExitCode::Checkpoint) && !notes.iter().flatten().any(begun)
 }
 
 /// The failed rank and how it ended, and the rank that noticed, if that is another one.

@@ -67,6 +67,30 @@ fn the_error_of_an_invalid_job_is_shown_without_the_log() {
     assert_eq!((failed.code, failed.retry), (ExitCode::Spec, false));
 }
 
+/// What the other ranks did matters once there was a step.
+#[test]
+fn a_job_that_cannot_begin_is_one_error() {
+    let folder = tempfile::tempdir().expect("tempdir");
+    let context = context(0, 2, &folder);
+    let (wrong, lost) =
+        (end(WorkerStatus::Exited(74), Requested::Nothing), end(WorkerStatus::Exited(91), Requested::Stop));
+    let failed = |culprit: usize, step: u64| {
+        let mut error = note(culprit, Error::checkpoint("there is no such folder"), context);
+        error.place = Some(Place { step: 0, phase: Phase::Setup });
+        error.write(folder.path()).expect("write");
+        let mut other = note(1 - culprit, silent(culprit), context);
+        other.place = Some(Place { step, phase: Phase::Setup });
+        other.write(folder.path()).expect("write");
+        let mut ranks = [rank(&lost, Class::Consequence), rank(&lost, Class::Consequence)];
+        ranks[culprit] = rank(&wrong, Class::RootCause);
+        worker_failed(&ranks, culprit, ExitCode::Checkpoint, context).message
+    };
+    assert_eq!(failed(0, 0), "there is no such folder");
+    assert_eq!(failed(1, 0), "rank 1: there is no such folder");
+    let begun = failed(0, 1);
+    assert!(begun.starts_with("rank 0 of 2") && begun.contains("rank 1: step 1, phase setup"), "{begun}");
+}
+
 #[test]
 fn a_silent_rank_is_blamed_by_the_one_that_noticed() {
     let folder = tempfile::tempdir().expect("tempdir");

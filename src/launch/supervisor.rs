@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::time::Instant;
 
+use super::console::Copies;
 use super::cores;
 use super::failure::{self, Evidence, Failure};
 use super::generation::{Controller, Part};
@@ -15,7 +16,7 @@ use super::logs;
 use super::process_set::{Finished, ProcessSet, Workers};
 use super::report::{self, NodeEnd};
 use super::signals::Signals;
-use super::worker::{Output, Process};
+use super::worker::Process;
 use crate::comm::rendezvous::Secret;
 use crate::error::{ExitCode, IoContext, Result};
 
@@ -30,6 +31,8 @@ pub struct LocalWorkers<'a> {
     listener: Option<TcpListener>,
     /// How other ranks reach rank 0.
     endpoint: Endpoint,
+    /// Of each worker, while it runs.
+    copies: Vec<Copies>,
 }
 
 /// How a generation ended on this node.
@@ -53,7 +56,8 @@ impl<'a> LocalWorkers<'a> {
         let threads = launch
             .threads_per_worker
             .unwrap_or_else(|| cores::threads_per_worker(cores::usable_cores(), launch.nproc));
-        let mut workers = Self { launch, part, secret, threads, listener, endpoint };
+        let copies = (0..launch.nproc).map(|_| Copies::default()).collect();
+        let mut workers = Self { launch, part, secret, threads, listener, endpoint, copies };
         // Checked here, so that a job that can't be encoded is reported as such, and not as a worker that does not start.
         workers.handoff(0)?.to_line()?;
         if workers.part.world_size == 1 {
@@ -127,8 +131,10 @@ impl Workers for LocalWorkers<'_> {
         let mut command = Command::new(&self.launch.program);
         command.args(&self.launch.args);
         command.envs(cores::thread_variables(self.threads, &|name| std::env::var(name).ok()));
-        // Rank 0's progress appears on the terminal.
-        let output = if rank == 0 { Output::Inherit } else { Output::Log(log) };
+        let output =
+            self.launch.console.output(local, rank, log).doing("copy the output of", &self.launch.program);
+        let (output, copies) = output?;
+        self.copies[local] = copies;
         // Moved to rank 0, and closed here once rank 0 has its copy.
         let listener = if rank == 0 { self.listener.take() } else { None };
         Process::start(command, line, output, listener).doing("start", &self.launch.program)
@@ -136,6 +142,8 @@ impl Workers for LocalWorkers<'_> {
 
     fn ended(&mut self, local: usize, pid: u32) -> Evidence {
         let rank = self.part.first_rank + local;
+        // The report shows the end of the log.
+        std::mem::take(&mut self.copies[local]).finish();
         let note = Failure::read(&self.launch.log_dir, rank, pid);
         failure::sweep(&self.launch.log_dir, rank);
         Evidence::of(note.as_ref())

@@ -32,6 +32,10 @@ pub enum Output {
     Log(File),
     /// Standard output only.
     Pipe(PipeWriter),
+    Each {
+        stdout: Stdio,
+        stderr: Stdio,
+    },
 }
 
 impl Process {
@@ -51,6 +55,7 @@ impl Process {
             Output::Inherit => {}
             Output::Log(file) => drop(command.stdout(file.try_clone()?).stderr(file)),
             Output::Pipe(pipe) => drop(command.stdout(pipe)),
+            Output::Each { stdout, stderr } => drop(command.stdout(stdout).stderr(stderr)),
         }
         os::bind_to_supervisor(&mut command, listener.as_ref().map(AsRawFd::as_raw_fd));
         let mut child = command.spawn()?;

@@ -10,6 +10,7 @@ use super::{Limits, Nodes};
 use crate::comm::rendezvous::Target;
 use crate::error::{Error, ExitCode, Result};
 use crate::launch::{LocalLaunch, Signals};
+use crate::show;
 use crate::telemetry::RunId;
 use std::collections::VecDeque;
 use std::net::TcpListener;
@@ -107,7 +108,15 @@ impl Agent {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             nproc: self.launch.nproc,
             plan_hash: self.nodes.plan_hash.clone(),
-            terms: format!("--nnodes {nodes} and --max-restarts {max_restarts}"),
+            terms: match &self.nodes.rdzv_id {
+                Some(id) => {
+                    format!(
+                        "--nnodes {nodes}, --max-restarts {max_restarts} and --rdzv-id {}",
+                        show::name(id)
+                    )
+                }
+                None => format!("--nnodes {nodes} and --max-restarts {max_restarts}"),
+            },
             generation: self.generation,
             port: self.listen()?,
         };

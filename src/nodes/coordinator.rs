@@ -288,18 +288,19 @@ fn check_same_job(own: &Hello, other: &Hello) -> std::result::Result<(), String>
             other.version, own.version
         ));
     }
+    // Before the plan: with another `--rdzv-id` it is another job.
+    if own.terms != other.terms {
+        return Err(format!(
+            "{host} was started with {}, but node 0 ({first}) with {}",
+            other.terms, own.terms
+        ));
+    }
     if own.plan_hash != other.plan_hash {
         return Err(format!(
             "{host} was started with another plan ({}) than node 0 ({first}; {}); start every node with the same \
              spec and overrides",
             short(&other.plan_hash),
             short(&own.plan_hash)
-        ));
-    }
-    if own.terms != other.terms {
-        return Err(format!(
-            "{host} was started with {}, but node 0 ({first}) with {}",
-            other.terms, own.terms
         ));
     }
     Ok(())

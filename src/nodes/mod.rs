@@ -15,6 +15,7 @@ mod key;
 mod message;
 mod policy;
 mod rdzv;
+mod rdzv_conf;
 mod setup;
 
 pub(crate) use address::{Addresses, addresses, own_address};
@@ -22,6 +23,7 @@ pub use config::NodesConfig;
 pub use events::Limits;
 pub use key::KeySource;
 pub use rdzv::{NodeRange, RdzvEndpoint};
+pub use rdzv_conf::{RdzvBackend, RdzvConf, RdzvId};
 
 use crate::error::{Error, ExitCode, Result};
 use crate::launch::{JobHandoff, LocalLaunch};
@@ -47,6 +49,8 @@ pub struct Nodes {
     pub silence: Duration,
     /// The same on all nodes.
     pub plan_hash: String,
+    /// `--rdzv-id`; the same on all nodes.
+    pub rdzv_id: Option<String>,
     /// The step of the newest checkpoint, from which restarted workers would resume, according to a quick look at the
     /// run's folder. Progress resets the number of restarts.
     pub newest_checkpoint: fn(&JobHandoff) -> Option<u64>,
@@ -80,6 +84,7 @@ impl Default for Nodes {
             key: None,
             silence: Duration::from_secs(60),
             plan_hash: String::new(),
+            rdzv_id: None,
             newest_checkpoint: |_| None,
         }
     }

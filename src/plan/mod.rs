@@ -38,7 +38,7 @@ use crate::models::TensorFacts;
 use crate::nodes::NodesConfig;
 use crate::optim::{OptimizerPlan, Schedule};
 use crate::registry::Registry;
-use crate::spec::{Declaration, Diagnostics, JobTree, Origin, ResolvedValue};
+use crate::spec::{Declaration, Diagnostics, Examined, JobTree, Origin, ResolvedValue};
 use crate::tasks::TaskPlan;
 use crate::telemetry::{MetricsConfig, ObserverPlan};
 use crate::train::{Batching, EarlyStop, Ema, Settings, TrainConfig};
@@ -97,17 +97,28 @@ impl Plan {
     /// # Errors
     /// All problems of the spec, each with its position.
     pub fn resolve(tree: &JobTree, registry: &Registry, world: WorldRequest) -> Result<Plan, Diagnostics> {
-        let (plan, mut values) = tree.read(|root| resolve::plan(root, registry, world))?;
-        values.sort_by_key(|v| table_rank(v.key.rsplit_once('.').map_or("", |(table, _)| table)));
-        let mut plan = plan.expect("a plan is withheld only after a problem, which `read` returns");
-        plan.values = values;
-        plan.hash = export::hash(&plan);
-        Ok(plan)
+        let Examined { made, problems, .. } = Self::examine(tree, registry, world);
+        match (made, problems) {
+            (Some(plan), None) => Ok(plan),
+            (None, None) => unreachable!("a plan is withheld only after a problem"),
+            (_, Some(problems)) => Err(problems),
+        }
+    }
+
+    /// As [`Plan::resolve`], for tools: after a problem, too, it tells the values that could be read and the keys that apply.
+    pub fn examine(tree: &JobTree, registry: &Registry, world: WorldRequest) -> Examined<Option<Plan>> {
+        let mut examined = tree.examine(|root| resolve::plan(root, registry, world));
+        examined.values.sort_by_key(|v| table_rank(v.key.rsplit_once('.').map_or("", |(table, _)| table)));
+        if let (Some(plan), None) = (&mut examined.made, &examined.problems) {
+            plan.values.clone_from(&examined.values);
+            plan.hash = export::hash(plan);
+        }
+        examined
     }
 
     /// The declarations of all keys that reading this spec reads, for `reference`; its problems are ignored.
     pub fn declarations(tree: &JobTree, registry: &Registry) -> Vec<Declaration> {
-        tree.declarations(|root| drop(resolve::plan(root, registry, WorldRequest::of(1))))
+        Self::examine(tree, registry, WorldRequest::of(1)).declarations
     }
 
     /// Whether the spec or the command line sets `key`, even to its default.

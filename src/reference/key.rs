@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use std::ops::Bound;
 
 /// One key.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Key {
     pub name: String,
     /// `integer`, `list of 2 floats`.
@@ -20,6 +20,16 @@ pub struct Key {
     pub range: String,
     pub description: String,
     pub changes_results: bool,
+    /// Values that it accepts, or its items if it is a list; there may be others.
+    #[serde(skip)]
+    pub choices: Vec<Choice>,
+}
+
+/// A value that a key accepts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    pub value: toml::Value,
+    pub about: String,
 }
 
 /// The section of the reference for keys that several components share (`x-section`).
@@ -46,6 +56,25 @@ fn declared(table: &Json, name: &str, key: &Json) -> Key {
         range: range_words(key),
         description: description(key) + &choices.collect::<String>(),
         changes_results: schema::changes_results(table) && schema::changes_results(key),
+        choices: self::choices(key),
+    }
+}
+
+fn choices(schema: &Json) -> Vec<Choice> {
+    let named = |value: &str, about: String| Choice { value: value.into(), about };
+    let described: Vec<Choice> = variants(schema)
+        .into_iter()
+        .filter_map(|variant| Some(named(variant["const"].as_str()?, description(variant))))
+        .collect();
+    match schema::kind(schema) {
+        Kind::Boolean => {
+            [true, false].map(|value| Choice { value: value.into(), about: String::new() }).into()
+        }
+        Kind::List(items, _) => choices(items),
+        Kind::Choice(names) if names.len() != described.len() => {
+            names.into_iter().map(|name| named(name, String::new())).collect()
+        }
+        _ => described,
     }
 }
 

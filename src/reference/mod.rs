@@ -1,15 +1,17 @@
 //! What a spec may say: its tables, the components that a `name` selects, and the keys of both. It is collected from the
-//! declarations that reading a spec makes, so it has the components of a user's program too. `ddp-run schema`, `list` and
-//! `explain` show it, and docs/spec.md is generated from it.
+//! declarations that reading a spec makes, so it has the components of a user's program too. `ddp-run schema`, `list`,
+//! `explain` and `lsp` show it, shells complete by it, and docs/spec.md is generated from it.
 
 mod draft4;
 mod json_schema;
 mod key;
+mod lookup;
 #[cfg(test)]
 mod tests;
 
 pub use json_schema::json_schema;
-pub use key::{Key, description, keys, section};
+pub use key::{Choice, Key, description, keys, section};
+pub use lookup::without_indices;
 
 use crate::plan::{Plan, table_rank};
 use crate::registry::Registry;

@@ -98,8 +98,11 @@ impl Collector {
                 .filter(|(table, key, _)| !meant.contains(&(table.as_str(), key.as_str())))
                 .map(|(_, _, p)| p),
         );
-        problems.extend(explained.iter().map(|u| Problem::new(u.span, unknown_message(u, &known))));
-        problems.extend(rest.iter().map(|u| Problem::new(u.span, "unknown key")));
+        problems.extend(explained.iter().map(|u| {
+            let meant = u.nearest().map(str::to_owned);
+            Problem { meant, ..u.problem(unknown_message(u, &known)) }
+        }));
+        problems.extend(rest.iter().map(|u| u.problem("unknown key")));
         (self.values.into_inner().list.into_iter().flatten().collect(), problems)
     }
 
@@ -110,6 +113,10 @@ impl Collector {
 }
 
 impl Unknown {
+    fn problem(&self, message: impl Into<String>) -> Problem {
+        Problem::new(self.span, message).coded("unknown-key")
+    }
+
     /// The known key that was probably meant.
     fn nearest(&self) -> Option<&str> {
         closest(&self.key, self.known.iter().map(|k| &**k))

@@ -25,7 +25,10 @@ pub struct Problem {
     pub message: String,
     /// What to do about it, shown after all problems.
     pub hint: Option<String>,
+    /// What was probably meant in place of the marked text.
+    pub meant: Option<String>,
     pub(super) kind: Kind,
+    pub(super) code: Option<&'static str>,
 }
 
 /// What a problem is based on; decides whether it is reliable if part of the job could not be read.
@@ -41,7 +44,21 @@ pub(super) enum Kind {
 
 impl Problem {
     pub(super) fn new(span: Span, message: impl Into<String>) -> Self {
-        Self { span, message: message.into(), hint: None, kind: Kind::Local }
+        Self { span, message: message.into(), hint: None, meant: None, kind: Kind::Local, code: None }
+    }
+
+    pub(super) fn coded(self, code: &'static str) -> Self {
+        Self { code: Some(code), ..self }
+    }
+
+    /// What kind of problem it is, for programs: `syntax`, `extends`, `unknown-key`, `missing`, `value`, or `conflict` if several
+    /// values do not go together.
+    pub fn code(&self) -> &'static str {
+        self.code.unwrap_or(match self.kind {
+            Kind::Local => "value",
+            Kind::Absence => "missing",
+            Kind::Judgement => "conflict",
+        })
     }
 }
 
@@ -90,6 +107,11 @@ impl Diagnostics {
         &self.problems
     }
 
+    /// The text in which a problem is.
+    pub fn source(&self, problem: &Problem) -> &Source {
+        &self.sources[problem.span.source]
+    }
+
     /// Source name, line and column (from 1) of a problem.
     pub fn place(&self, problem: &Problem) -> (&str, usize, usize) {
         let source = &self.sources[problem.span.source];
@@ -117,22 +139,20 @@ impl Diagnostics {
         out
     }
 
-    /// Groups problems of the same file; those of the command line form one group.
+    /// Groups problems of the same file; those of the command line form one group, and those of the environment.
     fn groups(&self) -> impl Iterator<Item = &[Problem]> {
         self.problems.chunk_by(|a, b| {
             let (a, b) = (a.span.source, b.span.source);
-            a == b || (self.is_override(a) && self.is_override(b))
+            let role = self.sources[a].role;
+            a == b || (role == self.sources[b].role && is_one_line(role))
         })
-    }
-
-    fn is_override(&self, source: usize) -> bool {
-        self.sources[source].role == Role::Override
     }
 
     fn render_group(&self, group: &[Problem], paint: Paint) -> String {
         let first = &self.sources[group[0].span.source];
         let place = match first.role {
             Role::Override => "on the command line".to_owned(),
+            Role::Variable => "in the environment".to_owned(),
             _ => format!("in {}", first.name),
         };
         let count = count(group.len(), "problem");
@@ -153,7 +173,7 @@ impl Diagnostics {
     fn line_label(&self, problem: &Problem) -> String {
         let source = &self.sources[problem.span.source];
         match source.role {
-            Role::Override => String::new(),
+            role if is_one_line(role) => String::new(),
             _ => source.position(problem.span.start).0.to_string(),
         }
     }
@@ -165,7 +185,7 @@ impl Diagnostics {
         }
         let (line, column) = source.position(problem.span.start);
         let place = match source.role {
-            Role::Override => format!("{}, column {column}", source.name),
+            role if is_one_line(role) => format!("{}, column {column}", source.name),
             _ => format!("line {line}, column {column}"),
         };
         let range = source.line_range(problem.span.start);
@@ -187,6 +207,11 @@ impl Diagnostics {
             problem.message
         )
     }
+}
+
+/// Texts of one line, which are shown by their names.
+fn is_one_line(role: Role) -> bool {
+    matches!(role, Role::Override | Role::Variable)
 }
 
 impl fmt::Display for Diagnostics {

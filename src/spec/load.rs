@@ -28,14 +28,25 @@ pub struct JobTree {
 }
 
 impl JobTree {
-    /// Reads the spec at `path` and its bases.
+    /// Reads the spec at `path` (`-`: from standard input, whose `extends` is relative to the current folder) and its
+    /// bases.
     ///
     /// The only error here is a file that can't be read. Syntax errors, wrong edits, missing bases and cycles of bases
     /// are kept for [`JobTree::read`], to be shown with all other problems.
     pub fn load(path: &Path, edits: &[Override]) -> Result<JobTree, Diagnostics> {
-        let name = path.display().to_string();
-        match read_text(path) {
-            Ok(text) => Ok(Self::build(&name, text, Some(path), edits)),
+        Self::load_with(path, edits, &|_| None)
+    }
+
+    /// As [`JobTree::load`]; files for which `unsaved` has a text are not read.
+    pub fn load_with(path: &Path, edits: &[Override], unsaved: Texts<'_>) -> Result<JobTree, Diagnostics> {
+        let name = shown_name(path);
+        let read = match is_standard_input(path) {
+            true => text_of(std::io::stdin().lock()),
+            false => read_text(path, unsaved),
+        };
+        match read {
+            Ok(text) if is_standard_input(path) => Ok(Self::build(&name, text, None, edits, unsaved)),
+            Ok(text) => Ok(Self::build(&name, text, Some(path), edits, unsaved)),
             Err(why) => {
                 let sources = Arc::new(vec![Source::new(Role::Spec, name, "")]);
                 Err(Diagnostics::new(sources, vec![Problem::new(Span::new(0, 0..0), why)]))
@@ -45,11 +56,17 @@ impl JobTree {
 
     /// As [`JobTree::load`], for a text in memory; an `extends` in it is relative to the folder of `name`.
     pub fn parse(name: &str, text: &str, edits: &[Override]) -> Result<JobTree, Diagnostics> {
-        Ok(Self::build(name, text.to_owned(), None, edits))
+        Ok(Self::build(name, text.to_owned(), None, edits, &|_| None))
     }
 
-    fn build(name: &str, text: String, path: Option<&Path>, edits: &[Override]) -> JobTree {
-        let mut loader = Loader::default();
+    fn build(
+        name: &str,
+        text: String,
+        path: Option<&Path>,
+        edits: &[Override],
+        unsaved: Texts<'_>,
+    ) -> JobTree {
+        let mut loader = Loader::new(unsaved);
         let identity = path.map_or_else(|| PathBuf::from(name), identify);
         let mut root = loader.document(Role::Spec, PathBuf::from(name), identity, text);
         let edit_problems = overrides::apply(&mut root, edits, &mut loader.sources);
@@ -70,23 +87,23 @@ impl JobTree {
         &self,
         read: impl FnOnce(&mut Fields<'_>) -> T,
     ) -> Result<(T, Vec<ResolvedValue>), Diagnostics> {
+        let Examined { made, values, problems, .. } = self.examine(read);
+        problems.map_or(Ok((made, values)), Err)
+    }
+
+    /// Reads the whole tree with `read`, and returns all that is learnt by it.
+    pub fn examine<T>(&self, read: impl FnOnce(&mut Fields<'_>) -> T) -> Examined<T> {
         let out = Collector::default();
         let made = {
             let mut root = Fields::root(self, &out);
             read(&mut root)
         };
+        let declarations = out.declarations.take();
         let (values, found) = out.finish();
-        if found.is_empty() && self.early.is_empty() {
-            return Ok((made, values));
-        }
-        Err(Diagnostics::combine(self.sources.clone(), &self.early, self.shaky, &self.torn, found))
-    }
-
-    /// The declarations of all keys that `read` reads; problems are ignored.
-    pub fn declarations(&self, read: impl FnOnce(&mut Fields<'_>)) -> Vec<Declaration> {
-        let out = Collector::default();
-        read(&mut Fields::root(self, &out));
-        out.declarations.into_inner()
+        let sound = found.is_empty() && self.early.is_empty();
+        let problems = (!sound)
+            .then(|| Diagnostics::combine(self.sources.clone(), &self.early, self.shaky, &self.torn, found));
+        Examined { made, values, declarations, problems }
     }
 
     /// The texts of the job: the spec, then its bases, then the command line's edits.
@@ -99,16 +116,48 @@ impl JobTree {
     }
 }
 
+/// What reading a tree tells.
+pub struct Examined<T> {
+    pub made: T,
+    /// Those that could be read, with problems too.
+    pub values: Vec<ResolvedValue>,
+    /// Of all keys that were read.
+    pub declarations: Vec<Declaration>,
+    pub problems: Option<Diagnostics>,
+}
+
 /// A canonical name of the file, to detect cycles.
 fn identify(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-fn read_text(path: &Path) -> Result<String, String> {
+/// `-`.
+fn is_standard_input(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// The name of a spec in messages.
+pub fn shown_name(path: &Path) -> String {
+    match is_standard_input(path) {
+        true => "<stdin>".to_owned(),
+        false => path.display().to_string(),
+    }
+}
+
+fn read_text(path: &Path, unsaved: Texts<'_>) -> Result<String, String> {
+    match unsaved(path) {
+        Some(text) => text_of(text.as_bytes()),
+        None => text_of(std::fs::File::open(path).map_err(cannot_read)?),
+    }
+}
+
+fn cannot_read(e: std::io::Error) -> String {
+    format!("cannot read the file: {e}")
+}
+
+fn text_of(file: impl Read) -> Result<String, String> {
     let mut bytes = Vec::new();
-    std::fs::File::open(path)
-        .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
-        .map_err(|e| format!("cannot read the file: {e}"))?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(cannot_read)?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(format!("not a job spec: longer than {} MiB", MAX_BYTES >> 20));
     }
@@ -116,8 +165,11 @@ fn read_text(path: &Path) -> Result<String, String> {
         .map_err(|e| format!("not a job spec: byte {} is not UTF-8 text", e.utf8_error().valid_up_to() + 1))
 }
 
-#[derive(Default)]
-struct Loader {
+/// The text of a file that an editor has not saved yet, by its path.
+pub type Texts<'a> = &'a dyn Fn(&Path) -> Option<String>;
+
+struct Loader<'a> {
+    unsaved: Texts<'a>,
     sources: Vec<Source>,
     /// Identity and displayed name of each file in the current chain.
     chain: Vec<(PathBuf, String)>,
@@ -126,14 +178,19 @@ struct Loader {
     torn: Vec<Span>,
 }
 
-impl Loader {
+impl<'a> Loader<'a> {
+    fn new(unsaved: Texts<'a>) -> Self {
+        let (sources, chain, problems, torn) = Default::default();
+        Self { unsaved, sources, chain, problems, shaky: false, torn }
+    }
+
     /// Parses one text and merges it over its base. Problems are recorded in `self`.
     fn document(&mut self, role: Role, path: PathBuf, identity: PathBuf, text: String) -> Table {
         let source = self.sources.len();
         let name = path.display().to_string();
         let parsed = parse::document(&text, source);
         self.sources.push(Source::new(role, name.clone(), text));
-        self.problems.extend(parsed.problems);
+        self.problems.extend(parsed.problems.into_iter().map(|problem| problem.coded("syntax")));
         self.shaky |= parsed.shaky;
         self.torn.extend(parsed.torn);
         let mut table = parsed.root;
@@ -149,7 +206,7 @@ impl Loader {
             Err(message) => {
                 // Otherwise a key that only the base has would be reported as missing.
                 self.shaky = true;
-                self.problems.push(Problem::new(extends.node.span, message));
+                self.problems.push(Problem::new(extends.node.span, message).coded("extends"));
                 table
             }
         }
@@ -169,7 +226,7 @@ impl Loader {
             names.push(&self.chain[at].1);
             return Err(format!("a spec can't extend itself: {}", names.join(" -> ")));
         }
-        let text = read_text(&path).map_err(|why| {
+        let text = read_text(&path, self.unsaved).map_err(|why| {
             let chain: Vec<String> = self.chain.iter().map(|(_, name)| name.clone()).collect();
             format!("{} (extended by {}): {why}", path.display(), chain.join(" -> "))
         })?;

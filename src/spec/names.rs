@@ -71,7 +71,8 @@ impl Fields<'_> {
             Some(best) => format!("unknown value; did you mean \"{best}\"?"),
             None => format!("expected {}, found {found}", any_of(names)),
         };
-        self.push(Problem::new(node.span, message));
+        let meant = best.map(|best| format!("\"{best}\""));
+        self.push(Problem { meant, ..Problem::new(node.span, message) });
     }
 }
 

@@ -7,13 +7,15 @@ use super::source::{Role, Source, Span};
 use super::suggest::did_you_mean;
 use super::tree::{Entry, Node, Table, Value};
 
-/// One edit of the command line, as typed after its flag.
+/// One edit, as typed after its flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Override {
     /// `KEY=VALUE`. The value is TOML; a bare word is taken as a string.
     Set(String),
     /// A dotted key that is set in the spec or one of its bases.
     Unset(String),
+    /// `KEY=VALUE` that a flag of its own (`--max-restarts`) or a variable (`PET_MAX_RESTARTS`) says.
+    Given { from: String, set: String },
 }
 
 /// Applies the edits in order and adds each to `sources`, so that problems can show it.
@@ -23,13 +25,15 @@ pub(super) fn apply(root: &mut Table, edits: &[Override], sources: &mut Vec<Sour
         let (flag, text) = match edit {
             Override::Set(text) => ("--set", text),
             Override::Unset(text) => ("--unset", text),
+            Override::Given { from, set } => (from.as_str(), set),
         };
         let source = sources.len();
-        sources.push(Source::new(Role::Override, flag, format!("{flag} {text}")));
+        let role = if flag.starts_with('-') { Role::Override } else { Role::Variable };
+        sources.push(Source::new(role, flag, format!("{flag} {text}")));
         let edit = Edit { text, source, offset: flag.len() + 1 };
         let done = match flag {
-            "--set" => edit.set(root),
-            _ => edit.unset(root),
+            "--unset" => edit.unset(root),
+            _ => edit.set(root),
         };
         if let Err(more) = done {
             problems.extend(more);

@@ -9,14 +9,16 @@ pub(super) enum Role {
     Spec,
     /// A file that it extends.
     Base,
-    /// One `--set` or `--unset`.
+    /// One `--set` or `--unset`, or a flag for a single key.
     Override,
+    /// A variable of the environment.
+    Variable,
 }
 
 /// A source text: a file, or an argument of the command line.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// The file's path as typed (for bases, as found), or `--set`.
+    /// The file's path as typed (for bases, as found), or a flag, or a variable.
     pub name: String,
     pub text: String,
     pub(super) role: Role,
@@ -36,7 +38,18 @@ impl Source {
             Role::Spec => Origin::Spec,
             Role::Base => Origin::Base(self.name.clone()),
             Role::Override => Origin::Override,
+            Role::Variable => Origin::Variable(self.name.clone()),
         }
+    }
+
+    /// Whether it is a file that the spec extends.
+    pub fn is_base(&self) -> bool {
+        self.role == Role::Base
+    }
+
+    /// Whether it is an edit of the command line.
+    pub fn is_override(&self) -> bool {
+        self.role == Role::Override
     }
 
     /// Line and column of a byte offset, both from 1; columns count characters.
@@ -86,8 +99,10 @@ pub enum Origin {
     Spec,
     /// A file that it extends.
     Base(String),
-    /// `--set` on the command line.
+    /// `--set`, or a flag for this key, on the command line.
     Override,
+    /// A variable of the environment.
+    Variable(String),
     /// The component's default.
     Default,
 }
@@ -98,6 +113,7 @@ impl fmt::Display for Origin {
             Origin::Spec => f.write_str("spec"),
             Origin::Base(file) => write!(f, "base {file}"),
             Origin::Override => f.write_str("override"),
+            Origin::Variable(name) => f.write_str(name),
             Origin::Default => f.write_str("default"),
         }
     }

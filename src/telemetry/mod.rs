@@ -4,6 +4,7 @@
 //! ([`MetricsWriter`], [`Event`]) is the stable interface for scripts; the other outputs are for people and are
 //! produced from the same events.
 
+mod bar;
 pub(crate) mod chart;
 mod clock;
 mod conclude;
@@ -32,9 +33,12 @@ pub use events::{
 pub use host::{Host, memory_of};
 pub use numbers::significant;
 pub use observers::{EventObserver, ObserverKind, ObserverPlan, Observers};
-pub use progress::{EpochLine, Progress, ProgressMode, StepLine, Totals, epoch_summary, tutorial_line};
+pub use progress::{
+    EpochLine, Progress, ProgressMode, StepLine, Totals, epoch_summary, metric_words, tutorial_line,
+};
 pub use provenance::Provenance;
 pub use run_id::RunId;
+pub use screen::{bar_target, forbid_bars};
 pub use summary::{Run as SummaryOf, summary};
 pub use tensorboard::TensorBoardWriter;
 pub use writer::{Found as MetricsFound, MetricsWriter, read_events};

@@ -1,10 +1,11 @@
 //! Progress output: one status line on a terminal, plain lines elsewhere, and a summary of each epoch.
 
+use super::bar::{StatusLine, Words};
 use super::events::EpochEvent;
 use super::numbers::{clock, epoch_of, exponent, rate, seconds, significant};
 use super::screen;
 use crate::say::StderrWriter;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressDrawTarget;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -90,14 +91,23 @@ pub(super) fn metrics_words(event: &EpochEvent) -> String {
         let Some(metrics) = metrics else { continue };
         let _ = write!(line, "  {split}");
         for (name, value) in metrics.iter() {
-            let _ = match name {
-                "accuracy" => write!(line, " acc {}", percent(value)),
-                "top5" => write!(line, " top-5 {}", percent(value)),
-                _ => write!(line, " {name} {}", significant(value)),
+            let short = match name {
+                "accuracy" => "acc",
+                "top5" => "top-5",
+                name => name,
             };
+            let _ = write!(line, " {short} {}", metric_words(name, value));
         }
     }
     line
+}
+
+/// The value of a metric, with or without its split: `99.1 %`, `0.1234`.
+pub fn metric_words(name: &str, value: f64) -> String {
+    match name.rsplit('.').next() {
+        Some("accuracy" | "top5") => percent(value),
+        _ => significant(value),
+    }
 }
 
 pub(super) fn percent(fraction: f64) -> String {
@@ -111,7 +121,7 @@ pub struct Progress {
 }
 
 enum Show {
-    Bar(ProgressBar),
+    Bar(StatusLine),
     Plain {
         out: Box<dyn Write + Send>,
         every: Duration,
@@ -137,11 +147,7 @@ impl Progress {
     }
 
     fn bar(totals: Totals, target: ProgressDrawTarget) -> Self {
-        let bar = ProgressBar::with_draw_target(Some(totals.steps()), target);
-        let style = ProgressStyle::with_template("{prefix}  {bar:24} {pos}/{len}  {msg}  eta {eta}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar());
-        bar.set_style(style.progress_chars("━╸ "));
-        Self { totals, show: Show::Bar(bar) }
+        Self { totals, show: Show::Bar(StatusLine::new(totals.steps(), target)) }
     }
 
     /// Writes to `out`: at most one line per `every`, and one for the last step.
@@ -152,9 +158,9 @@ impl Progress {
     /// Starts at `step` in a resumed run: the remaining time is estimated from the steps of this process only.
     pub fn resume_at(&mut self, step: u64) {
         match &mut self.show {
-            Show::Bar(bar) => {
-                bar.set_position(step);
-                bar.reset_eta();
+            Show::Bar(line) => {
+                line.bar.set_position(step);
+                line.bar.reset_eta();
             }
             Show::Plain { first, .. } => *first = Some(step),
             Show::Nothing => {}
@@ -169,11 +175,7 @@ impl Progress {
     fn step_at(&mut self, line: StepLine, now: Instant) {
         let totals = self.totals;
         match &mut self.show {
-            Show::Bar(bar) => {
-                bar.set_prefix(epoch_of(line.epoch, totals.epochs));
-                bar.set_message(numbers(&line));
-                bar.set_position(line.step);
-            }
+            Show::Bar(bar) => bar.set(line.step, words(&line, totals.epochs)),
             Show::Plain { out, every, started, first, last } => {
                 let first = *first.get_or_insert(line.step.saturating_sub(1));
                 let due = last.is_none_or(|last| now.duration_since(last) >= *every);
@@ -184,10 +186,9 @@ impl Progress {
                 let done = line.step.saturating_sub(first).max(1);
                 let left = totals.steps().saturating_sub(line.step);
                 let eta = now.duration_since(*started).as_secs_f64() / done as f64 * left as f64;
-                let (epoch, steps) = (epoch_of(line.epoch, totals.epochs), totals.steps());
-                let numbers = numbers(&line);
-                let (step, eta) = (line.step, clock(eta));
-                let line = format!("{epoch}  step {step}/{steps}  {numbers}  eta {eta}\n");
+                let Words { epoch, loss, lr, speed } = words(&line, totals.epochs);
+                let (step, steps, eta) = (line.step, totals.steps(), clock(eta));
+                let line = format!("{epoch}  step {step}/{steps}  {loss}  {lr}  {speed}  eta {eta}\n");
                 // Errors of the progress output are ignored.
                 let _ = out.write_all(line.as_bytes());
             }
@@ -198,7 +199,7 @@ impl Progress {
     /// Prints a separate line above the bar, such as an epoch summary or a warning.
     pub fn message(&mut self, text: &str) {
         match &mut self.show {
-            Show::Bar(bar) => bar.suspend(|| say!("{text}")),
+            Show::Bar(line) => line.bar.suspend(|| say!("{text}")),
             Show::Plain { out, .. } => {
                 let _ = out.write_all(format!("{text}\n").as_bytes());
             }
@@ -208,15 +209,19 @@ impl Progress {
 
     /// Removes the bar from the terminal.
     pub fn finish(&mut self) {
-        if let Show::Bar(bar) = &self.show {
-            bar.finish_and_clear();
+        if let Show::Bar(line) = &self.show {
+            line.bar.finish_and_clear();
         }
     }
 }
 
-fn numbers(line: &StepLine) -> String {
-    let (loss, lr) = (significant(line.loss), exponent(line.lr));
-    format!("loss {loss}  lr {lr}  {} samples/s", rate(line.samples_per_s))
+fn words(line: &StepLine, epochs: u64) -> Words {
+    Words {
+        epoch: epoch_of(line.epoch, epochs),
+        loss: format!("loss {}", significant(line.loss)),
+        lr: format!("lr {}", exponent(line.lr)),
+        speed: format!("{} samples/s", rate(line.samples_per_s)),
+    }
 }
 
 #[cfg(test)]
@@ -316,12 +321,10 @@ mod tests {
             Progress::bar(Totals { epochs: 2, steps: 20, max_steps: None }, ProgressDrawTarget::hidden());
         progress.resume_at(5);
         progress.step(line(12));
-        let Show::Bar(bar) = &progress.show else { panic!("a bar") };
-        assert_eq!((bar.position(), bar.length()), (12, Some(20)));
-        assert_eq!(
-            (bar.prefix().as_str(), bar.message().as_str()),
-            ("epoch 2/2", "loss 2.303  lr 5e-4  1234 samples/s")
-        );
+        let Show::Bar(shown) = &progress.show else { panic!("a bar") };
+        assert_eq!((shown.bar.position(), shown.bar.length()), (12, Some(20)));
+        assert_eq!(shown.words(), words(&line(12), 2));
+        assert_eq!(shown.words().speed, "1234 samples/s");
         progress.finish();
     }
 }

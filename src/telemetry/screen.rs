@@ -6,6 +6,7 @@ use crate::say;
 use indicatif::{ProgressDrawTarget, TermLike};
 use std::fmt::Write;
 use std::io::{IsTerminal, Result};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Frames per second.
@@ -22,6 +23,24 @@ pub(super) fn target() -> ProgressDrawTarget {
         true => ProgressDrawTarget::term_like_with_hz(Box::new(Screen::default()), RATE),
         false => ProgressDrawTarget::hidden(),
     }
+}
+
+/// The columns of the terminal, now.
+pub(super) fn columns() -> usize {
+    size().0.into()
+}
+
+static NO_BARS: AtomicBool = AtomicBool::new(false);
+
+/// This process shows no bars outside of training (`--progress plain`, `--progress none`).
+pub fn forbid_bars() {
+    NO_BARS.store(true, Ordering::Relaxed);
+}
+
+/// Where a bar outside of training is shown; `None` if lines are.
+pub fn bar_target() -> Option<ProgressDrawTarget> {
+    let target = (!NO_BARS.load(Ordering::Relaxed)).then(target)?;
+    (!target.is_hidden()).then_some(target)
 }
 
 /// Columns and rows.

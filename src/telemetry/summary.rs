@@ -1,8 +1,8 @@
 //! The last lines of a complete run on the terminal: its length, its last and best metrics, and what to do next.
 
 use super::events::{CheckpointEvent, EndEvent, EpochEvent, Event};
-use super::numbers::{epoch_of, rate, seconds, significant};
-use super::progress::{metrics_words, percent};
+use super::numbers::{epoch_of, rate, seconds};
+use super::progress::{metric_words, metrics_words};
 use super::report;
 use crate::show::{count, shell_word};
 use std::path::{Path, PathBuf};
@@ -34,14 +34,14 @@ pub fn summary(events: &[Event], end: &EndEvent, run: &Run<'_>) -> String {
         let place = of_best.as_ref().map_or(String::new(), |path| format!("  {}", path.display()));
         rows.push((
             "best",
-            format!("{}  {name} {}{place}", epoch_of(of.epoch, run.epochs), shown(name, value)),
+            format!("{}  {name} {}{place}", epoch_of(of.epoch, run.epochs), metric_words(name, value)),
         ));
     }
     rows.push(("report", report::path(run.dir).display().to_string()));
-    if let Some(checkpoint) = of_best.or(newest) {
-        let (spec, checkpoint) = (shell_word(&run.dir.join("job.toml")), shell_word(&checkpoint));
+    if of_best.is_some() || newest.is_some() {
+        let best = if of_best.is_some() { " --checkpoint best" } else { "" };
         let split = if epochs.iter().any(|e| e.val.is_some()) { "" } else { " --split train" };
-        rows.push(("next", format!("{} eval {spec} --checkpoint {checkpoint}{split}", run.program)));
+        rows.push(("next", format!("{} eval {}{best}{split}", run.program, shell_word(run.dir))));
     }
     let rows: String = rows.iter().map(|(name, text)| format!("\n  {name:6}  {text}")).collect();
     format!("{}{rows}", headline(events, &epochs, end))
@@ -73,13 +73,6 @@ fn best<'a>(epochs: &[&'a EpochEvent], (name, larger): (&str, bool)) -> Option<(
         let better = if larger { next.1 > best.1 } else { next.1 < best.1 };
         if better { next } else { best }
     })
-}
-
-fn shown(name: &str, value: f64) -> String {
-    match name.split_once('.') {
-        Some((_, "accuracy" | "top5")) => percent(value),
-        _ => significant(value),
-    }
 }
 
 /// The newest of these checkpoints that is still there.
@@ -136,12 +129,12 @@ mod tests {
              last    epoch 3/3  train loss 0.5000  val loss 0.2500 acc 87.5 %\n  \
              best    epoch 2/3  val.accuracy 87.5 %  RUN/checkpoints/step-00000020\n  \
              report  RUN/report.html\n  \
-             next    mynet eval RUN/job.toml --checkpoint RUN/checkpoints/step-00000020"
+             next    mynet eval RUN --checkpoint best"
         );
         // The best epoch's checkpoint is gone, or nothing ranks.
         let text = summary(&events, &end, &run(("val.accuracy", false)));
         assert!(text.contains("best    epoch 1/3  val.accuracy 75.0 %\n"), "{text}");
-        assert!(text.ends_with("step-00000030"), "{text}");
+        assert!(text.contains("next    mynet eval ") && !text.contains("--checkpoint"), "{text}");
         let text = summary(&events, &end, &run(("val.mae", false)));
         assert!(!text.contains("best"), "{text}");
     }

@@ -13,6 +13,8 @@ pub struct BatchSums {
     /// What is known on the host.
     known: Sums,
     rest: Option<Rest>,
+    /// [`HostBatch::target_scale`].
+    target_scale: f64,
 }
 
 /// The sums that a device computes.
@@ -43,6 +45,7 @@ impl BatchSums {
     pub fn new(output: StepOutput, target: &Target, batch: &HostBatch, host: bool) -> Result<Self> {
         output.check()?;
         let StepOutput { loss, measured, ratios, .. } = output;
+        let target_scale = batch.target_scale;
         let mut known = Sums { samples: batch.len as f64, ..Sums::default() };
         let mut values = vec![(Kind::MeanLoss, loss)];
         match measured {
@@ -67,10 +70,14 @@ impl BatchSums {
         let (kinds, values): (Vec<Kind>, Vec<Tensor<1>>) = values.into_iter().unzip();
         if host {
             let values: Result<Vec<f32>> = values.into_iter().map(|value| Ok(read(value)?[0])).collect();
-            return Ok(Self { known: with(known, kinds, values?), rest: None });
+            return Ok(Self { known: with(known, kinds, values?), rest: None, target_scale });
         }
         let values = Tensor::cat(values.into_iter().map(|value| value.cast(FloatDType::F32)).collect(), 0);
-        Ok(Self { known, rest: Some(Rest { values: Values::OnDevice(Box::new(values)), kinds }) })
+        Ok(Self {
+            known,
+            rest: Some(Rest { values: Values::OnDevice(Box::new(values)), kinds }),
+            target_scale,
+        })
     }
 
     /// Requests the copy from the device now, without waiting for it, so that `read` does not wait for work enqueued
@@ -84,12 +91,14 @@ impl BatchSums {
 
     /// Returns the sums; waits for the device if they are being computed or copied.
     pub fn read(self) -> Result<Sums> {
-        let Some(Rest { values, kinds }) = self.rest else { return Ok(self.known) };
+        let Some(Rest { values, kinds }) = self.rest else {
+            return Ok(self.known.in_units(self.target_scale));
+        };
         let values = match values {
             Values::OnDevice(values) => read(*values)?,
             Values::Pending(values) => values.wait()?,
         };
-        Ok(with(self.known, kinds, values))
+        Ok(with(self.known, kinds, values).in_units(self.target_scale))
     }
 }
 
@@ -161,7 +170,7 @@ mod tests {
     fn batch(shape: Vec<usize>, data: FieldData, len: usize) -> HostBatch {
         let input = HostField { shape: vec![], data: FieldData::Float(vec![]) };
         let (target, fields) = (HostField { shape, data }, BTreeMap::new());
-        HostBatch { len, input, target, fields, indices: vec![], draws: vec![] }
+        HostBatch { len, input, target, fields, target_scale: 1.0, indices: vec![], draws: vec![] }
     }
 
     /// The sums computed on the device and on the host. Targets have autodiff, outputs no longer do.
@@ -217,6 +226,20 @@ mod tests {
             (correct, top5) = (correct + got.correct / rows as f64, top5 + got.top5 / rows as f64);
         }
         assert!(correct > 1.0 && correct < 5.0 && top5 > 4.0 && top5 < 6.0, "{correct} {top5}");
+    }
+
+    /// R² has no unit.
+    #[test]
+    fn errors_are_in_the_units_of_the_data() {
+        let sums_of = |target_scale| {
+            let host = HostBatch { target_scale, ..batch(vec![], FieldData::Float(vec![1.0, 2.0, 4.0]), 3) };
+            let (on_device, on_host) = both(&[1.5, 2.0, 3.0], 1, &host);
+            assert_eq!(on_device, on_host);
+            on_host
+        };
+        let (scaled, own) = (sums_of(1.0), sums_of(8.0));
+        assert_eq!((own.mae(), own.squared), (8.0 * scaled.mae(), 64.0 * scaled.squared));
+        assert_eq!((own.r2(), own.loss), (scaled.r2(), scaled.loss));
     }
 
     #[test]

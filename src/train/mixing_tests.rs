@@ -23,7 +23,15 @@ fn batch(len: usize, device: &Device) -> DeviceBatch {
     let sent = |field| Input::from_host(field, len, device);
     DeviceBatch {
         batch: Batch { input: sent(&input), target: sent(&target), fields: BTreeMap::new() },
-        host: HostBatch { len, input, target, fields: BTreeMap::new(), indices: vec![], draws: vec![] },
+        host: HostBatch {
+            len,
+            input,
+            target,
+            fields: BTreeMap::new(),
+            target_scale: 1.0,
+            indices: vec![],
+            draws: vec![],
+        },
     }
 }
 

@@ -22,6 +22,7 @@ mod passes;
 mod plateau;
 mod position;
 mod saves;
+mod spans;
 mod sums;
 mod trainer;
 mod update;

@@ -53,6 +53,7 @@ impl Trainer<'_> {
     pub(super) fn step(&mut self, feed: &mut Feed, micro_batches: u64) -> Result<Flags> {
         let begun = Instant::now();
         let ahead = self.ahead();
+        self.spans.step(self.group.rank(), ahead.step);
         let left = (micro_batches - ahead.micro) as usize;
         let count = self.position.batching.accumulate.min(left);
         let mut sums = Vec::with_capacity(count);

@@ -121,6 +121,15 @@ impl Sums {
         }
     }
 
+    /// Errors and targets in units of which one of the present ones has `scale`.
+    pub fn in_units(mut self, scale: f64) -> Self {
+        if scale != 1.0 {
+            [&mut self.absolute, &mut self.target].into_iter().for_each(|sum| *sum *= scale);
+            [&mut self.squared, &mut self.target_squared].into_iter().for_each(|sum| *sum *= scale * scale);
+        }
+        self
+    }
+
     pub fn mean_loss(&self) -> f64 {
         self.loss / self.rows
     }

@@ -7,6 +7,7 @@ use super::feed::Feed;
 use super::flags::Flags;
 use super::in_flight::InFlight;
 use super::saves::Saves;
+use super::spans::Spans;
 use super::{Clock, Observer, Position, Settings, Sums, Updater, WeightAverage, buffers};
 use crate::checkpoint::Every;
 use crate::comm::{Phase, Place, ProcessGroup};
@@ -56,6 +57,7 @@ pub struct Trainer<'a> {
     pub(super) observer: &'a mut dyn Observer,
     pub(super) saves: Saves,
     pub(super) data_wait: Duration,
+    pub(super) spans: Spans,
 }
 
 /// How a run ended.
@@ -113,6 +115,7 @@ impl<'a> Trainer<'a> {
             observer,
             saves,
             data_wait: Duration::ZERO,
+            spans: Spans::default(),
         })
     }
 
@@ -124,6 +127,12 @@ impl<'a> Trainer<'a> {
 
     /// Trains until the run is complete or a stop is requested.
     pub fn run(&mut self) -> Result<Ended> {
+        let ended = self.run_epochs();
+        self.spans.end();
+        ended
+    }
+
+    fn run_epochs(&mut self) -> Result<Ended> {
         while !self.settings.is_over(&self.position) {
             if self.epoch()? == Ended::Stopped {
                 return Ok(Ended::Stopped);
@@ -139,6 +148,7 @@ impl<'a> Trainer<'a> {
     /// Reports this rank's phase to the group, for messages about failures.
     pub(super) fn report_phase(&self, phase: Phase) {
         let step = self.position.step + u64::from(self.in_flight.is_some());
+        self.spans.phase(phase);
         self.group.note(Place { step, phase });
     }
 
@@ -168,6 +178,7 @@ impl<'a> Trainer<'a> {
 
     fn epoch(&mut self) -> Result<Ended> {
         let begun = Instant::now();
+        self.spans.epoch(self.group.rank(), self.position.epoch);
         let mut feed = self.feed()?;
         let rest = self.position.rest_algebra(self.splits.train.len(), self.settings.loader.drop_last);
         self.observer.epoch_begins(&self.position, &rest);
@@ -179,6 +190,7 @@ impl<'a> Trainer<'a> {
             }
         }
         drop(feed);
+        self.spans.end_of_steps();
         if self.in_flight.is_some() {
             let flags = self.land()?;
             if self.act_on(flags, micro_batches)? == Ended::Stopped {

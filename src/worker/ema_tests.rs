@@ -51,8 +51,9 @@ fn the_average_is_what_is_evaluated() {
     let plan = plan(SPEC, &sets, 1);
     let loss = |averaged| {
         let group = Arc::new(SoloGroup::default());
-        let metrics = evaluate(&plan, &run.newest(), Split::Val, averaged, ComputeDevice::Cpu, group);
-        metrics.unwrap()["loss"].as_f64().unwrap()
+        let metrics =
+            evaluate(&plan, &load(&run.newest()).unwrap(), Split::Val, averaged, ComputeDevice::Cpu, group);
+        metrics.unwrap().json()["loss"].as_f64().unwrap()
     };
     let told = run.epochs().last().unwrap().3.unwrap();
     let (averaged, own) = (loss(true), loss(false));

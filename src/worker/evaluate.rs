@@ -2,14 +2,14 @@
 
 use super::metrics::{self, Reported};
 use super::{compute, facts_of, fit, open_data, state};
-use crate::checkpoint::load_any;
+use crate::checkpoint::Loaded;
 use crate::comm::ProcessGroup;
 use crate::data::{Dataset, Splits};
 use crate::device::ComputeDevice;
 use crate::error::{Error, Result};
 use crate::named::named;
 use crate::plan::Plan;
-use std::path::Path;
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 named! {
@@ -43,25 +43,38 @@ fn no_split(plan: &Plan, split: Split, splits: &Splits) -> Error {
         .hint(format!("it has {}{more}", there.join(" and ")))
 }
 
-/// The metrics of `checkpoint` on `split`, of its averaged weights if there are some and they are wanted.
+/// The metrics of an evaluation, by name.
+pub struct Evaluation {
+    pub metrics: Vec<(String, f64)>,
+    pub samples: u64,
+}
+
+impl Evaluation {
+    /// The metrics by name, and `n`, the number of samples.
+    pub fn json(&self) -> Map<String, Value> {
+        let metrics = self.metrics.iter().map(|(name, value)| (name.clone(), json!(value)));
+        metrics.chain([("n".to_owned(), json!(self.samples))]).collect()
+    }
+}
+
+/// Evaluates `loaded` on `split`: its averaged weights if there are some and they are wanted.
 pub fn evaluate(
     plan: &Plan,
-    checkpoint: &Path,
+    loaded: &Loaded,
     split: Split,
     averaged: bool,
     device: ComputeDevice,
     group: Arc<dyn ProcessGroup>,
-) -> Result<serde_json::Value> {
-    let splits = open_data(plan, &*group)?;
+) -> Result<Evaluation> {
+    let splits = open_data(plan, &*group, 0)?;
     let facts = facts_of(&splits);
     let on = compute(device, plan.precision)?;
     let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
     fit::model(plan, &*splits.train, &*model)?;
-    let loaded = load_any(checkpoint)?;
     let weights = loaded.weights(averaged);
-    state::restore_model(plan, &loaded, &state::saved(&loaded)?, device, weights, &mut *model)?;
+    state::restore_model(plan, loaded, &state::saved(loaded)?, device, weights, &mut *model)?;
     let dataset = split.of(&splits).ok_or_else(|| no_split(plan, split, &splits))?;
     let options = plan.loader.options(plan.batch_size, plan.seed);
     let sums = crate::train::evaluate(&*model, &*plan.task.build(), dataset, options, &*group)?;
-    Ok(metrics::json(&sums, Reported::of(&plan.task, plan.metrics.top5, &facts)))
+    Ok(metrics::evaluation(&sums, Reported::of(&plan.task, plan.metrics.top5, &facts)))
 }

@@ -2,7 +2,7 @@
 
 use crate::comm::{CommError, ProcessGroup};
 use crate::error::{Error, ExitCode, Result};
-use crate::launch::{Failure, FlightRecord, Handoff, StopFlag};
+use crate::launch::{Failure, FlightRecord, Handoff, StopFlag, write_error_file_of};
 use crate::train::Ended;
 use std::cell::{Cell, OnceCell};
 use std::path::PathBuf;
@@ -42,18 +42,20 @@ impl<'a> FailureReport<'a> {
         // From here on neither a stop signal nor a take-down ends this process before the report is complete.
         self.stop.settle();
         tracing::error!("{}", error.message);
+        let mut note = Failure::of(self.handoff.place.rank, error);
+        if let Some(group) = self.group.get() {
+            note = note.at(&**group);
+        }
+        write_error_file_of(&note);
         if !self.writes {
             return;
         }
         let log_dir = &self.handoff.log_dir;
-        let mut note = Failure::of(self.handoff.place.rank, error);
-        if let Some(group) = self.group.get() {
-            note = note.at(&**group);
-            if let Some(error) = error.caused_by::<CommError>()
-                && FlightRecord::of(&**group, error).write(log_dir).is_ok()
-            {
-                self.record.set(Some(FlightRecord::path(log_dir, note.rank)));
-            }
+        if let Some(group) = self.group.get()
+            && let Some(error) = error.caused_by::<CommError>()
+            && FlightRecord::of(&**group, error).write(log_dir).is_ok()
+        {
+            self.record.set(Some(FlightRecord::path(log_dir, note.rank)));
         }
         if let Err(e) = note.write(log_dir) {
             // Otherwise the error would be lost on a full disk.

@@ -1,12 +1,11 @@
 //! Named metrics from the sums of an epoch or an evaluation, and the metrics file of a run.
 
-use super::warn;
+use super::{Evaluation, warn};
 use crate::data::{DataFacts, FieldKind};
 use crate::error::Result;
 use crate::tasks::{StandardLoss, TaskPlan};
 use crate::telemetry::{Metrics, MetricsFound, MetricsWriter, Top5};
 use crate::train::{Position, Settings, Sums};
-use serde_json::{Map, Value, json};
 use std::path::Path;
 
 /// The metrics to report besides the loss and the task's own.
@@ -63,14 +62,10 @@ pub fn metrics(sums: &Sums, reported: Reported) -> Metrics {
     metrics
 }
 
-/// All metrics as one JSON object, with `n`, the number of samples.
-pub fn json(sums: &Sums, reported: Reported) -> Value {
-    let mut object = Map::new();
-    for (name, value) in named(sums, reported) {
-        object.insert(name.to_owned(), json!(value));
-    }
-    object.insert("n".to_owned(), json!(sums.samples as u64));
-    Value::Object(object)
+/// The same for people and programs.
+pub fn evaluation(sums: &Sums, reported: Reported) -> Evaluation {
+    let metrics = named(sums, reported).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    Evaluation { metrics, samples: sums.samples as u64 }
 }
 
 /// The run's metrics up to `position`, from its `own` checkpoint or another one. Prints a warning about invalid lines.

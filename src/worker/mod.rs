@@ -59,7 +59,7 @@ mod resize_tests;
 #[cfg(test)]
 mod testing;
 
-pub use evaluate::{Split, evaluate};
+pub use evaluate::{Evaluation, Split, evaluate};
 pub use fault::Fault;
 pub use kernels::keep_kernels;
 pub use pretrained::load_pretrained;
@@ -77,7 +77,7 @@ use crate::history::{Accepted, Parent, Start};
 use crate::models::{Model, TensorFacts};
 use crate::plan::{Plan, Running};
 use crate::show;
-use crate::telemetry::ProgressMode;
+use crate::telemetry::{ProgressMode, forbid_bars};
 use crate::train::{Ended, Parts, Position, RunTensors, Trainer, Updater};
 use checkpoints::{Checkpoints, SAVE_DEADLINE};
 use metrics::Reported;
@@ -93,6 +93,8 @@ pub struct Job<'a> {
     pub plan: &'a Plan,
     pub group: Arc<dyn ProcessGroup>,
     pub device: ComputeDevice,
+    /// Of this rank on its node.
+    pub local_rank: usize,
     pub out_dir: &'a Path,
     pub resume: Resume,
     /// Set on rank 0, which writes to the folder.
@@ -121,7 +123,10 @@ fn report_failure<'a>(job: &Job<'a>) -> impl Fn(&Error) + use<'a> {
 fn train_rank(job: Job<'_>) -> Result<Ended> {
     let (plan, group, report_failure) = (job.plan, job.group.clone(), report_failure(&job));
     group.note(Place { step: 0, phase: Phase::Data });
-    let splits = open_data(plan, &*group)?;
+    if matches!(job.recorder.progress, ProgressMode::Plain | ProgressMode::None) {
+        forbid_bars();
+    }
+    let splits = open_data(plan, &*group, job.local_rank)?;
     let (facts, fingerprint) = (facts_of(&splits), Fingerprint::of(&splits));
     // One rank's disk may be much slower than another's.
     group.barrier(Wait::WhilePeersLive)?;
@@ -207,13 +212,18 @@ fn compute(device: ComputeDevice, precision: Precision) -> Result<Compute> {
     Ok(Compute { device: device.open(precision)?, dtype: precision.dtype() })
 }
 
-/// Rank 0 prepares the files, without a deadline; then every rank opens them.
-fn open_data(plan: &Plan, group: &dyn ProcessGroup) -> Result<Splits> {
+/// Rank 0 prepares the files, then the first rank of each other node, which finds nothing to do where nodes share them; all without
+/// a deadline. Then every rank opens them.
+fn open_data(plan: &Plan, group: &dyn ProcessGroup, local_rank: usize) -> Result<Splits> {
     let mut tell = |line: &str| {
         tracing::info!("{line}");
-        say!("{}", show::message(line));
+        inform!("{}", show::message(line));
     };
     if group.rank() == 0 {
+        plan.dataset.source.prepare(&mut tell).map_err(Error::of_data)?;
+    }
+    group.barrier(Wait::WhilePeersLive)?;
+    if group.rank() != 0 && local_rank == 0 {
         plan.dataset.source.prepare(&mut tell).map_err(Error::of_data)?;
     }
     group.barrier(Wait::WhilePeersLive)?;
@@ -246,7 +256,7 @@ fn warn(warning: &str) {
 
 fn tell(line: &str) {
     tracing::info!("{line}");
-    say!("{line}");
+    inform!("{line}");
 }
 
 /// Prints what is about to be trained, but not again after a restart.

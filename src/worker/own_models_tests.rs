@@ -128,8 +128,10 @@ fn every_kind_of_field_is_evaluated_saved_and_resumed_as_it_is() {
         let saved = model(&whole);
         let group = Arc::new(SoloGroup::default());
         let plan = whole.plan(2, &[]);
-        let evaluated = evaluate(&plan, whole.out(), Split::Val, true, ComputeDevice::Cpu, group).unwrap();
-        let (in_training, alone) = (whole.measured("loss")[2][1], evaluated["loss"].as_f64().unwrap());
+        let evaluated =
+            evaluate(&plan, &load_any(whole.out()).unwrap(), Split::Val, true, ComputeDevice::Cpu, group)
+                .unwrap();
+        let (in_training, alone) = (whole.measured("loss")[2][1], evaluated.json()["loss"].as_f64().unwrap());
         assert!((in_training / alone - 1.0).abs() < 1e-6, "{buffers}: {in_training} and {alone}");
         // In mid-epoch, twice.
         parts.in_parts(2, &[], &[4, 6]);

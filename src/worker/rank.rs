@@ -58,18 +58,18 @@ pub fn run_external(
     let launcher = environment.to_string();
     let mut handoff = handoff_of(environment, plan, job)?;
     let first = handoff.place.rank == 0;
-    let run = clusters::run_id(&|name| std::env::var(name).ok())?;
+    let run = clusters::run_id(&|name| std::env::var(name).ok(), handoff.job.rdzv_id.as_deref())?;
     let held_by_another_run = FolderLock::is_held_by_another_run(&handoff.job.out_dir, &run);
     if first {
         handoff.job.provenance = Some(provenance_of(plan, &handoff.job, &launcher, run));
     }
     let start_state = StartState::of(&handoff.job);
     if first {
-        say!("launched by {launcher}");
+        inform!("launched by {launcher}");
     }
     // Rank 0 reports the error when the other ranks can receive it.
     if held_by_another_run {
-        logs::init_without(handoff.job.log_format)?;
+        logs::init_without(&handoff.job)?;
     } else {
         std::fs::create_dir_all(&handoff.log_dir).doing("create", &handoff.log_dir)?;
         drop(logs::open_with_header(&handoff)?);
@@ -99,7 +99,11 @@ pub fn run_external(
 }
 
 /// The handoff that a supervisor would have sent to this rank.
-fn handoff_of(environment: WorkerEnv, plan: &Plan, job: JobHandoff) -> Result<Handoff> {
+fn handoff_of(mut environment: WorkerEnv, plan: &Plan, job: JobHandoff) -> Result<Handoff> {
+    // torchrun's default is the same for every run.
+    if let Some(id) = job.rdzv_id.as_ref().filter(|_| ["", "none"].contains(&environment.run_id.as_str())) {
+        environment.run_id.clone_from(id);
+    }
     let (endpoint, secret) = match plan.backend {
         // MPI connects the ranks itself.
         Backend::Mpi => (Endpoint::Solo, Secret::generate()?),
@@ -169,6 +173,8 @@ fn work(
     // An existing thread pool (of a program that embeds ddp-run) is left alone.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
     let Place { rank, world_size, .. } = handoff.place;
+    let (job, generation) = (plan.name.as_str(), handoff.generation);
+    let _span = tracing::debug_span!("run", job, rank, world_size, generation).entered();
     // The value was checked before the start; this generation may have fewer ranks.
     let fault = Fault::from_env(&|name| std::env::var(name).ok(), usize::MAX)?;
     let fault = fault.filter(|f| f.is_due_in(handoff.generation));
@@ -199,6 +205,7 @@ fn work(
         plan,
         group,
         device,
+        local_rank: handoff.place.local_rank,
         out_dir,
         resume: Resume::parse(&handoff.job.resume),
         start: provenance.map(|provenance| Start { out_dir, provenance, job_toml }),

@@ -208,7 +208,7 @@ impl First {
         let (step, epoch) = self.last;
         let seconds = self.trained + self.started.elapsed().as_secs_f64();
         self.progress.finish();
-        early.iter().filter(|_| code == ExitCode::Done).for_each(|why| say!("{why}"));
+        early.iter().filter(|_| code == ExitCode::Done).for_each(|why| inform!("{why}"));
         let end = EndEvent { step, epoch, reason, exit_code: code as u8, seconds };
         self.write(&Event::End(end.clone()));
         let unwritten = self.failed.take().filter(|_| ended.is_ok());

@@ -6,7 +6,7 @@ use super::{Job, ema, hook, optimizer, same_data, spec_changes, state, tell, war
 use crate::checkpoint::{CheckpointStore, Loaded, load_any};
 use crate::data::Fingerprint;
 use crate::ddp::HookState;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::history::{Parent, checkpoints};
 use crate::models::Model;
 use crate::plan::Plan;
@@ -30,6 +30,22 @@ impl Resume {
             "auto" => Resume::Auto,
             "never" => Resume::Never,
             path => Resume::From(path.into()),
+        }
+    }
+
+    /// Whether a checkpoint to start from is there, as far as its path tells.
+    ///
+    /// # Errors
+    /// Exit 74: it is not.
+    pub fn is_there(&self) -> Result<()> {
+        match self {
+            Resume::From(path) if !path.is_dir() => {
+                let what = format!("cannot resume from {}: there is no such folder", path.display());
+                Err(Error::checkpoint(what).hint(
+                    "`--resume PATH` takes a checkpoint (`runs/NAME/checkpoints/step-…`) or a run's folder",
+                ))
+            }
+            Resume::From(_) | Resume::Auto | Resume::Never => Ok(()),
         }
     }
 }
@@ -92,7 +108,7 @@ fn find_checkpoint(job: &Job<'_>) -> Result<Option<Loaded>> {
     let begun = job.resume != Resume::Auto && job.start.is_some_and(|start| start.begun());
     if begun && let Some(own) = newest()? {
         tracing::info!("`--resume` was applied when this run started");
-        say!("this run was already started in this folder; it resumes from its newest checkpoint");
+        inform!("this run was already started in this folder; it resumes from its newest checkpoint");
         return Ok(Some(own));
     }
     match &job.resume {
@@ -107,9 +123,9 @@ fn find_checkpoint(job: &Job<'_>) -> Result<Option<Loaded>> {
 fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<String>; 5], job_toml: &str) {
     loaded.warnings.iter().for_each(|warning| warn(warning));
     if loaded.state.spec_hash != plan.hash {
-        let what =
-            spec_changes::since(plan, loaded, job_toml).map_or_else(String::new, |what| format!(": {what}"));
-        warn(&format!("the spec has changed since checkpoint {} was made{what}", loaded.path.display()));
+        let changes = spec_changes::since(plan, loaded, job_toml);
+        let lines: String = changes.iter().map(|line| format!("\n  {line}")).collect();
+        warn(&format!("the spec has changed since checkpoint {} was made{lines}", loaded.path.display()));
     }
     let line = format!(
         "resumes at step {} (epoch {}/{}) from {}",
@@ -128,6 +144,6 @@ fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<Stri
             None if here.epoch >= plan.epochs => "more `epochs` continue",
             None => "a larger `train.max_steps` continues",
         };
-        say!("the run is complete; {more} it, `--resume never` starts over");
+        inform!("the run is complete; {more} it, `--resume never` starts over");
     }
 }

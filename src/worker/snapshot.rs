@@ -133,14 +133,12 @@ pub fn state(made: &RunFacts, position: &Position, hook: Option<&HookState>, sec
 fn metrics(made: &RunFacts, position: &Position) -> serde_json::Value {
     let Some(measured) = &position.measured else { return serde_json::Value::Null };
     let json = |sums: &Sums| {
-        super::metrics::json(
-            sums,
-            Reported { standard: made.plan.task.own().is_none(), top5: true, perplexity: true },
-        )
+        let reported = Reported { standard: made.plan.task.own().is_none(), top5: true, perplexity: true };
+        super::metrics::evaluation(sums, reported).json()
     };
     let mut metrics = serde_json::json!({ "train": json(&measured.train) });
     if let Some(val) = &measured.val {
-        metrics["val"] = json(val);
+        metrics["val"] = json(val).into();
     }
     metrics
 }

@@ -6,6 +6,7 @@ use crate::plan::Plan;
 use crate::show;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use unicode_width::UnicodeWidthStr;
 
 /// Maximum number of keys in the message.
 const NAMED: usize = 8;
@@ -13,8 +14,16 @@ const NAMED: usize = 8;
 /// Values by their dotted keys.
 type Values = BTreeMap<String, String>;
 
-/// `optimizer.lr = 0.1, now 0.2; …` for keys that affect results; `None` without changes, or if the earlier spec is unknown.
-pub fn since(plan: &Plan, loaded: &Loaded, job_toml: &str) -> Option<String> {
+/// A key that affects results.
+struct Change<'a> {
+    key: &'a str,
+    /// `None` if it is not given.
+    before: Option<&'a str>,
+    now: Option<&'a str>,
+}
+
+/// A line for each changed key, with both values and what the change means; empty if the earlier spec is unknown.
+pub fn since(plan: &Plan, loaded: &Loaded, job_toml: &str) -> Vec<String> {
     let [mut before, mut now] = of_specs(&loaded.path, job_toml).unwrap_or_default();
     if let Some(optimizers) = of_optimizers(plan, &loaded.state) {
         for (all, own) in [&mut before, &mut now].into_iter().zip(optimizers) {
@@ -22,10 +31,20 @@ pub fn since(plan: &Plan, loaded: &Loaded, job_toml: &str) -> Option<String> {
             all.extend(own);
         }
     }
-    in_words(plan, &before, &now)
+    let changes = changes(plan, &before, &now);
+    let named = changes.len().min(NAMED);
+    let width = changes[..named].iter().map(|change| show::name(change.key).width()).max().unwrap_or(0);
+    let line = |change: &Change<'_>| {
+        let key = show::name(change.key);
+        let space = " ".repeat(width - key.width());
+        format!("{key}{space}  {}; {}", change.values(), meaning(change.key))
+    };
+    let mut lines: Vec<String> = changes[..named].iter().map(line).collect();
+    lines.extend((changes.len() > named).then(|| format!("and {} more", changes.len() - named)));
+    lines
 }
 
-/// The same for the optimizer only.
+/// `optimizer.lr = 0.1, now 0.2; …` for keys of the optimizer; `None` without changes.
 pub fn of_optimizer(plan: &Plan, state: &State) -> Option<String> {
     let [before, now] = of_optimizers(plan, state)?;
     in_words(plan, &before, &now)
@@ -43,14 +62,39 @@ fn of_optimizers(plan: &Plan, state: &State) -> Option<[Values; 2]> {
     Some([values(state.optimizer.as_object()?), values(&plan.table("optimizer"))])
 }
 
-fn in_words(plan: &Plan, before: &Values, now: &Values) -> Option<String> {
+/// What a change of this key means for a run that goes on.
+fn meaning(key: &str) -> &'static str {
+    match key.split('.').next().unwrap_or(key) {
+        "seed" => "samples come in another order: those of a begun epoch may repeat or be missed",
+        "epochs" => "schedules over the whole run have another length",
+        "dataset" => "as many samples of a begun epoch as before are done",
+        "model" => "the weights are the checkpoint's",
+        "optimizer" => "from the next step; its state is kept where it fits",
+        _ => "from the next step",
+    }
+}
+
+impl Change<'_> {
+    /// `0.1, now 0.2`
+    fn values(&self) -> String {
+        let text = |of: Option<&str>| of.map_or_else(|| "not given".to_owned(), show::name);
+        format!("{}, now {}", text(self.before), text(self.now))
+    }
+}
+
+/// Those keys of which results may depend.
+fn changes<'a>(plan: &Plan, before: &'a Values, now: &'a Values) -> Vec<Change<'a>> {
     let keys: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
-    let new = |key: &&String| before.get(*key) != now.get(*key) && plan.changes_results(key);
-    let in_words = |key: &String| {
-        let text = |of: Option<&String>| of.map_or_else(|| "not given".to_owned(), |text| show::name(text));
-        format!("{} = {}, now {}", show::name(key), text(before.get(key)), text(now.get(key)))
+    let change = |key: &'a String| {
+        let [before, now] = [before, now].map(|of| of.get(key).map(String::as_str));
+        (before != now && plan.changes_results(key)).then_some(Change { key, before, now })
     };
-    let mut changed: Vec<String> = keys.into_iter().filter(new).map(in_words).collect();
+    keys.into_iter().filter_map(change).collect()
+}
+
+fn in_words(plan: &Plan, before: &Values, now: &Values) -> Option<String> {
+    let word = |change: &Change<'_>| format!("{} = {}", show::name(change.key), change.values());
+    let mut changed: Vec<String> = changes(plan, before, now).iter().map(word).collect();
     let more = changed.len().saturating_sub(NAMED);
     changed.truncate(NAMED);
     if more > 0 {
@@ -108,7 +152,18 @@ mod tests {
         let checkpoint = run.path().join("checkpoints/step-00000010");
         assert_eq!(of_specs(&checkpoint, "seed = 2\n"), None);
         std::fs::write(run.path().join("job.toml"), "seed = 1\n").unwrap();
+        let plan = plan(SPEC, &[], 1);
         let [before, now] = of_specs(&checkpoint, "seed = 2\n").unwrap();
-        assert_eq!(in_words(&plan(SPEC, &[], 1), &before, &now).as_deref(), Some("seed = 1, now 2"));
+        assert_eq!(in_words(&plan, &before, &now).as_deref(), Some("seed = 1, now 2"));
+        let loaded = Loaded { path: checkpoint, ..Loaded::default() };
+        assert_eq!(
+            since(&plan, &loaded, "epochs = 3\nseed = 2\n"),
+            [
+                "epochs  not given, now 3; schedules over the whole run have another length",
+                "seed    1, now 2; samples come in another order: those of a begun epoch may repeat or be missed",
+            ]
+        );
+        let many: String = (0..20).map(|i| format!("k{i:02} = 1\n")).collect();
+        assert_eq!(since(&plan, &loaded, &many).last().map(String::as_str), Some("and 13 more"));
     }
 }

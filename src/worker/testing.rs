@@ -73,6 +73,7 @@ pub fn trained(plan: &Plan, out_dir: &Path, stop_at: u64) -> Result<Ended> {
         };
         train(Job {
             plan,
+            local_rank: group.rank(),
             group,
             device: ComputeDevice::Cpu,
             out_dir,

@@ -5,6 +5,7 @@ mod child;
 #[cfg(target_os = "linux")]
 mod port;
 mod proc;
+pub mod server;
 
 pub use child::{finish, finish_within};
 #[cfg(target_os = "linux")]
@@ -51,8 +52,15 @@ pub fn program(path: &Path) -> Command {
     command.current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null());
     // These tests may run in a job of Slurm or MPI themselves.
     let of_a_launcher = |name: &str| {
-        let whole =
-            ["RANK", "WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "JOB_COMPLETION_INDEX"];
+        let whole = [
+            "RANK",
+            "WORLD_SIZE",
+            "GROUP_RANK",
+            "MASTER_ADDR",
+            "MASTER_PORT",
+            "JOB_COMPLETION_INDEX",
+            "RUST_LOG",
+        ];
         let starts =
             ["LOCAL_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "MPI_", "TORCHELASTIC_", "DDP_RUN_", "PET_"];
         let kept = ["DDP_RUN_TORCHRUN", "DDP_RUN_MPIRUN", "DDP_RUN_TEST", "SLURM_CONF"];
@@ -63,6 +71,8 @@ pub fn program(path: &Path) -> Command {
     for name in names.filter(|name| of_a_launcher(name)) {
         command.env_remove(name);
     }
+    // No test asks the Internet for a data set.
+    command.env("DDP_RUN_OFFLINE", "1");
     // Nothing of one test run is left to the next; within it, it saves time.
     command.env("DDP_RUN_KERNEL_CACHE", kernels());
     command

@@ -25,7 +25,13 @@ impl Help {
 
     /// What is wrong with the arguments of a command line.
     fn refuse(&mut self, arguments: &[&str]) -> Option<String> {
+        let arguments = arguments.strip_prefix(&["help"]).unwrap_or(arguments);
         let mut command: Vec<String> = Vec::new();
+        if arguments.first().is_some_and(|first| first.starts_with('-'))
+            && arguments.iter().any(|w| is_spec(w))
+        {
+            command.push("train".to_owned());
+        }
         for word in arguments.iter().take(2).take_while(|word| !word.starts_with('-')) {
             if command.is_empty() && is_spec(word) {
                 command.push("train".to_owned());
@@ -44,8 +50,9 @@ impl Help {
         };
         let known: Vec<&str> = help.split_whitespace().map(|word| word.trim_end_matches(',')).collect();
         let flags = arguments.iter().filter(|word| word.len() > 1 && word.starts_with('-'));
-        let names = flags.map(|flag| flag.split('=').next().unwrap_or(flag));
-        let mut unknown = names.filter(|name| !known.contains(name));
+        // Underscores are taken for dashes.
+        let names = flags.map(|flag| flag.split('=').next().unwrap_or(flag).replace('_', "-"));
+        let mut unknown = names.filter(|name| !known.contains(&name.as_str()));
         unknown.next().map(|flag| format!("`{}` has no flag {flag}", command.join(" ")))
     }
 }
@@ -116,6 +123,8 @@ fn a_command_line_that_is_not_taken_is_found() {
     assert_eq!(refuse("mpirun -n 8 ddp-run job.toml --set backend=mpi   # --no-flag"), None);
     assert_eq!(refuse("source <(ddp-run completions bash)"), None);
     assert_eq!(refuse("cargo run --release -- configs/quickstart.toml --resume never"), None);
+    assert_eq!(refuse("ddp-run --nproc_per_node 2 job.toml"), None);
+    assert_eq!(refuse("ddp-run help train"), None);
     for wrong in [
         "ddp-run trian SPEC",
         "ddp-run job.toml --nprocs 2",

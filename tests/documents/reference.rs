@@ -98,6 +98,7 @@ fn name_key(noun: &str) -> Key {
         range: "a name below, or [one of your own](extending.md)".to_owned(),
         description: format!("The {noun}."),
         changes_results: true,
+        choices: Vec::new(),
     }
 }
 

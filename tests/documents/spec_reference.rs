@@ -120,7 +120,7 @@ fn spec(table: &str, name: Option<&str>) -> String {
         "csv" => "path = 'a.csv'\ntarget = 'y'",
         "text" => "path = 'a.txt'",
         "image-folder" => "root = 'a'\naugment = ['random-resized-crop', 'color-jitter', 'crop', 'cutout']",
-        "random" => "",
+        "random" | "tinyshakespeare" | "california-housing" => "",
         _ => "augment = ['random-resized-crop', 'color-jitter', 'crop', 'cutout']",
     };
     let scheduler = of("scheduler", "constant");
@@ -135,7 +135,7 @@ fn spec(table: &str, name: Option<&str>) -> String {
     };
     let optimizer = of("optimizer", "sgd");
     let model = match (table, dataset.as_str()) {
-        ("dataset", "text") => "gpt",
+        ("dataset", "text" | "tinyshakespeare") => "gpt",
         ("dataset", _) => "linear",
         _ => &model,
     };

@@ -133,14 +133,8 @@ impl Report {
 }
 
 fn seen(get: &dyn Fn(&str) -> Option<String>) -> Seen {
-    let number = |name: &str| get(name).and_then(|v| v.parse().ok());
-    let settings = clusters::Settings {
-        node_rank: number("DDP_RUN_NODE_RANK"),
-        nnodes: get("DDP_RUN_NNODES").and_then(|v| v.parse().ok()),
-        rdzv_endpoint: get("DDP_RUN_RDZV_ENDPOINT").and_then(|v| v.parse().ok()),
-        starter: clusters::starter_pid(),
-    };
-    let found = clusters::detect(get, &settings);
+    let settings = clusters::LaunchFlags::default().settings(get, clusters::starter_pid());
+    let found = settings.and_then(|settings| clusters::detect(get, &settings));
     let what = match &found {
         Ok(Origin::Own) => "no launcher: ddp-run starts its own workers".to_owned(),
         Ok(Origin::Worker(worker)) => worker.to_string(),

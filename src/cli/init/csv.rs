@@ -3,7 +3,7 @@
 use super::{Output, commented, foreign, place, quoted, run_name, utf8};
 use crate::data::{CsvProposal, propose_csv};
 use crate::error::Result;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A table: looks at the columns of FILE and proposes target, task and features
 #[derive(Clone, Debug, clap::Args)]
@@ -18,7 +18,14 @@ pub struct Args {
 /// With more, and none left out, the list says nothing that the file does not.
 const MAX_LISTED: usize = 60;
 
-pub fn run(args: &Args) -> Result<()> {
+impl Args {
+    pub fn path(&self) -> &Path {
+        &self.output.path
+    }
+}
+
+/// The spec, and what it took from the table.
+pub fn proposal(args: &Args) -> Result<(String, String)> {
     let path = utf8(&args.file)?;
     let found = propose_csv(&args.file)?;
     let text = spec(&run_name(&args.file), path, &found);
@@ -31,7 +38,7 @@ pub fn run(args: &Args) -> Result<()> {
         found.features.len(),
         found.left_out.len()
     );
-    super::write_spec(&text, &args.output.path, &about)
+    Ok((text, about))
 }
 
 fn spec(name: &str, path: &str, found: &CsvProposal) -> String {

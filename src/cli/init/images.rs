@@ -3,7 +3,7 @@
 use super::{Output, commented, foreign, place, run_name, utf8};
 use crate::data::{ImageSurvey, survey_images};
 use crate::error::Result;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// PNG and JPEG images: counts those of each class in DIR, and looks at their size
 #[derive(Clone, Debug, clap::Args)]
@@ -20,12 +20,19 @@ const MAX_LISTED: usize = 40;
 /// Images with a shorter side are small: an early pooling would leave little of them.
 const SMALL: usize = 64;
 
-pub fn run(args: &Args) -> Result<()> {
+impl Args {
+    pub fn path(&self) -> &Path {
+        &self.output.path
+    }
+}
+
+/// The spec, and what it took from the images.
+pub fn proposal(args: &Args) -> Result<(String, String)> {
     let root = utf8(&args.dir)?;
     let found = survey_images(&args.dir)?;
     let text = spec(&run_name(&args.dir), root, &found);
     let about = format!(" ({} images of {} classes)", total(&found), found.classes.len());
-    super::write_spec(&text, &args.output.path, &about)
+    Ok((text, about))
 }
 
 fn total(found: &ImageSurvey) -> usize {

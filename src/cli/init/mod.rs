@@ -4,7 +4,9 @@ mod csv;
 mod custom;
 mod images;
 
+use super::schema::json_schema_text;
 use crate::error::{Error, ExitCode, Result};
+use crate::registry::Registry;
 use crate::show;
 use crate::spec::did_you_mean;
 use clap::Subcommand;
@@ -57,6 +59,8 @@ const TEXT: &str = include_str!("templates/text.toml");
 /// Under the title of a spec made from data.
 const WHERE_TO_LOOK: &str =
     "# `ddp-run plan` shows every resolved value; docs/spec.md of ddp-run lists every key.";
+/// The file beside a spec by which editors check it.
+const SCHEMA: &str = "ddp-run.schema.json";
 /// Where comments behind values begin.
 const COMMENTS: usize = 30;
 
@@ -65,14 +69,19 @@ const COMMENTS: usize = 30;
 /// # Errors
 /// Exit 2: there is no such template, or something is in its place already. Exit 78: the data that it is made for are
 /// unusable.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &Args, registry: &Registry) -> Result<()> {
+    let spec = |text: &str, path: &Path, about: &str| write_spec(text, path, about, registry);
     match &args.template {
-        None => write_spec(SHAPES, args.spec_path()?, ""),
-        Some(Template::Cifar10(to)) => write_spec(CIFAR10, &to.path, ""),
-        Some(Template::Mnist(to)) => write_spec(MNIST, &to.path, ""),
-        Some(Template::Text(to)) => write_spec(TEXT, &to.path, ""),
-        Some(Template::Csv(args)) => csv::run(args),
-        Some(Template::ImageFolder(args)) => images::run(args),
+        None => spec(SHAPES, args.spec_path()?, ""),
+        Some(Template::Cifar10(to)) => spec(CIFAR10, &to.path, ""),
+        Some(Template::Mnist(to)) => spec(MNIST, &to.path, ""),
+        Some(Template::Text(to)) => spec(TEXT, &to.path, ""),
+        Some(Template::Csv(args)) => {
+            csv::proposal(args).and_then(|(text, about)| spec(&text, args.path(), &about))
+        }
+        Some(Template::ImageFolder(args)) => {
+            images::proposal(args).and_then(|(text, about)| spec(&text, args.path(), &about))
+        }
         Some(Template::Custom(args)) => custom::run(args),
     }
 }
@@ -101,11 +110,18 @@ impl Args {
     }
 }
 
-/// Writes a spec to a new file. `about` is printed too: what the template took from its data.
-fn write_spec(text: &str, path: &Path, about: &str) -> Result<()> {
-    write_new(path, text)?;
+/// Writes a spec to a new file, and beside it the schema that it names, unless there is one. `about` is printed too: what the
+/// template took from its data.
+fn write_spec(text: &str, path: &Path, about: &str, registry: &Registry) -> Result<()> {
+    write_new(path, &format!("#:schema {SCHEMA}\n{text}"))?;
+    let schema = path.with_file_name(SCHEMA);
+    let mut also = String::new();
+    if !schema.exists() {
+        write_new(&schema, &json_schema_text(registry))?;
+        also = format!(" and, for editors, {}", schema.display());
+    }
     super::print(&format!(
-        "wrote {0}{about}; `ddp-run plan {0}` shows the resolved plan, `ddp-run {0}` runs it\n",
+        "wrote {0}{about}{also}; `ddp-run plan {0}` shows the resolved plan, `ddp-run {0}` runs it\n",
         path.display()
     ))
 }

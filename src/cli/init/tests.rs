@@ -8,7 +8,7 @@ fn init(words: &[&str]) -> Result<()> {
     let command = <Args as clap::Args>::augment_args(clap::Command::new("init"));
     let words = ["init"].iter().chain(words);
     let matches = command.try_get_matches_from(words).unwrap();
-    run(&<Args as clap::FromArgMatches>::from_arg_matches(&matches).unwrap())
+    run(&<Args as clap::FromArgMatches>::from_arg_matches(&matches).unwrap(), &Registry::standard())
 }
 
 #[test]

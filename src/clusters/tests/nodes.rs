@@ -1,6 +1,7 @@
 //! Supervisors of nodes, through flags and under Kubernetes.
 
 use super::*;
+use crate::launch::Nproc;
 
 pub(super) fn settings(nnodes: Option<&str>, node_rank: Option<usize>, endpoint: Option<&str>) -> Settings {
     Settings {
@@ -8,6 +9,7 @@ pub(super) fn settings(nnodes: Option<&str>, node_rank: Option<usize>, endpoint:
         node_rank,
         rdzv_endpoint: endpoint.map(|e| e.parse().expect("an endpoint")),
         starter: 1,
+        ..Settings::default()
     }
 }
 
@@ -82,7 +84,8 @@ fn a_pod_of_kubeflows_supervises_its_node_as_torchrun_would() {
     ];
     let get = |name: &str| pod.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
     let found = origin(&pod, &Settings::default()).expect("consistent");
-    assert_eq!(found.nproc(&get).expect("a number"), Some(Nproc::Count(4)));
+    let flags = LaunchFlags::default().completed(&found, &get).expect("a number");
+    assert_eq!(flags.nproc_per_node, Some(Nproc::Count(4)));
     let found = node(&pod, &Settings::default());
     assert_eq!((found.launcher, found.node_rank), (Launcher::Kubernetes, 1));
     assert_eq!(

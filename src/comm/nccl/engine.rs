@@ -9,6 +9,7 @@ use super::order::Order;
 use super::queue::{Pending, Queue};
 use crate::comm::call::check_reduction;
 use crate::comm::calls::{Calls, lock, try_lock};
+use crate::comm::execute::call_span;
 use crate::comm::header::{Algorithm, Header, Operation};
 use crate::comm::{
     CommError, CommErrorKind, DeviceCollectives, DeviceSlice, FailureDetector, ProcessGroup, ReduceOp,
@@ -215,6 +216,7 @@ impl Engine {
 
     /// Passes `buffer` to NCCL and waits until NCCL has put the collective into the stream.
     fn launch(&self, buffer: &DeviceSlice, header: Header, done: &Event) -> Result<(), CommError> {
+        let _span = call_span(&self.calls, header);
         *lock(&self.calling) = Some((header, Instant::now()));
         let launched = self.call(buffer, header, done);
         *lock(&self.calling) = None;

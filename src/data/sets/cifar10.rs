@@ -12,7 +12,7 @@ use crate::data::transforms::TransformOptions;
 use crate::data::{Content, DataFacts, DatasetSource, Splits};
 use crate::error::{Error, Result};
 use crate::spec::Fields;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const DEFAULT_STATS: ChannelStats =
@@ -42,6 +42,10 @@ impl DatasetSource for Cifar10Source {
 
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
         self.files.prepare(say)
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        self.files.folder().into_iter().collect()
     }
 
     fn open(&self) -> Result<Splits> {

@@ -3,7 +3,7 @@
 
 use super::official::OfficialFiles;
 use crate::data::store::{
-    Cache, Digest, FileSpec, Member, absolute, create_atomically, download, identity, read_batch, untar,
+    Cache, Digest, FileSpec, Member, Wanted, absolute, create_atomically, fetch, identity, read_batch, untar,
     verify, with_temporary_path,
 };
 use crate::error::{Error, IoContext, Result};
@@ -40,7 +40,11 @@ const BINARY_FOLDER: &str = "cifar-10-batches-bin";
 const PYTHON_FOLDER: &str = "cifar-10-batches-py";
 /// Binary files converted from the Python release.
 const CONVERTED: &str = "cifar-10-batches-bin-from-py";
+/// The only address of the official archives.
 const SITE: &str = "https://www.cs.toronto.edu/~kriz";
+/// Size and SHA-256 of the binary archive.
+const ARCHIVE: (u64, &str) =
+    (170_052_171, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd");
 
 /// The files of CIFAR-10.
 #[derive(Clone, Debug)]
@@ -68,7 +72,7 @@ impl Files {
             Some(origin) => origin,
             None => self.fetch(say)?,
         };
-        let target = self.0.place(&self.0.root, origin.unpacks_to(), || self.cached(&origin))?;
+        let target = self.0.place(self.0.root(), origin.unpacks_to(), || self.cached(&origin))?;
         say(&format!("unpacking {} to {}", origin.path().display(), target.display()));
         create_atomically(&target, |folder| self.unpack(&origin, folder))
     }
@@ -96,7 +100,7 @@ impl Files {
 
     fn folders(&self) -> Vec<PathBuf> {
         let mut folders =
-            vec![self.0.root.join(BINARY_FOLDER), self.0.root.clone(), self.0.root.join(CONVERTED)];
+            vec![self.0.root().join(BINARY_FOLDER), self.0.root().to_owned(), self.0.root().join(CONVERTED)];
         let cached = self.0.verify.then(|| [BINARY_FOLDER, CONVERTED].map(|name| self.0.cache.join(name)));
         folders.extend(cached.into_iter().flatten().flatten());
         if !self.0.verify
@@ -114,9 +118,10 @@ impl Files {
 
     fn origin(&self) -> Option<Origin> {
         let download = |name| self.0.cache.join(name).ok();
-        let archive =
-            |name| [Some(self.0.root.join(name)), download(name)].into_iter().flatten().find(|p| p.is_file());
-        let python = self.0.root.join(PYTHON_FOLDER);
+        let archive = |name| {
+            [Some(self.0.root().join(name)), download(name)].into_iter().flatten().find(|p| p.is_file())
+        };
+        let python = self.0.root().join(PYTHON_FOLDER);
         None.or_else(|| archive(BINARY).map(Origin::BinaryArchive))
             .or_else(|| python.is_dir().then_some(Origin::PythonFolder(python)))
             .or_else(|| archive(PYTHON).map(Origin::PythonArchive))
@@ -132,19 +137,27 @@ impl Files {
     }
 
     fn fetch(&self, say: &mut dyn FnMut(&str)) -> Result<Origin> {
-        let url = self.0.url.as_ref().ok_or_else(|| self.missing())?;
-        let _ = fs::create_dir_all(&self.0.root);
-        let spec = FileSpec { size: None, digest: None, from: url.clone() };
+        let official = format!("{SITE}/{BINARY}");
+        let url = self.0.url.clone().unwrap_or_else(|| official.clone());
         let (name, origin): (_, fn(PathBuf) -> Origin) = match url.contains("python") {
             true => (PYTHON, Origin::PythonArchive),
             false => (BINARY, Origin::BinaryArchive),
         };
-        let path = self.0.place(&self.0.root, name, || self.0.cache.join(name))?;
-        // The digest of the archive is not known, but those of its members are.
-        let check = |archive: &Path| {
-            with_temporary_path(&path, |folder| self.unpack(&origin(archive.to_owned()), folder))
+        self.0.may_download(|| self.missing(), &url, &self.0.root().join(name))?;
+        self.0.make(self.0.root());
+        let path = self.0.place(self.0.root(), name, || self.0.cache.join(name))?;
+        // At another address may be another archive: the digests of its members are known.
+        let known = (url == official && self.0.verify).then_some(ARCHIVE);
+        let spec = FileSpec {
+            size: known.map(|known| known.0),
+            digest: known.map(|known| Digest::Sha256(known.1.to_owned())),
+            from: url.clone(),
         };
-        download(url, &path, &spec, check, say)?;
+        let check = |archive: &Path| match known {
+            Some(_) => Ok(()),
+            None => with_temporary_path(&path, |folder| self.unpack(&origin(archive.to_owned()), folder)),
+        };
+        fetch(Wanted { urls: &[url], target: &path, spec: &spec }, &check, say)?;
         Ok(origin(path))
     }
 
@@ -209,14 +222,14 @@ impl Files {
     }
 
     fn missing(&self) -> Error {
-        let root = absolute(&self.0.root);
+        let root = absolute(self.0.root());
         let root = root.display();
         Error::data(format!(
             "CIFAR-10 was not found in {root}\n  looked for {BINARY_FOLDER}/, {BINARY}, {PYTHON_FOLDER}/ and {PYTHON}\n  \
              expected six files of {FILE_BYTES} bytes each, such as {}, SHA-256 {}",
             FILES[0].0, FILES[0].1
         ))
-        .hint(format!("download {SITE}/{BINARY} to {root} (`[dataset] root`), or set `[dataset] url`"))
+        .hint(format!("copy {SITE}/{BINARY} to {root} (`[dataset] root`)"))
     }
 }
 

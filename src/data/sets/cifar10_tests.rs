@@ -29,6 +29,8 @@ fn python_files() -> Vec<(String, Vec<u8>)> {
     FILES.iter().enumerate().map(|(i, f)| (f.2.to_owned(), batch(i))).collect()
 }
 
+const OFFICIAL: &str = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz";
+
 struct Place {
     folder: tempfile::TempDir,
 }
@@ -153,15 +155,45 @@ fn reads_the_python_release_as_folder_and_archive() {
 #[test]
 fn downloads_a_missing_archive() {
     let place = Place::new();
-    let error = prepare(&*place.loose()).unwrap_err().to_string();
+    let error = prepare(&*place.source("download = false")).unwrap_err().to_string();
     assert!(
         error.contains("CIFAR-10 was not found in") && error.contains("looked for cifar-10-batches-bin/"),
         "{error}"
     );
-    assert!(error.contains("30730000 bytes") && error.contains("hint: download https://www.cs"), "{error}");
+    let ways = "hint: `[dataset] download` is false. `ddp-run data fetch SPEC` downloads it";
+    assert!(error.contains("30730000 bytes") && error.contains(ways), "{error}");
+    let by_hand = format!("or copy {OFFICIAL} to {}/cifar-10-binary.tar.gz by hand", place.root().display());
+    assert!(error.contains(&by_hand), "{error}");
+    // Ranks of a node that has no files say the same.
+    let error = place.source("").open().err().unwrap().to_string();
+    assert!(error.contains("hint: copy https://www.cs"), "{error}");
     let source = place.source(&format!("verify = false\nurl = '{}'", serve_file(&archive())));
     assert_eq!(prepare(&*source).unwrap().len(), 2);
     assert_is_the_set(&*source);
+    assert_eq!(source.files(), [place.root().join("cifar-10-batches-bin")]);
+}
+
+/// A default `root` is not created in the working directory.
+#[test]
+fn downloads_to_the_cache_unless_root_exists_or_is_set() {
+    if Path::new("data").exists() {
+        println!("skipped: there is a folder `data`");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (root, caches) = (folder.path().join("root"), ["a", "b"].map(|name| folder.path().join(name)));
+    let found = |cache: &Path, more: &str| {
+        let table = format!("verify = false\nnormalize = false\ncache = '{}'\n{more}", cache.display());
+        let from = format!("{table}\nurl = '{}'", serve_file(&archive()));
+        let source = configure(&cifar10, &from).unwrap();
+        prepare(&*source).unwrap();
+        assert_is_the_set(&*configure(&cifar10, &table).unwrap());
+        source.files()
+    };
+    assert!(found(&caches[0], "")[0].starts_with(&caches[0]));
+    let root_is_set = format!("root = '{}'", root.display());
+    assert!(found(&caches[1], &root_is_set)[0].starts_with(&root));
+    assert!(!caches[1].exists());
 }
 
 /// An error page, an archive of other files, and an archive with unofficial contents: each is rejected before it is renamed

@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 choice! {
@@ -45,41 +45,42 @@ choice! {
 #[derive(Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 #[schemars(extend("required" = ["target"]))]
-struct CsvSource {
+pub(super) struct CsvSource {
     #[serde(skip)]
-    file: NamedFile,
+    pub file: NamedFile,
     /// Separator of columns: one ASCII character.
     #[default = ","]
-    delimiter: String,
+    pub delimiter: String,
     /// The column that the model predicts.
-    target: String,
+    pub target: String,
     /// The input columns. Default: all columns but the target.
-    features: Option<Vec<String>>,
+    pub features: Option<Vec<String>>,
     /// The texts of a column and their order: `column = [texts]`. Default: from the file.
     // No value of the plan where it is not written.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    categories: BTreeMap<String, Vec<String>>,
+    pub categories: BTreeMap<String, Vec<String>>,
     /// What to do with an empty cell.
-    blanks: Blanks,
+    pub blanks: Blanks,
     /// Texts that count as empty.
     #[default(BLANK_MARKS.map(str::to_owned).to_vec())]
-    blank_marks: Vec<String>,
+    pub blank_marks: Vec<String>,
     /// The type of the target.
-    task: Task,
+    pub task: Task,
     /// Scale each column of numbers to mean 0 and standard deviation 1, both measured on the training split.
     #[default = true]
-    standardise: bool,
+    pub standardise: bool,
     #[serde(skip)]
-    standardise_target: bool,
+    pub standardise_target: bool,
     #[serde(skip)]
-    split: SplitOptions,
+    pub split: SplitOptions,
 }
 
 // Read only for `regression`.
 #[derive(Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 struct NumberTarget {
-    /// Scale the target in the same way; only for `regression`.
+    /// Scale the target in the same way; only for `regression`. The loss is that of the scaled target; `mae` and `mse` are in
+    /// the table's units.
     #[default = true]
     standardise_target: bool,
 }
@@ -117,7 +118,11 @@ impl DatasetSource for CsvSource {
     }
 
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
-        self.file.prepare(|path| self.read(path).map(drop), say)
+        self.file.prepare(&|path| self.read(path).map(drop), say)
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        Some(self.file.path.clone()).filter(|path| path.is_file()).into_iter().collect()
     }
 
     fn open(&self) -> Result<Splits> {
@@ -210,10 +215,8 @@ impl CsvSource {
             })
         };
         let mut values = rows.map(number).collect::<Result<Vec<f32>>>()?;
-        if self.standardise_target {
-            standardise(&mut values, 1, 0, train);
-        }
-        Ok(Targets::Numbers(values))
+        let scale = if self.standardise_target { standardise(&mut values, 1, 0, train) } else { 1.0 };
+        Ok(Targets::Numbers { values, scale })
     }
 
     /// The number of features, and the row-major feature values, filled and standardised.
@@ -255,9 +258,18 @@ fn content<'a>(table: &RawTable, columns: impl Iterator<Item = &'a usize> + Clon
     digest_of_parts(names.chain(table.rows.iter().flat_map(|row| columns.clone().map(move |&c| &row[c]))))
 }
 
+/// The labels of these rows: two spellings of a number are two.
+pub(super) fn labels(
+    table: &RawTable,
+    column: usize,
+    rows: impl IntoIterator<Item = usize>,
+) -> BTreeSet<&str> {
+    rows.into_iter().map(|row| &table.rows[row][column]).collect()
+}
+
 /// The labels in the column, sorted as numbers if all of them are numeric, otherwise as text.
 fn classes(table: &RawTable, column: usize) -> CategoryIndex {
-    let names: BTreeSet<&str> = table.rows.iter().map(|row| &row[column]).collect();
+    let names: BTreeSet<&str> = labels(table, column, 0..table.rows.len());
     let mut names: Vec<String> = names.into_iter().map(str::to_owned).collect();
     if names.iter().all(|n| n.parse::<f64>().is_ok()) {
         names.sort_by(|a, b| a.parse::<f64>().unwrap_or(0.0).total_cmp(&b.parse::<f64>().unwrap_or(0.0)));
@@ -265,14 +277,16 @@ fn classes(table: &RawTable, column: usize) -> CategoryIndex {
     names.into_iter().collect()
 }
 
-/// Mean 0 and standard deviation 1 over the training rows. A constant column becomes 0.
-fn standardise(values: &mut [f32], width: usize, place: usize, train: &Part) {
+/// Mean 0 and standard deviation 1 over the training rows. A constant column becomes 0. Returns what 1 stands for.
+fn standardise(values: &mut [f32], width: usize, place: usize, train: &Part) -> f64 {
     let n = train.len().max(1) as f64;
     let get = |i: usize| f64::from(values[train.get(i) * width + place]);
     let mean = (0..train.len()).map(get).sum::<f64>() / n;
     let variance = (0..train.len()).map(|i| (get(i) - mean).powi(2)).sum::<f64>() / n;
-    let scale = if variance > 0.0 { 1.0 / variance.sqrt() } else { 1.0 };
+    let deviation = if variance > 0.0 { variance.sqrt() } else { 1.0 };
+    let scale = 1.0 / deviation;
     values.iter_mut().skip(place).step_by(width).for_each(|x| *x = ((f64::from(*x) - mean) * scale) as f32);
+    deviation
 }
 
 #[cfg(test)]

@@ -76,6 +76,11 @@ impl Column {
         if self.kind == Kind::Texts && texts.iter().all(|text| reads_as_number(text)) {
             return Some(format!("numbers with separators or units, such as `{first}`"));
         }
+        let too_large = |r: &usize| table.number(*r, column).is_some_and(|x| x.abs() > f64::from(f32::MAX));
+        if let Some(row) = filled.iter().find(|r| too_large(r)) {
+            let cell = show::name(&table.rows[*row][column]);
+            return Some(format!("the number {cell} does not fit 32 bits"));
+        }
         if self.values == 1 {
             return Some("all cells are equal".to_owned());
         }

@@ -1,5 +1,6 @@
 //! Proposes how a model may learn from a table: the target, whether it is a number or a class, and the features, each with the reason.
 
+use super::csv::labels;
 use super::csv_columns::{Column, Kind};
 use super::csv_table::{BLANK_MARKS, RawTable};
 use crate::data::store::absolute;
@@ -13,6 +14,8 @@ const MIN_ROWS: usize = 10;
 /// Most values of a target of whole numbers that are taken for classes, each with this many rows on average.
 const MAX_NUMBER_CLASSES: usize = 20;
 const MIN_ROWS_PER_CLASS: usize = 5;
+/// Lines behind the first that show what separates columns.
+const LINES: usize = 20;
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 /// Names that targets have, and last words of such names.
 const TARGETS: [&str; 10] =
@@ -68,27 +71,30 @@ pub fn propose_csv(path: &Path) -> Result<CsvProposal> {
     propose(&table, char::from(delimiter))
 }
 
-/// The separator that makes most columns of the first line.
+/// The separator that makes most columns of the first line, before others one with which the next lines have as many.
 fn delimiter(path: &Path) -> Result<u8> {
     let path = absolute(path);
     let columns = |delimiter: u8| {
         let file = File::open(&path).doing("read", &path)?;
-        let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).from_reader(file);
+        let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).flexible(true).from_reader(file);
         let header = reader.headers().map_err(|e| {
             Error::data(format!("{}: the first line can't be read: {e}", path.display()))
                 .hint("a table is UTF-8 text with the names of its columns in the first line")
         })?;
-        Ok::<_, Error>(header.len())
+        let count = header.len();
+        let even =
+            reader.records().take(LINES).all(|record| record.is_ok_and(|record| record.len() == count));
+        Ok::<_, Error>((count > 1 && even, count))
     };
-    let mut best = (1, b',');
+    let mut best = ((false, 1), b',');
     for delimiter in DELIMITERS {
-        let count = columns(delimiter)?;
-        if count > best.0 {
-            best = (count, delimiter);
+        let rank = columns(delimiter)?;
+        if rank > best.0 {
+            best = (rank, delimiter);
         }
     }
     match best {
-        (1, _) => Err(Error::data(format!("{} has a single column", path.display()))
+        ((_, 1), _) => Err(Error::data(format!("{} has a single column", path.display()))
             .hint("a table has columns that are separated by a comma, a semicolon, a tab or `|`")),
         (_, delimiter) => Ok(delimiter),
     }
@@ -99,7 +105,6 @@ fn propose(table: &RawTable, delimiter: char) -> Result<CsvProposal> {
     let (target, target_reason) = target(&columns).ok_or_else(|| {
         Error::data(format!("{}: no column can be a target\n{}", table.path, reasons(&columns)))
     })?;
-    let (classes, task_reason) = task(&columns[target], table.rows.len());
     let others = || columns.iter().enumerate().filter(|(i, _)| *i != target);
     let used: Vec<usize> = others().filter(|(_, c)| c.useless.is_none()).map(|(i, _)| i).collect();
     if used.is_empty() {
@@ -108,10 +113,20 @@ fn propose(table: &RawTable, delimiter: char) -> Result<CsvProposal> {
         return Err(Error::data(format!("{why}\n{}", reasons(&columns))));
     }
     let (rows, blanks) = blanks(table, target, &used)?;
+    let labels = labels(table, target, rows.iter().copied()).len();
+    let (classes, task_reason) = task(&columns[target], labels, rows.len());
+    if classes.is_some_and(|classes| classes < 2) {
+        let target = show::name(&columns[target].name);
+        return Err(Error::data(format!(
+            "{}: in the rows without an empty cell, the target `{target}` has one class only",
+            table.path
+        ))
+        .hint("fill the empty cells, or remove columns that have some"));
+    }
     let left_out = |(_, c): (usize, &Column)| Some((c.name.clone(), c.useless.clone()?));
     Ok(CsvProposal {
         delimiter,
-        rows,
+        rows: rows.len(),
         target: columns[target].name.clone(),
         target_reason,
         classes,
@@ -150,41 +165,48 @@ fn target(columns: &[Column]) -> Option<(usize, String)> {
 }
 
 /// The number of classes, if the target is one, and why.
-fn task(target: &Column, rows: usize) -> (Option<usize>, String) {
+fn task(target: &Column, labels: usize, rows: usize) -> (Option<usize>, String) {
     let values = target.values;
+    // As training counts them: `1` and `1.0` are two labels.
+    let told = if labels == values {
+        String::new()
+    } else {
+        format!(" ({labels} labels in the rows that are used)")
+    };
     match target.kind {
-        Kind::Texts => (Some(values), format!("the cells are texts, {values} different ones")),
+        Kind::Texts => (Some(labels), format!("the cells are texts, {labels} different ones")),
         Kind::WholeNumbers
             if values == 2 || values <= MAX_NUMBER_CLASSES && values * MIN_ROWS_PER_CLASS <= rows =>
         {
             (
-                Some(values),
-                format!("whole numbers, {values} different ones; \"regression\" if they measure something"),
+                Some(labels),
+                format!(
+                    "whole numbers, {values} different ones{told}; \"regression\" if they measure something"
+                ),
             )
         }
         Kind::WholeNumbers | Kind::Numbers => (None, format!("numbers, {values} different ones")),
     }
 }
 
-/// The rows that are left, and what is done about empty cells.
-fn blanks(
-    table: &RawTable,
-    target: usize,
-    used: &[usize],
-) -> Result<(usize, Option<(&'static str, String)>)> {
+/// A value of the key for empty cells, and why it is proposed.
+type Treatment = (&'static str, String);
+
+/// The rows that are used, and what is done about empty cells.
+fn blanks(table: &RawTable, target: usize, used: &[usize]) -> Result<(Vec<usize>, Option<Treatment>)> {
     let rows = table.rows.len();
-    let lacking =
-        |columns: &[usize]| (0..rows).filter(|r| columns.iter().any(|c| table.is_blank(*r, *c))).count();
-    let without_target = lacking(&[target]);
-    let without_any = lacking(&[used, &[target]].concat());
+    let lacks = |r: usize, columns: &[usize]| columns.iter().any(|c| table.is_blank(r, *c));
+    let without_target = (0..rows).filter(|r| lacks(*r, &[target])).count();
+    let whole: Vec<usize> = (0..rows).filter(|r| !lacks(*r, &[used, &[target]].concat())).collect();
+    let without_any = rows - whole.len();
     if without_any == 0 {
-        return Ok((rows, None));
+        return Ok((whole, None));
     }
     if without_target == 0 {
         let why = format!("{without_any} of {rows} rows have an empty cell; \"drop\" leaves them out");
-        return Ok((rows, Some(("mean", why))));
+        return Ok(((0..rows).collect(), Some(("mean", why))));
     }
-    let left = rows - without_any;
+    let left = whole.len();
     if left < MIN_ROWS {
         let name = show::name(&table.header[target]);
         let why = format!(
@@ -196,7 +218,7 @@ fn blanks(
     let why = format!(
         "{without_target} rows lack the target; with other empty cells, {without_any} of {rows} rows are left out"
     );
-    Ok((left, Some(("drop", why))))
+    Ok((whole, Some(("drop", why))))
 }
 
 #[cfg(test)]

@@ -49,6 +49,35 @@ fn texts_and_few_whole_numbers_are_classes() {
     assert_eq!(classes(400, &|r| (r % 21).to_string()), None);
 }
 
+/// As training counts them.
+#[test]
+fn classes_are_the_labels_of_the_rows_that_are_used() {
+    let spelt = |r: usize| if r == 3 { "1.0".to_owned() } else { (r % 2).to_string() };
+    let found = propose(&table("a,y", 40, |r| format!("{}.5,{}", r * r, spelt(r)))).unwrap();
+    assert_eq!(found.classes, Some(3));
+    assert!(found.task_reason.contains("2 different ones (3 labels"), "{}", found.task_reason);
+    // The rows of `z` lack `a`, and a row lacks the target.
+    let cells = |r: usize| match r {
+        0 => "1.5,".to_owned(),
+        1..3 => ",z".to_owned(),
+        _ => format!("{}.5,{}", r * r, ["x", "w"][r % 2]),
+    };
+    let found = propose(&table("a,y", 40, cells)).unwrap();
+    assert_eq!((found.rows, found.classes, found.blanks.map(|b| b.0)), (37, Some(2), Some("drop")));
+    let one = |r: usize| {
+        if r > 30 { ",z".to_owned() } else { format!("{}.5,{}", r * r, if r == 0 { "" } else { "x" }) }
+    };
+    let error = propose(&table("a,y", 40, one)).unwrap_err();
+    assert!(error.message.contains("the target `y` has one class only"), "{error}");
+}
+
+#[test]
+fn numbers_that_training_cannot_hold_are_left_out() {
+    let found = propose(&table("a,b,y", 40, |r| format!("{}e40,{}.5,{}", r + 1, r * r, r % 2))).unwrap();
+    assert_eq!(names(&found.left_out), ["a"]);
+    assert_eq!(found.left_out[0].1, "the number 1e40 does not fit 32 bits");
+}
+
 #[test]
 fn columns_without_use_are_left_out_with_the_reason() {
     let header = "id,note,constant,mostly,mixed,money,kind,x,y";

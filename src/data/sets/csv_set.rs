@@ -7,14 +7,21 @@ use crate::error::Result;
 use std::sync::Arc;
 
 pub(super) enum Targets {
-    Numbers(Vec<f32>),
-    Classes { labels: Vec<i64>, count: usize },
+    Numbers {
+        values: Vec<f32>,
+        /// Standard deviation in the table, if they are standardised, else 1.
+        scale: f64,
+    },
+    Classes {
+        labels: Vec<i64>,
+        count: usize,
+    },
 }
 
 impl Targets {
     pub fn in_words(&self) -> String {
         match self {
-            Self::Numbers(_) => "a number".to_owned(),
+            Self::Numbers { .. } => "a number".to_owned(),
             Self::Classes { count, .. } => format!("one of {count} classes"),
         }
     }
@@ -42,8 +49,14 @@ impl Dataset for CsvSet {
     }
     fn target(&self) -> FieldFacts {
         match &self.rows.targets {
-            Targets::Numbers(_) => FieldFacts { shape: vec![1], kind: FieldKind::Float },
+            Targets::Numbers { .. } => FieldFacts { shape: vec![1], kind: FieldKind::Float },
             Targets::Classes { count, .. } => class_facts(*count),
+        }
+    }
+    fn target_scale(&self) -> f64 {
+        match &self.rows.targets {
+            Targets::Numbers { scale, .. } => *scale,
+            Targets::Classes { .. } => 1.0,
         }
     }
     fn content(&self) -> Option<Content> {
@@ -55,7 +68,7 @@ impl Dataset for CsvSet {
     fn write(&self, key: SampleKey, to: SampleMut<'_>) -> Result<()> {
         let row = self.part.get(key.sample as usize);
         match (to.input, to.target, &self.rows.targets) {
-            (FieldMut::Float(input), FieldMut::Float(target), Targets::Numbers(numbers)) => {
+            (FieldMut::Float(input), FieldMut::Float(target), Targets::Numbers { values: numbers, .. }) => {
                 input.copy_from_slice(self.rows.row(row));
                 target[0] = numbers[row];
             }

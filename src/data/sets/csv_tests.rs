@@ -55,6 +55,17 @@ fn handles_blanks_as_specified() {
 }
 
 #[test]
+fn targets_know_their_unit() {
+    let scale = |more: &str| {
+        open(TABLE, &format!("blanks = 'mean'\nval_split = 0.0\n{more}")).unwrap().train.target_scale()
+    };
+    // Of 5, 6, …, 12.
+    assert!((scale("") - 5.25f64.sqrt()).abs() < 1e-12);
+    assert_eq!(scale("standardise_target = false"), 1.0);
+    assert_eq!(scale("task = 'classification'"), 1.0);
+}
+
+#[test]
 fn statistics_come_from_the_training_rows_only() {
     let splits = open(TABLE, "blanks = 'mean'\nval_split = 0.5\nfeatures = ['weight']").unwrap();
     let (train, val) = (rows(&*splits.train), rows(&**splits.val.as_ref().unwrap()));

@@ -90,16 +90,18 @@ impl DatasetSource for FolderSource {
         Ok(())
     }
 
+    fn files(&self) -> Vec<PathBuf> {
+        Some(self.root.clone()).filter(|root| root.is_dir()).into_iter().collect()
+    }
+
     fn open(&self) -> Result<Splits> {
         let Folders { train, val, test } = self.list_splits(&mut |_| ())?;
         if val.is_some() && self.split.val_split > 0.0 {
             let message = format!("{} has a folder `val`, but `val_split` is set too", self.root.display());
             return Err(Error::data(message).hint("remove `val_split`, or move the folder away"));
         }
-        let labels: BTreeMap<&String, usize> =
-            train.classes.iter().enumerate().map(|(i, class)| (class, i)).collect();
-        let [val, test] =
-            [val, test].map(|found| found.map(|found| self.with_training_labels(found, &labels)).transpose());
+        let [val, test] = [val, test]
+            .map(|found| found.map(|found| self.with_training_labels(found, &train.classes)).transpose());
         let (val, test) = (val?, test?);
         let builder = ImageSetBuilder {
             shape: [self.channels, self.image_size, self.image_size],
@@ -172,21 +174,8 @@ impl FolderSource {
     }
 
     /// Gives validation or test images the labels of training. A class may have no images there.
-    fn with_training_labels(
-        &self,
-        mut found: ImageList,
-        labels: &BTreeMap<&String, usize>,
-    ) -> Result<Arc<dyn ImageSource>> {
-        let own: Vec<usize> = found
-            .classes
-            .iter()
-            .map(|class| {
-                labels.get(class).copied().ok_or_else(|| {
-                    let folder = found.folder.display();
-                    Error::data(format!("{folder} has a class that is missing from training: {class}"))
-                })
-            })
-            .collect::<Result<_>>()?;
+    fn with_training_labels(&self, mut found: ImageList, classes: &[String]) -> Result<Arc<dyn ImageSource>> {
+        let own = training_labels(&found, classes)?;
         found.images.iter_mut().for_each(|(_, label)| *label = own[*label]);
         Ok(self.source(&found))
     }
@@ -203,6 +192,21 @@ impl FolderSource {
     fn invalid(&self, why: String) -> Error {
         invalid(&self.root, &why)
     }
+}
+
+/// The labels that the classes of validation or test images have in training.
+///
+/// # Errors
+/// Exit 78: training has no such class.
+pub(super) fn training_labels(found: &ImageList, training: &[String]) -> Result<Vec<usize>> {
+    let labels: BTreeMap<&String, usize> = training.iter().enumerate().map(|(i, class)| (class, i)).collect();
+    let label = |class: &String| {
+        labels.get(class).copied().ok_or_else(|| {
+            let (folder, class) = (found.folder.display(), show::name(class));
+            Error::data(format!("{folder} has a class that is missing from training: {class}"))
+        })
+    };
+    found.classes.iter().map(label).collect()
 }
 
 /// The error of a folder that is none of this data set.

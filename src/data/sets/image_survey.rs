@@ -2,7 +2,7 @@
 
 use super::image_decode::decode;
 use super::image_files::find_images;
-use super::image_folder::invalid;
+use super::image_folder::{invalid, training_labels};
 use crate::data::store::absolute;
 use crate::error::{Error, Result};
 use image::DynamicImage;
@@ -46,7 +46,14 @@ pub fn survey_images(root: &Path) -> Result<ImageSurvey> {
         return Err(invalid(root, &format!("{classes} classes and {images} images were found")));
     }
     let other = |name: &str| match parted && root.join(name).is_dir() {
-        true => find_images(&root.join(name)).map(|list| Some(list.images.len())).map_err(Error::of_data),
+        true => {
+            let list = find_images(&root.join(name)).map_err(Error::of_data)?;
+            training_labels(&list, &found.classes)?;
+            match list.images.len() {
+                0 => Err(invalid(root, &format!("the folder `{name}` has no images"))),
+                images => Ok(Some(images)),
+            }
+        }
         false => Ok(None),
     };
     let (val, test) = (other("val")?, other("test")?);
@@ -96,6 +103,21 @@ mod tests {
         assert_eq!(found.read, (4, 1));
         image::RgbImage::from_pixel(8, 8, Rgb([1, 2, 3])).save(at("train/a/3.png")).unwrap();
         assert!(!survey_images(folder.path()).unwrap().grey);
+    }
+
+    #[test]
+    fn validation_images_have_the_classes_of_training() {
+        let folder = folder(&["train/a", "train/b", "val"]);
+        let write = |name: &str| {
+            fs::create_dir_all(folder.path().join(name).parent().unwrap()).unwrap();
+            image::GrayImage::from_pixel(9, 9, Luma([7])).save(folder.path().join(name)).unwrap();
+        };
+        ["train/a/1.png", "train/b/1.png"].into_iter().for_each(write);
+        let refused = || survey_images(folder.path()).unwrap_err();
+        assert!(refused().message.contains("the folder `val` has no images"), "{}", refused());
+        write("val/c/1.png");
+        assert!(refused().message.ends_with("has a class that is missing from training: c"), "{}", refused());
+        assert_eq!(refused().code, crate::error::ExitCode::Spec);
     }
 
     #[test]

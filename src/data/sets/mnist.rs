@@ -7,7 +7,7 @@ use crate::data::image_config::ChannelStats;
 use crate::data::images::{ImageSetBuilder, ImageSource};
 use crate::data::split::SplitOptions;
 use crate::data::store::{
-    Cache, Digest, FileSpec, MappedFile, absolute, create_atomically, download, gunzip, identity,
+    Cache, Digest, FileSpec, MappedFile, Wanted, absolute, create_atomically, fetch, gunzip, identity,
     is_writable, verify, with_temporary_path,
 };
 use crate::data::transforms::TransformOptions;
@@ -23,37 +23,44 @@ pub struct Mnist {
     title: &'static str,
     /// Folders in `root` to search: our own and torchvision's.
     folders: [&'static str; 2],
-    /// MD5 of the gzipped files, in the order of [`STEMS`].
-    md5: [&'static str; 4],
+    /// Size and SHA-256 of the gzipped files, in the order of [`STEMS`].
+    gzipped: [(u64, &'static str); 4],
     default_stats: ChannelStats,
-    site: &'static str,
+    /// Folders of the files on the network, in the order in which they are asked.
+    sites: [&'static str; 2],
 }
 
 impl Mnist {
     pub const DIGITS: Self = Self {
         title: "MNIST",
         folders: ["mnist", "MNIST/raw"],
-        md5: [
-            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-            "d53e105ee54ea40749a09fcbcd1e9432",
-            "9fb629c4189551a2d022fa330f9573f3",
-            "ec29112dd5afa0611ce80d1b7f02629c",
+        gzipped: [
+            (9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+            (28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+            (1_648_877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+            (4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
         ],
         default_stats: ChannelStats { mean: [0.1307; 3], std: [0.3081; 3] },
-        site: "https://ossci-datasets.s3.amazonaws.com/mnist",
+        sites: [
+            "https://ossci-datasets.s3.amazonaws.com/mnist",
+            "https://storage.googleapis.com/cvdf-datasets/mnist",
+        ],
     };
 
     pub const FASHION: Self = Self {
         title: "Fashion-MNIST",
         folders: ["fashion-mnist", "FashionMNIST/raw"],
-        md5: [
-            "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-            "25c81989df183df01b3e8a0aad5dffbe",
-            "bef4ecab320f06d8554ea6380940ec79",
-            "bb300cfdad3c16e7a12a480ee83cd310",
+        gzipped: [
+            (26_421_880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
+            (29_515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+            (4_422_102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
+            (5_148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
         ],
         default_stats: ChannelStats { mean: [0.2860; 3], std: [0.3530; 3] },
-        site: "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+        sites: [
+            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+            "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
+        ],
     };
 }
 
@@ -101,6 +108,10 @@ impl DatasetSource for MnistSource {
         (0..4).try_for_each(|i| self.prepare_file(i, say))
     }
 
+    fn files(&self) -> Vec<PathBuf> {
+        (0..4).filter_map(|i| self.unpacked(i)).collect()
+    }
+
     fn open(&self) -> Result<Splits> {
         let paths = [0, 1, 2, 3].map(|i| self.unpacked(i).ok_or_else(|| self.missing(i)));
         let [images, labels, test_images, test_labels] = paths;
@@ -115,7 +126,7 @@ impl DatasetSource for MnistSource {
 impl MnistSource {
     fn folders(&self) -> Vec<PathBuf> {
         let [own, torchvision] = self.set.folders;
-        vec![self.files.root.join(own), self.files.root.join(torchvision), self.files.root.clone()]
+        vec![self.files.root().join(own), self.files.root().join(torchvision), self.files.root().to_owned()]
     }
 
     /// File `i` in `root`, under either of its common names (`-idx3` or `.idx3`).
@@ -139,7 +150,7 @@ impl MnistSource {
     fn cached(&self, i: usize, gz: Option<&Path>) -> Result<PathBuf> {
         match gz {
             Some(gz) if !self.files.verify => self.files.cache.join(&self.cached_name(i, &identity(gz)?)),
-            _ => self.files.cache.join(&self.cached_name(i, &self.set.md5[i][..12])),
+            _ => self.files.cache.join(&self.cached_name(i, &self.set.gzipped[i].1[..12])),
         }
     }
 
@@ -151,8 +162,12 @@ impl MnistSource {
 
     /// Of the gzipped file.
     fn spec(&self, i: usize) -> FileSpec {
-        let digest = self.files.verify.then(|| Digest::Md5(self.set.md5[i].to_owned()));
-        FileSpec { size: None, digest, from: format!("{}/{}.gz", self.set.site, STEMS[i]) }
+        let known = self.files.verify.then_some(self.set.gzipped[i]);
+        FileSpec {
+            size: known.map(|known| known.0),
+            digest: known.map(|known| Digest::Sha256(known.1.to_owned())),
+            from: format!("{}/{}.gz", self.set.sites[0], STEMS[i]),
+        }
     }
 
     fn unpacked_spec(&self, i: usize) -> FileSpec {
@@ -169,7 +184,8 @@ impl MnistSource {
         };
         verify(&gz, &self.spec(i), &self.files.cache)?;
         let beside = gz.with_extension("");
-        let target = match gz.parent().is_some_and(is_writable) {
+        let of_cache = self.files.cache.folder().is_some_and(|cache| gz.starts_with(cache));
+        let target = match !of_cache && gz.parent().is_some_and(is_writable) {
             true => beside,
             false => self.cached(i, Some(&gz))?,
         };
@@ -186,14 +202,19 @@ impl MnistSource {
     }
 
     fn fetch(&self, i: usize, say: &mut dyn FnMut(&str)) -> Result<PathBuf> {
-        let url = self.files.url.as_ref().ok_or_else(|| self.missing(i))?;
-        let url = format!("{}/{}.gz", url.trim_end_matches('/'), STEMS[i]);
-        let folder = self.files.root.join(self.set.folders[0]);
-        let _ = std::fs::create_dir_all(&folder);
+        let name = format!("{}.gz", STEMS[i]);
+        let sites: Vec<&str> = match &self.files.url {
+            Some(url) => vec![url.trim_end_matches('/')],
+            None => self.set.sites.to_vec(),
+        };
+        let urls: Vec<String> = sites.iter().map(|site| format!("{site}/{name}")).collect();
+        let folder = self.files.root().join(self.set.folders[0]);
+        self.files.may_download(|| self.missing(i), &urls[0], &folder.join(&name))?;
+        self.files.make(&folder);
         let cached = || self.files.cache.join(&self.cached_name(i, "gz"));
-        let path = self.files.place(&folder, &format!("{}.gz", STEMS[i]), cached)?;
+        let path = self.files.place(&folder, &name, cached)?;
         let check = |gz: &Path| with_temporary_path(&path, |raw| self.unpack(i, gz, raw));
-        download(&url, &path, &self.spec(i), check, say)?;
+        fetch(Wanted { urls: &urls, target: &path, spec: &self.spec(i) }, &check, say)?;
         Ok(path)
     }
 
@@ -205,7 +226,7 @@ impl MnistSource {
             folders.join(", "),
             SIZES[i]
         ))
-        .hint(format!("download {} to {}, or set `[dataset] url` to the URL of its folder", spec.from, folders[0]))
+        .hint(format!("copy {} to {}", spec.from, folders[0]))
     }
 }
 

@@ -1,7 +1,9 @@
 use super::*;
+use crate::data::testing::server::{Answer, Server};
 use crate::data::testing::{configure, persistent_cache, sample, serve_file, shared};
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 
 fn idx(sizes: &[u32], bytes: &[u8]) -> Vec<u8> {
     let mut out = (0x0800 + sizes.len() as u32).to_be_bytes().to_vec();
@@ -56,6 +58,37 @@ fn removes_a_wrong_download() {
     source(&root, &cache, "verify = false").prepare(&mut |_| ()).unwrap();
 }
 
+/// All four come from one folder, under their names.
+#[test]
+fn downloads_the_files_of_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, cache) = (folder.path().join("root"), folder.path().join("cache"));
+    let at_site: Vec<(String, Vec<u8>)> = STEMS
+        .iter()
+        .zip(files(20).into_iter().chain(files(6)))
+        .map(|(s, f)| (format!("/set/{s}.gz"), gzip(&f)))
+        .collect();
+    let server = Server::start(move |request, _| {
+        let file = at_site.iter().find(|(path, _)| *path == request.path);
+        file.map_or(Answer::Status(404), |(_, bytes)| Answer::File(bytes.clone()))
+    });
+    let source = source(&root, &cache, &format!("verify = false\nurl = '{}'", server.url("set/")));
+    source.prepare(&mut |_| ()).unwrap();
+    source.prepare(&mut |_| ()).unwrap();
+    assert_eq!(server.requests().len(), 4);
+    assert_eq!(source.open().unwrap().train.len(), 20);
+    let names: Vec<PathBuf> = STEMS.iter().map(|stem| root.join("mnist").join(stem)).collect();
+    assert_eq!(source.files(), names);
+    // A root that can't be written: what is downloaded and unpacked to the cache is found there.
+    std::fs::remove_dir_all(root.join("mnist")).unwrap();
+    std::fs::create_dir(root.join("mnist")).unwrap();
+    fs::set_permissions(root.join("mnist"), fs::Permissions::from_mode(0o555)).unwrap();
+    source.prepare(&mut |_| ()).unwrap();
+    assert_eq!((source.open().unwrap().train.len(), server.requests().len()), (20, 8));
+    assert!(source.files().iter().all(|path| path.starts_with(&cache)), "{:?}", source.files());
+    fs::set_permissions(root.join("mnist"), fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 #[test]
 fn reads_idx_files_gzipped_or_not_in_every_location() {
     for (below, zipped) in [("", false), ("mnist", true), ("MNIST/raw", false), ("MNIST/raw", true)] {
@@ -88,17 +121,15 @@ fn reads_idx_files_gzipped_or_not_in_every_location() {
 fn reports_missing_and_damaged_files() {
     let folder = tempfile::tempdir().unwrap();
     let (root, cache) = (folder.path().join("root"), folder.path().join("cache"));
-    let error = source(&root, &cache, "").prepare(&mut |_| ()).unwrap_err().to_string();
+    let error = source(&root, &cache, "download = false").prepare(&mut |_| ()).unwrap_err().to_string();
     assert!(error.contains("MNIST: train-images-idx3-ubyte is missing"), "{error}");
     assert!(error.contains("root/mnist, ") && error.contains("root/MNIST/raw"), "{error}");
     assert!(
-        error.contains("expected 47040016 bytes, gzipped MD5 f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+        error.contains("expected 47040016 bytes, gzipped 9912422 bytes, SHA-256 440fcabf73cc546fa21475"),
         "{error}"
     );
     assert!(
-        error.contains(
-            "hint: download https://ossci-datasets.s3.amazonaws.com/mnist/train-images-idx3-ubyte.gz"
-        ),
+        error.contains("or copy https://ossci-datasets.s3.amazonaws.com/mnist/train-images-idx3-ubyte.gz to"),
         "{error}"
     );
     write_all(&root, true);

@@ -2,10 +2,10 @@
 
 use crate::data::images::class_facts;
 use crate::data::split::SplitOptions;
-use crate::data::store::{Cache, is_writable};
+use crate::data::store::{Cache, Refusal, is_writable};
 use crate::data::transforms::ImageShape;
 use crate::data::{DataFacts, FieldFacts, FieldKind};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
@@ -18,18 +18,24 @@ const TEST_IMAGES: usize = 10_000;
 
 /// Images of ten classes from the official files. `cifar10` reads the folder `cifar-10-batches-bin`,
 /// `cifar-10-binary.tar.gz`, `cifar-10-batches-py` or `cifar-10-python.tar.gz` in `root`. The MNIST sets read the four IDX files, gzipped or not, in `root`, `root/mnist` or
-/// `root/MNIST/raw` (Fashion-MNIST: `root/fashion-mnist`, `root/FashionMNIST/raw`).
+/// `root/MNIST/raw` (Fashion-MNIST: `root/fashion-mnist`, `root/FashionMNIST/raw`). Missing files are downloaded: to `root` if it is set or exists, and is writable; otherwise to `cache`, which
+/// all runs share.
 #[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub(super) struct OfficialFiles {
-    /// Folder of the files.
-    #[default = "data"]
+    /// Folder of the files. Default: `data`.
+    // No default of the plan: only a folder that is set is created.
     #[schemars(extend("x-changes-results" = false, "format" = "path"))]
-    pub root: PathBuf,
-    /// Where files are unpacked when `root` is read-only. Default: `~/.cache/ddp-run`.
+    root: Option<PathBuf>,
+    /// Where files are downloaded and unpacked when `root` is missing or read-only. Default: `~/.cache/ddp-run`.
     #[schemars(extend("x-changes-results" = false, "format" = "path"))]
     pub cache: Cache,
-    /// Where to download missing files from. A downloaded file gets its name after it was read and checked.
+    /// Download missing files.
+    #[default = true]
+    #[schemars(extend("x-changes-results" = false))]
+    download: bool,
+    /// Where to download missing files from, instead of the official address and its mirrors: for `cifar10` the archive, for
+    /// the others the folder of the files. A downloaded file gets its name after it was read and checked.
     #[schemars(extend("x-changes-results" = false))]
     pub url: Option<String>,
     /// Accept the official files only (size and digest).
@@ -38,7 +44,25 @@ pub(super) struct OfficialFiles {
 }
 
 impl OfficialFiles {
-    /// Where a file or folder is created: as `name` in `folder`, or in the cache if the folder is read-only.
+    /// Folder of the files.
+    pub fn root(&self) -> &Path {
+        self.root.as_deref().unwrap_or(Path::new("data"))
+    }
+
+    /// Creates `folder`, which is `root` or in it, for a download; if that fails or is not wanted, the download goes to the cache.
+    pub fn make(&self, folder: &Path) {
+        if self.root.is_some() || self.root().is_dir() {
+            let _ = std::fs::create_dir_all(folder);
+        }
+    }
+
+    /// # Errors
+    /// Downloads are not allowed: `missing`, with the ways to get the file from `url` to `target`.
+    pub fn may_download(&self, missing: impl FnOnce() -> Error, url: &str, target: &Path) -> Result<()> {
+        Refusal::of(self.download).map_or(Ok(()), |refusal| Err(refusal.explain(missing(), url, target)))
+    }
+
+    /// Where a file or folder is created: as `name` in `folder`, or in the cache if the folder is missing or read-only.
     pub fn place(
         &self,
         folder: &Path,

@@ -1,12 +1,12 @@
-//! `text`: a file as a sequence of characters, divided into windows: the input is `block_size` characters, the target the
+//! `text` and `tinyshakespeare`: a file as a sequence of characters, divided into windows: the input is `block_size` characters, the target the
 //! same shifted by one. The vocabulary is every character in the file, by code point. The last `val_split` of the text is
 //! used for validation.
 
 use crate::data::fingerprint::digest_of_parts;
 use crate::data::images::wrong_buffers;
-use crate::data::store::NamedFile;
+use crate::data::store::{NamedFile, Published};
 use crate::data::{
-    Content, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits,
+    Content, DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits,
 };
 use crate::error::{Error, IoContext, Result};
 use crate::spec::Fields;
@@ -15,15 +15,28 @@ use serde::Deserialize;
 use smart_default::SmartDefault;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// UTF-8 text; each character is a token.
+const TINYSHAKESPEARE: Published = Published {
+    name: "tinyshakespeare.txt",
+    urls: &["https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"],
+    size: 1_115_394,
+    sha256: "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+};
+/// Its different characters.
+const TINYSHAKESPEARE_CHARACTERS: usize = 65;
+
+/// UTF-8 text; each character is a token. `tinyshakespeare` is a known text, 1.1 MB of Shakespeare's plays with 65 different
+/// characters, which is downloaded if it is missing.
 #[derive(Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 struct TextSource {
     #[serde(skip)]
     file: NamedFile,
+    /// The number of different characters, if it is known before the text is read.
+    #[serde(skip)]
+    characters: Option<usize>,
     /// Characters per sample.
     #[default = 64]
     #[schemars(range(min = 1, max = 1_048_576))]
@@ -46,9 +59,25 @@ pub fn text(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     Arc::new(TextSource { file, ..fields.config() })
 }
 
+/// Reads the `[dataset]` table.
+pub fn tinyshakespeare(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
+    let file = NamedFile::published(fields, &TINYSHAKESPEARE);
+    Arc::new(TextSource { file, characters: Some(TINYSHAKESPEARE_CHARACTERS), ..fields.config() })
+}
+
 impl DatasetSource for TextSource {
+    fn facts(&self) -> DataFacts {
+        let facts = |n| FieldFacts { shape: vec![self.block_size], kind: FieldKind::Index(n) };
+        let facts = self.characters.map(facts);
+        DataFacts { input: facts.clone(), target: facts, ..DataFacts::default() }
+    }
+
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
-        self.file.prepare(|path| self.read(path).map(drop), say)
+        self.file.prepare(&|path| self.read(path).map(drop), say)
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        Some(self.file.path.clone()).filter(|path| path.is_file()).into_iter().collect()
     }
 
     fn open(&self) -> Result<Splits> {
@@ -198,14 +227,12 @@ mod tests {
     #[test]
     fn reads_the_real_text() {
         let Some(path) = shared("data/tinyshakespeare.txt") else { return };
-        let table = format!(
-            "path = '{}'\nsha256 = '86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed'",
-            path.display()
-        );
-        let source = configure(&text, &table).unwrap();
+        let source = configure(&tinyshakespeare, &format!("path = '{}'", path.display())).unwrap();
         source.prepare(&mut |_| ()).unwrap();
+        assert_eq!(source.files(), [path]);
         let splits = source.open().unwrap();
         assert_eq!(splits.train.input(), FieldFacts { shape: vec![64], kind: FieldKind::Index(65) });
+        assert_eq!(source.facts().input, Some(splits.train.input()));
         assert_eq!(splits.train.len(), 1_115_394 - 111_539 - 64);
         // "First Citizen:"
         assert_eq!(sample(&*splits.train, 0, 0).0[..5], [18., 47., 56., 57., 58.]);

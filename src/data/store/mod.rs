@@ -10,9 +10,9 @@ mod place;
 mod unpack;
 
 pub use digest::{Digest, FileSpec, verify};
-pub use fetch::download;
+pub use fetch::{Refusal, Wanted, fetch};
 pub use map::MappedFile;
-pub use named::NamedFile;
+pub use named::{NamedFile, Published};
 pub use pickle::read_batch;
 pub use place::{
     Cache, absolute, create_atomically, identity, is_writable, with_temporary_path, write_atomically,

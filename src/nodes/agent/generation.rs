@@ -20,7 +20,7 @@ impl Agent {
                 last if last == *first_rank => format!("rank {last}"),
                 last => format!("ranks {first_rank} to {last}"),
             };
-            say!("node {node} of {nnodes}: {ranks} of {world_size}, generation {generation}");
+            inform!("node {node} of {nnodes}: {ranks} of {world_size}, generation {generation}");
         }
         let purpose = format!("ddp-run generation {} of {}", part.generation, part.run_id);
         let secret = self.setup.key.derived(&purpose);

@@ -1,0 +1,65 @@
+//! `ddp-run data fetch SPEC`: the data set of a spec, downloaded and checked before a run needs it.
+
+use super::spec_args::SpecArgs;
+use crate::error::{Error, Result};
+use crate::plan::WorldRequest;
+use crate::registry::Registry;
+use crate::show;
+use std::path::{Path, PathBuf};
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Command {
+    /// Download, unpack and check what the data set of a spec needs
+    Fetch(SpecArgs),
+}
+
+/// Prints where the data set is.
+///
+/// # Errors
+/// The spec is invalid, or the data set is missing or damaged (exit 78).
+pub fn run(args: &Args, registry: &Registry) -> Result<()> {
+    let Command::Fetch(spec) = &args.command;
+    let plan = spec.plan(registry, WorldRequest::default())?;
+    let (name, source) = (&plan.dataset.name, &plan.dataset.source);
+    let mut said = false;
+    let mut tell = |line: &str| {
+        said = true;
+        say!("{}", show::message(line));
+    };
+    source.prepare(&mut tell).map_err(Error::of_data)?;
+    super::print(&answer(name, &source.files(), said))
+}
+
+fn answer(name: &str, files: &[PathBuf], new: bool) -> String {
+    let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+    let line = |path: &PathBuf| format!("  {}\n", show_path(&absolute(path)));
+    let lines: String = files.iter().map(line).collect();
+    match (files.is_empty(), new) {
+        (true, _) => format!("data set `{name}` needs no files\n"),
+        (false, true) => format!("data set `{name}` is ready:\n{lines}"),
+        (false, false) => format!("data set `{name}` was ready, nothing to do:\n{lines}"),
+    }
+}
+
+fn show_path(path: &Path) -> String {
+    show::piece(&path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_says_where_the_files_are() {
+        let files = [PathBuf::from("/a/b"), PathBuf::from("/a/c")];
+        assert_eq!(answer("csv", &files, true), "data set `csv` is ready:\n  /a/b\n  /a/c\n");
+        assert!(answer("csv", &files, false).contains("nothing to do:\n  /a/b\n"));
+        assert_eq!(answer("random", &[], false), "data set `random` needs no files\n");
+    }
+}

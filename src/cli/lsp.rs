@@ -1,0 +1,25 @@
+//! `ddp-run lsp`: the language server for specs.
+
+use super::spec_args::OverrideArgs;
+use crate::error::{ExitCode, Result};
+use crate::registry::Registry;
+
+/// Serve an editor: problems, descriptions and completion of specs, by the Language Server Protocol
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    pub overrides: OverrideArgs,
+    /// Standard input and output, as without it; some editors give the flag
+    #[arg(long)]
+    pub stdio: bool,
+}
+
+/// Serves one client on standard input and output.
+pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
+    if crate::lsp::serve(registry, args.overrides.edits()) {
+        return Ok(ExitCode::Done);
+    }
+    // The protocol's code for an end that was not announced.
+    crate::say::flush();
+    std::process::exit(1)
+}

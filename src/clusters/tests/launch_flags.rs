@@ -1,0 +1,132 @@
+//! torchrun's flags and their variables: precedence, and what they come to.
+
+use super::*;
+use crate::launch::Nproc;
+use clap::Parser;
+
+#[derive(clap::Parser)]
+struct Line {
+    #[command(flatten)]
+    flags: LaunchFlags,
+}
+
+type Variables<'a> = &'a [(&'a str, &'a str)];
+
+fn typed(flags: &str) -> LaunchFlags {
+    let words = std::iter::once("ddp-run").chain(flags.split_whitespace());
+    Line::try_parse_from(words).expect("flags").flags
+}
+
+fn get<'a>(variables: Variables<'a>) -> impl Fn(&str) -> Option<String> + use<'a> {
+    move |name| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned())
+}
+
+/// What a supervisor is told.
+fn settings(flags: &str, variables: Variables<'_>) -> Result<Settings> {
+    let get = get(variables);
+    completed(&get, &typed(flags).settings(&get, 1)?)
+}
+
+fn nodes(flags: &str, variables: Variables<'_>) -> (Option<NodeRange>, Option<String>) {
+    let settings = settings(flags, variables).expect("consistent");
+    (settings.nnodes, settings.rdzv_endpoint.map(|at| at.to_string()))
+}
+
+fn at(n: usize, endpoint: &str) -> (Option<NodeRange>, Option<String>) {
+    (Some(NodeRange::exactly(n)), Some(endpoint.to_owned()))
+}
+
+#[test]
+fn a_flag_wins_over_our_variable_and_that_over_torchruns() {
+    let pet = [("PET_NNODES", "2"), ("PET_RDZV_ENDPOINT", "pet:1")];
+    let all = [pet[0], pet[1], ("DDP_RUN_NNODES", "3"), ("DDP_RUN_RDZV_ENDPOINT", "own:1")];
+    assert_eq!(nodes("", &pet), at(2, "pet:1"));
+    assert_eq!(nodes("", &all), at(3, "own:1"));
+    assert_eq!(nodes("--nnodes 4 --rdzv-endpoint flag:1", &all), at(4, "flag:1"));
+    assert_eq!(flags::NNODES.source(false, &get(&pet)), "PET_NNODES");
+    assert_eq!(flags::NNODES.source(false, &get(&all)), "DDP_RUN_NNODES");
+    assert_eq!(flags::NNODES.source(true, &get(&all)), "--nnodes");
+    assert!(
+        settings("", &[("DDP_RUN_NNODES", "x")]).is_err_and(|e| e.message.contains("DDP_RUN_NNODES is `x`"))
+    );
+}
+
+#[test]
+fn a_master_is_an_endpoint_with_torchruns_defaults() {
+    assert_eq!(nodes("--nnodes 2 --master-addr n0", &[]), at(2, "n0:29500"));
+    assert_eq!(nodes("--nnodes 2 --master-port 7", &[]), at(2, "127.0.0.1:7"));
+    assert_eq!(nodes("--nnodes 2 --master-addr [::1] --master-port 7", &[]), at(2, "[::1]:7"));
+    assert_eq!(
+        nodes("--nnodes 2 --master-addr n0", &[("DDP_RUN_RDZV_ENDPOINT", "own:1")]),
+        at(2, "n0:29500")
+    );
+    assert!(
+        typed("--master-port 7").has_local_master() && typed("--master-addr localhost").has_local_master()
+    );
+    assert!(!typed("--master-addr n0").has_local_master() && !typed("").has_local_master());
+}
+
+#[test]
+fn standalone_is_one_node() {
+    let elsewhere =
+        [("DDP_RUN_NNODES", "3"), ("PET_NNODES", "2"), ("PET_NODE_RANK", "1"), ("PET_MASTER_ADDR", "x")];
+    let alone = (Some(NodeRange::ONE), None);
+    for (flags, variables) in [
+        ("--standalone", &elsewhere[..]),
+        ("--standalone --nnodes 1 --node-rank 0 --rdzv-id a --master-port 7", &[]),
+        ("", &[("PET_STANDALONE", "1"), ("PET_NNODES", "1")]),
+    ] {
+        let settings = settings(flags, variables).expect("consistent");
+        assert_eq!(
+            (settings.nnodes, settings.rdzv_endpoint.as_ref().map(ToString::to_string)),
+            alone,
+            "{flags}"
+        );
+        assert_eq!(origin(variables, &settings).expect("one node"), Origin::Own);
+    }
+    assert_eq!(
+        nodes("", &[("PET_STANDALONE", "0"), ("PET_NNODES", "2")]),
+        (Some(NodeRange::exactly(2)), None)
+    );
+    for (flags, word) in [
+        ("--standalone --nnodes 1:2", "--nnodes 1:2"),
+        ("--standalone --node-rank 1", "--node-rank 1"),
+        ("--standalone --rdzv-endpoint n0:1", "--rdzv-endpoint n0:1"),
+    ] {
+        let error = settings(flags, &[]).expect_err(word);
+        assert!(error.code == ExitCode::Usage && error.message.contains(word), "{error}");
+    }
+    let settings = settings("--standalone", &[]).expect("consistent");
+    refused(&TORCHRUN, &settings, &["--standalone starts all processes", "rank 5 of 8"]);
+    refused(&STEP, &settings, &["--standalone starts all processes"]);
+    let single =
+        merged(&STEP, &[("SLURM_STEP_NUM_TASKS", "1"), ("SLURM_PROCID", "0"), ("SLURM_LOCALID", "0")]);
+    assert_eq!(origin(&single, &settings).expect("srun starts it once"), Origin::Own);
+}
+
+#[test]
+fn a_supervisor_reads_torchruns_variables_and_a_rank_of_a_launcher_does_not() {
+    let variables = [
+        ("PET_NPROC_PER_NODE", "4"),
+        ("PET_MAX_RESTARTS", "5"),
+        ("PET_RDZV_ID", "job"),
+        ("PET_RDZV_CONF", "timeout=9"),
+        ("PET_RDZV_BACKEND", "c10d"),
+        ("PET_LOG_DIR", "/logs"),
+        ("PET_TEE", "3"),
+        ("PET_REDIRECTS", "0:1"),
+        ("PET_LOCAL_RANKS_FILTER", "0"),
+    ];
+    let read = |flags: &str, origin: &Origin| typed(flags).completed(origin, &get(&variables));
+    let flags = "--nproc-per-node 4 --max-restarts 5 --rdzv-id job --rdzv-conf timeout=9 --rdzv-backend c10d \
+                 --log-dir /logs --tee 3 --redirects 0:1 --local-ranks-filter 0";
+    assert_eq!(read("", &Origin::Own).expect("read"), typed(flags));
+    let some = read("--nproc-per-node 2 -t 0:1 --rdzv-id none", &Origin::Own).expect("read");
+    assert_eq!((some.nproc_per_node, some.max_restarts), (Some(Nproc::Count(2)), Some(5)));
+    assert_eq!((some.tee, some.rdzv_id), ("0:1".parse().ok(), "none".parse().ok()));
+    let rank = Origin::Worker(worker(&TORCHRUN));
+    assert_eq!(read("", &rank).expect("not read"), LaunchFlags::default());
+    assert!(read("-r 3", &rank).is_err_and(|e| e.message.contains("torchrun has started this rank")));
+    let wrong = LaunchFlags::default().completed(&Origin::Own, &get(&[("PET_TEE", "9")]));
+    assert!(wrong.is_err_and(|e| e.message.contains("PET_TEE is `9`: expected 0 (none)")));
+}

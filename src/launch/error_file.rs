@@ -1,0 +1,94 @@
+//! torchrun's error file: it names one for each process that it starts (`TORCHELASTIC_ERROR_FILE`), and shows the one
+//! with the oldest time as the root cause when the job has failed. The format is that of
+//! `torch.distributed.elastic.multiprocessing.errors`, which shows `py_callstack`.
+
+use super::failure::{Failure, write_atomically};
+use crate::error::Error;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const VARIABLE: &str = "TORCHELASTIC_ERROR_FILE";
+
+/// Writes this process's error, if torchrun has named a file. The first error counts: later ones follow from it.
+pub fn write_error_file(error: &Error) {
+    write(&error.message, error.hint.as_deref(), None);
+}
+
+/// The same for the failure of a rank.
+pub fn write_error_file_of(note: &Failure) {
+    write(&note.message, note.hint.as_deref(), Some(note));
+}
+
+fn write(message: &str, hint: Option<&str>, note: Option<&Failure>) {
+    let Some(path) = std::env::var_os(VARIABLE).map(PathBuf::from).filter(|p| !p.as_os_str().is_empty())
+    else {
+        return;
+    };
+    write_to(&path, message, hint, note);
+}
+
+fn write_to(path: &Path, message: &str, hint: Option<&str>, note: Option<&Failure>) {
+    if path.exists() {
+        return;
+    }
+    // The failure is reported elsewhere too.
+    if let Err(e) = write_atomically(path, &content(message, hint, note, SystemTime::now())) {
+        tracing::warn!("cannot write torchrun's error file {}: {e}", path.display());
+    }
+}
+
+fn content(message: &str, hint: Option<&str>, note: Option<&Failure>, now: SystemTime) -> Value {
+    let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let mut text = match note {
+        Some(note) => format!("rank {}: {message}", note.rank),
+        None => message.to_owned(),
+    };
+    if let Some(whereabouts) = note.and_then(Failure::whereabouts) {
+        text.push_str("\nat ");
+        text.push_str(&whereabouts);
+    }
+    if let Some(hint) = hint {
+        text.push_str("\nhint: ");
+        text.push_str(hint);
+    }
+    json!({ "message": {
+        "message": message,
+        "extraInfo": { "py_callstack": text, "timestamp": seconds.to_string() },
+    } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_content_is_what_torchruns_summary_reads() {
+        let now = UNIX_EPOCH + Duration::from_millis(1_700_000_000_999);
+        let error = Error::data("data/x.bin is missing").hint("fetch it");
+        let note = Failure::of(3, &error);
+        let value = content(&error.message, error.hint.as_deref(), Some(&note), now);
+        assert_eq!(
+            value,
+            json!({ "message": {
+                "message": "data/x.bin is missing",
+                "extraInfo": {
+                    "py_callstack": "rank 3: data/x.bin is missing\nhint: fetch it",
+                    "timestamp": "1700000000",
+                },
+            } })
+        );
+    }
+
+    #[test]
+    fn the_first_error_stays() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("error.json");
+        write_to(&path, "first", None, None);
+        write_to(&path, "second", None, None);
+        let text = std::fs::read_to_string(&path).expect("written");
+        assert!(text.contains("first") && !text.contains("second"), "{text}");
+        assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 1);
+    }
+}

@@ -1,0 +1,44 @@
+//! Where `extends` leads, and quick fixes.
+
+use super::cursor::At;
+use super::document::Document;
+use super::text::Columns;
+use super::{files, publish};
+use lsp_types::{CodeAction, CodeActionKind, CodeActionOrCommand, Location, Range, TextEdit, WorkspaceEdit};
+use std::collections::HashMap;
+
+/// The file that the position's `extends` names, if it is there.
+pub fn definition(document: &Document, offset: usize) -> Option<Location> {
+    let on_key = |table: &str, name: &str| table.is_empty() && name == "extends";
+    let here = match document.at(offset) {
+        At::Value { key, .. } => on_key("", &key),
+        At::Key { table, part, .. } => on_key(&table, &part.name),
+        _ => false,
+    };
+    let base = document.base().filter(|_| here)?;
+    Some(Location::new(files::uri_of(&base.canonicalize().ok()?)?, Range::default()))
+}
+
+/// For each problem in `range` with a "did you mean": the replacement.
+// The client's address is the key; it does not change.
+#[allow(clippy::mutable_key_type)]
+pub fn fixes(document: &Document, range: Range, columns: Columns) -> Vec<CodeActionOrCommand> {
+    let own = document.checked.problems.iter().filter(|found| found.base.is_none());
+    let fix = |found: &super::document::Found| {
+        let diagnostic = publish::diagnostic(found, document, columns);
+        let meant = found.meant.clone()?;
+        if diagnostic.range.end < range.start || range.end < diagnostic.range.start {
+            return None;
+        }
+        let edit = TextEdit::new(diagnostic.range, meant.clone());
+        Some(CodeActionOrCommand::CodeAction(CodeAction {
+            title: format!("Replace by `{meant}`"),
+            kind: Some(CodeActionKind::QUICKFIX),
+            diagnostics: Some(vec![diagnostic]),
+            edit: Some(WorkspaceEdit::new(HashMap::from([(document.uri.clone(), vec![edit])]))),
+            is_preferred: Some(true),
+            ..CodeAction::default()
+        }))
+    };
+    own.filter_map(fix).collect()
+}

@@ -1,0 +1,99 @@
+//! The problems that the client shows.
+
+use super::document::{Document, Found};
+use super::files;
+use super::server::Server;
+use super::text::Columns;
+use lsp_server::{Message, Notification};
+use lsp_types::notification::{Notification as _, PublishDiagnostics};
+use lsp_types::{
+    Diagnostic, DiagnosticRelatedInformation, DiagnosticSeverity, Location, NumberOrString,
+    PublishDiagnosticsParams,
+};
+use std::path::Path;
+
+/// Messages for the documents whose problems are not those that are shown; and for all of `checked`.
+pub fn changes(server: &mut Server, checked: &[String]) -> Vec<Message> {
+    let mut messages = Vec::new();
+    let closed = server.shown.keys().filter(|key| !server.documents.contains_key(*key)).cloned();
+    for key in closed.collect::<Vec<_>>() {
+        if server.shown.remove(&key).is_some_and(|shown| !shown.is_empty())
+            && let Ok(uri) = key.parse()
+        {
+            messages.push(message(PublishDiagnosticsParams::new(uri, Vec::new(), None)));
+        }
+    }
+    for (key, document) in &server.documents {
+        let found = diagnostics(document, server);
+        let same = server.shown.get(key).is_some_and(|shown| *shown == found);
+        if same && !checked.contains(key) {
+            continue;
+        }
+        server.shown.insert(key.clone(), found.clone());
+        messages.push(message(PublishDiagnosticsParams::new(document.uri.clone(), found, document.version)));
+    }
+    messages
+}
+
+fn message(params: PublishDiagnosticsParams) -> Message {
+    Notification::new(PublishDiagnostics::METHOD.to_owned(), params).into()
+}
+
+/// Of one document: those that a check of it finds, then those that a check of an open document finds that extends it.
+fn diagnostics(document: &Document, server: &Server) -> Vec<Diagnostic> {
+    let columns = server.columns;
+    let own = document.checked.problems.iter();
+    let mut all: Vec<Diagnostic> = own.map(|found| diagnostic(found, document, columns)).collect();
+    let Some(path) = document.path.as_deref().map(files::identity) else { return all };
+    for above in server.documents.values().filter(|above| above.checked.bases.contains(&path)) {
+        for found in &above.checked.problems {
+            let Some(base) = found.base.as_ref().filter(|base| files::identity(&base.path) == path) else {
+                continue;
+            };
+            let range = base.text.range(found.range.clone(), columns);
+            let known = |d: &Diagnostic| d.range == range && d.message == found.message;
+            if !all.iter().any(known) {
+                let at = above.text.range(above.extends(), columns);
+                let from = related(Location::new(above.uri.clone(), at), "extended here");
+                let other = Diagnostic { range, related_information: Some(vec![from]), ..plain(found) };
+                all.push(other);
+            }
+        }
+    }
+    all
+}
+
+/// A problem of a check of `document`; one in another file is at `extends`.
+pub fn diagnostic(found: &Found, document: &Document, columns: Columns) -> Diagnostic {
+    let Some(base) = &found.base else {
+        let range = document.text.range(found.range.clone(), columns);
+        return Diagnostic { range, ..plain(found) };
+    };
+    let range = base.text.range(found.range.clone(), columns);
+    let folder = document.path.as_deref().and_then(Path::parent);
+    let name = folder.and_then(|folder| base.path.strip_prefix(folder).ok()).unwrap_or(&base.path);
+    let place = format!("{}, line {}: {}", name.display(), range.start.line + 1, found.message);
+    let there = files::uri_of(&files::identity(&base.path))
+        .map(|uri| vec![related(Location::new(uri, range), &found.message)]);
+    Diagnostic {
+        range: document.text.range(document.extends(), columns),
+        message: place,
+        related_information: there,
+        ..plain(found)
+    }
+}
+
+fn related(location: Location, message: &str) -> DiagnosticRelatedInformation {
+    DiagnosticRelatedInformation { location, message: message.to_owned() }
+}
+
+fn plain(found: &Found) -> Diagnostic {
+    let severity = if found.is_warning { DiagnosticSeverity::WARNING } else { DiagnosticSeverity::ERROR };
+    Diagnostic {
+        severity: Some(severity),
+        code: Some(NumberOrString::String(found.code.to_owned())),
+        source: Some("ddp-run".to_owned()),
+        message: found.message.clone(),
+        ..Diagnostic::default()
+    }
+}
