@@ -34,6 +34,8 @@ macro_rules! exit_codes {
 
 exit_codes! {
     Done = 0, "done", "done", restart: None;
+    /// The run itself is done.
+    Unmet = 1, "assertion does not hold", "an `--assert` does not hold", restart: None;
     Usage = 2, "bad command line", "bad command line", restart: Some(false);
     Unavailable = 69, "device or backend missing", "a device or backend is missing", restart: Some(false);
     /// A bug in ddp-run, or a failure of the operating system (except of its files) without a code of its own.
@@ -55,6 +57,11 @@ impl ExitCode {
     /// The exit code with the number `code`, if there is one.
     pub fn from_status(code: i32) -> Option<Self> {
         Self::ALL.iter().copied().find(|known| *known as i32 == code)
+    }
+
+    /// As [`ExitCode::from_status`], of a process that a supervisor has started. It checks no assertion: what ends it with 1 is other code.
+    pub fn of_worker(code: i32) -> Option<Self> {
+        Self::from_status(code).filter(|known| *known != Self::Unmet)
     }
 
     /// The table for `--help`.
@@ -90,5 +97,6 @@ mod tests {
         }
         assert_eq!(ExitCode::from_status(101), None);
         assert_eq!(ExitCode::from_status(256 + 75), None);
+        assert_eq!([1, 2].map(ExitCode::of_worker), [None, Some(ExitCode::Usage)]);
     }
 }

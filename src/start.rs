@@ -11,7 +11,7 @@ use crate::launch::{JobHandoff, LocalLaunch, StopFlag, cores::usable_cores, desc
 use crate::nodes::{Limits, NodeRange, Nodes};
 use crate::plan::Plan;
 use crate::show;
-use crate::telemetry::{Before, provenance};
+use crate::telemetry::{Assertion, Before, provenance, read_events};
 use crate::worker::{
     Fault, Resume, StartState, keep_kernels, newest_step, provenance_of, requeue_on_stop, run_external,
 };
@@ -23,11 +23,13 @@ pub struct Start {
     pub out: Option<PathBuf>,
     pub origin: Origin,
     pub launch: LaunchFlags,
+    /// Of the metrics at the end.
+    pub assertions: Vec<Assertion>,
 }
 
 /// Runs `plan` in the role of this process. `job` is complete except for its folder.
 pub fn start(plan: &Plan, mut job: JobHandoff, start: Start, stop: &StopFlag) -> Result<ExitCode> {
-    let Start { out, origin, launch } = start;
+    let Start { out, origin, launch, assertions } = start;
     if plan.nodes.nnodes == NodeRange::ONE {
         origin.is_alone(plan.is_set("launch.nnodes"), plan.nodes.rdzv_endpoint.as_ref())?;
     }
@@ -37,7 +39,11 @@ pub fn start(plan: &Plan, mut job: JobHandoff, start: Start, stop: &StopFlag) ->
         None => own_folder(&plan.name)?,
     };
     let node = match origin {
-        Origin::Worker(worker) => return run_external(worker, plan, job, stop),
+        Origin::Worker(worker) => {
+            let (first, folder) = (worker.place.rank == 0, job.out_dir.clone());
+            let code = run_external(worker, plan, job, stop)?;
+            return if first { asserted(code, &folder, &assertions) } else { Ok(code) };
+        }
         Origin::Node(node) => Some(node),
         Origin::Own => None,
     };
@@ -47,7 +53,38 @@ pub fn start(plan: &Plan, mut job: JobHandoff, start: Start, stop: &StopFlag) ->
         return Err(Error::usage("backend `mpi`: MPI's launcher must start the processes")
             .hint(format!("`mpirun -n {} ddp-run SPEC.toml`, or `srun`", plan.world.world_size)));
     }
-    supervise(plan, job, node.as_ref(), &launch, stop)
+    let folder = job.out_dir.clone();
+    let (code, first) = supervise(plan, job, node.as_ref(), &launch, stop)?;
+    if first { asserted(code, &folder, &assertions) } else { Ok(code) }
+}
+
+/// Checks what is asserted of a run that is done, by its metrics.
+///
+/// # Errors
+/// An assertion does not hold (exit code 1).
+fn asserted(code: ExitCode, folder: &Path, assertions: &[Assertion]) -> Result<ExitCode> {
+    if code != ExitCode::Done || assertions.is_empty() {
+        return Ok(code);
+    }
+    let events = read_events(&folder.join("metrics.jsonl"))?;
+    verdict(assertions.iter().map(|assertion| assertion.verdict_of(&events)))?;
+    Ok(code)
+}
+
+/// Prints which assertions hold.
+///
+/// # Errors
+/// The lines of those that do not (exit code 1).
+pub(crate) fn verdict(verdicts: impl Iterator<Item = (bool, String)>) -> Result<()> {
+    let (held, unmet): (Vec<_>, Vec<_>) = verdicts.partition(|(holds, _)| *holds);
+    held.iter().for_each(|(_, line)| say!("{line}"));
+    match unmet.is_empty() {
+        true => Ok(()),
+        false => {
+            let lines: Vec<String> = unmet.into_iter().map(|(_, line)| line).collect();
+            Err(Error::new(ExitCode::Unmet, lines.join("\n")))
+        }
+    }
 }
 
 /// Checks that this machine and this build have what the plan needs.
@@ -117,14 +154,14 @@ fn own_folder(name: &str) -> Result<PathBuf> {
     }
 }
 
-/// Locks the run's folder and runs the workers. Node 0 handles what concerns the whole run.
+/// Locks the run's folder and runs the workers. Node 0 handles what concerns the whole run. Returns whether this is it.
 fn supervise(
     plan: &Plan,
     mut job: JobHandoff,
     node: Option<&NodeEnv>,
     flags: &LaunchFlags,
     stop: &StopFlag,
-) -> Result<ExitCode> {
+) -> Result<(ExitCode, bool)> {
     let node_rank = node.map(|n| n.node_rank).or(flags.node_rank);
     let launcher = node.map_or("ddp-run", |n| n.launcher.name());
     let first = node_rank == Some(0) || plan.nodes.nnodes == NodeRange::ONE;
@@ -146,7 +183,7 @@ fn supervise(
     if stop.requested() {
         say!("stopped on request before the run started");
         requeue_on_stop(plan, first).iter().for_each(SlurmJob::requeue_and_say_so);
-        return Ok(ExitCode::Stopped);
+        return Ok((ExitCode::Stopped, first));
     }
     let start_state = StartState::of(&job);
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
@@ -173,7 +210,7 @@ fn supervise(
         }
         requeue_on_stop(plan, first).iter().for_each(SlurmJob::requeue_and_say_so);
     }
-    Ok(code)
+    Ok((code, first))
 }
 
 fn nodes_of(plan: &Plan, node_rank: Option<usize>, flags: &LaunchFlags) -> Result<Nodes> {

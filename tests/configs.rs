@@ -39,7 +39,7 @@ fn the_names_of_the_configs_are_all_different() {
 }
 
 /// Hashes of the first versions: checkpoints carry them, and a run that goes on is told of another one.
-const HASHES: [(&str, &str); 13] = [
+const HASHES: [(&str, &str); 14] = [
     ("cifar-93.toml", "04781dd46dbec83f449bf1e1a082013c1a44603075a15140acc55029fc138b7d"),
     ("cifar.toml", "56d34e35b21d3111ac4a1ad19d993c98fd81d62c676bd4cac770efb46ee44846"),
     ("gpt.toml", "23e66ba48209dc1843fd338bea6b0460c1eec539c40f691588febcc3a0aab365"),
@@ -51,6 +51,7 @@ const HASHES: [(&str, &str); 13] = [
     ("vit.toml", "769953adfa8b42d2466548fc521fa167f7b8b8e2ea6ce78d89beafbdbfcad6d4"),
     ("bn.toml", "851696cc02eeb1d9bbc7a482c42411bb9018c4fbb720574b49eb3d51ab8b0977"),
     ("images.toml", "e0513aa9c7b835e58106242a9e21e01207b184cddbf874ae09066a572a921d7b"),
+    ("quality.toml", "d60f008503bbcfa0ce860046efc640a99ba13fa51c1715864829f33a1830db7d"),
     ("resume.toml", "97ef86d52c03033aba37845a54d9cb5cca86b4963983c9451225494b90116891"),
     ("smoke.toml", "1c480860066efbd18fc95901b755060fda63b7684425fe2e3d9c312791de69ac"),
 ];

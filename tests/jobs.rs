@@ -78,6 +78,45 @@ fn every_script_passes_bash_and_shellcheck() {
     }
 }
 
+/// The commands of a pull-request check that are ddp-run's.
+fn checks(file: &str) -> Vec<String> {
+    fn strings(value: &serde_json::Value, found: &mut Vec<String>) {
+        match value {
+            serde_json::Value::String(text) => found.push(text.clone()),
+            serde_json::Value::Array(all) => all.iter().for_each(|value| strings(value, found)),
+            serde_json::Value::Object(all) => all.values().for_each(|value| strings(value, found)),
+            _ => {}
+        }
+    }
+    let (mut found, yaml) = (Vec::new(), read(file));
+    strings(&serde_saphyr::from_str(&yaml).expect("YAML"), &mut found);
+    found.retain(|text| text.starts_with("ddp-run ") && text.contains(".toml"));
+    found
+}
+
+#[test]
+fn the_pull_request_checks_pass_and_fail_as_they_should() {
+    let _alone = alone();
+    let commands = checks("ci/github.yml");
+    assert_eq!(commands, checks("ci/gitlab.yml"));
+    let [check, train] = &commands[..] else { panic!("{commands:?}") };
+    let out = tempfile::tempdir().expect("tempdir");
+    let run = |command: &str| {
+        let command = command.replace("--out ci-run", &format!("--out {}/run", out.path().display()));
+        let path = Path::new(env!("CARGO_BIN_EXE_ddp-run")).parent().expect("a folder");
+        let mut shell = program(Path::new("sh"));
+        let path = format!("{}:{}", path.display(), std::env::var("PATH").unwrap_or_default());
+        output_of(shell.args(["-c", &command]).env("PATH", path).env(TAG, out.path()))
+    };
+    assert_code(&run(check), 0);
+    let trained = run(train);
+    assert_code(&trained, 0);
+    assert!(stderr(&trained).contains("val.accuracy >= 0.9 holds: 9"), "{}", stderr(&trained));
+    let missed = run(&train.replace("val.accuracy >= 0.9", "val.accuracy > 1"));
+    assert_code(&missed, 1);
+    assert!(stderr(&missed).contains("error: val.accuracy > 1 does not hold: 9"), "{}", stderr(&missed));
+}
+
 /// The documents of the manifest.
 fn manifest() -> Vec<serde_json::Value> {
     serde_saphyr::from_multiple(&read("kubernetes/indexed-job.yaml")).expect("YAML")

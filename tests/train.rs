@@ -281,7 +281,50 @@ fn eval_export_and_inspect_read_what_train_wrote() {
     assert_eq!(start["val"]["loss"], last["val"]["loss"]);
 }
 
-/// Mean semantics: two micro-batches of 8 are one batch of 16 (no dropout, no batch norm).
+#[test]
+fn an_assertion_is_checked_at_the_end_and_its_metric_before_the_start() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let told = |metric: &str| {
+        let output = train(Path::new(SMOKE), &out, &["--assert", &format!("{metric} > 0")]);
+        assert_code(&output, 2);
+        stderr(&output)
+    };
+    assert!(
+        told("val.los").contains("--assert: `val.los` is not a metric of this job; did you mean `val.loss`?")
+    );
+    let unknown = told("val.zzzzzzzzzz");
+    assert!(!out.exists(), "a wrong name ends it before it starts");
+    let held = train(Path::new(SMOKE), &out, &["--assert", "val.loss > 0", "--assert", "train.mae>=0"]);
+    assert_code(&held, 0);
+    assert!(stderr(&held).starts_with("val.loss > 0 holds: "), "{}", stderr(&held));
+    // What may be asserted is what the run measures.
+    let last = results(&out).into_iter().rfind(|e| e["event"] == "epoch").unwrap();
+    let measured = |split: &str| {
+        let names = last[split].as_object().unwrap().keys().filter(|name| *name != "n");
+        names.map(|name| format!("`{split}.{name}`")).collect::<Vec<_>>()
+    };
+    let all = [measured("val"), measured("train")].concat().join(", ");
+    assert!(unknown.contains(&format!("; known here: {all}\n")), "{unknown}\n{all}");
+    // The run is complete, and is checked again.
+    let both = ["--assert", "val.loss > 0", "--assert", "val.loss < 0", "--assert", "train.loss < 0"];
+    let unmet = train(Path::new(SMOKE), &out, &both);
+    assert_code(&unmet, 1);
+    let said = stderr(&unmet);
+    assert!(said.lines().any(|line| line.starts_with("val.loss > 0 holds: ")), "{said}");
+    assert!(said.contains("\nerror: val.loss < 0 does not hold: "), "{said}");
+    assert!(said.contains(" after 2 epochs\ntrain.loss < 0 does not hold: "), "{said}");
+    assert_eq!(events(&out).last().unwrap()["reason"], "done");
+    let eval = |condition: &str| output_of(ddp_run().arg("eval").arg(&out).args(["--assert", condition]));
+    assert_code(&eval("val.loss > 0"), 0);
+    assert_code(&eval("loss > 0"), 0);
+    assert_code(&eval("loss < 0"), 1);
+    let other = eval("train.loss > 0");
+    assert_code(&other, 1);
+    assert!(stderr(&other).contains("`train.loss` is not measured on `val`"), "{}", stderr(&other));
+}
+
 /// As with `| head`.
 #[test]
 fn commands_ignore_that_standard_output_is_closed() {
@@ -304,6 +347,7 @@ fn commands_ignore_that_standard_output_is_closed() {
     }
 }
 
+/// Mean semantics: two micro-batches of 8 are one batch of 16 (no dropout, no batch norm).
 #[test]
 fn accumulated_gradients_equal_those_of_the_larger_batch() {
     let _alone = alone();

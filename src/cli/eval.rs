@@ -9,8 +9,9 @@ use crate::history::checkpoints;
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::show;
-use crate::start::available;
-use crate::telemetry::metric_words;
+use crate::spec::did_you_mean;
+use crate::start::{available, verdict};
+use crate::telemetry::{Assertion, metric_words};
 use crate::worker::{Evaluation, Split, evaluate, keep_kernels};
 use serde_json::{Value as Json, json};
 use std::path::{Path, PathBuf};
@@ -29,6 +30,9 @@ pub struct Args {
     /// Evaluate the weights of the last step, not their average (`[ema]`)
     #[arg(long)]
     pub no_ema: bool,
+    /// Exit with 1 unless this holds, as in "accuracy >= 0.9" (also <=, >, <); repeatable
+    #[arg(long = "assert", value_name = "CONDITION")]
+    pub assertions: Vec<Assertion>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -52,7 +56,20 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
     super::print(&match args.json {
         true => format!("{}\n", json(&found, &loaded, args.split)),
         false => text(&found, &loaded, args.split),
-    })
+    })?;
+    verdict(args.assertions.iter().map(|assertion| held(assertion, &found, args.split)))
+}
+
+/// Whether it holds of the metrics of this split, which may be named before the metric's name.
+fn held(assertion: &Assertion, found: &Evaluation, split: Split) -> (bool, String) {
+    let name = assertion.metric.strip_prefix(&format!("{split}.")).unwrap_or(&assertion.metric);
+    match found.metrics.iter().find(|(of, _)| of == name) {
+        Some((_, value)) => assertion.verdict(*value),
+        None => {
+            let others = did_you_mean(name, found.metrics.iter().map(|(name, _)| name.as_str()));
+            (false, format!("{assertion} does not hold: `{name}` is not measured on `{split}`{others}"))
+        }
+    }
 }
 
 /// The folder of the run whose spec this is: its own, or that of its name.

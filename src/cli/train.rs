@@ -11,7 +11,8 @@ use crate::plan::WorldRequest;
 use crate::registry::Registry;
 use crate::spec::{Override, shown_name};
 use crate::start::{Start, start};
-use crate::telemetry::ProgressMode;
+use crate::telemetry::{Assertion, ProgressMode};
+use crate::worker::measured;
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -36,6 +37,9 @@ pub struct Args {
     /// How rank 0 shows progress
     #[arg(long, value_name = "KIND", value_enum, default_value_t)]
     pub progress: ProgressMode,
+    /// Exit with 1 unless this holds of the last measured value, as in "val.accuracy >= 0.9" (also <=, >, <); repeatable
+    #[arg(long = "assert", value_name = "CONDITION")]
+    pub assertions: Vec<Assertion>,
     /// Log more; `-vv` also logs every step, phase and collective
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
@@ -136,6 +140,7 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         ..WorldRequest::default()
     };
     let plan = spec.plan(registry, request)?;
+    measured(&plan, &args.assertions)?;
     let job = JobHandoff {
         spec_name: shown_name(&args.spec.spec),
         job_toml: plan.to_toml(),
@@ -148,5 +153,10 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         rdzv_id: launch.rdzv_id.clone().and_then(|id| id.0),
         ..JobHandoff::default()
     };
-    start(&plan, job, Start { out: args.out.clone(), origin, launch }, stop)
+    start(
+        &plan,
+        job,
+        Start { out: args.out.clone(), origin, launch, assertions: args.assertions.clone() },
+        stop,
+    )
 }

@@ -192,7 +192,7 @@ fn blamed(
 /// `exited with 78 (…)`, `was killed by signal 9 (SIGKILL; …)`.
 pub fn describe(status: &WorkerStatus) -> String {
     match status {
-        WorkerStatus::Exited(code) => match ExitCode::from_status(*code) {
+        WorkerStatus::Exited(code) => match ExitCode::of_worker(*code) {
             Some(known) => format!("exited with {code} ({})", known.meaning()),
             None if *code == 101 => "exited with 101 (a Rust panic)".to_string(),
             None => format!("exited with {code}"),

@@ -72,7 +72,7 @@ pub fn is_retryable(end: &End) -> bool {
         // A Rust panic.
         (WorkerStatus::Exited(101), None) => false,
         (WorkerStatus::Exited(code), None) => {
-            ExitCode::from_status(*code).and_then(ExitCode::restart) != Some(false)
+            ExitCode::of_worker(*code).and_then(ExitCode::restart) != Some(false)
         }
     }
 }
@@ -177,7 +177,7 @@ impl Run<'_> {
 /// The run's exit code for a worker's end: the worker's own code if it is a documented verdict on the job.
 pub fn code_of(status: &WorkerStatus) -> ExitCode {
     match status {
-        WorkerStatus::Exited(code) => ExitCode::from_status(*code).unwrap_or(ExitCode::WorkerFailed),
+        WorkerStatus::Exited(code) => ExitCode::of_worker(*code).unwrap_or(ExitCode::WorkerFailed),
         WorkerStatus::Signaled { .. } => ExitCode::WorkerFailed,
         WorkerStatus::NotStarted(_) => ExitCode::Internal,
     }

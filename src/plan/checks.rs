@@ -246,12 +246,19 @@ pub(super) fn plateau(
 
 /// Why a run never measures `metric`; `None` if it may.
 fn never_measured(metric: RankBy, facts: &DataFacts, eval_every: u64) -> Option<&'static str> {
+    match metric.name().starts_with("train.") {
+        true => None,
+        false => never_evaluated(facts, eval_every),
+    }
+}
+
+/// Why a run never measures the validation split; `None` if it may.
+pub(super) fn never_evaluated(facts: &DataFacts, eval_every: u64) -> Option<&'static str> {
     // A data set that knows its size has no validation split if it reports `None` or 0.
     let none = facts.val == Some(0) || facts.val.is_none() && facts.train.is_some();
-    match (metric, none, eval_every) {
-        (metric, ..) if metric.name().starts_with("train.") => None,
-        (_, true, _) => Some("the data set has no validation split (`dataset.val_split`)"),
-        (_, _, 0) => Some("`train.eval_every = 0` turns evaluation off"),
+    match (none, eval_every) {
+        (true, _) => Some("the data set has no validation split (`dataset.val_split`)"),
+        (_, 0) => Some("`train.eval_every = 0` turns evaluation off"),
         _ => None,
     }
 }

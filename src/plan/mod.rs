@@ -154,6 +154,11 @@ impl Plan {
         Ok(())
     }
 
+    /// Why a run never measures the validation split; `None` if it may.
+    pub fn never_evaluated(&self) -> Option<&'static str> {
+        checks::never_evaluated(&self.dataset.facts, self.train.eval_every)
+    }
+
     /// Checks the parameter groups against the tensors of the model, which may be unknown when the spec is read.
     ///
     /// # Errors

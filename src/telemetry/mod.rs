@@ -4,6 +4,7 @@
 //! ([`MetricsWriter`], [`Event`]) is the stable interface for scripts; the other outputs are for people and are
 //! produced from the same events.
 
+mod assertion;
 mod bar;
 pub(crate) mod chart;
 mod clock;
@@ -23,6 +24,7 @@ mod summary;
 mod tensorboard;
 mod writer;
 
+pub use assertion::Assertion;
 pub use clock::rfc3339;
 pub use conclude::Before;
 pub use config::{MetricsConfig, Top5};

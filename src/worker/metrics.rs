@@ -2,9 +2,11 @@
 
 use super::{Evaluation, warn};
 use crate::data::{DataFacts, FieldKind};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::plan::Plan;
+use crate::spec::did_you_mean;
 use crate::tasks::{StandardLoss, TaskPlan};
-use crate::telemetry::{Metrics, MetricsFound, MetricsWriter, Top5};
+use crate::telemetry::{Assertion, Metrics, MetricsFound, MetricsWriter, Top5};
 use crate::train::{Position, Settings, Sums};
 use std::path::Path;
 
@@ -51,6 +53,46 @@ pub fn named(sums: &Sums, reported: Reported) -> Vec<(&str, f64)> {
     metrics
         .extend(sums.ratios.iter().map(|(name, ratio)| (name.as_str(), ratio.numerator / ratio.denominator)));
     metrics
+}
+
+/// The names that [`named`] may give for a job, as far as its data are known.
+pub fn names(plan: &Plan) -> Vec<String> {
+    let facts = &plan.dataset.facts;
+    let kind = facts.target.as_ref().map(|target| target.kind);
+    let reported = Reported::of(&plan.task, plan.metrics.top5, facts);
+    let mut names = vec!["loss"];
+    if reported.standard && !matches!(kind, Some(FieldKind::Index(_))) {
+        names.extend(["mae", "mse", "r2"]);
+    }
+    if reported.standard && kind != Some(FieldKind::Float) {
+        names.push("accuracy");
+        names.extend((reported.top5 || kind.is_none()).then_some("top5"));
+        names.extend((reported.perplexity || kind.is_none()).then_some("perplexity"));
+    }
+    let own = plan.task.metrics().into_iter().map(|metric| metric.name.to_string());
+    names.into_iter().map(str::to_owned).chain(own).collect()
+}
+
+/// Checks before the run that it measures what is asserted of it, `split.name`.
+///
+/// # Errors
+/// The name of a metric is unknown, or the metric is never measured (exit code 2).
+pub fn measured(plan: &Plan, assertions: &[Assertion]) -> Result<()> {
+    let names = names(plan);
+    let known =
+        ["val", "train"].iter().flat_map(|split| names.iter().map(move |name| format!("{split}.{name}")));
+    let known: Vec<String> = known.collect();
+    for Assertion { metric, .. } in assertions {
+        let wrong = |why: &str| Error::usage(format!("--assert: `{metric}` {why}"));
+        if !known.contains(metric) {
+            let others = did_you_mean(metric, known.iter().map(String::as_str));
+            return Err(wrong(&format!("is not a metric of this job{others}")));
+        }
+        if let Some(why) = plan.never_evaluated().filter(|_| metric.starts_with("val.")) {
+            return Err(wrong(&format!("is never measured: {why}")));
+        }
+    }
+    Ok(())
 }
 
 /// The same for an event.

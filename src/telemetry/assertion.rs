@@ -1,0 +1,179 @@
+//! `--assert "val.accuracy >= 0.9"`: a condition that a metric meets at the end.
+
+use super::Metrics;
+use super::events::{EpochEvent, Event};
+use super::progress::metric_words;
+use std::fmt;
+use std::str::FromStr;
+
+/// A metric and the bound that it keeps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Assertion {
+    /// With its split before it in `val.accuracy`.
+    pub metric: String,
+    relation: Relation,
+    bound: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Relation {
+    AtLeast,
+    AtMost,
+    Above,
+    Below,
+}
+
+impl Relation {
+    /// Those of two characters first: `>=` begins with `>`.
+    const ALL: [(&str, Self); 4] =
+        [(">=", Self::AtLeast), ("<=", Self::AtMost), (">", Self::Above), ("<", Self::Below)];
+
+    fn sign(self) -> &'static str {
+        Self::ALL.iter().find(|(_, relation)| *relation == self).map_or("", |(sign, _)| sign)
+    }
+}
+
+impl FromStr for Assertion {
+    type Err = String;
+
+    fn from_str(typed: &str) -> Result<Self, String> {
+        let wrong = |why: &str| {
+            format!("{why}; expected METRIC >= NUMBER (or <=, >, <), as in \"val.accuracy >= 0.9\"")
+        };
+        let found = typed.find(['<', '>', '=']).ok_or_else(|| wrong("there is no comparison"))?;
+        let (metric, rest) = (typed[..found].trim(), &typed[found..]);
+        let relation = Relation::ALL.into_iter().find(|(sign, _)| rest.starts_with(sign));
+        let (sign, relation) = relation.ok_or_else(|| wrong("it compares for equality"))?;
+        let number = rest[sign.len()..].trim();
+        let bound = number.parse().ok().filter(|bound: &f64| bound.is_finite());
+        let bound = bound.ok_or_else(|| wrong(&format!("`{number}` is not a number")))?;
+        if metric.is_empty() || metric.contains(char::is_whitespace) {
+            return Err(wrong(&format!("`{metric}` is not the name of a metric")));
+        }
+        Ok(Self { metric: metric.to_owned(), relation, bound })
+    }
+}
+
+impl fmt::Display for Assertion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.metric, self.relation.sign(), self.bound)
+    }
+}
+
+impl Assertion {
+    /// Whether `value` keeps the bound. NaN keeps none.
+    pub fn holds(&self, value: f64) -> bool {
+        match self.relation {
+            Relation::AtLeast => value >= self.bound,
+            Relation::AtMost => value <= self.bound,
+            Relation::Above => value > self.bound,
+            Relation::Below => value < self.bound,
+        }
+    }
+
+    /// Whether it holds of `value`, and a line that says so: `val.accuracy >= 0.9 holds: 0.9934`.
+    pub fn verdict(&self, value: f64) -> (bool, String) {
+        let holds = self.holds(value);
+        (holds, format!("{self} {}: {}", if holds { "holds" } else { "does not hold" }, self.words(value)))
+    }
+
+    /// The same of the last epoch that measured the metric.
+    pub fn verdict_of(&self, events: &[Event]) -> (bool, String) {
+        let measured = events.iter().rev().find_map(|event| match event {
+            Event::Epoch(epoch) => Some((epoch, self.value(epoch)?)),
+            _ => None,
+        });
+        match measured {
+            Some((epoch, value)) => {
+                let (holds, line) = self.verdict(value);
+                (holds, format!("{line} after {}", crate::show::count(epoch.epoch as usize + 1, "epoch")))
+            }
+            None => (false, format!("{self} does not hold: no epoch of the run has measured it")),
+        }
+    }
+
+    fn value(&self, epoch: &EpochEvent) -> Option<f64> {
+        let (split, name) = self.metric.split_once('.')?;
+        let metrics: Option<&Metrics> = match split {
+            "train" => Some(&epoch.train),
+            _ => epoch.val.as_ref(),
+        };
+        metrics?.get(name)
+    }
+
+    /// As people read it, and in full where rounding hides on which side of the bound it is.
+    fn words(&self, value: f64) -> String {
+        let short = metric_words(&self.metric, value);
+        match short.strip_suffix(" %") {
+            _ if (value - self.bound).abs() < 1e-3 * self.bound.abs() => format!("{value}"),
+            Some(_) => format!("{short} ({value:.4})"),
+            None => short,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn epoch(epoch: u64, val: Option<f64>) -> Event {
+        Event::Epoch(EpochEvent {
+            epoch,
+            train: Metrics::new(0.5),
+            val: val.map(|accuracy| Metrics::new(0.25).with("accuracy", accuracy)),
+            seconds: 2.0,
+            step: 10,
+            lr: 0.1,
+            samples_per_s: 1000.0,
+            data_wait: 0.0,
+        })
+    }
+
+    #[test]
+    fn reads_each_comparison_with_and_without_spaces() {
+        let told = |typed: &str, below: bool, at: bool, above: bool| {
+            let read: Assertion = typed.parse().unwrap();
+            assert_eq!([-1.0, -0.5, 0.0].map(|v| read.holds(v)), [below, at, above], "{typed}");
+            assert!(!read.holds(f64::NAN));
+            assert_eq!(read.to_string().parse(), Ok(read));
+        };
+        told("val.r2>=-0.5", false, true, true);
+        told(" val.r2 <= -5e-1 ", true, true, false);
+        told("val.r2 > -.5", false, false, true);
+        told("val.r2<-0.5", true, false, false);
+    }
+
+    #[test]
+    fn what_is_no_comparison_is_refused_with_the_reason() {
+        let told = |typed: &str| typed.parse::<Assertion>().unwrap_err();
+        assert!(told("val.accuracy").starts_with("there is no comparison; expected METRIC >= NUMBER"));
+        assert!(told("val.accuracy == 0.9").starts_with("it compares for equality"));
+        assert!(told("val.accuracy >= 90 %").starts_with("`90 %` is not a number"));
+        assert!(told("val.accuracy >= nan").starts_with("`nan` is not a number"));
+        assert!(told(">= 1").starts_with("`` is not the name of a metric"));
+        assert!(told("the loss < 1").starts_with("`the loss` is not the name of a metric"));
+    }
+
+    #[test]
+    fn the_last_epoch_that_measured_the_metric_counts() {
+        let events = [epoch(0, Some(0.95)), epoch(1, Some(0.875)), epoch(2, None)];
+        let told = |typed: &str| typed.parse::<Assertion>().unwrap().verdict_of(&events);
+        assert_eq!(
+            told("val.accuracy >= 0.9"),
+            (false, "val.accuracy >= 0.9 does not hold: 87.5 % (0.8750) after 2 epochs".to_owned())
+        );
+        assert_eq!(
+            told("train.loss < 0.75"),
+            (true, "train.loss < 0.75 holds: 0.5000 after 3 epochs".to_owned())
+        );
+        // Near the bound, all digits.
+        assert_eq!(
+            told("val.accuracy > 0.875"),
+            (false, "val.accuracy > 0.875 does not hold: 0.875 after 2 epochs".to_owned())
+        );
+        assert_eq!(
+            told("val.mae < 1"),
+            (false, "val.mae < 1 does not hold: no epoch of the run has measured it".to_owned())
+        );
+    }
+}
