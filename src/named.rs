@@ -35,6 +35,15 @@ macro_rules! named {
 
 pub(crate) use named;
 
+/// What a switch in the environment says; `None` if it is neither.
+pub fn switch(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" => Some(true),
+        "0" | "false" | "no" | "off" => Some(false),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     named! {
@@ -42,6 +51,13 @@ mod tests {
             Red = "red",
             DarkBlue = "dark-blue",
         }
+    }
+
+    #[test]
+    fn a_switch_is_on_or_off_in_any_case() {
+        assert_eq!(["1", "True", "YES", "on"].map(super::switch), [Some(true); 4]);
+        assert_eq!(["0", "False", "no", "OFF"].map(super::switch), [Some(false); 4]);
+        assert_eq!(["", "2", "maybe"].map(super::switch), [None; 3]);
     }
 
     #[test]

@@ -66,7 +66,9 @@ fn asserted(code: ExitCode, folder: &Path, assertions: &[Assertion]) -> Result<E
     if code != ExitCode::Done || assertions.is_empty() {
         return Ok(code);
     }
-    let events = read_events(&folder.join("metrics.jsonl"))?;
+    let path = folder.join("metrics.jsonl");
+    // The run may have had nothing to train.
+    let events = if path.exists() { read_events(&path)? } else { Vec::new() };
     verdict(assertions.iter().map(|assertion| assertion.verdict_of(&events)))?;
     Ok(code)
 }

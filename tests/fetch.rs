@@ -121,7 +121,7 @@ fn a_missing_file_is_an_error_where_downloads_are_forbidden() {
             "MNIST: train-images-idx3-ubyte is missing",
             "looked for train-images-idx3-ubyte and train-images-idx3-ubyte.gz in",
             why,
-            "`ddp-run data fetch SPEC` downloads it on a machine with a network",
+            " downloads it on a machine with a network",
             "/set/train-images-idx3-ubyte.gz to",
         ] {
             assert!(said.contains(words), "{words}: {said}");

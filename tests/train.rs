@@ -259,6 +259,28 @@ fn eval_export_and_inspect_read_what_train_wrote() {
     let none = output_of(ddp_run().args(["eval", SMOKE, "--checkpoint", "best", "--set", "name=never-run"]));
     assert_code(&none, 74);
     assert!(stderr(&none).contains("there is no run in runs/never-run"), "{}", stderr(&none));
+    // A checkpoint of the run by its name alone, and a folder that has none: never another run's.
+    let name = newest_checkpoint(&out).file_name().unwrap().to_string_lossy().into_owned();
+    assert_eq!(newest, table(&["--checkpoint", &name]));
+    let bare = dir.path().join("bare");
+    std::fs::create_dir(&bare).unwrap();
+    for file in ["job.toml", "run.json"] {
+        std::fs::copy(out.join(file), bare.join(file)).unwrap();
+    }
+    let empty = output_of(ddp_run().arg("eval").arg(&bare));
+    assert_code(&empty, 74);
+    assert!(stderr(&empty).contains(&format!("no checkpoint in {}", bare.display())), "{}", stderr(&empty));
+    // Other data are told.
+    let other = output_of(ddp_run().arg("eval").arg(&out).args(["--set", "dataset.samples=200"]));
+    assert_code(&other, 0);
+    let said = stderr(&other);
+    assert!(
+        said.contains(
+            "the data set has changed since this checkpoint was made: 128 training samples, now 160"
+        ),
+        "{said}"
+    );
+    assert!(said.contains("dataset.samples = 160, now 200"), "{said}");
     let file = dir.path().join("model.safetensors");
     for (flags, name) in [(&["--no-ema"][..], "model"), (&[], "ema")] {
         assert_code(&output_of(ddp_run().arg("export").arg(&out).arg(&file).args(flags)), 0);

@@ -43,16 +43,17 @@ pub struct Args {
 /// # Errors
 /// Exit 74: there is no such checkpoint. Exit 78: the spec is invalid.
 pub fn run(args: &Args, registry: &Registry) -> Result<()> {
-    let SpecArgs { spec, overrides } = &args.spec;
-    let spec = if spec.is_dir() { &spec.join("job.toml") } else { spec };
+    let SpecArgs { spec: named, overrides } = &args.spec;
+    let spec = if named.is_dir() { &named.join("job.toml") } else { named };
     let plan = overrides.plan(spec, registry, WorldRequest::of(1))?;
     let device = of_rank(plan.device, 0);
     keep_kernels(device, plan.precision, "eval");
     available(&plan)?;
-    let loaded = find(&plan, &run_folder(spec, &plan), args.checkpoint.as_deref())?;
-    loaded.warnings.iter().for_each(|warning| say!("warning: {warning}"));
+    let run = if named.is_dir() { named.clone() } else { run_folder(spec, &plan) };
+    let loaded = find(&plan, &run, args.checkpoint.as_deref())?;
     let group = Arc::new(SoloGroup::default());
     let found = evaluate(&plan, &loaded, args.split, !args.no_ema, device, group)?;
+    loaded.warnings.iter().chain(&found.warnings).for_each(|warning| say!("warning: {warning}"));
     super::print(&match args.json {
         true => format!("{}\n", json(&found, &loaded, args.split)),
         false => text(&found, &loaded, args.split),
@@ -72,16 +73,19 @@ fn held(assertion: &Assertion, found: &Evaluation, split: Split) -> (bool, Strin
     }
 }
 
-/// The folder of the run whose spec this is: its own, or that of its name.
+/// The folder of the run whose spec this is: its own if it has one, else that of its name.
 fn run_folder(spec: &Path, plan: &Plan) -> PathBuf {
-    let own = spec.parent().filter(|own| spec.ends_with("job.toml") && checkpoints(own).is_dir());
+    let of_a_run = |folder: &Path| checkpoints(folder).is_dir() || folder.join("run.json").is_file();
+    let own = spec.parent().filter(|own| spec.ends_with("job.toml") && of_a_run(own));
     own.map_or_else(|| Path::new("runs").join(&plan.name), Path::to_owned)
 }
 
 fn find(plan: &Plan, run: &Path, checkpoint: Option<&Path>) -> Result<Loaded> {
     let (best, last) = (Some(Path::new("best")), Some(Path::new("last")));
     if let Some(path) = checkpoint.filter(|_| checkpoint != best && checkpoint != last) {
-        return load_any(path);
+        // Its name alone is enough, among the run's.
+        let among = checkpoints(run).join(path);
+        return load_any(if !path.exists() && among.is_dir() { &among } else { path });
     }
     if !run.exists() {
         return Err(Error::checkpoint(format!("there is no run in {}", run.display())).hint(

@@ -123,6 +123,9 @@ pub fn run(
         Err(e) => {
             // Help and version are printed to standard output and are not errors.
             let code = if e.use_stderr() { ExitCode::Usage } else { ExitCode::Done };
+            if code == ExitCode::Usage {
+                launch::write_error_file(&Error::usage(e.to_string()));
+            }
             return printed(e.print()).map(|()| code);
         }
     };

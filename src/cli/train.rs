@@ -74,13 +74,10 @@ impl Args {
     }
 
     fn resolved_as(&self, origin: Origin, settings: clusters::Settings, get: Get<'_>) -> Result<Resolved> {
-        let mut settings = match &origin {
+        let settings = match &origin {
             Origin::Worker(_) => settings,
             Origin::Own | Origin::Node(_) => clusters::completed(get, &settings)?,
         };
-        if origin == Origin::Own && settings.nnodes.is_none() && self.launch.has_local_master() {
-            settings.rdzv_endpoint = None;
-        }
         let launch = self.launch.completed(&origin, get)?;
         let spec = self.spec(&settings, &launch, get);
         Ok(Resolved { origin, launch, spec })
@@ -94,9 +91,10 @@ impl Args {
             spec.overrides.given.extend(given);
         };
         set("--device", "device", self.device.as_ref().map(|d| format!("{d:?}")));
-        let nnodes = match typed.standalone {
-            true => "--standalone",
-            false => flags::NNODES.source(typed.nnodes.is_some(), get),
+        let nnodes = match (typed.standalone, settings.standalone) {
+            (true, _) => "--standalone",
+            (_, true) => "PET_STANDALONE",
+            _ => flags::NNODES.source(typed.nnodes.is_some(), get),
         };
         let nodes = |n: NodeRange| if n.is_elastic() { format!("\"{n}\"") } else { n.to_string() };
         set(nnodes, "launch.nnodes", settings.nnodes.map(nodes));
@@ -130,6 +128,9 @@ impl Args {
 
 pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     crate::say::set_quiet(args.quiet);
+    for flag in args.launch.without_effect.typed() {
+        say!("warning: {flag} is about torchrun's own processes and has no effect");
+    }
     let Resolved { origin, launch, spec } = args.resolved(&|name| std::env::var(name).ok())?;
     let request = WorldRequest {
         world_size: match &origin {

@@ -4,7 +4,7 @@
 //! has started ignore `PET_*`: they are addressed to that launcher.
 
 use super::vars::{Vars, inconsistent};
-use super::{Origin, Settings};
+use super::{Launcher, Origin, Settings};
 use crate::error::{Error, Result};
 use crate::launch::{Console, LocalRanks, Nproc, Streams};
 use crate::nodes::{NodeRange, RdzvBackend, RdzvConf, RdzvEndpoint, RdzvId};
@@ -31,7 +31,7 @@ pub struct LaunchFlags {
     #[arg(long, value_name = "ENDPOINT")]
     pub rdzv_endpoint: Option<RdzvEndpoint>,
     /// The same as `--rdzv-endpoint HOST:PORT` with `--master-port`
-    #[arg(long, value_name = "HOST", conflicts_with = "rdzv_endpoint")]
+    #[arg(long, value_name = "HOST", conflicts_with = "rdzv_endpoint", value_parser = host)]
     pub master_addr: Option<String>,
     /// See `--master-addr` [default: 29500]
     #[arg(long, value_name = "PORT", conflicts_with = "rdzv_endpoint", value_parser = clap::value_parser!(u16).range(1..))]
@@ -64,6 +64,56 @@ pub struct LaunchFlags {
     /// Show only the output of these local ranks on the terminal
     #[arg(long, value_name = "RANK,…")]
     pub local_ranks_filter: Option<LocalRanks>,
+    #[command(flatten)]
+    pub without_effect: WithoutEffect,
+}
+
+/// torchrun's flags about its own processes. They are taken, so that its command lines can stay, and have no effect.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+pub struct WithoutEffect {
+    #[arg(long, hide = true)]
+    role: Option<String>,
+    #[arg(long, hide = true)]
+    local_addr: Option<String>,
+    #[arg(long, hide = true)]
+    monitor_interval: Option<String>,
+    #[arg(long, hide = true)]
+    start_method: Option<String>,
+    #[arg(long, hide = true)]
+    event_log_handler: Option<String>,
+    #[arg(long, hide = true)]
+    logs_specs: Option<String>,
+    #[arg(long, hide = true)]
+    numa_binding: Option<String>,
+    #[arg(long, hide = true)]
+    signals_to_handle: Option<String>,
+}
+
+impl WithoutEffect {
+    /// The flags that were typed.
+    pub fn typed(&self) -> Vec<&'static str> {
+        let all = [
+            ("--role", &self.role),
+            ("--local-addr", &self.local_addr),
+            ("--monitor-interval", &self.monitor_interval),
+            ("--start-method", &self.start_method),
+            ("--event-log-handler", &self.event_log_handler),
+            ("--logs-specs", &self.logs_specs),
+            ("--numa-binding", &self.numa_binding),
+            ("--signals-to-handle", &self.signals_to_handle),
+        ];
+        all.into_iter().filter(|(_, value)| value.is_some()).map(|(name, _)| name).collect()
+    }
+}
+
+/// A name or an address, without a port.
+fn host(typed: &str) -> std::result::Result<String, String> {
+    let host = typed.trim_start_matches('[').trim_end_matches(']');
+    let name = !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || ".-_".contains(c));
+    match name || host.parse::<std::net::Ipv6Addr>().is_ok() {
+        true => Ok(host.to_owned()),
+        false => Err("expected a host; the port is `--master-port`".to_owned()),
+    }
 }
 
 /// A flag, and the variables that stand for it in the order in which they count.
@@ -140,14 +190,7 @@ impl LaunchFlags {
             return None;
         }
         let host = self.master_addr.as_deref().unwrap_or("127.0.0.1");
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        Some((host, self.master_port.unwrap_or(MASTER_PORT)))
-    }
-
-    /// Whether the only endpoint is a `--master-addr` of this machine: torchrun's way to choose a port for a run on one
-    /// machine, which needs none here.
-    pub fn has_local_master(&self) -> bool {
-        self.master().is_some_and(|(host, _)| super::torchrun::is_loopback(&host))
+        Some((host.to_owned(), self.master_port.unwrap_or(MASTER_PORT)))
     }
 
     /// Completes the flags that do not determine the role of this process from `PET_*`; not for a rank of another
@@ -168,7 +211,12 @@ impl LaunchFlags {
                     "{flag} is for processes that ddp-run starts, but {} has started this rank",
                     worker.launcher.name()
                 ))
-                .hint("use the launcher's own flags")),
+                .hint(match worker.launcher {
+                    Launcher::Environment => {
+                        "its output is that of this process: redirect it where the rank is started"
+                    }
+                    _ => "use the launcher's own flags",
+                })),
             };
         }
         let vars = Vars(get);
@@ -205,25 +253,49 @@ pub fn completed(get: &dyn Fn(&str) -> Option<String>, settings: &Settings) -> R
     if settings.standalone {
         return Ok(settings);
     }
-    // torchrun takes any number but 0 for true.
-    let alone = vars.text("PET_STANDALONE").is_some_and(|value| value != "0");
-    if alone && settings.nnodes.is_none() && settings.rdzv_endpoint.is_none() && settings.node_rank.is_none()
+    if vars.switch("PET_STANDALONE")?
+        && settings.nnodes.is_none()
+        && settings.rdzv_endpoint.is_none()
+        && settings.node_rank.is_none()
     {
         return Ok(Settings { nnodes: Some(NodeRange::ONE), standalone: true, ..settings });
     }
     settings.nnodes = settings.nnodes.or(parsed(&vars, "PET_NNODES")?);
     if settings.rdzv_endpoint.is_none() {
         settings.rdzv_endpoint = match (parsed(&vars, "PET_RDZV_ENDPOINT")?, vars.text("PET_MASTER_ADDR")) {
-            (None, Some(host)) => Some(RdzvEndpoint::Tcp { host, port: port(&vars)? }),
+            (None, Some(host)) => Some(RdzvEndpoint::Tcp { host, port: port(&vars, "PET_MASTER_PORT")? }),
+            // Kubeflow's PyTorchJob.
+            (None, None) if vars.text("PET_NODE_RANK").is_some() => match vars.text("MASTER_ADDR") {
+                Some(host) => Some(RdzvEndpoint::Tcp { host, port: port(&vars, "MASTER_PORT")? }),
+                None => None,
+            },
             (endpoint, _) => endpoint,
         };
     }
+    settings.rdzv_endpoint = endpoint_of(settings.rdzv_endpoint, settings.nnodes)?;
     Ok(settings)
 }
 
-fn port(vars: &Vars<'_>) -> Result<u16> {
-    match vars.number("PET_MASTER_PORT")? {
-        Some(0) => Err(inconsistent("PET_MASTER_PORT is 0; every node must know the port in advance")),
+/// torchrun takes port 0 where there is a single node: any free port, which this program needs none of.
+///
+/// # Errors
+/// Port 0, and several nodes (exit 2).
+fn endpoint_of(endpoint: Option<RdzvEndpoint>, nnodes: Option<NodeRange>) -> Result<Option<RdzvEndpoint>> {
+    match endpoint {
+        Some(RdzvEndpoint::Tcp { host, port: 0 }) => match nnodes.unwrap_or(NodeRange::ONE) {
+            NodeRange::ONE => Ok(None),
+            nodes => {
+                Err(Error::usage(format!("the endpoint {host}:0 has no port, and the run has {nodes} nodes"))
+                    .hint("every node must know the port in advance: `--rdzv-endpoint HOST:29400`"))
+            }
+        },
+        endpoint => Ok(endpoint),
+    }
+}
+
+fn port(vars: &Vars<'_>, name: &str) -> Result<u16> {
+    match vars.number(name)? {
+        Some(0) => Err(inconsistent(format!("{name} is 0; every node must know the port in advance"))),
         port => Ok(port.unwrap_or(MASTER_PORT)),
     }
 }

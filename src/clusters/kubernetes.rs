@@ -24,10 +24,10 @@ pub(super) fn node(vars: &Vars<'_>, settings: Settings) -> Result<Option<NodeEnv
     }
     let Some(node_rank) = index(vars)? else {
         let said = |name| Some((name, vars.text(name)?));
-        return match said("PET_NNODES")
-            .or_else(|| said("PET_RDZV_ENDPOINT"))
-            .or_else(|| said("PET_MASTER_ADDR"))
-        {
+        // No other node can reach an address of this machine alone.
+        let elsewhere = settings.rdzv_endpoint.as_ref().is_some_and(|endpoint| !endpoint.is_loopback());
+        let endpoint = || said("PET_RDZV_ENDPOINT").or_else(|| said("PET_MASTER_ADDR"));
+        return match said("PET_NNODES").or_else(|| endpoint().filter(|_| elsewhere)) {
             None => Ok(None),
             Some((name, value)) => Err(inconsistent(format!(
                 "{name} is {value}, but the rank of this node is unknown: PET_NODE_RANK is not set"

@@ -3,7 +3,7 @@
 //!
 //! 1. `--node-rank`, or `--rdzv-endpoint` together with `--nnodes` (flags or their variables): this process is the
 //!    supervisor of one node, wherever it was started. Not if RANK and WORLD_SIZE are set.
-//! 2. RANK and WORLD_SIZE: one rank, started by torchrun or by any program that sets its variables. They belong to
+//! 2. RANK and WORLD_SIZE, but not PET_NODE_RANK without LOCAL_RANK (Kubeflow's PyTorchJob sets them for its pods): one rank, started by torchrun or by any program that sets its variables. They belong to
 //!    the innermost launcher: torchrun may itself have been started by `srun` or `mpirun`.
 //! 3. Open MPI's OMPI_COMM_WORLD_*, or PMI_* of MPICH and Intel MPI: one rank, even if Slurm's variables say
 //!    otherwise, because mpirun starts its daemons with `srun`.
@@ -183,7 +183,10 @@ impl Origin {
         let given = match self {
             Origin::Worker(_) => return Ok(()),
             Origin::Node(node) => Some(format!("this is node {} ({})", node.node_rank, node.launcher.name())),
-            Origin::Own => endpoint.map(|at| format!("the endpoint of this run's nodes is {at}")),
+            // No other node can reach an address of this machine alone.
+            Origin::Own => endpoint
+                .filter(|at| !at.is_loopback())
+                .map(|at| format!("the endpoint of this run's nodes is {at}")),
         };
         match given.filter(|_| !said) {
             None => Ok(()),

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
+use crate::named::switch;
 
 /// Reads variables; an empty variable counts as not set.
 pub(super) struct Vars<'a>(pub &'a dyn Fn(&str) -> Option<String>);
@@ -23,6 +24,12 @@ impl Vars<'_> {
             Ok(number) => Ok(Some(number)),
             Err(_) => Err(inconsistent(format!("{name} is `{text}`, which is not a number in range"))),
         }
+    }
+
+    /// Whether a variable is on; not if it is not set.
+    pub fn switch(&self, name: &str) -> Result<bool> {
+        let Some(text) = self.text(name) else { return Ok(false) };
+        switch(&text).ok_or_else(|| inconsistent(format!("{name} is `{text}`; expected 1 or 0")))
     }
 
     pub fn first_number<T: FromStr>(&self, names: &[&str]) -> Result<Option<T>> {

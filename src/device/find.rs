@@ -58,7 +58,7 @@ pub fn available(spec: DeviceSpec) -> Result<()> {
         },
         (Ok(_), _) => return Ok(()),
     };
-    Err(Error::unavailable(format!("device `{spec}`: {why}")).hint("`--device cpu` trains on the CPU"))
+    Err(Error::unavailable(format!("device `{spec}`: {why}")).hint("`device = \"cpu\"` computes on the CPU"))
 }
 
 /// The device of the process with this local rank. If there are more processes than devices, they are assigned in turn.

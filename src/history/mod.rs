@@ -45,7 +45,8 @@ pub struct Start<'a> {
 pub enum Accepted {
     /// The folder is ready: it contains only what led to this start.
     Begins,
-    /// The run is complete, and the folder says so; it stays unchanged.
+    /// Nothing is left to train: the run is complete, and the folder says so, or so is that of another folder's checkpoint. The folder
+    /// stays unchanged.
     Complete,
 }
 
@@ -85,6 +86,10 @@ impl Start<'_> {
     /// Exit code 74: metrics to continue can't be read, or a file can't be written.
     pub fn accept(&self, from: Option<&Parent>) -> Result<Accepted> {
         let here = from.filter(|f| f.is_within(self.out_dir));
+        if here.is_none() && from.is_some_and(|from| from.complete) {
+            say!("{} stays as it is: there is nothing to train from that checkpoint", self.out_dir.display());
+            return Ok(Accepted::Complete);
+        }
         let state = match (FolderState::read(self.out_dir), here) {
             // Its content is not needed.
             (Err(_), None) => FolderState::unreadable(),

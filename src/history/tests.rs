@@ -189,6 +189,11 @@ fn only_a_complete_run_stays_unchanged() {
     assert_eq!(folder.accept(&start("b"), complete(20)), Accepted::Complete);
     assert_eq!(text(folder.1.join("job.toml")), "old");
     assert!(!folder.1.join("run.json").exists());
+    // So is the run of another folder's checkpoint: nothing of it would take this one's place.
+    let other = Folder::new(&[30]);
+    let from = Parent { complete: true, ..other.at(30) };
+    assert_eq!(folder.accept(&start("b"), Some(from)), Accepted::Complete);
+    assert_eq!((steps(&folder.1), folder.beside(1).exists()), (vec![10, 20], false));
     // Complete according to a shorter plan, at a checkpoint that is not the last one.
     assert_eq!(folder.accept(&start("b"), complete(10)), Accepted::Begins);
     assert_eq!(steps(&folder.beside(1)), [20]);

@@ -1,4 +1,4 @@
-//! torchrun's error file: it names one for each process that it starts (`TORCHELASTIC_ERROR_FILE`), and shows the one
+//! torchrun's error file: torchrun names one for each process that it starts (`TORCHELASTIC_ERROR_FILE`), and shows the one
 //! with the oldest time as the root cause when the job has failed. The format is that of
 //! `torch.distributed.elastic.multiprocessing.errors`, which shows `py_callstack`.
 
@@ -6,11 +6,12 @@ use super::failure::{Failure, write_atomically};
 use crate::error::Error;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-const VARIABLE: &str = "TORCHELASTIC_ERROR_FILE";
+pub(super) const VARIABLE: &str = "TORCHELASTIC_ERROR_FILE";
 
-/// Writes this process's error, if torchrun has named a file. The first error counts: later ones follow from it.
+/// Writes this process's error, if torchrun has named a file. The first error of the process counts: later ones follow from it.
 pub fn write_error_file(error: &Error) {
     write(&error.message, error.hint.as_deref(), None);
 }
@@ -25,11 +26,12 @@ fn write(message: &str, hint: Option<&str>, note: Option<&Failure>) {
     else {
         return;
     };
-    write_to(&path, message, hint, note);
+    static WRITTEN: AtomicBool = AtomicBool::new(false);
+    write_first(&WRITTEN, &path, message, hint, note);
 }
 
-fn write_to(path: &Path, message: &str, hint: Option<&str>, note: Option<&Failure>) {
-    if path.exists() {
+fn write_first(written: &AtomicBool, path: &Path, message: &str, hint: Option<&str>, note: Option<&Failure>) {
+    if written.swap(true, Ordering::SeqCst) {
         return;
     }
     // The failure is reported elsewhere too.
@@ -82,11 +84,12 @@ mod tests {
     }
 
     #[test]
-    fn the_first_error_stays() {
+    fn the_first_error_of_a_process_stays_and_replaces_an_earlier_file() {
         let dir = tempfile::tempdir().expect("tempdir");
-        let path = dir.path().join("error.json");
-        write_to(&path, "first", None, None);
-        write_to(&path, "second", None, None);
+        let (path, written) = (dir.path().join("error.json"), AtomicBool::new(false));
+        std::fs::write(&path, "of another run").expect("writable");
+        write_first(&written, &path, "first", None, None);
+        write_first(&written, &path, "second", None, None);
         let text = std::fs::read_to_string(&path).expect("written");
         assert!(text.contains("first") && !text.contains("second"), "{text}");
         assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 1);

@@ -5,15 +5,19 @@
 //! file. Panics are written to the file on every rank ([`record_panics`]).
 
 use std::backtrace::{Backtrace, BacktraceStatus};
-use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use tracing_subscriber::EnvFilter;
+use serde_json::json;
+use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::fmt::format::{FmtSpan, Writer};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 use super::error_file::write_error_file_of;
 use super::failure::Failure;
@@ -23,6 +27,8 @@ use crate::say::StderrWriter;
 
 /// Prefix of a header line; [`tail`] uses it to find the beginning of an attempt.
 const HEADER: &str = "=== ddp-run ";
+/// The same with `--log-format json`, in its message.
+const JSON_HEADER: &str = "begins: ddp-run ";
 
 /// Number of lines and bytes of a log that a report shows.
 pub const TAIL_LINES: usize = 15;
@@ -53,6 +59,9 @@ pub enum Verbosity {
     /// `-vv`: also every step, phase and collective.
     Trace,
 }
+
+/// The target of events whose text is also printed to standard error.
+pub const SAID: &str = "ddp_run::said";
 
 /// The variables with a filter for logs, in the syntax of `EnvFilter`. The first that is set counts.
 const FILTERS: [&str; 2] = ["DDP_RUN_LOG", "RUST_LOG"];
@@ -102,16 +111,25 @@ pub fn path(log_dir: &Path, rank: usize) -> PathBuf {
 pub fn open_with_header(handoff: &Handoff) -> Result<File> {
     let path = path(&handoff.log_dir, handoff.place.rank);
     let mut file = open(&path)?;
-    let mut line = String::from(HEADER);
-    let place = &handoff.place;
-    let _ = write!(line, "{} rank {}/{}", env!("CARGO_PKG_VERSION"), place.rank, place.world_size);
-    let _ = write!(
-        line,
-        " attempt {} generation {} run {} at ",
-        handoff.attempt, handoff.generation, handoff.run_id
+    let (place, mut now) = (&handoff.place, String::new());
+    let _ = SystemTime.format_time(&mut Writer::new(&mut now));
+    let start = format!(
+        "{} rank {}/{} attempt {} generation {} run {}",
+        env!("CARGO_PKG_VERSION"),
+        place.rank,
+        place.world_size,
+        handoff.attempt,
+        handoff.generation,
+        handoff.run_id
     );
-    let _ = SystemTime.format_time(&mut Writer::new(&mut line));
-    line.push_str(" ===\n");
+    let mut line = match handoff.job.log_format {
+        LogFormat::Text => format!("{HEADER}{start} at {now} ===\n"),
+        // With the keys of an event.
+        LogFormat::Json => {
+            let event = json!({ "timestamp": now, "level": "INFO", "message": format!("{JSON_HEADER}{start}"), "target": SAID });
+            format!("{event}\n")
+        }
+    };
     // A killed worker may have left an incomplete line.
     if !ends_with_newline(&path).unwrap_or(true) {
         line.insert(0, '\n');
@@ -122,7 +140,7 @@ pub fn open_with_header(handoff: &Handoff) -> Result<File> {
 
 fn open(path: &Path) -> Result<File> {
     let file = OpenOptions::new().create(true).append(true).open(path);
-    file.doing("open the log", path).map_err(|e| e.hint("`--out DIR` writes elsewhere"))
+    file.doing("open the log", path).map_err(|e| e.hint("`--out DIR` and `--log-dir DIR` write elsewhere"))
 }
 
 fn ends_with_newline(path: &Path) -> io::Result<bool> {
@@ -136,42 +154,63 @@ fn ends_with_newline(path: &Path) -> io::Result<bool> {
     Ok(last[0] == b'\n')
 }
 
-/// Sends the worker's tracing to its log. `DDP_RUN_LOG`, or `RUST_LOG`, sets the level (default `info`; `EnvFilter`
+/// Whether standard error is this file already: then nothing of it appears on a terminal.
+fn is_standard_error(file: &File) -> bool {
+    let same = |a: rustix::fs::Stat, b: rustix::fs::Stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
+    rustix::fs::fstat(file).and_then(|a| Ok(same(a, rustix::fs::fstat(io::stderr())?))).unwrap_or(false)
+}
+
+/// Sends the worker's tracing to its log, and what `-v` asks for to the terminal. `DDP_RUN_LOG`, or `RUST_LOG`, sets the level (default `info`; `EnvFilter`
 /// syntax). Call it once, right after [`Handoff::receive`].
 pub fn init_worker(handoff: &Handoff) -> Result<()> {
     let file = open(&path(&handoff.log_dir, handoff.place.rank))?;
     let verbosity = handoff.job.verbosity;
     crate::say::set_quiet(verbosity == Verbosity::Quiet);
-    install(&handoff.job, Mutex::new(file), verbosity.of_worker())
+    let shown = !is_standard_error(&file);
+    install(&handoff.job, Mutex::new(file), verbosity.of_worker(), shown.then_some(verbosity.of_terminal()))
 }
 
 /// Sets up the tracing of a supervisor, or of a program without workers: warnings go to standard error.
 pub fn init_terminal(job: &JobHandoff) -> Result<()> {
-    install(job, || StderrWriter, job.verbosity.of_terminal())
+    install(job, || StderrWriter, job.verbosity.of_terminal(), None)
 }
 
 /// Sets up tracing for a process that may not write to its run's folder: none unless `DDP_RUN_LOG` or `RUST_LOG`
 /// requests it, and then to standard error.
 pub fn init_without(job: &JobHandoff) -> Result<()> {
-    install(job, || StderrWriter, "off")
+    install(job, || StderrWriter, "off", None)
 }
 
-fn install<W>(job: &JobHandoff, writer: W, level: &str) -> Result<()>
+/// Sends events to `writer` from `level` on; to standard error from `terminal` on, except for those that are printed anyway.
+fn install<W>(job: &JobHandoff, writer: W, level: &str, terminal: Option<&str>) -> Result<()>
 where
     W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
 {
-    let filter = job.verbosity.filter(level, &|name| std::env::var(name).ok())?;
+    let filter = |level: &str| job.verbosity.filter(level, &|name| std::env::var(name).ok());
     // The end of a span tells its length. There are none at the usual levels.
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(false)
-        .with_writer(writer)
-        .with_span_events(FmtSpan::CLOSE);
-    let done = match job.log_format {
-        LogFormat::Text => builder.try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    let log = layer(job.log_format, writer, FmtSpan::CLOSE).with_filter(filter(level)?);
+    let terminal = match terminal {
+        Some(level) => {
+            let unsaid = filter_fn(|event| event.target() != SAID);
+            let layer = layer(job.log_format, || StderrWriter, FmtSpan::NONE);
+            Some(layer.with_filter(filter(level)?).with_filter(unsaid))
+        }
+        None => None,
     };
+    let done = tracing_subscriber::registry().with(log).with(terminal).try_init();
     done.map_err(|e| Error::internal(format!("tracing is already set up: {e}")))
+}
+
+fn layer<S, W>(format: LogFormat, writer: W, spans: FmtSpan) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
+{
+    let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer).with_span_events(spans);
+    match format {
+        LogFormat::Text => layer.boxed(),
+        LogFormat::Json => layer.json().flatten_event(true).boxed(),
+    }
 }
 
 /// Writes a panic to the rank's log and to standard error, and leaves a failure note.
@@ -186,7 +225,7 @@ pub fn record_panics(handoff: &Handoff) {
         let message = format!("thread `{}` {info}", thread.name().unwrap_or("unnamed"));
         // Standard error of the other ranks is their log already.
         if rank == 0 {
-            tracing::error!("{message}");
+            tracing::error!(target: SAID, "{message}");
         }
         let error = Error::internal(message).hint("this is a bug in ddp-run; please report it with the log");
         let note = Failure::of(rank, &error);
@@ -214,7 +253,9 @@ pub fn tail(path: &Path, lines: usize, max_bytes: u64) -> io::Result<Vec<String>
         // The first line may be incomplete.
         found.remove(0);
     }
-    let attempt = found.iter().rposition(|l| l.starts_with(HEADER)).map_or(0, |i| i + 1);
+    let header =
+        |line: &&str| line.starts_with(HEADER) || line.starts_with('{') && line.contains(JSON_HEADER);
+    let attempt = found.iter().rposition(header).map_or(0, |i| i + 1);
     let shown = found[attempt..].iter().map(|l| printable(l)).filter(|l| !l.is_empty()).collect::<Vec<_>>();
     Ok(shown[shown.len().saturating_sub(lines)..].to_vec())
 }

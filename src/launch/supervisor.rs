@@ -52,7 +52,7 @@ impl<'a> LocalWorkers<'a> {
         secret: Secret,
     ) -> Result<Self> {
         let made = std::fs::create_dir_all(&launch.log_dir).doing("create the log folder", &launch.log_dir);
-        made.map_err(|e| e.hint("`--out DIR` writes elsewhere"))?;
+        made.map_err(|e| e.hint("`--out DIR` and `--log-dir DIR` write elsewhere"))?;
         let threads = launch
             .threads_per_worker
             .unwrap_or_else(|| cores::threads_per_worker(cores::usable_cores(), launch.nproc));

@@ -51,6 +51,8 @@ impl Process {
         command.stdin(Stdio::piped());
         // They are for externally launched workers; these workers do not need them.
         command.env_remove("DDP_RUN_SECRET").env_remove("DDP_RUN_SECRET_FILE");
+        // The supervisor knows the culprit: a rank that lost its peer does not.
+        command.env_remove(super::error_file::VARIABLE);
         match output {
             Output::Inherit => {}
             Output::Log(file) => drop(command.stdout(file.try_clone()?).stderr(file)),

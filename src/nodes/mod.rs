@@ -22,7 +22,7 @@ pub(crate) use address::{Addresses, addresses, own_address};
 pub use config::NodesConfig;
 pub use events::Limits;
 pub use key::KeySource;
-pub use rdzv::{NodeRange, RdzvEndpoint};
+pub use rdzv::{NodeRange, RdzvEndpoint, is_loopback};
 pub use rdzv_conf::{RdzvBackend, RdzvConf, RdzvId};
 
 use crate::error::{Error, ExitCode, Result};

@@ -92,7 +92,7 @@ impl Syntax for RdzvEndpoint {
     const TYPES: &'static [&'static str] = &["string"];
 
     fn read(value: &toml::Value) -> Option<Self> {
-        value.as_str()?.parse().ok()
+        value.as_str()?.parse().ok().filter(|endpoint| !matches!(endpoint, Self::Tcp { port: 0, .. }))
     }
 
     fn write(&self) -> toml::Value {
@@ -102,6 +102,7 @@ impl Syntax for RdzvEndpoint {
 
 syntax!(RdzvEndpoint);
 
+/// Port 0 is torchrun's form of "any port", for a run on one node.
 impl FromStr for RdzvEndpoint {
     type Err = String;
 
@@ -123,11 +124,23 @@ impl FromStr for RdzvEndpoint {
         };
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:%".contains(c);
-        if host.is_empty() || !host.chars().all(plain) || port == 0 {
+        if host.is_empty() || !host.chars().all(plain) {
             return Err(wrong());
         }
         Ok(Self::Tcp { host: host.to_owned(), port })
     }
+}
+
+impl RdzvEndpoint {
+    /// Whether only this machine can reach it.
+    pub fn is_loopback(&self) -> bool {
+        matches!(self, Self::Tcp { host, .. } if is_loopback(host))
+    }
+}
+
+/// Whether a host is this machine by an address that no other has.
+pub fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 impl fmt::Display for RdzvEndpoint {
@@ -171,7 +184,7 @@ mod tests {
             assert_eq!(text.parse(), Ok(endpoint.clone()), "{text}");
             assert_eq!(endpoint.to_string().parse(), Ok(endpoint));
         }
-        for wrong in ["", ":1", "a:0", "a:x", "::1:5", "file://rel", "file:///", "http://a:1", "a b:1"] {
+        for wrong in ["", ":1", "a:x", "::1:5", "file://rel", "file:///", "http://a:1", "a b:1"] {
             assert!(wrong.parse::<RdzvEndpoint>().is_err(), "{wrong}");
         }
     }

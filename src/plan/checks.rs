@@ -78,7 +78,7 @@ pub(super) fn devices_suffice(
     }
     if there == 0 {
         let what = format!("device `{device}` is missing: this machine has {devices} of this kind");
-        return Err(Error::unavailable(what).hint("`--device cpu` trains on the CPU"));
+        return Err(Error::unavailable(what).hint("`device = \"cpu\"` computes on the CPU"));
     }
     let devices = count(there, "device");
     Err(Error::usage(format!(

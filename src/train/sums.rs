@@ -142,10 +142,10 @@ impl Sums {
     pub fn mae(&self) -> f64 {
         self.absolute / self.elements
     }
-    /// Coefficient of determination, over all elements.
+    /// Coefficient of determination, over all elements. NaN for targets that are all equal, as far as the sums can tell.
     pub fn r2(&self) -> f64 {
         let total = self.target_squared - self.target * self.target / self.elements;
-        1.0 - self.squared / total
+        if total > 1e-12 * self.target_squared { 1.0 - self.squared / total } else { f64::NAN }
     }
     /// `exp` of the mean cross-entropy.
     pub fn perplexity(&self) -> f64 {

@@ -1,10 +1,10 @@
 //! Evaluates a checkpoint's model on one split of the data, in one process.
 
 use super::metrics::{self, Reported};
-use super::{compute, facts_of, fit, open_data, state};
+use super::{compute, facts_of, fit, open_data, spec_changes, state};
 use crate::checkpoint::Loaded;
 use crate::comm::ProcessGroup;
-use crate::data::{Dataset, Splits};
+use crate::data::{Dataset, Fingerprint, Splits};
 use crate::device::ComputeDevice;
 use crate::error::{Error, Result};
 use crate::named::named;
@@ -47,6 +47,8 @@ fn no_split(plan: &Plan, split: Split, splits: &Splits) -> Error {
 pub struct Evaluation {
     pub metrics: Vec<(String, f64)>,
     pub samples: u64,
+    /// How the data and the spec differ from those of the checkpoint.
+    pub warnings: Vec<String>,
 }
 
 impl Evaluation {
@@ -67,14 +69,20 @@ pub fn evaluate(
     group: Arc<dyn ProcessGroup>,
 ) -> Result<Evaluation> {
     let splits = open_data(plan, &*group, 0)?;
-    let facts = facts_of(&splits);
+    let (facts, saved) = (facts_of(&splits), state::saved(loaded)?);
+    let changed = saved.data.differs(&Fingerprint::of(&splits), ", now ");
+    let data = changed.map(|what| {
+        format!("the data set has changed since this checkpoint was made: {what}. What is measured on the data, such as the scale of columns, is measured anew")
+    });
+    let spec = spec_changes::of_meaning(plan, loaded);
     let on = compute(device, plan.precision)?;
     let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
     fit::model(plan, &*splits.train, &*model)?;
     let weights = loaded.weights(averaged);
-    state::restore_model(plan, loaded, &state::saved(loaded)?, device, weights, &mut *model)?;
+    state::restore_model(plan, loaded, &saved, device, weights, &mut *model)?;
     let dataset = split.of(&splits).ok_or_else(|| no_split(plan, split, &splits))?;
     let options = plan.loader.options(plan.batch_size, plan.seed);
     let sums = crate::train::evaluate(&*model, &*plan.task.build(), dataset, options, &*group)?;
-    Ok(metrics::evaluation(&sums, Reported::of(&plan.task, plan.metrics.top5, &facts)))
+    let found = metrics::evaluation(&sums, Reported::of(&plan.task, plan.metrics.top5, &facts));
+    Ok(Evaluation { warnings: data.into_iter().chain(spec).collect(), ..found })
 }

@@ -2,6 +2,7 @@
 
 use crate::comm::{CommError, ProcessGroup};
 use crate::error::{Error, ExitCode, Result};
+use crate::launch::logs::SAID;
 use crate::launch::{Failure, FlightRecord, Handoff, StopFlag, write_error_file_of};
 use crate::train::Ended;
 use std::cell::{Cell, OnceCell};
@@ -41,7 +42,7 @@ impl<'a> FailureReport<'a> {
         }
         // From here on neither a stop signal nor a take-down ends this process before the report is complete.
         self.stop.settle();
-        tracing::error!("{}", error.message);
+        tracing::error!(target: SAID, "{}", error.message);
         let mut note = Failure::of(self.handoff.place.rank, error);
         if let Some(group) = self.group.get() {
             note = note.at(&**group);

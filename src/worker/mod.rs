@@ -75,6 +75,7 @@ use crate::data::{DataFacts, Dataset, Fingerprint, Splits, transformed};
 use crate::device::{Compute, ComputeDevice, Precision, supports_precision};
 use crate::error::{Error, Result};
 use crate::history::{Accepted, Parent, Start};
+use crate::launch::logs::SAID;
 use crate::models::{Model, TensorFacts};
 use crate::plan::{Plan, Running};
 use crate::show;
@@ -217,7 +218,7 @@ fn compute(device: ComputeDevice, precision: Precision) -> Result<Compute> {
 /// a deadline. Then every rank opens them.
 fn open_data(plan: &Plan, group: &dyn ProcessGroup, local_rank: usize) -> Result<Splits> {
     let mut tell = |line: &str| {
-        tracing::info!("{line}");
+        tracing::info!(target: SAID, "{line}");
         inform!("{}", show::message(line));
     };
     if group.rank() == 0 {
@@ -251,12 +252,12 @@ fn facts_of(splits: &Splits) -> DataFacts {
 }
 
 fn warn(warning: &str) {
-    tracing::warn!("{warning}");
+    tracing::warn!(target: SAID, "{warning}");
     say!("warning: {warning}");
 }
 
 fn tell(line: &str) {
-    tracing::info!("{line}");
+    tracing::info!(target: SAID, "{line}");
     inform!("{line}");
 }
 

@@ -12,6 +12,7 @@ use crate::comm::rendezvous::Secret;
 use crate::device;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::history::{FolderLock, Start};
+use crate::launch::logs::SAID;
 use crate::launch::{
     Endpoint, Handoff, JobHandoff, OnSecondSignal, Place, SelfExit, StopFlag, clear_notes, cores, logs,
 };
@@ -77,7 +78,7 @@ pub fn run_external(
         logs::init_worker(&handoff)?;
         logs::record_panics(&handoff);
     }
-    tracing::info!("launched by {launcher}");
+    tracing::info!(target: SAID, "launched by {launcher}");
     let mut failure_report = FailureReport::new(&handoff, stop);
     failure_report.writes = !held_by_another_run;
     let requeue = requeue_on_stop(plan, first);
@@ -142,7 +143,7 @@ fn watch(
             SelfExit::Overdue => {
                 let grace = grace.unwrap_or_default().as_secs_f64();
                 let message = format!("did not stop within {grace} s of the signal (`checkpoint.grace`)");
-                tracing::error!("{message}");
+                tracing::error!(target: SAID, "{message}");
                 say!("{message}; {}", saved());
             }
         }

@@ -8,6 +8,7 @@ use crate::comm::ProcessGroup;
 use crate::ddp::HookState;
 use crate::error::{Error, ExitCode, Result};
 use crate::history::{Parent, relative};
+use crate::launch::logs::SAID;
 use crate::show;
 use crate::telemetry::{
     CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, MetricsWriter, ObserverPlan, Observers,
@@ -170,7 +171,7 @@ impl First {
         match done {
             Ok(value) => Some(value),
             Err(e) => {
-                tracing::error!("{}", e.message);
+                tracing::error!(target: SAID, "{}", e.message);
                 self.failed.get_or_insert(e);
                 None
             }
@@ -312,7 +313,7 @@ impl Observer for Recorder {
             data_wait: data_wait.as_secs_f64() / seconds,
         };
         let line = epoch_summary(&event, self.settings.epochs);
-        tracing::info!("{line}");
+        tracing::info!(target: SAID, "{line}");
         first.progress.message(&line);
         let whole = position.micro >= first.micro_batches;
         first.last = (position.step, position.epoch + u64::from(whole));

@@ -8,6 +8,7 @@ use crate::data::Fingerprint;
 use crate::ddp::HookState;
 use crate::error::{Error, Result};
 use crate::history::{Parent, checkpoints};
+use crate::launch::logs::SAID;
 use crate::models::Model;
 use crate::plan::Plan;
 use crate::train::{Position, Updater};
@@ -107,7 +108,7 @@ fn find_checkpoint(job: &Job<'_>) -> Result<Option<Loaded>> {
     let newest = || CheckpointStore::read_only(checkpoints(job.out_dir)).latest_verified();
     let begun = job.resume != Resume::Auto && job.start.is_some_and(|start| start.begun());
     if begun && let Some(own) = newest()? {
-        tracing::info!("`--resume` was applied when this run started");
+        tracing::info!(target: SAID, "`--resume` was applied when this run started");
         inform!("this run was already started in this folder; it resumes from its newest checkpoint");
         return Ok(Some(own));
     }

@@ -44,6 +44,17 @@ pub fn since(plan: &Plan, loaded: &Loaded, job_toml: &str) -> Vec<String> {
     lines
 }
 
+/// The changes that give the same weights another meaning: those of the data, of the model and of what is measured.
+pub fn of_meaning(plan: &Plan, loaded: &Loaded) -> Option<String> {
+    let [mut before, mut now] = of_specs(&loaded.path, &plan.to_toml())?;
+    let tables = ["dataset", "transform", "model", "task", "loss", "metric"];
+    for all in [&mut before, &mut now] {
+        all.retain(|key, _| key == "train.loss" || tables.contains(&key.split('.').next().unwrap_or(key)));
+    }
+    let changed = in_words(plan, &before, &now)?;
+    Some(format!("the spec has changed since checkpoint {} was made: {changed}", loaded.path.display()))
+}
+
 /// `optimizer.lr = 0.1, now 0.2; …` for keys of the optimizer; `None` without changes.
 pub fn of_optimizer(plan: &Plan, state: &State) -> Option<String> {
     let [before, now] = of_optimizers(plan, state)?;

@@ -52,3 +52,33 @@ fn an_error_before_the_rendezvous_is_there_too() {
     let text = shown(&file);
     assert!(text.contains("job.toml\n") && text.contains("expected a string, found 3"), "{text}");
 }
+
+/// The supervisor knows that rank 1 was killed; rank 0 only lost it.
+#[test]
+fn a_supervisor_writes_the_root_cause_and_nothing_after_a_restart_that_helped() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("tempdir");
+    let file = dir.path().join("error.json");
+    let train = |out: &str, restarts: &str| {
+        let flags = ["--nproc-per-node", "2", "--max-restarts", restarts];
+        let mut command = train_command(Path::new("configs/ci/smoke.toml"), &dir.path().join(out), &flags);
+        command.env("DDP_RUN_FAULT", "kill:rank=1,phase=forward,step=2,generation=1");
+        output_of(command.env("TORCHELASTIC_ERROR_FILE", &file))
+    };
+    assert_code(&train("helped", "1"), 0);
+    assert!(!file.exists(), "the run succeeded");
+    std::fs::write(&file, "").expect("writable");
+    assert_code(&train("killed", "0"), 90);
+    let text = shown(&file);
+    assert!(text.contains("rank 1 of 2") && text.contains("signal 9"), "{text}");
+}
+
+#[test]
+fn a_bad_command_line_is_there_too() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let file = dir.path().join("error.json");
+    let mut command = ddp_run();
+    command.args(["train", "job.toml", "--no-such-flag"]).env("TORCHELASTIC_ERROR_FILE", &file);
+    assert_code(&output_of(&mut command), 2);
+    assert!(shown(&file).contains("--no-such-flag"));
+}

@@ -217,6 +217,26 @@ fn output_goes_where_the_flags_say() {
     }
 }
 
+/// What is printed anyway is not there twice.
+#[test]
+fn verbose_shows_events_of_the_ranks_that_are_shown() {
+    let _alone = alone();
+    let run = |flags: &[&str]| {
+        let trial = Trial::new();
+        let output = output_of(command(&trial, &["--nproc-per-node", "2"]).args(flags).arg(SPEC));
+        done(&output);
+        stderr(&output)
+    };
+    let events = |told: &str| told.lines().filter(|line| line.contains(" INFO ")).count();
+    let plain = ["--progress", "plain"];
+    let (usual, verbose) = (run(&plain), run(&[&plain[..], &["-v"]].concat()));
+    assert_eq!(events(&usual), 0, "{usual}");
+    assert!(verbose.contains(" INFO ") && verbose.contains("saved checkpoints/step-"), "{verbose}");
+    assert_eq!(verbose.matches("train loss").count(), usual.matches("train loss").count(), "{verbose}");
+    let both = run(&[&plain[..], &["-v", "--tee", "3"]].concat());
+    assert!(both.lines().any(|line| line.starts_with("[rank 1]: ") && line.contains(" INFO ")), "{both}");
+}
+
 #[test]
 fn rust_log_shows_spans_with_fields() {
     let _alone = alone();
@@ -225,7 +245,8 @@ fn rust_log_shows_spans_with_fields() {
     let mut command = command(&trial, &flags);
     done(&output_of(command.env("RUST_LOG", "info,ddp_run=trace")));
     let lines: Vec<serde_json::Value> =
-        trial.log(1).lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        trial.log(1).lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
+    assert!(lines[0]["message"].as_str().is_some_and(|m| m.starts_with("begins: ddp-run")), "{}", lines[0]);
     let closed = |name: &str| {
         let of = |line: &&serde_json::Value| line["message"] == "close" && line["span"]["name"] == name;
         lines.iter().find(of).unwrap_or_else(|| panic!("no span `{name}`:\n{}", trial.log(1)))

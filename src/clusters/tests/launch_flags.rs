@@ -60,10 +60,75 @@ fn a_master_is_an_endpoint_with_torchruns_defaults() {
         nodes("--nnodes 2 --master-addr n0", &[("DDP_RUN_RDZV_ENDPOINT", "own:1")]),
         at(2, "n0:29500")
     );
-    assert!(
-        typed("--master-port 7").has_local_master() && typed("--master-addr localhost").has_local_master()
+    for wrong in ["n0:1", "tcp://n0", "a b", ""] {
+        let line = Line::try_parse_from(["ddp-run", &format!("--master-addr={wrong}")]);
+        assert!(line.is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_run_on_one_machine_may_name_an_endpoint_of_its_own() {
+    let alone = |flags: &str, variables: Variables<'_>| {
+        let settings = settings(flags, variables).expect("consistent");
+        let origin = origin(variables, &settings).expect("one node");
+        assert_eq!(origin, Origin::Own, "{flags} {variables:?}");
+        origin.is_alone(false, settings.rdzv_endpoint.as_ref()).expect(flags);
+    };
+    alone("--rdzv-backend c10d --rdzv-endpoint localhost:0 --nnodes 1", &[]);
+    alone("--rdzv-endpoint n0:0", &[]);
+    alone("--rdzv-endpoint localhost:29400", &[]);
+    alone("--master-port 7", &[]);
+    alone("", &[("PET_RDZV_ENDPOINT", "localhost:0")]);
+    alone("", &[("PET_MASTER_ADDR", "127.0.0.1")]);
+    let error = settings("--nnodes 2 --rdzv-endpoint n0:0", &[]).expect_err("no port");
+    assert!(error.code == ExitCode::Usage && error.message.contains("n0:0 has no port"), "{error}");
+    let several = settings("--rdzv-endpoint n0:1", &[]).expect("consistent");
+    assert!(Origin::Own.is_alone(false, several.rdzv_endpoint.as_ref()).is_err());
+}
+
+/// What its `setPodEnv` sets: RANK counts pods, WORLD_SIZE their processes.
+#[test]
+fn a_pod_of_a_pytorchjob_is_a_node() {
+    let pod = [
+        ("RANK", "1"),
+        ("WORLD_SIZE", "4"),
+        ("MASTER_ADDR", "job-master-0"),
+        ("MASTER_PORT", "23456"),
+        ("PET_NNODES", "2"),
+        ("PET_NODE_RANK", "1"),
+        ("PET_NPROC_PER_NODE", "2"),
+    ];
+    let settings = typed("").settings(&get(&pod), 1).expect("consistent");
+    let node = NodeEnv {
+        launcher: Launcher::Kubernetes,
+        node_rank: 1,
+        nnodes: Some(NodeRange::exactly(2)),
+        endpoint: "job-master-0:23456".parse().ok(),
+    };
+    assert_eq!(origin(&pod, &settings).expect("a node"), Origin::Node(node));
+    // A rank that torchrun has started in such a pod.
+    let rank = merged(&TORCHRUN, &pod[4..]);
+    assert_eq!(origin(&rank, &settings).expect("a rank"), Origin::Worker(worker(&TORCHRUN)));
+}
+
+#[test]
+fn a_switch_that_is_off_is_off() {
+    for off in ["0", "False", "no", ""] {
+        assert_eq!(nodes("", &[("PET_STANDALONE", off), ("PET_NNODES", "2")]).0, Some(NodeRange::exactly(2)));
+    }
+    assert_eq!(nodes("", &[("PET_STANDALONE", "True"), ("PET_NNODES", "2")]).0, Some(NodeRange::ONE));
+    let unclear = settings("", &[("PET_STANDALONE", "perhaps")]).expect_err("neither");
+    assert!(unclear.message.contains("PET_STANDALONE is `perhaps`"), "{unclear}");
+}
+
+#[test]
+fn flags_of_torchruns_own_processes_are_taken() {
+    let flags = typed("--role trainer --monitor-interval 5 --start-method spawn --local-addr n1 --nnodes 2");
+    assert_eq!(
+        flags.without_effect.typed(),
+        ["--role", "--local-addr", "--monitor-interval", "--start-method"]
     );
-    assert!(!typed("--master-addr n0").has_local_master() && !typed("").has_local_master());
+    assert!(flags.nnodes.is_some());
 }
 
 #[test]

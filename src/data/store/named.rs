@@ -192,7 +192,12 @@ mod tests {
         let start = format!("{} is missing\n  expected 3 bytes, SHA-256 ba78", file.path.display());
         assert!(error.message.starts_with(&start), "{error}");
         let hint = error.hint.unwrap();
-        assert!(hint.starts_with("`[dataset] download` is false. `ddp-run data fetch SPEC`"), "{hint}");
+        assert!(
+            hint.starts_with(
+                "`[dataset] download` is false. `ddp-run data fetch SPEC --set dataset.download=true`"
+            ),
+            "{hint}"
+        );
         assert!(hint.contains("copy http://127.0.0.1:9/first to "), "{hint}");
         if cfg!(feature = "download") {
             let elsewhere = folder.path().join("mine/a.txt");

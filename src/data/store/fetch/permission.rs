@@ -1,10 +1,10 @@
 //! Whether missing files may be downloaded.
 
 use crate::error::Error;
-use crate::named::named;
+use crate::named::{named, switch};
 use std::path::Path;
 
-/// In the environment, it forbids every download unless it is empty or `0`.
+/// In the environment, it forbids every download unless it is empty or off (`0`, `false`).
 const OFFLINE: &str = "DDP_RUN_OFFLINE";
 
 named! {
@@ -19,7 +19,8 @@ named! {
 impl Refusal {
     /// With the key `download` of a data set.
     pub fn of(download: bool) -> Option<Self> {
-        let set = std::env::var_os(OFFLINE).is_some_and(|value| !value.is_empty() && value != "0");
+        let set = std::env::var_os(OFFLINE)
+            .is_some_and(|value| !value.is_empty() && value.to_str().and_then(switch) != Some(false));
         Self::among(download, set, cfg!(feature = "download"))
     }
 
@@ -35,8 +36,9 @@ impl Refusal {
     /// Says in an error about a missing file why it is not downloaded, and both ways to get it: from `url`, to `target`.
     pub fn explain(self, missing: Error, url: &str, target: &Path) -> Error {
         let target = super::super::place::absolute(target);
+        let set = if self == Self::Key { " --set dataset.download=true" } else { "" };
         missing.hint(format!(
-            "{self}. `ddp-run data fetch SPEC` downloads it on a machine with a network that shares this folder; \
+            "{self}. `ddp-run data fetch SPEC{set}` downloads it on a machine with a network that shares this folder; \
              or copy {url} to {} by hand",
             target.display()
         ))
