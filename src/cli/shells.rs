@@ -34,9 +34,12 @@ pub fn read(shell: &str, words: &[OsString]) -> (Vec<OsString>, Typed) {
     (plain, typed.get(index.unwrap_or(last)).cloned().flatten().unwrap_or_default())
 }
 
-/// `'word'`, as bash and zsh read it.
+/// `word`, or `'word'`, as bash and zsh read it. Zsh takes no quotes in `#compdef`.
 fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
+    match word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+".contains(c)) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
 }
 
 /// A script with its names filled in.
