@@ -14,6 +14,9 @@ macro_rules! named {
             /// All values, in order.
             $vis const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
 
+            /// Their names.
+            $vis const NAMES: [&'static str; [$($name),+].len()] = [$($name),+];
+
             /// The name in specs, files and messages.
             $vis const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),+ }
@@ -63,7 +66,10 @@ mod tests {
     #[test]
     fn names_are_those_of_serde_and_of_display() {
         assert_eq!(Colour::ALL, [Colour::Red, Colour::DarkBlue]);
-        assert_eq!(Colour::ALL.map(Colour::name), ["red", "dark-blue"]);
+        assert_eq!(
+            (Colour::ALL.map(Colour::name), Colour::NAMES),
+            (["red", "dark-blue"], ["red", "dark-blue"])
+        );
         for colour in Colour::ALL {
             assert_eq!(serde_json::to_value(colour).unwrap(), colour.name());
             assert_eq!(serde_json::from_value::<Colour>(colour.name().into()).unwrap(), colour);

@@ -12,7 +12,13 @@ const MOST_SIZES: usize = 12;
 
 /// Part of a line: control characters, including line ends, become dots.
 pub(crate) fn piece(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{b7}' } else { c }).collect()
+    text.chars().map(|c| if is_control(c) { '\u{b7}' } else { c }).collect()
+}
+
+/// Whether it is a control character, or changes the direction in which others are shown.
+pub(crate) fn is_control(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The same for a name; a very long name is truncated.
@@ -53,7 +59,7 @@ pub(crate) fn shape(sizes: &[usize]) -> String {
 
 /// A whole message: lines, tabs and colours are kept, other control characters become dots.
 pub(crate) fn message(text: &str) -> Cow<'_, str> {
-    if !text.contains(|c: char| c.is_control() && c != '\n' && c != '\t') {
+    if !text.contains(|c: char| is_control(c) && c != '\n' && c != '\t') {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len());
@@ -63,7 +69,7 @@ pub(crate) fn message(text: &str) -> Cow<'_, str> {
         match c {
             '\n' | '\t' => out.push(c),
             '\u{1b}' if length > 1 => out.push_str(&rest[..length]),
-            c if c.is_control() => out.push('\u{b7}'),
+            c if is_control(c) => out.push('\u{b7}'),
             c => out.push(c),
         }
         rest = &rest[length..];

@@ -190,11 +190,14 @@ fn fish_offers_what_the_program_answers() {
     }
 }
 
+/// What zsh has only at a terminal.
+const ZSH_STUBS: &str = "compdef() { print -r -- $@ }\n_describe() { print -rl -- ${(P)3} }\ncompset() { [[ $words[CURRENT] == */* ]] }\n";
+
 /// Zsh offers completions only at a terminal, so this tests the function that it calls, and what that adds.
 #[test]
 fn zsh_offers_what_the_program_answers() {
     let folder = folder();
-    let mut commands = "compdef() { print -r -- $@ }\n_describe() { print -rl -- ${(P)3} }\n".to_owned();
+    let mut commands = ZSH_STUBS.to_owned();
     commands.push_str(&format!("function fake {{ {}\n}}\nfake\n", script("zsh")));
     for (typed, _) in OFFERED {
         let quoted: Vec<String> = typed.iter().map(|word| format!("'{word}'")).collect();
@@ -212,6 +215,92 @@ fn zsh_offers_what_the_program_answers() {
     for ((typed, expected), answer) in OFFERED.into_iter().zip(answers) {
         for word in expected {
             assert!(answer.contains(word.trim_end_matches('/')), "{typed:?}: {answer}");
+        }
+    }
+}
+
+/// A folder with specs whose names mean something to shells; it is `HOME`, too.
+fn odd_names() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["my job.toml", "do$llar.toml", "br(1).toml", "sub/job.toml"] {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(path, SPEC).expect("written");
+    }
+    folder
+}
+
+#[test]
+fn bash_gets_names_in_the_quotes_that_are_typed() {
+    let folder = odd_names();
+    let mut commands = script("bash");
+    commands.push_str("f=$(complete -p ddp-run | sed 's/.*-F \\([^ ]*\\).*/\\1/')\n");
+    // Words before the last one, the last one, what bash takes for it, and the answer.
+    let cases: [(&[&str], &str, &str, &str); 8] = [
+        (&["check"], "my", "my", r"my\ job.toml"),
+        (&["check"], r"my\ jo", r"my\ jo", r"my\ job.toml"),
+        (&["check"], "\"my jo", "my jo", "my job.toml"),
+        (&["check"], "do", "do", r"do\$llar.toml"),
+        (&["check"], "br", "br", r"br\(1\).toml"),
+        (&["check"], "~/sub/jo", "~/sub/jo", "~/sub/job.toml"),
+        (&["check"], "$HOME/sub/jo", "$HOME/sub/jo", "$HOME/sub/job.toml"),
+        (&["check", r"~/my\ job.toml", "--set"], "optimizer.bet", "optimizer.bet", "optimizer.betas="),
+    ];
+    let quoted = |word: &str| format!("'{}'", word.replace('\'', r"'\''"));
+    for (before, last, word, _) in cases {
+        let words = [&["ddp-run"], before, &[last]].concat();
+        let line = words.join(" ");
+        let all: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+        commands.push_str(&format!(
+            "COMP_WORDS=({}); COMP_CWORD={}; COMP_LINE={}; COMP_POINT={}; COMPREPLY=()\n\
+             $f ddp-run {} x; echo \"${{COMPREPLY[*]}}\"\n",
+            all.join(" "),
+            words.len() - 1,
+            quoted(&line),
+            line.len(),
+            quoted(word),
+        ));
+    }
+    let Some(said) = shell("bash", &["--norc"], folder.path(), &commands) else { return };
+    assert_eq!(said.lines().collect::<Vec<_>>(), cases.map(|(.., expected)| expected));
+}
+
+#[test]
+fn fish_and_zsh_read_words_as_they_are_typed() {
+    let folder = odd_names();
+    let cases = [
+        (r"check my\ jo", "my job.toml"),
+        ("check ~/sub/jo", "~/sub/job.toml"),
+        (r"check my\ job.toml --set optimizer.bet", "optimizer.betas="),
+        ("check ~/sub/job.toml --set optimizer.bet", "optimizer.betas="),
+    ];
+    let mut commands = script("fish");
+    for (typed, _) in cases {
+        let line = format!("ddp-run {typed}").replace('\\', r"\\");
+        commands.push_str(&format!("echo (complete -C '{line}' | string replace -r '\\t.*' '')\n"));
+    }
+    if let Some(said) = shell("fish", &["--no-config"], folder.path(), &commands) {
+        assert_eq!(said.lines().collect::<Vec<_>>(), cases.map(|(_, expected)| expected));
+    }
+    let mut commands = ZSH_STUBS.to_owned();
+    commands.push_str(&format!("function fake {{ {}\n}}\nfake\n", script("zsh")));
+    for (typed, _) in cases {
+        let words: Vec<String> = typed
+            .replace(r"\ ", "\0")
+            .split(' ')
+            .map(|word| format!("'{}'", word.replace('\0', r"\ ")))
+            .collect();
+        commands.push_str(&format!(
+            "words=(ddp-run {}); CURRENT={}\nprint -r -- $(_clap_dynamic_completer_ddp_run)\n",
+            words.join(" "),
+            words.len() + 1
+        ));
+    }
+    if let Some(said) = shell("zsh", &["-f"], folder.path(), &commands) {
+        for (answer, (typed, expected)) in said.lines().skip(1).zip(cases) {
+            // Behind the last slash, which stays as it is typed; a description may follow.
+            let expected = expected.rsplit('/').next().expect("a part");
+            assert!(answer.split(':').next() == Some(expected), "{typed}: {answer}");
         }
     }
 }

@@ -24,6 +24,8 @@ impl Syntax for Every {
     const EXPECTED: &'static str =
         "a number of epochs of at least 1, \"500 steps\", \"2 epochs\", \"10 min\", \"30 s\" or \"never\"";
     const TYPES: &'static [&'static str] = &["integer", "string"];
+    const WORDS: &'static [&'static str] = &["never"];
+    const LEAST: Option<u32> = Some(1);
 
     fn read(value: &toml::Value) -> Option<Self> {
         let text = match value {

@@ -82,6 +82,7 @@ impl fmt::Display for RankBy {
 impl Syntax for RankBy {
     const EXPECTED: &'static str = "the name of a metric, such as \"val.loss\"";
     const TYPES: &'static [&'static str] = &["string"];
+    const WORDS: &'static [&'static str] = &StandardMetric::NAMES;
 
     fn read(value: &toml::Value) -> Option<Self> {
         let name = value.as_str()?;

@@ -109,8 +109,10 @@ fn keys(reference: &Reference, spec: Option<&JobTree>, typed: &str, end: &str) -
         for path in paths {
             let chosen = |asked: &str| chosen(if asked == table.path { &path } else { asked });
             let prefix = if path.is_empty() { String::new() } else { format!("{path}.") };
-            // `--set` can't change what a spec extends.
-            let all = reference.keys_at(&table.path, &chosen).into_iter().filter(|key| key.name != "extends");
+            // `--set` can't change what a spec extends; a key that is a table has keys of its own.
+            let is_table = |name: &str| reference.table(&format!("{prefix}{name}")).is_some();
+            let all = reference.keys_at(&table.path, &chosen).into_iter();
+            let all = all.filter(|key| key.name != "extends" && !is_table(&key.name));
             found.extend(all.filter_map(|key| {
                 let path = format!("{prefix}{}", key.name);
                 path.starts_with(typed).then(|| candidate(format!("{path}{end}"), &key.description))
@@ -163,6 +165,7 @@ mod tests {
         assert!(offered(&[], Line::set, "model.").contains(&"model.n_layer=".to_owned()));
         assert_eq!(offered(&[], Line::set, "ext"), [""; 0]);
         let all = offered(&[], Line::set, "");
+        assert!(!all.contains(&"optimizer.group=".to_owned()), "{all:?}");
         assert!(all.contains(&"seed=".to_owned()) && all.contains(&"launch.nnodes=".to_owned()), "{all:?}");
     }
 
@@ -172,6 +175,11 @@ mod tests {
         assert_eq!(offered(&[], Line::set, "precision=f"), ["precision=f32", "precision=f16"]);
         assert_eq!(offered(&[], Line::set, "launch.share_devices=t"), ["launch.share_devices=true"]);
         assert_eq!(offered(&[], Line::set, "seed="), [""; 0]);
+        assert_eq!(offered(&[], Line::set, "device=c"), ["device=cpu", "device=cuda"]);
+        assert_eq!(
+            offered(&[], Line::set, "metrics.top5="),
+            ["true", "false", "auto"].map(|word| format!("metrics.top5={word}"))
+        );
         assert_eq!(offered(&[], Line::set, "no.such="), [""; 0]);
     }
 

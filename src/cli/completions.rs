@@ -1,14 +1,17 @@
 //! `ddp-run completions SHELL`, and what the program answers when a shell with such a script asks it.
 
 use super::candidates::Line;
+use super::shells::{OwnBash, OwnFish, OwnZsh, read};
+use crate::device::DeviceSpec;
 use crate::error::{Error, Result};
+use crate::launch::Nproc;
 use crate::registry::Registry;
+use crate::spec::Syntax;
 use clap::{Arg, Command};
-use clap_complete::Shell;
 use clap_complete::engine::{ArgValueCompleter, PathCompleter, ValueCompleter};
-use clap_complete::env::{Bash, CompleteEnv, Elvish, EnvCompleter, Fish, Powershell, Shells, Zsh};
+use clap_complete::env::{CompleteEnv, Elvish, EnvCompleter, Powershell, Shells};
+use clap_complete::{CompletionCandidate, Shell};
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,12 +26,13 @@ const VARIABLE: &str = "DDP_RUN_COMPLETE";
 
 /// Prints the script to standard output.
 pub fn run(args: &Args) -> Result<()> {
+    let (bash, fish) = (OwnBash::default(), OwnFish::default());
     let shell: &dyn EnvCompleter = match args.shell {
         Shell::Elvish => &Elvish,
-        Shell::Fish => &Fish,
+        Shell::Fish => &fish,
         Shell::PowerShell => &Powershell,
         Shell::Zsh => &OwnZsh,
-        _ => &OwnBash,
+        _ => &bash,
     };
     let program = PathBuf::from(std::env::args_os().next().unwrap_or_else(|| "ddp-run".into()));
     let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned();
@@ -54,15 +58,19 @@ pub fn asked() -> bool {
 /// # Errors
 /// It is not known, or asks for nothing (exit 2).
 pub fn answer(registry: &Registry) -> Result<()> {
-    let arguments: Vec<OsString> = std::env::args_os().collect();
-    let words: Vec<OsString> = arguments.iter().skip_while(|word| *word != "--").skip(1).cloned().collect();
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    let first = arguments.iter().position(|word| word == "--").map_or(arguments.len(), |at| at + 1);
+    let shell = std::env::var(VARIABLE).unwrap_or_default();
+    let (words, typed) = read(&shell, &arguments.split_off(first));
+    arguments.extend(words.iter().cloned());
+    let (bash, fish) = (OwnBash { typed: typed.clone() }, OwnFish { typed });
     let line = Arc::new(Line::new(registry, &words));
     let is_train = |words: &[OsString]| words.get(1).is_some_and(|word| word == "train");
     let meant = super::words::with_subcommand_first(&super::built(), words.clone());
     let short_for_train = words.len() > 2 && !is_train(&words) && is_train(&meant);
     CompleteEnv::with_factory(|| completing(&line, short_for_train))
         .var(VARIABLE)
-        .shells(Shells(&[&OwnBash, &Elvish, &Fish, &Powershell, &OwnZsh]))
+        .shells(Shells(&[&bash, &Elvish, &fish, &Powershell, &OwnZsh]))
         .try_complete(arguments, std::env::current_dir().ok().as_deref())
         .map(drop)
         .map_err(|e| Error::usage(format!("cannot complete: {e}")))
@@ -89,16 +97,30 @@ fn with_completers(command: Command, line: &Arc<Line>) -> Command {
             "spec" | "specs" => arg.add(ArgValueCompleter::new(specs())),
             "set" => arg.add(completer(line, Line::set)),
             "unset" => arg.add(completer(line, Line::unset)),
+            "device" => arg.add(named(DeviceSpec::WORDS)),
+            "nproc_per_node" => arg.add(named(Nproc::WORDS)),
+            // Or a checkpoint's path.
+            "resume" => arg.add(ArgValueCompleter::new(|typed: &std::ffi::OsStr| {
+                let mut found = named_words(&["auto", "never"], typed);
+                found.extend(PathCompleter::any().complete(typed));
+                found
+            })),
             "key" if explains => arg.add(completer(line, Line::explain)),
             _ => arg,
         })
         .mut_subcommands(|sub| with_completers(sub, line))
 }
 
-fn completer(
-    line: &Arc<Line>,
-    candidates: fn(&Line, &str) -> Vec<clap_complete::CompletionCandidate>,
-) -> ArgValueCompleter {
+fn named(words: &'static [&'static str]) -> ArgValueCompleter {
+    ArgValueCompleter::new(move |typed: &std::ffi::OsStr| named_words(words, typed))
+}
+
+fn named_words(words: &[&str], typed: &std::ffi::OsStr) -> Vec<CompletionCandidate> {
+    let fits = |word: &&&str| typed.to_str().is_some_and(|typed| word.starts_with(typed));
+    words.iter().filter(fits).map(CompletionCandidate::new).collect()
+}
+
+fn completer(line: &Arc<Line>, candidates: fn(&Line, &str) -> Vec<CompletionCandidate>) -> ArgValueCompleter {
     let line = Arc::clone(line);
     ArgValueCompleter::new(move |typed: &std::ffi::OsStr| {
         typed.to_str().map(|typed| candidates(&line, typed)).unwrap_or_default()
@@ -113,121 +135,6 @@ fn specs() -> impl ValueCompleter {
     PathCompleter::any().filter(fits)
 }
 
-/// Bash splits words at `=` and `:`, too, so clap's script would complete no value of `--set`.
-struct OwnBash;
-
-const BASH: &str = r#"_FUNCTION() {
-    # Words as the program gets them: bash splits at `=` and `:`, too. What is behind the cursor does not count.
-    local rest=${COMP_LINE:0:COMP_POINT} words=() i word blanks
-    for ((i = 0; i <= COMP_CWORD; i++)); do
-        blanks=${rest%%[![:space:]]*}
-        rest=${rest#"$blanks"}
-        word=${COMP_WORDS[i]}
-        [[ $i == "$COMP_CWORD" ]] && word=$rest
-        rest=${rest#"$word"}
-        if [[ $i -gt 0 && -z $blanks ]]; then
-            words[${#words[@]} - 1]+=$word
-        else
-            words+=("$word")
-        fi
-    done
-    local index=$((${#words[@]} - 1))
-    local whole=${words[index]}
-    mapfile -t COMPREPLY < <(_CLAP_COMPLETE_INDEX=$index _CLAP_IFS=$'\n' VARIABLE=bash COMPLETER -- "${words[@]}" 2> /dev/null)
-    # Bash replaces what is behind the last `=` or `:`.
-    COMPREPLY=("${COMPREPLY[@]#"${whole%"$2"}"}")
-    if [[ ${COMPREPLY[0]-} == *[=/] ]]; then
-        compopt -o nospace 2> /dev/null
-    fi
-}
-complete -o bashdefault -o default -o nosort -F _FUNCTION PROGRAM
-"#;
-
-impl EnvCompleter for OwnBash {
-    fn name(&self) -> &'static str {
-        Bash.name()
-    }
-
-    fn is(&self, name: &str) -> bool {
-        Bash.is(name)
-    }
-
-    fn write_registration(
-        &self,
-        var: &str,
-        name: &str,
-        bin: &str,
-        completer: &str,
-        buf: &mut dyn Write,
-    ) -> std::io::Result<()> {
-        let function: String =
-            name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-        let quoted = |word: &str| format!("'{}'", word.replace('\'', r"'\''"));
-        let script = BASH
-            .replace("FUNCTION", &format!("complete_{function}"))
-            .replace("PROGRAM", &quoted(bin))
-            .replace("VARIABLE", var)
-            .replace("COMPLETER", &quoted(completer));
-        buf.write_all(script.as_bytes())
-    }
-
-    fn write_complete(
-        &self,
-        cmd: &mut Command,
-        args: Vec<OsString>,
-        current_dir: Option<&Path>,
-        buf: &mut dyn Write,
-    ) -> std::io::Result<()> {
-        Bash.write_complete(cmd, args, current_dir, buf)
-    }
-}
-
-/// clap's script adds a blank to `KEY=`, before its value can be typed.
-struct OwnZsh;
-
-impl EnvCompleter for OwnZsh {
-    fn name(&self) -> &'static str {
-        Zsh.name()
-    }
-
-    fn is(&self, name: &str) -> bool {
-        Zsh.is(name)
-    }
-
-    fn write_registration(
-        &self,
-        var: &str,
-        name: &str,
-        bin: &str,
-        completer: &str,
-        buf: &mut dyn Write,
-    ) -> std::io::Result<()> {
-        let mut script = Vec::new();
-        Zsh.write_registration(var, name, bin, completer, &mut script)?;
-        let script = String::from_utf8_lossy(&script)
-            .replace("local -a other=()", "local -a other=() keys=()")
-            .replace(
-                "other+=(\"$completion\")",
-                "if [[ \"$value\" == *= ]]; then keys+=(\"$completion\"); else other+=(\"$completion\"); fi",
-            )
-            .replace(
-                "[[ -n $other ]] &&",
-                "[[ -n $keys ]] && _describe -V 'values' keys -S ''\n        [[ -n $other ]] &&",
-            );
-        buf.write_all(script.as_bytes())
-    }
-
-    fn write_complete(
-        &self,
-        cmd: &mut Command,
-        args: Vec<OsString>,
-        current_dir: Option<&Path>,
-        buf: &mut dyn Write,
-    ) -> std::io::Result<()> {
-        Zsh.write_complete(cmd, args, current_dir, buf)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,17 +144,6 @@ mod tests {
         let line = Arc::new(Line::new(&Registry::standard(), &[]));
         for short_for_train in [true, false] {
             completing(&line, short_for_train).build();
-        }
-    }
-
-    #[test]
-    fn zsh_is_told_which_words_go_on() {
-        let mut script = Vec::new();
-        OwnZsh.write_registration("V", "ddp-run", "ddp-run", "/x/ddp-run", &mut script).expect("written");
-        let script = String::from_utf8_lossy(&script).into_owned();
-        // Each is in a part of clap's script that another release may write differently.
-        for part in ["keys=()\n", "keys+=(\"$completion\")", "keys -S ''\n"] {
-            assert!(script.contains(part), "{part} is not in:\n{script}");
         }
     }
 }

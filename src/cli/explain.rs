@@ -1,7 +1,7 @@
 //! `ddp-run explain`: what a key, a table or a component of specs means.
 
 use crate::error::{Error, ExitCode, Result};
-use crate::reference::{EXTENDS, Key, Reference, Table};
+use crate::reference::{Component, EXTENDS, Key, Reference, Table, without_indices};
 use crate::registry::Registry;
 use crate::show::wrapped;
 use crate::spec::did_you_mean;
@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// A key (`optimizer.betas`), a table (`optimizer`) or a component (`optimizer.adamw`); without it, all tables
+    /// A key (`optimizer.betas`, `optimizer.adamw.betas`), a table (`optimizer`) or a component (`optimizer.adamw`); without it, all tables
     #[arg(value_name = "KEY")]
     pub key: Option<String>,
 }
@@ -39,14 +39,23 @@ fn tables(reference: &Reference) -> String {
 }
 
 fn explained(reference: &Reference, path: &str) -> Result<String> {
+    // `plan` and `check` write indices, as in `scheduler.0.name`.
+    let path = &without_indices(path);
     if let Some(table) = reference.table(path).filter(|_| !path.is_empty()) {
         return Ok(of_table(table));
     }
+    if reference.absent.contains(&path.split('.').next().unwrap_or(path)) {
+        return Ok(of_absent(path));
+    }
     let (table, name) = path.rsplit_once('.').unwrap_or(("", path));
-    let unknown = |what: String| Err(Error::new(ExitCode::Usage, what));
+    if let Some((outer, component)) = table.rsplit_once('.')
+        && let Some(component) = reference.table(outer).and_then(|table| table.component(component))
+    {
+        return of_components_key(outer, component, name);
+    }
     let Some(table) = reference.table(table) else {
-        let tables = reference.tables.iter().map(|table| table.path.as_str()).filter(|path| !path.is_empty());
-        return unknown(format!("no table `{table}`{}", did_you_mean(table, tables)));
+        let error = unknown(format!("no table `{table}`"), table, tables_of(reference));
+        return Err(error.hint("`ddp-run explain` lists the tables"));
     };
     if let Some(component) = table.component(name) {
         let about = Some(&component.about).filter(|about| !about.is_empty());
@@ -63,30 +72,67 @@ fn explained(reference: &Reference, path: &str) -> Result<String> {
     if let Some(optimizers) =
         reference.table("optimizer").filter(|_| found.is_empty() && table.path == "optimizer.group")
     {
-        // A group has its optimizer's keys.
-        found = optimizers.with_key(name);
+        let of_group = |(key, components): (Key, Vec<String>)| Some((key.of_group()?, components));
+        found = optimizers.with_key(name).into_iter().filter_map(of_group).collect();
     }
-    if found.is_empty() {
-        let known = table.known();
-        let of = if table.path.is_empty() {
-            "at the top level".to_owned()
-        } else {
-            format!("in {}", table.heading())
-        };
-        return unknown(format!(
-            "no key `{name}` {of}{}",
-            did_you_mean(name, known.iter().map(String::as_str))
-        ));
+    if !found.is_empty() {
+        return Ok(found.iter().map(|(key, components)| of_key(path, key, components)).collect());
     }
-    let mut out = String::new();
-    for (key, components) in found {
-        let _ = writeln!(out, "{path}  {}", key.facts());
-        if !components.is_empty() {
-            let _ = writeln!(out, "  of {}", prose(&components.join(", "), 5));
+    let known = table.known();
+    let known = known.iter().map(String::as_str);
+    Err(match table.path.as_str() {
+        "" => unknown(format!("no key or table `{name}`"), name, known.chain(tables_of(reference)).collect())
+            .hint("`ddp-run explain` lists the tables and the keys of the top level"),
+        table_path => unknown(format!("no key `{name}` in {}", table.heading()), name, known.collect())
+            .hint(format!("`ddp-run explain {table_path}` lists what is there")),
+    })
+}
+
+/// An error about a word that is none of those that are `known`.
+fn unknown(what: String, typed: &str, known: Vec<&str>) -> Error {
+    Error::new(ExitCode::Usage, what + &did_you_mean(typed, known))
+}
+
+fn tables_of(reference: &Reference) -> Vec<&str> {
+    reference.tables.iter().map(|table| table.path.as_str()).filter(|path| !path.is_empty()).collect()
+}
+
+/// What only a user's program has.
+fn of_absent(path: &str) -> String {
+    let (table, _) = path.split_once('.').unwrap_or((path, ""));
+    let (heading, about) = match table {
+        "task" => ("[task]", "What happens between a batch and its loss, in place of the standard task."),
+        "loss" => ("[loss]", "A loss in place of those of `train.loss`."),
+        "metric" => ("[[metric]]", "A metric beside the standard ones."),
+        "transform" => ("[[transform]]", "What is done to each sample of the data set."),
+        "observer" => ("[[observer]]", "What sees the events of a run."),
+        other => (other, "A component."),
+    };
+    format!("{heading}\n  {about} This program has none; one's own can have some (docs/extending.md).\n")
+}
+
+/// `optimizer.adamw.lr`.
+fn of_components_key(table: &str, component: &Component, name: &str) -> Result<String> {
+    let keys = component.keys();
+    match keys.iter().find(|key| key.name == name) {
+        Some(key) => Ok(of_key(&format!("{table}.{name}"), key, std::slice::from_ref(&component.name))),
+        None => {
+            let what = format!("no key `{name}` of {table}.{}", component.name);
+            let known = keys.iter().map(|key| key.name.as_str()).collect();
+            let hint = format!("`ddp-run explain {table}.{}` lists its keys", component.name);
+            Err(unknown(what, name, known).hint(hint))
         }
-        let _ = writeln!(out, "  {}\n", prose(&key.description, 2));
     }
-    Ok(out)
+}
+
+/// A paragraph with the components that have the key so.
+fn of_key(path: &str, key: &Key, components: &[String]) -> String {
+    let mut out = format!("{path}  {}\n", key.facts());
+    if !components.is_empty() {
+        let _ = writeln!(out, "  of {}", prose(&components.join(", "), 5));
+    }
+    let _ = writeln!(out, "  {}\n", prose(&key.description, 2));
+    out
 }
 
 fn of_table(table: &Table) -> String {
@@ -139,11 +185,19 @@ mod tests {
         for (path, part) in [
             ("optimizer.name", "one of sgd, adam"),
             ("optimizer.group.lr", "optimizer.group.lr  float"),
+            ("optimizer.adamw.lr", "optimizer.lr  float; at least 0; default 0.001\n  of adamw\n"),
+            ("scheduler.step.gamma", "scheduler.gamma  float"),
+            ("scheduler.0.name", "[[scheduler]]\n  name  one of constant"),
+            ("scheduler.1.gamma", "scheduler.gamma  float"),
+            ("task", "This program has none"),
+            ("metric.name", "[[metric]]"),
             ("extends", "Another spec"),
         ] {
             let text = of(path).unwrap();
             assert!(text.contains(part), "{path}:\n{text}");
         }
+        let of_group = of("optimizer.group.lr").unwrap();
+        assert!(!of_group.contains("default"), "it is that of the table:\n{of_group}");
         let text = of("metrics.log_every").unwrap();
         assert!(text.contains("does not change results"), "{text}");
         let text = of("dataset.val_split").unwrap();
@@ -166,12 +220,16 @@ mod tests {
             ("optimiser.lr", "no table `optimiser`; did you mean `optimizer`?"),
             ("optimizer.bettas", "no key `bettas` in [optimizer]; did you mean `betas`?"),
             ("model.resnet81", "did you mean `resnet18`?"),
-            ("model.resnet18.layers", "no table `model.resnet18`"),
-            ("sede", "no key `sede` at the top level; did you mean `seed`?"),
+            ("model.resnet18.layers", "no key `layers` of model.resnet18"),
+            ("model.resnet18.x.y", "no table `model.resnet18.x`"),
+            ("sede", "no key or table `sede`; did you mean `seed`?"),
+            ("optimise", "no key or table `optimise`; did you mean `optimizer`?"),
+            ("foo", "hint: `ddp-run explain` lists the tables"),
+            ("optimizer.foo", "hint: `ddp-run explain optimizer` lists what is there"),
         ] {
             let error = of(path).unwrap_err();
             assert_eq!(error.code, ExitCode::Usage);
-            assert!(error.message.contains(part), "{}", error.message);
+            assert!(error.to_string().contains(part), "{error}");
         }
     }
 }

@@ -17,6 +17,8 @@ mod man;
 mod plan;
 mod report;
 mod schema;
+mod shell_words;
+mod shells;
 mod spec_args;
 mod submit;
 mod train;
@@ -174,7 +176,7 @@ fn print(text: &str) -> Result<(), Error> {
 fn printed(result: std::io::Result<()>) -> Result<(), Error> {
     match result {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(Error::internal(format!("cannot print the output: {e}")))
+            Err(Error::new(ExitCode::Checkpoint, format!("cannot write to standard output: {e}")))
         }
         _ => Ok(()),
     }
@@ -188,6 +190,13 @@ fn command() -> clap::Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_output_that_takes_no_more_is_a_file_that_cannot_be_written() {
+        let full = std::io::Error::from(ErrorKind::StorageFull);
+        assert_eq!(printed(Err(full)).unwrap_err().code, ExitCode::Checkpoint);
+        assert!(printed(Err(ErrorKind::BrokenPipe.into())).is_ok());
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -165,7 +165,7 @@ where
 {
     let open = Arc::new(open);
     move |fields: &mut Fields<'_>| -> Arc<dyn DatasetSource> {
-        let (open, options): (_, SplitOptions) = (open.clone(), fields.config());
+        let (open, options) = (open.clone(), SplitOptions::read(fields));
         let make = move |config: C| BurnSource { config, options, open: open.clone() };
         super::from_fn(make).configure(fields)
     }

@@ -3,7 +3,8 @@
 use super::color_jitter::ColorJitter;
 use super::resized_crop::ResizedCrop;
 use super::transforms::{Augment, TransformOptions};
-use crate::spec::{Fields, Syntax, did_you_mean, syntax};
+use crate::spec::schema::ONLY_WORDS;
+use crate::spec::{Fields, Syntax, syntax};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
@@ -32,7 +33,14 @@ struct Pixels {
     /// Random transforms of training images, of `random-resized-crop` (as torchvision's on PIL images), `color-jitter` (as
     /// torchvision's on uint8 tensors), `crop`, `flip` and `cutout`; they are applied in this order. `crop` and
     /// `random-resized-crop` exclude each other.
+    #[schemars(schema_with = "augment_schema")]
     augment: Vec<String>,
+}
+
+/// Which names there are is checked below, so that a wrong one is the only problem of the list.
+fn augment_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    let names = AUGMENTATIONS.map(|(name, _)| name);
+    schemars::json_schema!({ "type": "array", "items": { "type": "string", ONLY_WORDS: names } })
 }
 
 // Read only with the augmentation `random-resized-crop`.
@@ -78,6 +86,7 @@ enum Amount {
 impl Syntax for Amount {
     const EXPECTED: &'static str = "a number of at least 0, or a list of two numbers, the smaller one first";
     const TYPES: &'static [&'static str] = &["number", "array"];
+    const LEAST: Option<u32> = Some(0);
 
     fn read(value: &toml::Value) -> Option<Self> {
         let number = |value: &toml::Value| match value {
@@ -194,8 +203,9 @@ fn check_names(fields: &mut Fields<'_>, names: &[String]) {
         let other_crop = names[..i].iter().find(|other| crops(name) && crops(other));
         let why = match (known, other_crop) {
             (None, _) => {
-                let near = did_you_mean(name, AUGMENTATIONS.map(|(known, _)| known));
-                format!("unknown augmentation{near}")
+                let known = AUGMENTATIONS.map(|(known, _)| known);
+                fields.unknown_word_at(&["augment", &i.to_string()], "unknown augmentation", name, &known);
+                continue;
             }
             _ if names[..i].contains(name) => "listed twice".to_owned(),
             (_, Some(other)) => {

@@ -8,34 +8,67 @@ use smart_default::SmartDefault;
 use std::sync::Arc;
 
 /// The training and the validation split.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, JsonSchema, SmartDefault)]
-#[serde(default)]
-#[schemars(extend("x-section" = "Splits"))]
+#[derive(Clone, Copy, Debug, PartialEq, SmartDefault)]
 pub struct SplitOptions {
-    /// Part of the training samples that becomes the validation split; default of `csv`: 0.1. With 0 the official test set
-    /// is the validation split where there is one. Above 0.5 is a warning.
-    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub val_split: f64,
-    /// Seed of the split, which equals PyTorch's `random_split` with this seed.
-    #[default = 42]
+    #[default(Rest::default().split_seed)]
     pub split_seed: u64,
-    /// Use at most this many training samples, the first of the split.
-    #[schemars(range(min = 1))]
     pub max_train: Option<usize>,
-    /// Use at most this many validation samples, the first of the split.
-    #[schemars(range(min = 1))]
     pub max_val: Option<usize>,
 }
 
+/// The training and the validation split.
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default)]
+#[schemars(extend("x-section" = "Splits"))]
+struct PartOfSamples {
+    /// Part of the training samples that becomes the validation split. With 0 the official test set is the validation split where
+    /// there is one. Above 0.5 is a warning.
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+    val_split: f64,
+}
+
+// Tables have no official test set.
+#[derive(Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+struct PartOfRows {
+    /// Part of the rows that becomes the validation split. With 0 there is none. Above 0.5 is a warning.
+    #[default = 0.1]
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+    val_split: f64,
+}
+
+#[derive(Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+#[schemars(extend("x-section" = "Splits"))]
+struct Rest {
+    /// Seed of the split, which equals PyTorch's `random_split` with this seed.
+    #[default = 42]
+    split_seed: u64,
+    /// Use at most this many training samples, the first of the split.
+    #[schemars(range(min = 1))]
+    max_train: Option<usize>,
+    /// Use at most this many validation samples, the first of the split.
+    #[schemars(range(min = 1))]
+    max_val: Option<usize>,
+}
+
 impl SplitOptions {
-    /// For a data set with its own default for `val_split`.
-    pub fn with_default(fields: &mut Fields<'_>, val_split: f64) -> Self {
-        let split: Self = fields.config();
-        if fields.has("val_split") {
-            return split;
-        }
-        fields.note_resolved("val_split", val_split);
-        Self { val_split, ..split }
+    /// Reads the keys of a `[dataset]` table.
+    pub fn read(fields: &mut Fields<'_>) -> Self {
+        let PartOfSamples { val_split } = fields.config();
+        Self::with(val_split, fields)
+    }
+
+    /// Reads those of a table of rows, some of which are the validation split unless the spec says otherwise.
+    pub fn of_rows(fields: &mut Fields<'_>) -> Self {
+        let PartOfRows { val_split } = fields.config();
+        Self::with(val_split, fields)
+    }
+
+    fn with(val_split: f64, fields: &mut Fields<'_>) -> Self {
+        let Rest { split_seed, max_train, max_val } = fields.config();
+        Self { val_split, split_seed, max_train, max_val }
     }
 
     /// Validation samples out of `n`: `int(n * val_split)`.

@@ -64,6 +64,7 @@ impl fmt::Display for DeviceSpec {
 impl Syntax for DeviceSpec {
     const EXPECTED: &'static str = "\"auto\", \"cpu\", \"cuda\", \"cuda:N\", \"wgpu\" or \"wgpu:N\"";
     const TYPES: &'static [&'static str] = &["string"];
+    const WORDS: &'static [&'static str] = &["auto", "cpu", "cuda", "wgpu"];
 
     fn read(value: &toml::Value) -> Option<Self> {
         Self::parse(value.as_str()?)

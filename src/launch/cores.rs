@@ -46,6 +46,8 @@ impl FromStr for Nproc {
 impl Syntax for Nproc {
     const EXPECTED: &'static str = "a number from 1 to 4096, \"devices\", \"auto\", \"gpu\" or \"cpu\"";
     const TYPES: &'static [&'static str] = &["integer", "string"];
+    const WORDS: &'static [&'static str] = &["devices", "auto", "gpu", "cpu"];
+    const LEAST: Option<u32> = Some(1);
 
     fn read(value: &toml::Value) -> Option<Self> {
         match value {

@@ -164,6 +164,7 @@ fn specs(place: &Place<'_>) -> Vec<CompletionItem> {
     let paths = folder.into_iter().flatten().flatten().map(|entry| entry.path());
     let fits = |path: &std::path::PathBuf| {
         path.extension().is_some_and(|e| e == "toml")
+            && path.is_file()
             && files::may_be_spec(path)
             && Some(path.as_path()) != own
     };

@@ -1,5 +1,6 @@
 //! An open document, and what checking it tells.
 
+use super::found::{self, Found};
 use super::lines::{Line, lines};
 use super::text::Text;
 use super::{cursor, files};
@@ -7,8 +8,9 @@ use crate::caught::caught;
 use crate::plan::{Plan, WorldRequest};
 use crate::reference::{Key, Reference, keys, without_indices};
 use crate::registry::Registry;
-use crate::spec::{Declaration, Diagnostics, Examined, JobTree, Override, Problem, ResolvedValue};
-use lsp_types::Uri;
+use crate::spec::{Declaration, Diagnostics, Examined, JobTree, Override, ResolvedValue};
+use lsp_types::{DiagnosticSeverity, Uri};
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 /// A document as the client has it.
@@ -32,27 +34,15 @@ pub struct Checked {
     pub values: Vec<ResolvedValue>,
     pub declarations: Vec<Declaration>,
     pub problems: Vec<Found>,
-    /// Canonical paths of the files that it extends.
+    /// The identities of the files that it extends, those that can't be read included.
     pub bases: Vec<PathBuf>,
 }
 
-/// A problem, or a warning.
-pub struct Found {
-    /// The file that it is in; `None` for the document itself and for the command line.
-    pub base: Option<Base>,
-    /// The bytes; of the file's text if there is one, else of the document.
-    pub range: std::ops::Range<usize>,
-    pub message: String,
-    pub code: &'static str,
-    pub meant: Option<String>,
-    pub is_warning: bool,
-}
+/// A text as it is read: or why a component panicked; with what is told about edits that do not fit.
+type Read = (JobTree, Result<Examined<Option<Plan>>, String>, Vec<Found>);
 
-/// Another file.
-pub struct Base {
-    pub path: PathBuf,
-    pub text: Text,
-}
+/// The texts of other files.
+type Texts<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
 impl Document {
     pub fn new(uri: Uri, version: Option<i32>, text: String) -> Self {
@@ -94,37 +84,33 @@ impl Document {
     }
 
     /// Checks the text as `ddp-run check` does; `others` has the texts of other open documents.
-    pub fn check(
-        &mut self,
-        registry: &Registry,
-        edits: &[Override],
-        others: &dyn Fn(&Path) -> Option<String>,
-    ) {
+    pub fn check(&mut self, registry: &Registry, edits: &[Override], others: Texts<'_>) {
         self.checked = Checked::default();
         if !self.is_spec() {
             return;
         }
         let own = self.path.as_deref().map(files::identity);
-        let unsaved = |path: &Path| match own.as_ref() == Some(&files::identity(path)) {
-            true => Some(self.text.text.clone()),
-            false => others(path),
+        // Every file is asked for here before it is read.
+        let asked = RefCell::new(Vec::new());
+        let unsaved = |path: &Path| {
+            let path = files::identity(path);
+            if own.as_ref() == Some(&path) {
+                return Some(self.text.text.clone());
+            }
+            let text = others(&path);
+            asked.borrow_mut().push(path);
+            text
         };
-        let tree = match &self.path {
-            Some(path) => JobTree::load_with(path, edits, &unsaved),
-            None => JobTree::parse("", &self.text.text, edits),
+        let (tree, examined, unfit) = match self.examined(registry, edits, &unsaved) {
+            Ok(read) => read,
+            Err(problems) => return self.checked.problems = found::all(&problems),
         };
-        let tree = match tree {
-            Ok(tree) => tree,
-            Err(problems) => return self.checked.problems = self.found(&problems),
-        };
-        // A user's component may panic on values that it does not check.
-        let examined = caught(|| Plan::examine(&tree, registry, WorldRequest::default()));
-        self.checked.bases = bases(&tree);
+        self.checked.bases = asked.into_inner();
         match examined {
             Ok(Examined { made, values, declarations, problems }) => {
                 self.checked.problems = match (&problems, made) {
-                    (Some(problems), _) => self.found(problems),
-                    (None, Some(plan)) => warnings(&plan, &tree),
+                    (Some(problems), _) => found::all(problems),
+                    (None, Some(plan)) => found::warnings(&plan, &tree),
                     (None, None) => Vec::new(),
                 };
                 if problems.is_none() {
@@ -132,40 +118,39 @@ impl Document {
                 }
                 (self.checked.values, self.checked.declarations) = (values, declarations);
             }
-            Err(why) => self.checked.problems.push(Found {
-                base: None,
-                range: 0..0,
-                message: format!("a component panicked when it read its keys: {why}"),
-                code: "panic",
-                meant: None,
-                is_warning: false,
-            }),
+            Err(why) => {
+                let message = format!("a component panicked when it read its keys: {why}");
+                self.checked.problems.push(Found::at_start(message, "panic", DiagnosticSeverity::ERROR));
+            }
         }
+        self.checked.problems.extend(unfit);
         self.checked.tree = Some(tree);
     }
 
-    fn found(&self, diagnostics: &Diagnostics) -> Vec<Found> {
-        let of = |problem: &Problem| {
-            let source = diagnostics.source(problem);
-            let hint = problem.hint.as_deref().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
-            let at = problem.span.start..problem.span.end;
-            let (range, place) = match source.is_override() {
-                true => (0..0, format!("{}: ", source.text)),
-                false => (at, String::new()),
+    /// Reads the text with those of the edits that fit it, and says which do not.
+    fn examined(
+        &self,
+        registry: &Registry,
+        edits: &[Override],
+        unsaved: Texts<'_>,
+    ) -> Result<Read, Diagnostics> {
+        let (mut edits, mut unfit) = (edits.to_vec(), Vec::new());
+        loop {
+            let tree = match &self.path {
+                Some(path) => JobTree::load_with(path, &edits, unsaved)?,
+                None => JobTree::parse("", &self.text.text, &edits)?,
             };
-            let base = source
-                .is_base()
-                .then(|| Base { path: PathBuf::from(&source.name), text: Text::new(source.text.as_str()) });
-            Found {
-                base,
-                range,
-                message: format!("{place}{}{hint}", problem.message),
-                code: problem.code(),
-                meant: problem.meant.clone(),
-                is_warning: false,
+            // A user's component may panic on values that it does not check.
+            let examined = caught(|| Plan::examine(&tree, registry, WorldRequest::default()));
+            let problems = examined.as_ref().ok().and_then(|examined| examined.problems.as_ref());
+            let wrong = problems.map(found::unfit_edits).unwrap_or_default();
+            let before = edits.len();
+            edits.retain(|edit| !wrong.iter().any(|(typed, _)| *typed == edit.shown()));
+            if edits.len() == before {
+                return Ok((tree, examined, unfit));
             }
-        };
-        diagnostics.problems().iter().map(of).collect()
+            unfit.extend(wrong.into_iter().map(|(_, found)| found));
+        }
     }
 
     /// The bytes of the `extends` value; the start of the text if there is none.
@@ -208,9 +193,7 @@ impl Document {
     pub fn name_in(&self, table: &str) -> Option<String> {
         let path = format!("{table}.name");
         let written = self.lines.iter().find_map(|line| match line {
-            Line::Pair(pair) if path_of(pair) == path => {
-                Some(unquoted(&self.text.text[pair.value.clone()]).to_owned())
-            }
+            Line::Pair(pair) if path_of(pair) == path => Some(unquoted(&self.text.text[pair.value.clone()])),
             _ => None,
         });
         let read = || Some(self.checked.tree.as_ref()?.string(&path)?.to_owned());
@@ -240,31 +223,11 @@ fn path_of(pair: &super::lines::Pair) -> String {
 }
 
 /// The text of a string, whether its end is there or not.
-pub fn unquoted(text: &str) -> &str {
-    text.trim().trim_matches(['"', '\''])
-}
-
-fn bases(tree: &JobTree) -> Vec<PathBuf> {
-    let bases = tree.sources().iter().filter(|source| source.is_base());
-    bases.map(|source| files::identity(Path::new(&source.name))).collect()
-}
-
-fn warnings(plan: &Plan, tree: &JobTree) -> Vec<Found> {
-    let of = |(key, why): (&str, String)| {
-        let place = tree.place(key);
-        let source = place.map(|place| tree.source(place.value));
-        let base = source
-            .filter(|source| source.is_base())
-            .map(|source| Base { path: PathBuf::from(&source.name), text: Text::new(source.text.as_str()) });
-        let own = place.filter(|_| source.is_some_and(|source| !source.is_override()));
-        Found {
-            base,
-            range: own.map_or(0..0, |place| place.value.start..place.value.end),
-            message: format!("`{key}`: {why}"),
-            code: "warning",
-            meant: None,
-            is_warning: true,
-        }
-    };
-    plan.warnings().into_iter().map(of).collect()
+pub fn unquoted(text: &str) -> String {
+    let text = text.trim();
+    let read = format!("text = {text}").parse::<toml::Table>();
+    match read.as_ref().ok().and_then(|table| table.get("text")?.as_str()) {
+        Some(text) => text.to_owned(),
+        None => text.trim_matches(['"', '\'']).to_owned(),
+    }
 }

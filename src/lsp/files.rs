@@ -1,6 +1,8 @@
 //! Addresses of files, and which files are specs.
 
 use lsp_types::Uri;
+use serde_json::{Map, Value as Json};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -57,9 +59,65 @@ pub fn uri_of(path: &Path) -> Option<Uri> {
     path.is_absolute().then(|| Uri::from_str(&text).ok())?
 }
 
-/// A name of a file that is the same for all of its paths.
+/// A name of a file that is the same for all of its paths, whether the file is there or not.
 pub fn identity(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+    crate::spec::identify(path)
+}
+
+/// Addresses of documents that are none by the standard, as some clients write them: with raw brackets, blanks or letters. Here
+/// they are those that the client means; it is answered in its own words.
+#[derive(Default)]
+pub struct Addresses {
+    /// By the address that is used here.
+    given: BTreeMap<String, String>,
+}
+
+impl Addresses {
+    /// Makes the address of the document in a message's parameters one.
+    pub fn accept(&mut self, params: &mut Json) {
+        let Some(Json::String(uri)) = params.pointer_mut("/textDocument/uri") else { return };
+        if Uri::from_str(uri).is_err() {
+            let encoded = encoded(uri);
+            self.given.insert(encoded.clone(), std::mem::replace(uri, encoded));
+        }
+    }
+
+    /// Writes all addresses in an answer as the client does.
+    pub fn restore(&self, answer: &mut Json) {
+        if self.given.is_empty() {
+            return;
+        }
+        match answer {
+            Json::String(text) => self.given.get(text).into_iter().for_each(|given| text.clone_from(given)),
+            Json::Array(items) => items.iter_mut().for_each(|item| self.restore(item)),
+            Json::Object(map) => {
+                let entries = std::mem::take(map).into_iter().map(|(key, mut value)| {
+                    self.restore(&mut value);
+                    (self.given.get(&key).cloned().unwrap_or(key), value)
+                });
+                *map = entries.collect::<Map<_, _>>();
+            }
+            _ => {}
+        }
+    }
+}
+
+/// An address whose other characters are in percent-encoding.
+fn encoded(uri: &str) -> String {
+    let mut text = String::new();
+    for (at, byte) in uri.bytes().enumerate() {
+        let is_code =
+            || uri.as_bytes().get(at + 1..at + 3).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
+        match byte {
+            b'%' if !is_code() => text.push_str("%25"),
+            byte if byte.is_ascii_alphanumeric() || b"-._~:/?#@!$&'()*+,;=%".contains(&byte) => {
+                text.push(char::from(byte));
+            }
+            // Writing to a string can't fail.
+            other => drop(write!(text, "%{other:02X}")),
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -77,6 +135,25 @@ mod tests {
         assert_eq!(path("file://host/a.toml"), Some(PathBuf::from("/a.toml")));
         assert_eq!(path("untitled:Untitled-1"), None);
         assert_eq!(uri_of(Path::new("relative.toml")), None);
+    }
+
+    #[test]
+    fn addresses_that_are_none_are_taken_and_given_back() {
+        for (given, path) in [
+            ("file:///a b/[x].toml", "/a b/[x].toml"),
+            ("file:///ü/50%.toml", "/ü/50%.toml"),
+            ("file:///a%20b/{c}.toml", "/a b/{c}.toml"),
+        ] {
+            let mut addresses = Addresses::default();
+            let mut params = serde_json::json!({ "textDocument": { "uri": given } });
+            addresses.accept(&mut params);
+            let uri = params["textDocument"]["uri"].as_str().expect("an address").to_owned();
+            let parsed = Uri::from_str(&uri).unwrap_or_else(|e| panic!("{uri}: {e}"));
+            assert_eq!(path_of(&parsed).as_deref(), Some(Path::new(path)));
+            let mut answer = serde_json::json!([{ "uri": uri, "changes": { uri.as_str(): 1 }, "x": "y" }]);
+            addresses.restore(&mut answer);
+            assert_eq!(answer, serde_json::json!([{ "uri": given, "changes": { given: 1 }, "x": "y" }]));
+        }
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub fn hover(document: &Document, reference: &Reference, offset: usize, columns:
         At::Value { key, token, .. } => {
             let (table, name) = key.rsplit_once('.').unwrap_or(("", &key));
             let component =
-                of_component(reference, table, name, unquoted(&document.text.text[token.clone()]));
+                of_component(reference, table, name, &unquoted(&document.text.text[token.clone()]));
             (component.or_else(|| of_key(document, reference, table, name))?, token)
         }
         _ => return None,

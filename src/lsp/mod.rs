@@ -9,7 +9,10 @@ mod actions;
 mod complete;
 mod cursor;
 mod document;
+#[cfg(test)]
+mod edit_tests;
 mod files;
+mod found;
 mod hover;
 mod lines;
 mod publish;
@@ -17,6 +20,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 mod text;
+mod transport;
 
 pub use files::may_be_spec;
 
@@ -24,7 +28,6 @@ use crate::registry::Registry;
 use crate::spec::Override;
 use crossbeam_channel::TryRecvError;
 use lsp_server::{Connection, Message, Response};
-use lsp_types::{InitializeParams, PositionEncodingKind};
 use serde_json::json;
 use server::Server;
 use text::Columns;
@@ -33,7 +36,7 @@ use text::Columns;
 ///
 /// Returns whether the client has asked for the shutdown before, as the protocol demands.
 pub fn serve(registry: &Registry, edits: Vec<Override>) -> bool {
-    let (connection, threads) = Connection::stdio();
+    let (connection, threads) = transport::stdio();
     let orderly = run(&connection, registry, edits);
     // What was sent is written before the process ends. The reader has ended with the input, or waits for more of it.
     let Connection { sender, receiver } = connection;
@@ -41,7 +44,7 @@ pub fn serve(registry: &Registry, edits: Vec<Override>) -> bool {
     if orderly.is_some()
         && let Err(e) = threads.join()
     {
-        say!("error: cannot read what the client says: {e}");
+        say!("error: the client's messages can't be read: {e}");
     }
     orderly.unwrap_or(false)
 }
@@ -50,9 +53,9 @@ pub fn serve(registry: &Registry, edits: Vec<Override>) -> bool {
 fn run(connection: &Connection, registry: &Registry, edits: Vec<Override>) -> Option<bool> {
     // Without it, the input has ended or says `exit` first.
     let Ok((id, params)) = connection.initialize_start() else { return Some(false) };
-    let params: InitializeParams = serde_json::from_value(params).unwrap_or_default();
-    let encodings = params.capabilities.general.and_then(|general| general.position_encodings);
-    let columns = match encodings.is_some_and(|all| all.contains(&PositionEncodingKind::UTF8)) {
+    // Nothing else in there matters, whether it is as the protocol says or not.
+    let encodings = params["capabilities"]["general"]["positionEncodings"].as_array();
+    let columns = match encodings.is_some_and(|all| all.iter().any(|encoding| encoding == "utf-8")) {
         true => Columns::Utf8,
         false => Columns::Utf16,
     };

@@ -1,14 +1,14 @@
 //! The problems that the client shows.
 
-use super::document::{Document, Found};
+use super::document::Document;
 use super::files;
+use super::found::Found;
 use super::server::Server;
 use super::text::Columns;
 use lsp_server::{Message, Notification};
 use lsp_types::notification::{Notification as _, PublishDiagnostics};
 use lsp_types::{
-    Diagnostic, DiagnosticRelatedInformation, DiagnosticSeverity, Location, NumberOrString,
-    PublishDiagnosticsParams,
+    Diagnostic, DiagnosticRelatedInformation, Location, NumberOrString, PublishDiagnosticsParams,
 };
 use std::path::Path;
 
@@ -42,16 +42,24 @@ fn message(params: PublishDiagnosticsParams) -> Message {
 /// Of one document: those that a check of it finds, then those that a check of an open document finds that extends it.
 fn diagnostics(document: &Document, server: &Server) -> Vec<Diagnostic> {
     let columns = server.columns;
-    let own = document.checked.problems.iter();
+    let path = document.path.as_deref().map(files::identity);
+    let extends = |above: &&Document| path.as_ref().is_some_and(|path| above.checked.bases.contains(path));
+    let above: Vec<&Document> = server.documents.values().filter(extends).collect();
+    // What a part of a spec lacks is in those that extend it.
+    let own = document.checked.problems.iter().filter(|found| above.is_empty() || found.code != "missing");
     let mut all: Vec<Diagnostic> = own.map(|found| diagnostic(found, document, columns)).collect();
-    let Some(path) = document.path.as_deref().map(files::identity) else { return all };
-    for above in server.documents.values().filter(|above| above.checked.bases.contains(&path)) {
+    let Some(path) = &path else { return all };
+    for above in above {
         for found in &above.checked.problems {
-            let Some(base) = found.base.as_ref().filter(|base| files::identity(&base.path) == path) else {
+            let Some(base) = found.base.as_ref().filter(|base| files::identity(&base.path) == *path) else {
                 continue;
             };
             let range = base.text.range(found.range.clone(), columns);
-            let known = |d: &Diagnostic| d.range == range && d.message == found.message;
+            let code = plain(found).code;
+            // Two files that extend each other see the cycle from either end.
+            let same =
+                |d: &Diagnostic| d.message == found.message || (found.code == "extends" && d.code == code);
+            let known = |d: &Diagnostic| d.range == range && same(d);
             if !all.iter().any(known) {
                 let at = above.text.range(above.extends(), columns);
                 let from = related(Location::new(above.uri.clone(), at), "extended here");
@@ -88,9 +96,8 @@ fn related(location: Location, message: &str) -> DiagnosticRelatedInformation {
 }
 
 fn plain(found: &Found) -> Diagnostic {
-    let severity = if found.is_warning { DiagnosticSeverity::WARNING } else { DiagnosticSeverity::ERROR };
     Diagnostic {
-        severity: Some(severity),
+        severity: Some(found.severity),
         code: Some(NumberOrString::String(found.code.to_owned())),
         source: Some("ddp-run".to_owned()),
         message: found.message.clone(),

@@ -32,6 +32,7 @@ pub struct Server {
     checked: Vec<String>,
     /// What the client shows, by address.
     pub(super) shown: BTreeMap<String, Vec<Diagnostic>>,
+    addresses: files::Addresses,
     shut_down: bool,
 }
 
@@ -76,6 +77,7 @@ impl Server {
             stale: Vec::new(),
             checked: Vec::new(),
             shown: BTreeMap::new(),
+            addresses: files::Addresses::default(),
             shut_down: false,
         }
     }
@@ -86,15 +88,23 @@ impl Server {
     }
 
     /// The response to a request.
-    pub fn answer(&mut self, request: Request) -> Response {
+    pub fn answer(&mut self, mut request: Request) -> Response {
+        self.addresses.accept(&mut request.params);
+        let mut response = self.response(request);
+        if let Ok(result) = &mut response.response_result {
+            self.addresses.restore(result);
+        }
+        response
+    }
+
+    fn response(&mut self, request: Request) -> Response {
         use requests::Request as R;
         if self.shut_down {
             let why = "the server was asked to shut down".to_owned();
             return Response::new_err(request.id, ErrorCode::InvalidRequest as i32, why);
         }
-        if matches!(request.method.as_str(), requests::HoverRequest::METHOD | requests::Completion::METHOD) {
-            self.check();
-        }
+        // Ranges are those of the text of now.
+        self.check();
         match request.method.as_str() {
             requests::Shutdown::METHOD => {
                 self.shut_down = true;
@@ -113,7 +123,8 @@ impl Server {
             requests::GotoDefinition::METHOD => answered::<requests::GotoDefinition>(request, |params| {
                 let at = params.text_document_position_params;
                 let (document, offset) = self.place(&at.text_document.uri, at.position)?;
-                Some(actions::definition(document, offset)?.into())
+                let open = |path: &Path| Some(self.open(path)?.uri.clone());
+                Some(actions::definition(document, offset, &open)?.into())
             }),
             requests::CodeActionRequest::METHOD => {
                 answered::<requests::CodeActionRequest>(request, |params| {
@@ -129,8 +140,9 @@ impl Server {
     }
 
     /// Takes note of a notification; one that is not known may be ignored.
-    pub fn note(&mut self, note: Notification) {
+    pub fn note(&mut self, mut note: Notification) {
         use notes::Notification as N;
+        self.addresses.accept(&mut note.params);
         match note.method.as_str() {
             notes::DidOpenTextDocument::METHOD => {
                 if let Some(params) = read::<<notes::DidOpenTextDocument as N>::Params>(note) {
@@ -190,10 +202,7 @@ impl Server {
             true => Vec::new(),
             false => self.documents.values().filter_map(Document::unsaved).collect(),
         };
-        let unsaved = |path: &Path| {
-            let path = files::identity(path);
-            texts.iter().find(|(open, _)| *open == path).map(|(_, text)| text.clone())
-        };
+        let unsaved = |path: &Path| texts.iter().find(|(open, _)| open == path).map(|(_, text)| text.clone());
         for key in &stale {
             if let Some(document) = self.documents.get_mut(key) {
                 document.check(&self.registry, &self.edits, &unsaved);
@@ -206,7 +215,20 @@ impl Server {
     pub fn publish(&mut self) -> Vec<Message> {
         self.check();
         let checked = std::mem::take(&mut self.checked);
-        publish::changes(self, &checked)
+        let mut messages = publish::changes(self, &checked);
+        for message in &mut messages {
+            if let Message::Notification(note) = message {
+                self.addresses.restore(&mut note.params);
+            }
+        }
+        messages
+    }
+
+    /// The document in the file of this identity.
+    fn open(&self, path: &Path) -> Option<&Document> {
+        let is_there =
+            |document: &&Document| document.path.as_deref().is_some_and(|own| files::identity(own) == path);
+        self.documents.values().find(is_there)
     }
 
     pub(super) fn document(&self, uri: &Uri) -> Option<&Document> {

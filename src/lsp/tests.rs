@@ -13,29 +13,29 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-const GOOD: &str = "name = \"a\"\nbatch_size = 8\n[model]\nname = \"linear\"\n[dataset]\nname = \"random\"\n[optimizer]\nname = \"adamw\"\n";
-const URI: &str = "file:///nowhere/job.toml";
+pub(super) const GOOD: &str = "name = \"a\"\nbatch_size = 8\n[model]\nname = \"linear\"\n[dataset]\nname = \"random\"\n[optimizer]\nname = \"adamw\"\n";
+pub(super) const URI: &str = "file:///nowhere/job.toml";
 
-fn server() -> Server {
+pub(super) fn server() -> Server {
     Server::new(&Registry::standard(), Vec::new(), Columns::Utf16)
 }
 
-fn opened(server: &mut Server, uri: &str, text: &str) {
+pub(super) fn opened(server: &mut Server, uri: &str, text: &str) {
     let document = json!({ "uri": uri, "languageId": "toml", "version": 1, "text": text });
     note(server, "textDocument/didOpen", json!({ "textDocument": document }));
 }
 
-fn note(server: &mut Server, method: &str, params: Json) {
+pub(super) fn note(server: &mut Server, method: &str, params: Json) {
     server.note(Notification::new(method.to_owned(), params));
 }
 
-fn changed(server: &mut Server, text: &str) {
+pub(super) fn changed(server: &mut Server, text: &str) {
     let change =
         json!({ "textDocument": { "uri": URI, "version": 2 }, "contentChanges": [{ "text": text }] });
     note(server, "textDocument/didChange", change);
 }
 
-fn asked(server: &mut Server, method: &str, params: Json) -> Json {
+pub(super) fn asked(server: &mut Server, method: &str, params: Json) -> Json {
     let request = Request { id: RequestId::from(1), method: method.to_owned(), params };
     let response = server.answer(request);
     response.response_result.unwrap_or_else(|error| panic!("{method}: {error:?}"))
@@ -66,7 +66,7 @@ fn at_cursor(server: &mut Server, text: &str) -> (String, Vec<String>) {
 }
 
 /// The problems that are shown, by address.
-fn published(server: &mut Server) -> Vec<(String, Vec<Json>)> {
+pub(super) fn published(server: &mut Server) -> Vec<(String, Vec<Json>)> {
     let of = |message| match message {
         Message::Notification(note) => {
             let problems = note.params["diagnostics"].as_array().expect("a list").clone();

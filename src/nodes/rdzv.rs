@@ -46,6 +46,7 @@ impl FromStr for NodeRange {
 impl Syntax for NodeRange {
     const EXPECTED: &'static str = "a number of nodes from 1 to 65536, or a range of them, \"MIN:MAX\"";
     const TYPES: &'static [&'static str] = &["integer", "string"];
+    const LEAST: Option<u32> = Some(1);
 
     fn read(value: &toml::Value) -> Option<Self> {
         match value {

@@ -80,7 +80,7 @@ fn pretrained(fields: &mut Fields<'_>) -> (Option<PathBuf>, bool) {
     };
     let known = ["safetensors", "pt", "pth", "bin"];
     if !path.extension().is_some_and(|e| known.iter().any(|k| e.eq_ignore_ascii_case(k))) {
-        fields.problem("pretrained", "expected a `.safetensors`, `.pt` or `.pth` file");
+        fields.problem("pretrained", "expected a `.safetensors`, `.pt`, `.pth` or `.bin` file");
     }
     (Some(path), fields.or_default("pretrained_strict", strict, true))
 }

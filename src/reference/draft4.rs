@@ -46,6 +46,9 @@ fn shape(schema: &Json) -> Map<String, Json> {
     if let Some(kind) = schema.get("type").and_then(types) {
         out.insert("type".to_owned(), kind);
     }
+    if let Some(words) = schema.get(schema::ONLY_WORDS) {
+        out.insert("enum".to_owned(), words.clone());
+    }
     let shared = SHARED.into_iter().filter_map(|key| Some((key.to_owned(), schema.get(key)?.clone())));
     out.extend(shared);
     for (bound, exclusive) in [("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")] {

@@ -66,13 +66,21 @@ fn choices(schema: &Json) -> Vec<Choice> {
         .into_iter()
         .filter_map(|variant| Some(named(variant["const"].as_str()?, description(variant))))
         .collect();
+    let truth = || [true, false].map(|value| Choice { value: value.into(), about: String::new() });
+    let plain = |name: &str| named(name, String::new());
     match schema::kind(schema) {
-        Kind::Boolean => {
-            [true, false].map(|value| Choice { value: value.into(), about: String::new() }).into()
-        }
+        Kind::Boolean => truth().into(),
         Kind::List(items, _) => choices(items),
-        Kind::Choice(names) if names.len() != described.len() => {
-            names.into_iter().map(|name| named(name, String::new())).collect()
+        Kind::Choice(names) if names.len() != described.len() => names.into_iter().map(plain).collect(),
+        Kind::Own | Kind::String if described.is_empty() => {
+            // An optional value is one of two schemas.
+            let inner =
+                schema["anyOf"].as_array().and_then(|any| any.iter().find(|one| one["type"] != "null"));
+            let inner = inner.unwrap_or(schema);
+            let is_truth =
+                |types: &Json| types.as_array().is_some_and(|types| types.contains(&"boolean".into()));
+            let truth = truth().into_iter().filter(|_| is_truth(&inner["type"]));
+            truth.chain(schema::listed_words(inner).map(plain)).collect()
         }
         _ => described,
     }

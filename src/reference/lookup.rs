@@ -27,9 +27,7 @@ impl Reference {
         }
         if path == "optimizer.group" {
             // A group has its optimizer's keys; what it does not set has the value of the table.
-            let inherited = self.keys_at("optimizer", chosen).into_iter();
-            let inherited = inherited.filter(|key| key.name != "name" && key.name != "group");
-            keys.extend(inherited.map(|key| Key { required: false, default: None, ..key }));
+            keys.extend(self.keys_at("optimizer", chosen).into_iter().filter_map(Key::of_group));
         }
         keys
     }
@@ -134,6 +132,12 @@ impl Table {
 }
 
 impl Key {
+    /// The optimizer's key as a group has it, if it has it.
+    pub fn of_group(self) -> Option<Key> {
+        let inherited = !["name", "group"].contains(&self.name.as_str());
+        inherited.then_some(Key { required: false, default: None, ..self })
+    }
+
     /// `list of 2 floats; each at least 0 and below 1; default [0.9, 0.999]`.
     pub fn facts(&self) -> String {
         let mut facts = vec![self.kind.clone()];

@@ -32,6 +32,8 @@ pub struct Reference {
     pub tables: Vec<Table>,
     /// Names of communication hooks.
     pub hooks: Vec<String>,
+    /// Tables that are there only if the program has components of this kind, and this one has none.
+    pub absent: Vec<&'static str>,
 }
 
 /// One table.
@@ -79,15 +81,16 @@ impl Reference {
             }
         }
         // A program has components of some kinds only if they are its user's.
-        let named = names.into_iter().filter(|(_, names)| !names.is_empty());
-        tables.extend(named.map(|(path, names)| Table {
+        let (named, absent): (Vec<_>, Vec<_>) = names.into_iter().partition(|(_, names)| !names.is_empty());
+        let absent = absent.into_iter().map(|(path, _)| path).collect();
+        tables.extend(named.into_iter().map(|(path, names)| Table {
             path: path.to_owned(),
             repeats: REPEATING.contains(&path),
             components: components(path, &names, registry),
             declarations: Vec::new(),
         }));
         tables.sort_by_cached_key(|table| (table_rank(&table.path), table.path.clone()));
-        Self { tables, hooks }
+        Self { tables, hooks, absent }
     }
 
     /// The table at this path.

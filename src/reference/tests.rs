@@ -116,3 +116,60 @@ fn schemas_are_written_in_draft_4() {
         json!({ "type": "array", "minItems": 2, "maxItems": 2, "items": { "type": "integer" } })
     );
 }
+
+/// The words that a key offers.
+fn words(path: &str, component: Option<&str>, key: &str) -> Vec<String> {
+    let reference = Reference::of(&Registry::standard());
+    let table = reference.table(path).expect("a table");
+    let keys = match component {
+        Some(name) => table.component(name).expect("a component").keys(),
+        None => table.keys(),
+    };
+    let key = keys.into_iter().find(|known| known.name == key).expect("a key");
+    key.choices.iter().map(|choice| crate::plan::one_line(&choice.value)).collect()
+}
+
+#[test]
+fn words_of_keys_with_a_syntax_of_their_own_are_offered() {
+    for (path, component, key, expected) in [
+        ("", None, "device", vec!["\"auto\"", "\"cpu\"", "\"cuda\"", "\"wgpu\""]),
+        ("launch", None, "nproc_per_node", vec!["\"devices\"", "\"auto\"", "\"gpu\"", "\"cpu\""]),
+        ("", None, "save_every", vec!["\"never\""]),
+        ("metrics", None, "top5", vec!["true", "false", "\"auto\""]),
+    ] {
+        assert_eq!(words(path, component, key), expected, "{path}.{key}");
+    }
+    for (path, key) in [("checkpoint", "best"), ("early_stop", "metric")] {
+        assert!(words(path, None, key).contains(&"\"val.accuracy\"".to_owned()), "{path}.{key}");
+    }
+    assert!(words("dataset", Some("mnist"), "augment").contains(&"\"cutout\"".to_owned()));
+}
+
+#[test]
+fn the_schema_has_names_of_augmentations_and_least_numbers() {
+    let schema = json_schema(&Reference::of(&Registry::standard()));
+    let augment = &variant(&schema["properties"]["dataset"], "mnist")["properties"]["augment"];
+    assert!(
+        augment["items"]["enum"].as_array().is_some_and(|names| names.contains(&json!("crop"))),
+        "{augment}"
+    );
+    let launch = &schema["properties"]["launch"]["properties"];
+    for key in ["nproc_per_node", "nnodes"] {
+        assert_eq!(launch[key]["minimum"], 1, "{key}: {}", launch[key]);
+    }
+    let timeout = &schema["properties"]["distributed"]["properties"]["timeout"];
+    assert_eq!((&timeout["minimum"], &timeout["exclusiveMinimum"]), (&json!(0), &json!(true)), "{timeout}");
+}
+
+#[test]
+fn a_table_of_rows_has_its_own_default_for_the_validation_split() {
+    let reference = Reference::of(&Registry::standard());
+    let table = reference.table("dataset").expect("a table");
+    for (name, expected) in [("csv", 0.1), ("california-housing", 0.1), ("random", 0.0), ("mnist", 0.0)] {
+        let keys = table.component(name).expect("a data set").keys();
+        let split: Vec<&Key> = keys.iter().filter(|key| key.name == "val_split").collect();
+        assert_eq!(split.len(), 1, "{name}");
+        assert_eq!(split[0].default, Some(toml::Value::Float(expected)), "{name}");
+        assert_eq!(keys.iter().filter(|key| key.name == "max_train").count(), 1, "{name}");
+    }
+}

@@ -51,8 +51,8 @@ impl Problem {
         Self { code: Some(code), ..self }
     }
 
-    /// What kind of problem it is, for programs: `syntax`, `extends`, `unknown-key`, `missing`, `value`, or `conflict` if several
-    /// values do not go together.
+    /// What kind of problem it is, for programs: `syntax`, `extends`, `unknown-key`, `missing`, `value`, `conflict` if several
+    /// values do not go together, or `usage` for an edit that is not written as one.
     pub fn code(&self) -> &'static str {
         self.code.unwrap_or(match self.kind {
             Kind::Local => "value",
@@ -62,6 +62,8 @@ impl Problem {
     }
 }
 
+/// The code of an edit that is not written as one.
+pub(super) const USAGE: &str = "usage";
 /// Maximum problems shown per file; a file that is not a spec can have any number.
 const SHOWN: usize = 50;
 /// Characters of a long line that are shown before, in and after the marked text.
@@ -223,12 +225,15 @@ impl fmt::Display for Diagnostics {
 impl std::error::Error for Diagnostics {}
 
 impl From<Diagnostics> for Error {
-    /// The message without the leading `error: `, which the printer of the error adds.
+    /// The message without the leading `error: `, which the printer of the error adds. The command line alone is wrong (exit 2) if
+    /// its edits are not written as such, and nothing else is wrong.
     fn from(diagnostics: Diagnostics) -> Self {
+        let is_usage = diagnostics.problems.iter().all(|problem| problem.code() == USAGE);
+        let code = if is_usage { ExitCode::Usage } else { ExitCode::Spec };
         let paint = Paint::for_stderr();
         let text = diagnostics.render(paint.on);
         let prefix = format!("{} ", paint.red("error:"));
-        Error::new(ExitCode::Spec, text.strip_prefix(&prefix).unwrap_or(&text))
+        Error::new(code, text.strip_prefix(&prefix).unwrap_or(&text))
     }
 }
 

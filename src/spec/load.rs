@@ -8,10 +8,13 @@ use super::overrides::{self, Override};
 use super::parse;
 use super::source::{Origin, Role, Source, Span};
 use super::tree::{Node, Table, Value};
+use std::borrow::Cow;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// The key of the top level that names a base.
+pub(super) const EXTENDS: &str = "extends";
 /// Maximum size of a spec; a longer file is something else.
 const MAX_BYTES: u64 = 4 << 20;
 
@@ -96,6 +99,8 @@ impl JobTree {
         let out = Collector::default();
         let made = {
             let mut root = Fields::root(self, &out);
+            // It is taken out of the tree before the tree is read.
+            root.know(Cow::Borrowed(EXTENDS));
             read(&mut root)
         };
         let declarations = out.declarations.take();
@@ -126,9 +131,15 @@ pub struct Examined<T> {
     pub problems: Option<Diagnostics>,
 }
 
-/// A canonical name of the file, to detect cycles.
-fn identify(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+/// A canonical name of the file, to detect cycles. Of one that is not there, that of its folder and its own.
+pub fn identify(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| match (path.parent(), path.file_name()) {
+        (Some(folder), Some(name)) => {
+            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            identify(folder).join(name)
+        }
+        _ => path.to_owned(),
+    })
 }
 
 /// `-`.
@@ -194,7 +205,7 @@ impl<'a> Loader<'a> {
         self.shaky |= parsed.shaky;
         self.torn.extend(parsed.torn);
         let mut table = parsed.root;
-        let Some(extends) = table.remove("extends") else { return table };
+        let Some(extends) = table.remove(EXTENDS) else { return table };
         self.chain.push((identity, name));
         let base = self.base(&path, &extends.node);
         self.chain.pop();
@@ -226,7 +237,13 @@ impl<'a> Loader<'a> {
             names.push(&self.chain[at].1);
             return Err(format!("a spec can't extend itself: {}", names.join(" -> ")));
         }
-        let text = read_text(&path, self.unsaved).map_err(|why| {
+        // Reading a pipe would wait for a writer.
+        let is_special = path.metadata().is_ok_and(|about| !about.is_file() && !about.is_dir());
+        let read = match is_special && (self.unsaved)(&path).is_none() {
+            true => Err("not a file".to_owned()),
+            false => read_text(&path, self.unsaved),
+        };
+        let text = read.map_err(|why| {
             let chain: Vec<String> = self.chain.iter().map(|(_, name)| name.clone()).collect();
             format!("{} (extended by {}): {why}", path.display(), chain.join(" -> "))
         })?;

@@ -31,7 +31,7 @@ pub(crate) use choice::choice;
 pub use collect::{Declaration, ResolvedValue};
 pub use diagnostics::{Diagnostics, Problem};
 pub use fields::Fields;
-pub use load::{Examined, JobTree, shown_name};
+pub use load::{Examined, JobTree, identify, shown_name};
 pub use overrides::Override;
 pub use period::Period;
 pub(crate) use period::{duration, number_and_unit};

@@ -1,6 +1,7 @@
 //! `--set KEY=VALUE` and `--unset KEY`: edits of the merged tree, checked like the file itself.
 
-use super::diagnostics::Problem;
+use super::diagnostics::{Problem, USAGE};
+use super::load::EXTENDS;
 use super::merge::merge;
 use super::parse;
 use super::source::{Role, Source, Span};
@@ -18,18 +19,31 @@ pub enum Override {
     Given { from: String, set: String },
 }
 
+impl Override {
+    /// The flag, or what else it is from, and what is behind it.
+    fn parts(&self) -> (&str, &str) {
+        match self {
+            Override::Set(text) => ("--set", text),
+            Override::Unset(text) => ("--unset", text),
+            Override::Given { from, set } => (from, set),
+        }
+    }
+
+    /// As it is shown in messages: the text of its [`Source`].
+    pub fn shown(&self) -> String {
+        let (flag, text) = self.parts();
+        format!("{flag} {text}")
+    }
+}
+
 /// Applies the edits in order and adds each to `sources`, so that problems can show it.
 pub(super) fn apply(root: &mut Table, edits: &[Override], sources: &mut Vec<Source>) -> Vec<Problem> {
     let mut problems = Vec::new();
     for edit in edits {
-        let (flag, text) = match edit {
-            Override::Set(text) => ("--set", text),
-            Override::Unset(text) => ("--unset", text),
-            Override::Given { from, set } => (from.as_str(), set),
-        };
+        let (flag, text) = edit.parts();
         let source = sources.len();
         let role = if flag.starts_with('-') { Role::Override } else { Role::Variable };
-        sources.push(Source::new(role, flag, format!("{flag} {text}")));
+        sources.push(Source::new(role, flag, edit.shown()));
         let edit = Edit { text, source, offset: flag.len() + 1 };
         let done = match flag {
             "--unset" => edit.unset(root),
@@ -72,6 +86,7 @@ impl Edit<'_> {
             ]);
         };
         let path = self.path(&self.text[..equals])?;
+        self.refuse_extends(&path)?;
         let value = self.value(equals + 1)?;
         insert(root, &path, value)
     }
@@ -82,11 +97,23 @@ impl Edit<'_> {
             return Err(vec![self.problem(rest, "`--unset` takes a key alone; `--set` gives it a value")]);
         }
         let path = self.path(self.text)?;
+        self.refuse_extends(&path)?;
         remove(root, &path)
     }
 
+    fn refuse_extends(&self, path: &[Segment]) -> Edited {
+        match path {
+            [only] if only.key == EXTENDS => {
+                let message = "`extends` is read before the edits of the command line: they can't change it";
+                Err(vec![Problem::new(only.span, message)])
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// One with how it is written, whatever the spec is.
     fn problem(&self, range: std::ops::Range<usize>, message: impl Into<String>) -> Problem {
-        Problem::new(self.span(range), message)
+        Problem::new(self.span(range), message).coded(USAGE)
     }
 
     fn span(&self, range: std::ops::Range<usize>) -> Span {

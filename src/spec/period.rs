@@ -28,7 +28,8 @@ impl Deref for Period {
 }
 
 impl Syntax for Period {
-    const EXPECTED: &'static str = "a number of seconds, or a time such as \"30 s\", \"10 min\" or \"2 h\"";
+    const EXPECTED: &'static str =
+        "a number of seconds, or a time such as \"30 s\", \"10 min\" or \"2 h\", above 0 and at most 1e9 s";
     const TYPES: &'static [&'static str] = &["number", "string"];
 
     fn read(value: &toml::Value) -> Option<Self> {
@@ -42,7 +43,9 @@ impl Syntax for Period {
     }
 
     fn schema() -> schemars::Schema {
-        schemars::json_schema!({ "type": Self::TYPES, "format": "duration", EXPECTED: Self::EXPECTED })
+        schemars::json_schema!({
+            "type": Self::TYPES, "format": "duration", "exclusiveMinimum": 0, "maximum": MAX_SECONDS, EXPECTED: Self::EXPECTED
+        })
     }
 
     fn write(&self) -> toml::Value {

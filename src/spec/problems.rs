@@ -3,6 +3,7 @@
 use super::diagnostics::{Kind, Problem};
 use super::fields::Fields;
 use super::source::Span;
+use super::suggest::{closest, did_you_mean};
 use super::tree::{Node, Value};
 
 impl Fields<'_> {
@@ -20,6 +21,13 @@ impl Fields<'_> {
     /// The problem points at the deepest part that exists.
     pub fn problem_at(&mut self, path: &[&str], message: impl Into<String>) {
         self.push(Problem { kind: Kind::Judgement, ..Problem::new(self.locate(path), message) });
+    }
+
+    /// Reports that the word at `path` is not one of `names`: `what` (`unknown augmentation`), and the closest of them.
+    pub fn unknown_word_at(&mut self, path: &[&str], what: &str, typed: &str, names: &[&str]) {
+        let message = format!("{what}{}", did_you_mean(typed, names.iter().copied()));
+        let meant = closest(typed, names.iter().copied()).map(|best| format!("\"{best}\""));
+        self.push(Problem { meant, kind: Kind::Judgement, ..Problem::new(self.locate(path), message) });
     }
 
     /// Reports a problem with the key itself: it must not be set here.

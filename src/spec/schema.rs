@@ -10,6 +10,10 @@ use std::ops::Bound;
 
 /// What is accepted, as text after "expected", if only the type's own `Deserialize` can check it.
 pub(super) const EXPECTED: &str = "x-expected";
+/// Some of the strings that are accepted, which editors and shells offer.
+pub(super) const WORDS: &str = "x-words";
+/// All strings that are accepted, if a component checks them itself.
+pub const ONLY_WORDS: &str = "x-only-words";
 /// `false` for a key, or a whole table, that results do not depend on.
 const CHANGES_RESULTS: &str = "x-changes-results";
 
@@ -42,6 +46,12 @@ pub fn changes_results(schema: &Json) -> bool {
 
 pub fn expected(schema: &Json) -> Option<&str> {
     schema.get(EXPECTED)?.as_str()
+}
+
+/// Strings that are accepted, beside the names of a choice.
+pub fn listed_words(schema: &Json) -> impl Iterator<Item = &str> {
+    let lists = [WORDS, ONLY_WORDS].into_iter().filter_map(|key| schema.get(key)?.as_array());
+    lists.flatten().filter_map(Json::as_str)
 }
 
 /// The default of a key, if it is a value.

@@ -1,6 +1,6 @@
 //! Types with their own syntax: durations, devices, numbers of nodes.
 
-use super::schema::EXPECTED;
+use super::schema::{EXPECTED, WORDS};
 use serde::{Deserialize, Deserializer, de};
 
 /// How specs write the values of a type. [`syntax!`](crate::spec::syntax) derives serde's traits and the JSON Schema
@@ -10,6 +10,10 @@ pub trait Syntax: Sized {
     const EXPECTED: &'static str;
     /// The JSON types in which it can be written.
     const TYPES: &'static [&'static str];
+    /// Values that are words, for editors and shells to offer; there may be others.
+    const WORDS: &'static [&'static str] = &[];
+    /// The least number that is accepted, if there is one, for checkers of the JSON Schema.
+    const LEAST: Option<u32> = None;
 
     fn read(value: &toml::Value) -> Option<Self>;
     fn write(&self) -> toml::Value;
@@ -22,7 +26,14 @@ pub trait Syntax: Sized {
 
     /// The implementation of `JsonSchema`.
     fn schema() -> schemars::Schema {
-        schemars::json_schema!({ "type": Self::TYPES, EXPECTED: Self::EXPECTED })
+        let mut schema = schemars::json_schema!({ "type": Self::TYPES, EXPECTED: Self::EXPECTED });
+        if !Self::WORDS.is_empty() {
+            schema.insert(WORDS.to_owned(), Self::WORDS.into());
+        }
+        if let Some(least) = Self::LEAST {
+            schema.insert("minimum".to_owned(), least.into());
+        }
+        schema
     }
 }
 

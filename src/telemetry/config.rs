@@ -32,6 +32,7 @@ impl Top5 {
 impl Syntax for Top5 {
     const EXPECTED: &'static str = "true, false or \"auto\"";
     const TYPES: &'static [&'static str] = &["boolean", "string"];
+    const WORDS: &'static [&'static str] = &["auto"];
 
     fn read(value: &toml::Value) -> Option<Self> {
         match value {

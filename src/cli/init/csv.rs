@@ -28,6 +28,12 @@ impl Args {
 pub fn proposal(args: &Args) -> Result<(String, String)> {
     let path = utf8(&args.file)?;
     let found = propose_csv(&args.file)?;
+    for (name, why) in &found.passed_over {
+        let (name, target) = (foreign(name), foreign(&found.target));
+        say!(
+            "warning: `{name}` has the name of a target, but can't be one: {why}; `{target}` is proposed instead"
+        );
+    }
     let text = spec(&run_name(&args.file), path, &found);
     let target = match found.classes {
         Some(classes) => format!("`{}`, one of {classes} classes", foreign(&found.target)),
@@ -92,6 +98,11 @@ fn dataset(path: &str, found: &CsvProposal) -> Vec<String> {
         lines.extend(
             found.left_out.iter().map(|(name, why)| format!("#   {}: {why}", foreign(&quoted(name)))),
         );
+    }
+    if let Some(marks) = found.blank_marks() {
+        let marks: Vec<String> = marks.iter().map(|mark| quoted(mark)).collect();
+        let why = format!("with {}, which the target has", foreign(&found.marks.join(", ")));
+        lines.push(commented(&format!("blank_marks = [{}]", marks.join(", ")), &why));
     }
     if let Some((blanks, why)) = &found.blanks {
         lines.push(commented(&format!("blanks = {}", quoted(blanks)), why));

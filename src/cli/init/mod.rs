@@ -5,13 +5,13 @@ mod custom;
 mod images;
 
 use super::schema::json_schema_text;
-use crate::error::{Error, ExitCode, Result};
+use crate::error::{Error, Result};
 use crate::registry::Registry;
 use crate::show;
 use crate::spec::did_you_mean;
 use clap::Subcommand;
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// Write a commented job spec to start from
@@ -70,7 +70,10 @@ const COMMENTS: usize = 30;
 /// Exit 2: there is no such template, or something is in its place already. Exit 78: the data that it is made for are
 /// unusable.
 pub fn run(args: &Args, registry: &Registry) -> Result<()> {
-    let spec = |text: &str, path: &Path, about: &str| write_spec(text, path, about, registry);
+    let spec = |text: &str, path: &Path, about: &str| {
+        let path = as_spec(path)?;
+        write_spec(text, &path, about, registry)
+    };
     match &args.template {
         None => spec(SHAPES, args.spec_path()?, ""),
         Some(Template::Cifar10(to)) => spec(CIFAR10, &to.path, ""),
@@ -110,26 +113,56 @@ impl Args {
     }
 }
 
+/// The path under which `ddp-run` takes a file for a spec: a word without a dot or a slash would be a subcommand, and one that
+/// begins with a dash a flag.
+fn as_spec(path: &Path) -> Result<PathBuf> {
+    let word = path.to_string_lossy();
+    if !word.contains(['/', '.']) {
+        let shown = show::name(&word);
+        return Err(Error::usage(format!("`{shown}` is no name of a spec: it has no dot and no slash"))
+            .hint(format!("`{shown}.toml`, or `./{shown}`")));
+    }
+    Ok(if word.starts_with('-') { Path::new(".").join(path) } else { path.to_owned() })
+}
+
 /// Writes a spec to a new file, and beside it the schema that it names, unless there is one. `about` is printed too: what the
 /// template took from its data.
 fn write_spec(text: &str, path: &Path, about: &str, registry: &Registry) -> Result<()> {
+    let (schema, schema_text) = (path.with_file_name(SCHEMA), json_schema_text(registry));
     write_new(path, &format!("#:schema {SCHEMA}\n{text}"))?;
-    let schema = path.with_file_name(SCHEMA);
-    let mut also = String::new();
-    if !schema.exists() {
-        write_new(&schema, &json_schema_text(registry))?;
-        also = format!(" and, for editors, {}", schema.display());
-    }
+    let also = match std::fs::read_to_string(&schema) {
+        Ok(there) if there == schema_text => String::new(),
+        Ok(_) => format!(
+            "; {} is another program's or version's: `ddp-run schema > {}` writes this one's",
+            show::name(&schema.display().to_string()),
+            show::shell_word(&schema)
+        ),
+        Err(_) => {
+            write_new(&schema, &schema_text)?;
+            format!(" and, for editors, {}", schema.display())
+        }
+    };
+    let word = show::shell_word(path);
     super::print(&format!(
-        "wrote {0}{about}{also}; `ddp-run plan {0}` shows the resolved plan, `ddp-run {0}` runs it\n",
+        "wrote {}{about}{also}; `ddp-run plan {word}` shows the resolved plan, `ddp-run {word}` runs it\n",
         path.display()
     ))
 }
 
 /// Writes a file that must not exist.
 fn write_new(path: &Path, text: &str) -> Result<()> {
-    let cannot =
-        |e: std::io::Error| Error::new(ExitCode::Usage, format!("cannot write {}: {e}", path.display()));
+    let shown = path.display();
+    let cannot = |e: std::io::Error| {
+        let (why, hint) = match e.kind() {
+            ErrorKind::AlreadyExists => {
+                ("it exists already".to_owned(), Some("give another name, or move it away"))
+            }
+            ErrorKind::NotFound => ("its folder does not exist".to_owned(), Some("make the folder first")),
+            _ => (e.to_string(), None),
+        };
+        let error = Error::usage(format!("cannot write {shown}: {why}"));
+        hint.into_iter().fold(error, Error::hint)
+    };
     let mut file = std::fs::File::create_new(path).map_err(cannot)?;
     file.write_all(text.as_bytes()).map_err(cannot)
 }
@@ -203,7 +236,18 @@ fn run_name(path: &Path) -> String {
 
 /// `text` as a value of TOML.
 fn quoted(text: &str) -> String {
-    toml::Value::from(text).to_string()
+    if !text.contains(show::is_control) {
+        return toml::Value::from(text).to_string();
+    }
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if show::is_control(c) => quoted.push_str(&format!("\\u{:04X}", u32::from(c))),
+            c => quoted.push(c),
+        }
+    }
+    quoted + "\""
 }
 
 #[cfg(test)]

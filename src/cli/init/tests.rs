@@ -1,4 +1,5 @@
 use super::*;
+use crate::error::ExitCode;
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::JobTree;
@@ -88,4 +89,39 @@ fn an_unknown_template_is_named_with_the_nearest_one() {
     }
     let error = init(&["no/where.toml", "more"]).unwrap_err();
     assert!(error.message.contains("unexpected argument `more`"), "{error}");
+}
+
+#[test]
+fn a_word_that_is_no_path_of_a_spec_is_refused() {
+    for words in [&["mnist", "cifar10"][..], &["text", "train"]] {
+        let error = init(words).unwrap_err();
+        assert_eq!(error.code, ExitCode::Usage);
+        assert!(error.message.contains("no dot and no slash"), "{error}");
+        assert!(error.hint.is_some_and(|hint| hint.contains(&format!("`{}.toml`", words[1]))));
+        assert!(!Path::new(words[1]).exists());
+    }
+    assert_eq!(as_spec(Path::new("-x.toml")).unwrap(), Path::new("./-x.toml"));
+}
+
+#[test]
+fn a_file_that_cannot_be_written_has_a_hint() {
+    let folder = tempfile::tempdir().unwrap();
+    let there = folder.path().join("job.toml");
+    std::fs::write(&there, "mine").unwrap();
+    for (path, why) in
+        [(there, "it exists already"), (folder.path().join("no/job.toml"), "its folder does not exist")]
+    {
+        let error = init(&["mnist", path.to_str().unwrap()]).unwrap_err();
+        assert!(error.message.contains(why) && error.hint.is_some(), "{error}");
+    }
+}
+
+#[test]
+fn characters_that_hide_others_are_escaped() {
+    let text = "a\u{202e}\"b\\";
+    let written = quoted(text);
+    assert_eq!(written, r#""a\u202E\"b\\""#);
+    let read: toml::Table = format!("x = {written}").parse().unwrap();
+    assert_eq!(read["x"].as_str(), Some(text));
+    assert_eq!(foreign(text), "a\u{b7}\"b\\");
 }

@@ -30,7 +30,7 @@ struct Cifar10Source {
 pub fn cifar10(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     Arc::new(Cifar10Source {
         files: Files(fields.config()),
-        split: fields.config(),
+        split: SplitOptions::read(fields),
         transform: TransformOptions::read(fields, SHAPE[0], DEFAULT_STATS),
     })
 }

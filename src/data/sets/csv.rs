@@ -104,7 +104,7 @@ pub fn csv(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     let numbers = source.task == Task::Regression;
     let standardise_target =
         fields.config_if(numbers).is_some_and(|NumberTarget { standardise_target }| standardise_target);
-    let split = SplitOptions::with_default(fields, 0.1);
+    let split = SplitOptions::of_rows(fields);
     Arc::new(CsvSource { file, standardise_target, split, ..source })
 }
 

@@ -55,7 +55,7 @@ pub fn california_housing(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
         blanks,
         standardise,
         standardise_target,
-        split: SplitOptions::with_default(fields, 0.1),
+        split: SplitOptions::of_rows(fields),
         ..CsvSource::default()
     })
 }

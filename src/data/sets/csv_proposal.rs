@@ -2,7 +2,7 @@
 
 use super::csv::labels;
 use super::csv_columns::{Column, Kind};
-use super::csv_table::{BLANK_MARKS, RawTable};
+use super::csv_table::{BLANK_MARKS, RawTable, reads_as_number};
 use crate::data::store::absolute;
 use crate::error::{Error, IoContext, Result};
 use crate::show;
@@ -21,6 +21,12 @@ const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 const TARGETS: [&str; 10] =
     ["target", "label", "labels", "class", "y", "outcome", "response", "output", "diagnosis", "species"];
 const LAST_WORDS: [&str; 7] = ["target", "label", "class", "outcome", "price", "value", "output"];
+
+/// Texts that people write where a value is missing, beside [`BLANK_MARKS`].
+const OTHER_MARKS: [&str; 12] =
+    ["?", "-", "--", ".", "None", "none", "NULL", "Null", "na", "n/a", "missing", "unknown"];
+/// What a cell is written like instead of `$1,234.50`.
+const PLAIN_NUMBERS: &str = "write numbers without separators and units, as in 1234.5";
 
 /// How a model may learn from a table.
 #[derive(Debug)]
@@ -43,6 +49,18 @@ pub struct CsvProposal {
     pub left_out: Vec<(String, String)>,
     /// The value of `blanks` that the empty cells need, with the reason.
     pub blanks: Option<(&'static str, String)>,
+    /// Texts of the target that stand for an empty cell: `blank_marks` needs them.
+    pub marks: Vec<String>,
+    /// Columns that have the name of a target but can't be it, each with the reason.
+    pub passed_over: Vec<(String, String)>,
+}
+
+impl CsvProposal {
+    /// `blank_marks`, if it is not the usual ones.
+    pub fn blank_marks(&self) -> Option<Vec<String>> {
+        let all = || BLANK_MARKS.iter().copied().chain(self.marks.iter().map(String::as_str));
+        (!self.marks.is_empty()).then(|| all().map(str::to_owned).collect())
+    }
 }
 
 /// Reads the table at `path` and looks at its columns.
@@ -51,7 +69,11 @@ pub struct CsvProposal {
 /// Exit 78: the file can't be read, is no table with a header line and some rows, or has no column that can be a target or a feature.
 pub fn propose_csv(path: &Path) -> Result<CsvProposal> {
     let delimiter = delimiter(path).map_err(Error::of_data)?;
-    let table = RawTable::read(path, delimiter, BLANK_MARKS.map(str::to_owned).to_vec())?;
+    let read = |marks: &[String]| {
+        let blank = BLANK_MARKS.into_iter().map(str::to_owned).chain(marks.iter().cloned());
+        RawTable::read(path, delimiter, blank.collect()).map_err(with_hint)
+    };
+    let table = read(&[])?;
     // Years are names, too.
     let is_year = |name: &str| name.parse::<u16>().is_ok_and(|year| (1000..3000).contains(&year));
     let is_number = |name: &&String| name.parse::<f64>().is_ok_and(f64::is_finite) && !is_year(name);
@@ -68,7 +90,51 @@ pub fn propose_csv(path: &Path) -> Result<CsvProposal> {
     if rows < MIN_ROWS {
         return Err(Error::data(format!("{} has {rows} rows; a proposal needs {MIN_ROWS}", table.path)));
     }
-    propose(&table, char::from(delimiter))
+    let marks = marks(&table);
+    let table = if marks.is_empty() { table } else { read(&marks)? };
+    propose(&table, char::from(delimiter), marks)
+}
+
+/// What to do about a file that is no table.
+fn with_hint(error: Error) -> Error {
+    let hint = match error.message.as_str() {
+        _ if error.hint.is_some() => return error,
+        why if why.contains("UTF-8") => {
+            "a table is UTF-8 text; `iconv -f LATIN1 -t UTF-8` converts one of Latin-1"
+        }
+        why if why.contains("fields") => {
+            "each line has as many cells as the first; a cell with a separator in it stands in double quotes"
+        }
+        _ => return error,
+    };
+    error.hint(hint)
+}
+
+/// The texts that stand for empty cells in the first column with the name of a target: nearly all other cells are numbers.
+fn marks(table: &RawTable) -> Vec<String> {
+    let Some(column) = named(&table.header).into_iter().flatten().next() else { return Vec::new() };
+    let filled = (0..table.rows.len()).filter(|r| !table.is_blank(*r, column));
+    let (numbers, texts): (Vec<usize>, Vec<usize>) = filled.partition(|r| table.number(*r, column).is_some());
+    let texts: Vec<&str> = texts.into_iter().map(|r| &table.rows[r][column]).collect();
+    let mut found: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+    found.sort();
+    found.dedup();
+    let all = texts.len() < numbers.len() && texts.iter().all(|text| OTHER_MARKS.contains(text));
+    if all { found } else { Vec::new() }
+}
+
+/// Columns with the name of a target, the likelier ones first, and those whose names end so, the last one first.
+fn named(header: &[String]) -> [Vec<usize>; 2] {
+    let lower = |i: &usize| header[*i].to_lowercase();
+    let called = |name: &'static str| (0..header.len()).filter(move |i| lower(i) == *name);
+    let last_word = |i: &usize| {
+        let name = lower(i);
+        name.rsplit(|c: char| !c.is_alphanumeric()).next().is_some_and(|word| LAST_WORDS.contains(&word))
+    };
+    [
+        TARGETS.iter().flat_map(|name| called(name).collect::<Vec<_>>()).collect(),
+        (0..header.len()).rev().filter(last_word).collect(),
+    ]
 }
 
 /// The separator that makes most columns of the first line, before others one with which the next lines have as many.
@@ -94,23 +160,32 @@ fn delimiter(path: &Path) -> Result<u8> {
         }
     }
     match best {
+        _ if columns(DELIMITERS[0])?.1 == 0 => Err(Error::data(format!("{} is empty", path.display()))
+            .hint("a table has the names of its columns in the first line, and a row in each of the others")),
         ((_, 1), _) => Err(Error::data(format!("{} has a single column", path.display()))
             .hint("a table has columns that are separated by a comma, a semicolon, a tab or `|`")),
         (_, delimiter) => Ok(delimiter),
     }
 }
 
-fn propose(table: &RawTable, delimiter: char) -> Result<CsvProposal> {
+fn propose(table: &RawTable, delimiter: char, marks: Vec<String>) -> Result<CsvProposal> {
     let columns: Vec<Column> = (0..table.header.len()).map(|c| Column::of(table, c)).collect();
-    let (target, target_reason) = target(&columns).ok_or_else(|| {
-        Error::data(format!("{}: no column can be a target\n{}", table.path, reasons(&columns)))
-    })?;
+    let unusable = |why: String| {
+        let error = Error::data(format!("{}: {why}\n{}", table.path, reasons(&columns)));
+        let cells = |c: usize| (0..table.rows.len()).map(move |r| &table.rows[r][c]);
+        let formatted = |c: usize| columns[c].useless.is_some() && cells(c).any(reads_as_number);
+        match (0..columns.len()).any(formatted) {
+            true => error.hint(PLAIN_NUMBERS),
+            false => error,
+        }
+    };
+    let (target, target_reason, passed_over) =
+        target(&table.header, &columns).ok_or_else(|| unusable("no column can be a target".to_owned()))?;
     let others = || columns.iter().enumerate().filter(|(i, _)| *i != target);
     let used: Vec<usize> = others().filter(|(_, c)| c.useless.is_none()).map(|(i, _)| i).collect();
     if used.is_empty() {
         let target = show::name(&columns[target].name);
-        let why = format!("{}: besides the target `{target}`, no column can be a feature", table.path);
-        return Err(Error::data(format!("{why}\n{}", reasons(&columns))));
+        return Err(unusable(format!("besides the target `{target}`, no column can be a feature")));
     }
     let (rows, blanks) = blanks(table, target, &used)?;
     let labels = labels(table, target, rows.iter().copied()).len();
@@ -134,6 +209,8 @@ fn propose(table: &RawTable, delimiter: char) -> Result<CsvProposal> {
         features: used.iter().map(|i| (columns[*i].name.clone(), columns[*i].in_words())).collect(),
         left_out: others().filter_map(left_out).collect(),
         blanks,
+        marks,
+        passed_over,
     })
 }
 
@@ -143,25 +220,22 @@ fn reasons(columns: &[Column]) -> String {
     columns.iter().filter_map(reason).take(20).collect::<Vec<_>>().join("\n")
 }
 
-/// The column to predict: one that is called so, else the last.
-fn target(columns: &[Column]) -> Option<(usize, String)> {
-    let able = || (0..columns.len()).filter(|i| columns[*i].useless.is_none());
-    let lower = |i: &usize| columns[*i].name.to_lowercase();
-    let by_name = TARGETS.iter().find_map(|name| able().find(|i| lower(i) == *name));
-    let by_word = || {
-        let last_word = |i: &usize| {
-            let name = lower(i);
-            name.rsplit(|c: char| !c.is_alphanumeric()).next().is_some_and(|word| LAST_WORDS.contains(&word))
-        };
-        able().rfind(last_word)
-    };
-    match by_name.or_else(by_word) {
-        Some(found) => Some((found, "by its name".to_owned())),
-        None if able().next_back()? + 1 == columns.len() => {
-            Some((columns.len() - 1, "the last column".to_owned()))
+/// The names of columns, each with a reason.
+type Reasons = Vec<(String, String)>;
+
+/// The column to predict: one that is called so, else the last; why, and the columns that are called so but can't be one.
+fn target(header: &[String], columns: &[Column]) -> Option<(usize, String, Reasons)> {
+    let mut passed_over = Vec::new();
+    for i in named(header).into_iter().flatten() {
+        match &columns[i].useless {
+            None => return Some((i, "by its name".to_owned(), passed_over)),
+            Some(why) => passed_over.push((columns[i].name.clone(), why.clone())),
         }
-        None => Some((able().next_back()?, "the last column that can be one".to_owned())),
     }
+    let last = (0..columns.len()).rfind(|i| columns[*i].useless.is_none())?;
+    let reason =
+        if last + 1 == columns.len() { "the last column" } else { "the last column that can be one" };
+    Some((last, reason.to_owned(), passed_over))
 }
 
 /// The number of classes, if the target is one, and why.

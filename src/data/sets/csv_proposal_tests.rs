@@ -36,6 +36,39 @@ fn a_column_that_is_called_so_is_the_target_and_else_the_last() {
 }
 
 #[test]
+fn a_target_with_marks_for_missing_values_is_proposed_with_them() {
+    let cell = |r: usize| ["?", "None", "0", "1", "0", "1", "1", "0", "1", "0"][r % 10];
+    let found =
+        propose(&table("a,b,label", 100, |r| format!("{}.5,{}.25,{}", r * r, r * 3, cell(r)))).unwrap();
+    assert_eq!((found.target.as_str(), found.classes, found.rows), ("label", Some(2), 80));
+    assert_eq!(found.marks, ["?", "None"]);
+    let marks = found.blank_marks().expect("more than the usual ones");
+    assert!(["", "NA", "?", "None"].iter().all(|mark| marks.contains(&(*mark).to_owned())), "{marks:?}");
+    assert_eq!(found.blanks.map(|(treatment, _)| treatment), Some("drop"));
+    assert!(found.passed_over.is_empty());
+    // A text that is no mark.
+    let other = |r: usize| if r == 3 { "maybe" } else { cell(r + 2) };
+    let found =
+        propose(&table("a,b,label", 100, |r| format!("{}.5,{}.25,{}", r * r, r * 3, other(r)))).unwrap();
+    assert_eq!((found.target.as_str(), found.marks.len(), found.blank_marks()), ("b", 0, None));
+    assert_eq!(names(&found.passed_over), ["label"]);
+}
+
+#[test]
+fn a_column_that_looks_like_the_target_but_cannot_be_it_is_told() {
+    let found =
+        propose(&table("a,price,b", 40, |r| format!("{}.5,\"$1,{r:03}\",{}.25", r * r, r * 3))).unwrap();
+    assert_eq!((found.target.as_str(), found.marks.len()), ("b", 0));
+    let expected = ("price".to_owned(), "numbers with separators or units, such as `$1,000`".to_owned());
+    assert_eq!(found.passed_over, [expected]);
+    // One that can be it is found by its name, too.
+    let found = propose(&table("class,price,y", 40, |r| format!("1,\"$1,{r:03}\",{}.25", r * 3 + r % 2)));
+    let error = found.unwrap_err();
+    assert!(error.message.contains("no column can be a feature"), "{error}");
+    assert!(error.hint.is_some_and(|hint| hint.contains("1234.5")));
+}
+
+#[test]
 fn texts_and_few_whole_numbers_are_classes() {
     let classes = |rows: usize, cell: &dyn Fn(usize) -> String| {
         propose(&table("a,y", rows, |r| format!("{}.5,{}", r * r, cell(r)))).unwrap().classes
@@ -147,6 +180,24 @@ fn files_that_are_no_tables_are_refused() {
         assert_eq!(error.code, ExitCode::Spec);
         assert!(error.message.contains(why), "{error}");
     }
+    for (text, why, hint) in [
+        ("".to_owned(), "is empty", "first line"),
+        ("\n\n".to_owned(), "is empty", "first line"),
+        (
+            table("a,y", 20, |r| if r == 5 { "1,2,3".to_owned() } else { format!("{r}.5,{r}") }),
+            "line: 7",
+            "double quotes",
+        ),
+        (table("a,y", 20, |r| format!("{r}%,\"{r},5\"")), "no column can be a target", "1234.5"),
+    ] {
+        let error = propose(&text).unwrap_err();
+        assert!(error.message.contains(why), "{error}");
+        assert!(error.hint.as_ref().is_some_and(|found| found.contains(hint)), "{error}");
+    }
+    let latin = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(latin.path(), b"a,y\n1,caf\xe9\n".repeat(20)).unwrap();
+    let error = propose_csv(latin.path()).unwrap_err();
+    assert!(error.hint.as_ref().is_some_and(|hint| hint.contains("iconv")), "{error}");
     let missing = propose_csv(Path::new("no/such.csv")).unwrap_err();
     assert_eq!(missing.code, ExitCode::Spec);
     assert!(missing.message.starts_with("cannot read /"), "{missing}");

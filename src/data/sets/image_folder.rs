@@ -68,7 +68,7 @@ pub fn image_folder(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     Arc::new(FolderSource {
         // Messages show absolute paths.
         root: absolute(&own.root),
-        split: fields.config(),
+        split: SplitOptions::read(fields),
         transform: TransformOptions::read(fields, own.channels, DEFAULT_STATS),
         ..own
     })

@@ -5,6 +5,7 @@ use super::image_files::find_images;
 use super::image_folder::{invalid, training_labels};
 use crate::data::store::absolute;
 use crate::error::{Error, Result};
+use crate::show::count;
 use image::DynamicImage;
 use std::path::Path;
 
@@ -43,14 +44,16 @@ pub fn survey_images(root: &Path) -> Result<ImageSurvey> {
     let found = find_images(folder).map_err(Error::of_data)?;
     if found.classes.len() < 2 {
         let (classes, images) = (found.classes.len(), found.images.len());
-        return Err(invalid(root, &format!("{classes} classes and {images} images were found")));
+        let found = format!("{} and {} were found", count(classes, "class"), count(images, "image"));
+        return Err(invalid(root, &found));
     }
     let other = |name: &str| match parted && root.join(name).is_dir() {
         true => {
             let list = find_images(&root.join(name)).map_err(Error::of_data)?;
             training_labels(&list, &found.classes)?;
             match list.images.len() {
-                0 => Err(invalid(root, &format!("the folder `{name}` has no images"))),
+                0 => Err(Error::data(format!("{}: the folder `{name}` has no images", root.display()))
+                    .hint("put a subfolder of PNG or JPEG files per class into it, or remove it")),
                 images => Ok(Some(images)),
             }
         }
@@ -115,6 +118,7 @@ mod tests {
         ["train/a/1.png", "train/b/1.png"].into_iter().for_each(write);
         let refused = || survey_images(folder.path()).unwrap_err();
         assert!(refused().message.contains("the folder `val` has no images"), "{}", refused());
+        assert!(refused().hint.is_some_and(|hint| hint.contains("or remove it")));
         write("val/c/1.png");
         assert!(refused().message.ends_with("has a class that is missing from training: c"), "{}", refused());
         assert_eq!(refused().code, crate::error::ExitCode::Spec);
@@ -132,6 +136,9 @@ mod tests {
             assert_eq!(error.code, crate::error::ExitCode::Spec);
             assert!(error.message.contains(why), "{error}");
         }
+        fs::write(folder.path().join("a/1.png"), "no image").unwrap();
+        let error = survey_images(folder.path()).unwrap_err();
+        assert!(error.message.contains("1 class and 1 image were found"), "{error}");
         for name in ["a/1.png", "b/1.png"] {
             fs::write(folder.path().join(name), "no image").unwrap();
         }

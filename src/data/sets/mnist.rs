@@ -93,7 +93,7 @@ impl DatasetKind for Mnist {
         Arc::new(MnistSource {
             set: *self,
             files: fields.config(),
-            split: fields.config(),
+            split: SplitOptions::read(fields),
             transform: TransformOptions::read(fields, 1, self.default_stats),
         })
     }

@@ -43,7 +43,7 @@ struct RandomSource {
 /// Reads the `[dataset]` table.
 pub fn random(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     let own: RandomSource = fields.config();
-    Arc::new(RandomSource { split: fields.config(), ..own })
+    Arc::new(RandomSource { split: SplitOptions::read(fields), ..own })
 }
 
 impl DatasetSource for RandomSource {

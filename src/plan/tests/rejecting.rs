@@ -57,3 +57,17 @@ fn rejects_a_date_as_rendezvous_endpoint() {
     let message = "expected HOST:PORT, tcp://HOST:PORT or file:///ABSOLUTE/PATH, found the date 1979-05-27";
     assert_eq!(refused(&["launch.rdzv_endpoint=1979-05-27"]), [message]);
 }
+
+#[test]
+fn a_wrong_augmentation_has_a_replacement() {
+    let spec = "name = 'a'\nbatch_size = 8\n[model]\nname = 'cnn'\n[dataset]\nname = 'shapes'\naugment = ['flip', 'crp']\n[optimizer]\nname = 'sgd'\n";
+    let tree = crate::spec::JobTree::parse("job.toml", spec, &[]).unwrap();
+    let registry = crate::registry::Registry::standard();
+    let found = crate::plan::Plan::resolve(&tree, &registry, crate::plan::WorldRequest::of(1)).unwrap_err();
+    let [only] = found.problems() else { panic!("{found}") };
+    assert_eq!(
+        (only.message.as_str(), only.meant.as_deref()),
+        ("unknown augmentation; did you mean `crop`?", Some("\"crop\""))
+    );
+    assert_eq!(&spec[only.span.start..only.span.end], "'crp'");
+}

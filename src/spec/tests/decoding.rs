@@ -109,7 +109,7 @@ fn reports_all_problems_with_the_declared_ranges_and_choices() {
             "job.toml:6:19+3: expected a number of at least 0, found the string \"x\"",
             "job.toml:7:16+1: expected a string, found 1",
             "job.toml:8:9+5: expected true or false, found the string \"yes\"",
-            "job.toml:9:9+6: expected a number of seconds, or a time such as \"30 s\", \"10 min\" or \"2 h\", found the \
+            "job.toml:9:9+6: expected a number of seconds, or a time such as \"30 s\", \"10 min\" or \"2 h\", above 0 and at most 1e9 s, found the \
              string \"soon\"",
             "job.toml:10:8+6: expected an IP address, found the string \"here\"",
             "job.toml:11:1+4: unknown key; did you mean `norm`?",

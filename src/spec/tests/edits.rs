@@ -44,3 +44,34 @@ fn unset_removes_only_the_named_key() {
         ]
     );
 }
+
+#[test]
+fn extends_is_known_but_no_edit_changes_it() {
+    assert_eq!(
+        problems("extend = \"b.toml\"", &[]),
+        ["job.toml:1:1+6: unknown key; did you mean `extends`?"]
+    );
+    assert_eq!(
+        problems("t.extends = \"b.toml\"", &[]),
+        ["job.toml:1:3+7: unknown key in `[t]`; `extends` belongs at the top, above the first table"]
+    );
+    let why = "`extends` is read before the edits of the command line: they can't change it";
+    assert_eq!(
+        problems("", &[set("extends=b.toml"), unset("extends")]),
+        [format!("--set:1:7+7: {why}"), format!("--unset:1:9+7: {why}")]
+    );
+}
+
+#[test]
+fn an_edit_that_is_none_is_a_bad_command_line() {
+    use crate::error::{Error, ExitCode};
+    let code = |text: &str, edits: &[Override]| {
+        let problems = tree(text, edits).read(read_little).map(|_| ()).expect_err("problems");
+        Error::from(problems).code
+    };
+    for edit in [set("seed"), set("=1"), set("a b=1"), set("a="), unset("a=1")] {
+        assert_eq!(code("", std::slice::from_ref(&edit)), ExitCode::Usage, "{edit:?}");
+        assert_eq!(code("a = 0", &[edit]), ExitCode::Spec, "the spec is wrong, too");
+    }
+    assert_eq!(code("", &[set("a=0")]), ExitCode::Spec);
+}

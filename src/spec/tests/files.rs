@@ -47,3 +47,23 @@ fn a_spec_that_is_not_text_is_an_error() {
     std::fs::write(&binary, b"a = \xff").unwrap();
     assert!(JobTree::load(&binary, &[]).expect_err("not text").to_string().contains("byte 5 is not UTF-8"));
 }
+
+/// Reading it would wait for a writer.
+#[test]
+fn a_base_that_is_a_pipe_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = std::process::Command::new("mkfifo").arg(dir.path().join("base.toml")).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    let path = write(dir.path(), "job.toml", "extends = 'base.toml'");
+    let problems = JobTree::load(&path, &[]).and_then(|t| t.read(read_little)).expect_err("no text");
+    assert!(problems.to_string().contains("not a file"), "{problems}");
+}
+
+#[test]
+fn a_file_that_is_not_there_has_one_identity() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("sub")).unwrap();
+    let of = |path: &str| identify(&dir.path().join(path));
+    assert_eq!(of("sub/../no.toml"), of("no.toml"));
+    assert_ne!(of("sub/no.toml"), of("no.toml"));
+}

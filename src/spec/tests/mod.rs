@@ -157,7 +157,7 @@ fn ignores_text_inside_an_unclosed_bracket() {
     assert_eq!(
         problems("b = 1\nl = [\n{ z = 1 },\nq = 3\n[t]\nx = true\n", &[]),
         [
-            "job.toml:1:1+1: unknown key; known here: `a`, `l`, `t`",
+            "job.toml:1:1+1: unknown key; known here: `a`, `extends`, `l`, `t`",
             "job.toml:2:5+1: this `[` is never closed",
         ]
     );
