@@ -17,6 +17,8 @@ mod mnist;
 mod official;
 mod random;
 mod shapes;
+mod table;
+mod table_values;
 mod text;
 
 pub use cifar10::cifar10;
