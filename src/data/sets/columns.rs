@@ -165,13 +165,21 @@ impl Cell<'_> {
 
 /// The index of the column `name`, which `key` of the spec names.
 pub(super) fn column(set: &dyn RowSet, name: &str, key: &str) -> Result<usize> {
-    set.columns().iter().position(|column| column.name == name).ok_or_else(|| {
+    let found = set.columns().iter().position(|column| column.name == name);
+    let (place, shown) = (set.place(), show::name(name));
+    let Some(at) = found else {
         let names = || set.columns().iter().map(|column| column.name.as_str());
         let near = did_you_mean(name, names());
-        let (place, name) = (set.place(), show::name(name));
-        Error::data(format!("{place} has no column `{name}`, which `[dataset] {key}` names{near}"))
-            .hint(format!("its columns are {}", listed(names())))
-    })
+        let what = format!("{place} has no column `{shown}`, which `[dataset] {key}` names{near}");
+        return Err(Error::data(what).hint(format!("its columns are {}", listed(names()))));
+    };
+    match &set.columns()[at].kind {
+        Kind::Other(what) => {
+            Err(Error::data(format!("{place}: the column `{shown}`, which `[dataset] {key}` names, {what}"))
+                .hint("only columns of numbers, texts, booleans and images can be read"))
+        }
+        Kind::Values | Kind::Texts | Kind::Bytes => Ok(at),
+    }
 }
 
 /// Names in a message: `a`, `b` and 3 more.

@@ -142,7 +142,7 @@ impl RawTable {
     /// Adds a row, a cell for each column of the header.
     pub fn push(&mut self, mut row: StringRecord) {
         let mut position = Position::new();
-        position.set_line(self.rows.len() as u64);
+        position.set_record(self.rows.len() as u64);
         row.set_position(Some(position));
         self.rows.push(row);
     }
@@ -169,11 +169,13 @@ impl RawTable {
 
     /// The location of a cell, for messages.
     pub fn location(&self, row: usize, column: usize) -> String {
-        let line = self.rows[row].position().map_or(0, Position::line);
-        let column = &self.header[column];
+        let (position, column) = (self.rows[row].position(), &self.header[column]);
         match &self.row_place {
-            Some(place) => format!("{}, column `{column}`", place(line)),
-            None => format!("{}, line {line}, column `{column}`", self.path),
+            Some(place) => format!("{}, column `{column}`", place(position.map_or(0, Position::record))),
+            None => {
+                let line = position.map_or(0, Position::line);
+                format!("{}, line {line}, column `{column}`", self.path)
+            }
         }
     }
 

@@ -201,23 +201,25 @@ fn configuration(
 ) -> Result<Option<String>> {
     let parted = configs.iter().filter(|(_, files)| files.iter().any(|(split, _)| split.is_some()));
     let names: Vec<&str> = parted.map(|(name, _)| name.as_str()).collect();
-    let place = wanted.path.display();
+    let root = wanted.path.display();
     let shown = || listed(names.iter().map(|name| if name.is_empty() { "." } else { name }));
+    // Files that the spec names tell the configuration of the other splits.
+    if let (None, Some(pattern)) = (wanted.config, wanted.by_key[0]) {
+        return Ok(Some(place(pattern).1));
+    }
     match (wanted.config, &names[..]) {
         (Some(config), _) => match names.iter().find(|name| **name == config) {
             Some(name) => Ok(Some((*name).to_owned())),
             None => {
                 let near = did_you_mean(config, names.iter().copied());
                 let config = show::name(config);
-                Err(Error::data(format!("{place} has no configuration `{config}`{near}"))
+                Err(Error::data(format!("{root} has no configuration `{config}`{near}"))
                     .hint(format!("its folders with Parquet files of splits are {}", shown())))
             }
         },
         (None, []) => Ok(None),
         (None, [only]) => Ok(Some((*only).to_owned())),
-        // What is named needs no configuration.
-        (None, _) if wanted.by_key[0].is_some() => Ok(None),
-        (None, _) => Err(Error::data(format!("{place} has several configurations: {}", shown()))
+        (None, _) => Err(Error::data(format!("{root} has several configurations: {}", shown()))
             .hint("set `[dataset] config` to one of them")),
     }
 }

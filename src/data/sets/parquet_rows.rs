@@ -4,6 +4,7 @@ use super::columns::{Blobs, Cell, Column, EachRow, RowSet};
 use super::parquet_pack::{Pack, packed};
 use super::parquet_schema::sources;
 use super::parquet_values::Values;
+use crate::caught::caught;
 use crate::data::store::Cache;
 use crate::error::{Error, IoContext, Result};
 use crate::show;
@@ -97,7 +98,17 @@ fn reader(path: &Path) -> Result<SerializedFileReader<File>> {
         return Err(Error::data(format!("{} is unfinished: its end is missing", path.display()))
             .hint("repeat the download"));
     }
-    SerializedFileReader::new(file).map_err(|e| damaged(path, &e.to_string()))
+    decoded(path, || SerializedFileReader::new(file))
+}
+
+/// What the crate makes of a file, which panics at some that are damaged.
+fn decoded<T>(path: &Path, work: impl FnOnce() -> parquet::errors::Result<T>) -> Result<T> {
+    let why = match caught(work) {
+        Ok(Ok(done)) => return Ok(done),
+        Ok(Err(e)) => e.to_string(),
+        Err(panic) => panic,
+    };
+    Err(damaged(path, &why))
 }
 
 fn damaged(path: &Path, why: &str) -> Error {
@@ -107,28 +118,27 @@ fn damaged(path: &Path, why: &str) -> Error {
 /// Calls `each` with the number of each row of a file and the cells of these columns.
 fn read(path: &Path, names: &[&str], each: EachRow<'_>) -> Result<()> {
     let reader = reader(path)?;
-    let wrong = |e: parquet::errors::ParquetError| damaged(path, &e.to_string());
     let all = sources(reader.metadata().file_metadata());
     let leaf = |name: &&str| {
         let source = all.iter().find(|source| source.column.name == **name)?;
         Some((source.leaf?, source.number))
     };
     let leaves: Option<Vec<_>> = names.iter().map(leaf).collect();
-    let leaves = leaves.ok_or_else(|| Error::internal(format!("{} has no such columns", path.display())))?;
+    let leaves = leaves.ok_or_else(|| damaged(path, "it lacks the values of a column"))?;
     let mut row = 0;
     for group in 0..reader.num_row_groups() {
-        let group = reader.get_row_group(group).map_err(wrong)?;
+        let group = decoded(path, || reader.get_row_group(group))?;
         let mut columns = Vec::new();
         for (leaf, number) in &leaves {
             let level = group.metadata().column(*leaf).column_descr().max_def_level();
-            let column = group.get_column_reader(*leaf).map_err(wrong)?;
+            let column = decoded(path, || group.get_column_reader(*leaf))?;
             columns.push(Values::new(column, level, *number));
         }
         let mut left = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
         while left > 0 {
             let rows = left.min(ROWS);
             for (column, name) in columns.iter_mut().zip(names) {
-                let found = column.load(rows).map_err(wrong)?;
+                let found = decoded(path, || column.load(rows))?;
                 if found != rows {
                     let name = show::name(name);
                     return Err(damaged(path, &format!("the column `{name}` ends before its last row")));

@@ -48,8 +48,18 @@ impl Folder {
     }
 
     fn table(&self, more: &str) -> Result<Splits> {
-        let table = "content = 'table'\nstandardise = false\nstandardise_target = false\n";
-        let source = self.source(&format!("{table}{more}"));
+        let target = if more.contains("classification") {
+            ""
+        } else {
+            "standardise_target = false
+"
+        };
+        let keys = format!(
+            "content = 'table'
+standardise = false
+{target}{more}"
+        );
+        let source = self.source(&keys);
         source.prepare(&mut |_| ())?;
         source.open()
     }
@@ -347,6 +357,7 @@ fn messages_about_wrong_files() {
     note(folder.table("target = 'y'"));
     note(folder.table("target = 'y'\nfeatures = ['day']"));
     note(folder.images(""));
+    note(folder.images("image = 'y'\ntarget = 'tags'"));
     let bytes = std::fs::read(&train).unwrap();
     std::fs::write(&train, &bytes[..bytes.len() - 9]).unwrap();
     note(folder.images(""));

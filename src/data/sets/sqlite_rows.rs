@@ -34,7 +34,7 @@ impl Database {
         self.with(|connection| {
             let mut query = connection.prepare(
                 "select name from sqlite_schema where type in ('table', 'view') and name not like 'sqlite\\_%' escape '\\' \
-                 order by rootpage, name",
+                 order by name",
             )?;
             let names = query.query_map([], |row| row.get(0))?;
             names.collect()
