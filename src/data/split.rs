@@ -5,6 +5,7 @@ use crate::spec::Fields;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The training and the validation split.
@@ -111,6 +112,11 @@ pub struct Part {
 impl Part {
     pub fn all(n: usize) -> Self {
         Self { len: n, indices: None }
+    }
+
+    /// Consecutive samples.
+    pub fn range(range: Range<usize>) -> Self {
+        Self { len: range.len(), indices: Some(range.map(|i| i as u64).collect()) }
     }
 
     /// The first `max` samples.

@@ -2,7 +2,8 @@
 
 use super::DatasetKind;
 use super::sets::{
-    Mnist, california_housing, cifar10, csv, image_folder, random, shapes, text, tinyshakespeare,
+    Mnist, california_housing, cifar10, csv, image_folder, parquet, random, shapes, sqlite, text,
+    tinyshakespeare,
 };
 use std::sync::Arc;
 
@@ -18,6 +19,8 @@ pub fn standard_kinds() -> Vec<(&'static str, Arc<dyn DatasetKind>)> {
         ("text", Arc::new(text)),
         ("tinyshakespeare", Arc::new(tinyshakespeare)),
         ("image-folder", Arc::new(image_folder)),
+        ("parquet", Arc::new(parquet)),
+        ("sqlite", Arc::new(sqlite)),
     ]
 }
 
@@ -36,6 +39,7 @@ mod tests {
                 "csv" => "path = 'a.csv'\ntarget = 'y'\n",
                 "text" => "path = 'a.txt'\n",
                 "image-folder" => "root = 'a'\n",
+                "parquet" | "sqlite" => "path = 'a'\n",
                 _ => "",
             };
             let source = configure(&*kind, needs).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -53,6 +57,8 @@ mod tests {
             ("california-housing", &["path", "cache", "url"], ""),
             ("csv", &["path", "cache", "url"], "target = 'y'"),
             ("image-folder", &["root", "cache"], ""),
+            ("parquet", &["path", "cache"], ""),
+            ("sqlite", &["path"], ""),
         ] {
             let model = if name == "tinyshakespeare" { "gpt" } else { "linear" };
             let hash = |place: &str| {

@@ -69,6 +69,10 @@ pub fn tar_gz(members: &[TarMember<'_>]) -> Vec<u8> {
 #[path = "../../tests/common/server.rs"]
 pub mod server;
 
+#[cfg(feature = "parquet")]
+#[path = "../../tests/common/parquet_file.rs"]
+pub mod parquet_file;
+
 /// Serves one file of these bytes; returns the URL.
 pub fn serve_file(body: &[u8]) -> String {
     server::Server::script(vec![server::Answer::Plain(body.to_vec())]).url("abc")

@@ -1,6 +1,7 @@
 //! `california-housing`: a published table, read as `csv` reads it.
 
-use super::csv::{Blanks, CsvSource};
+use super::csv::CsvSource;
+use super::table::{Blanks, TableKeys};
 use crate::data::DatasetSource;
 use crate::data::split::SplitOptions;
 use crate::data::store::{NamedFile, Published};
@@ -51,10 +52,7 @@ pub fn california_housing(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     Arc::new(CsvSource {
         file,
         target: TARGET.to_owned(),
-        features,
-        blanks,
-        standardise,
-        standardise_target,
+        keys: TableKeys { features, blanks, standardise, standardise_target, ..TableKeys::default() },
         split: SplitOptions::of_rows(fields),
         ..CsvSource::default()
     })

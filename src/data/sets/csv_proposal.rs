@@ -1,8 +1,8 @@
 //! Proposes how a model may learn from a table: the target, whether it is a number or a class, and the features, each with the reason.
 
-use super::csv::labels;
 use super::csv_columns::{Column, Kind};
 use super::csv_table::{BLANK_MARKS, RawTable, reads_as_number};
+use super::table_values::labels;
 use crate::data::store::absolute;
 use crate::error::{Error, IoContext, Result};
 use crate::show;

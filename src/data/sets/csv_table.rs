@@ -5,7 +5,7 @@ use crate::data::store::absolute;
 use crate::error::{Error, IoContext, Result};
 use crate::show;
 use crate::spec::did_you_mean;
-use csv::StringRecord;
+use csv::{Position, StringRecord};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::path::Path;
@@ -15,9 +15,14 @@ const MAX_CATEGORIES: usize = 1000;
 /// Texts that count as blank by default.
 pub(super) const BLANK_MARKS: [&str; 6] = ["", "NA", "N/A", "NaN", "nan", "null"];
 
+/// The place of a row, by its number in the table from 0: `FILE, row 7`.
+pub(super) type RowPlace = Box<dyn Fn(u64) -> String>;
+
 /// The header and rows of a file.
 pub(super) struct RawTable {
     pub path: String,
+    /// `None`: by its line.
+    row_place: Option<RowPlace>,
     pub header: Vec<String>,
     /// Column indices by name.
     indices: HashMap<String, usize>,
@@ -100,23 +105,46 @@ impl RawTable {
             csv::ReaderBuilder::new().delimiter(delimiter).trim(csv::Trim::All).from_reader(file);
         let damaged = |e: csv::Error| Error::data(format!("{}: {e}", path.display()));
         let header: Vec<String> = reader.headers().map_err(damaged)?.iter().map(str::to_owned).collect();
-        let mut indices = HashMap::with_capacity(header.len());
-        for (i, name) in header.iter().enumerate() {
-            if indices.insert(name.clone(), i).is_some() {
-                let message = format!(
-                    "{}: column {} has the name `{name}` of an earlier column",
-                    path.display(),
-                    i + 1
-                );
-                return Err(Error::data(message));
-            }
-        }
+        let shown = path.display().to_string();
+        let mut table = Self::of(shown, header, blanks)?;
+        let header = &table.header;
         let rows = reader.records().collect::<Result<Vec<_>, _>>().map_err(|e| match &header[..] {
             // For example decimal commas, with another separator between columns.
             [only] => damaged(e).hint(one_column(only)),
             _ => damaged(e),
         })?;
-        Ok(Self { path: path.display().to_string(), header, indices, rows, blanks })
+        table.rows = rows;
+        Ok(table)
+    }
+
+    /// A table without rows. Messages name it `path`.
+    fn of(path: String, header: Vec<String>, blanks: Vec<String>) -> Result<Self> {
+        let mut indices = HashMap::with_capacity(header.len());
+        for (i, name) in header.iter().enumerate() {
+            if indices.insert(name.clone(), i).is_some() {
+                let message = format!("{path}: column {} has the name `{name}` of an earlier column", i + 1);
+                return Err(Error::data(message));
+            }
+        }
+        Ok(Self { path, row_place: None, header, indices, rows: Vec::new(), blanks })
+    }
+
+    /// A table that is no file of text: `row_place` names its rows, which `push` adds.
+    pub fn of_rows(
+        path: String,
+        header: Vec<String>,
+        blanks: Vec<String>,
+        row_place: RowPlace,
+    ) -> Result<Self> {
+        Ok(Self { row_place: Some(row_place), ..Self::of(path, header, blanks)? })
+    }
+
+    /// Adds a row, a cell for each column of the header.
+    pub fn push(&mut self, mut row: StringRecord) {
+        let mut position = Position::new();
+        position.set_record(self.rows.len() as u64);
+        row.set_position(Some(position));
+        self.rows.push(row);
     }
 
     /// The index of the column `name`, which `key` of the spec names.
@@ -128,7 +156,7 @@ impl RawTable {
                 self.path
             ));
             match self.header.as_slice() {
-                [only] => error.hint(one_column(only)),
+                [only] if self.row_place.is_none() => error.hint(one_column(only)),
                 _ => error,
             }
         })
@@ -141,8 +169,14 @@ impl RawTable {
 
     /// The location of a cell, for messages.
     pub fn location(&self, row: usize, column: usize) -> String {
-        let line = self.rows[row].position().map_or(0, |p| p.line());
-        format!("{}, line {line}, column `{}`", self.path, self.header[column])
+        let (position, column) = (self.rows[row].position(), &self.header[column]);
+        match &self.row_place {
+            Some(place) => format!("{}, column `{column}`", place(position.map_or(0, Position::record))),
+            None => {
+                let line = position.map_or(0, Position::line);
+                format!("{}, line {line}, column `{column}`", self.path)
+            }
+        }
     }
 
     pub fn number(&self, row: usize, column: usize) -> Option<f64> {

@@ -1,4 +1,6 @@
 use super::*;
+use crate::data::Dataset;
+use crate::data::images::class_facts;
 use crate::data::testing::{configure, sample, serve_file, shared};
 
 const TABLE: &str = "\

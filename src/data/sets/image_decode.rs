@@ -31,7 +31,8 @@ pub(super) fn decode(path: &Path) -> Result<image::DynamicImage, DecodeError> {
     decode_bytes(&bytes).map_err(DecodeError::Invalid)
 }
 
-fn decode_bytes(bytes: &[u8]) -> Result<image::DynamicImage, String> {
+/// Decodes the bytes of an image file, or says in words what is wrong with them.
+pub(super) fn decode_bytes(bytes: &[u8]) -> Result<image::DynamicImage, String> {
     if bytes.len() as u64 > MAX_FILE {
         return Err(format!("it is larger than {} MiB", MAX_FILE >> 20));
     }

@@ -3,6 +3,7 @@
 
 use super::image_decode::{DecodeError, decode};
 use super::image_files::{ImageList, find_images, unreadable};
+use super::image_pixels::Pixels;
 use crate::data::image_config::ChannelStats;
 use crate::data::images::{ImageSetBuilder, ImageSource, Original};
 use crate::data::split::{Part, SplitOptions};
@@ -13,7 +14,6 @@ use crate::error::{Error, IoContext, Result};
 use crate::show;
 use crate::spec::{Fields, choice};
 use image::DynamicImage;
-use image::imageops::FilterType;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
@@ -22,7 +22,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Those of ImageNet.
-const DEFAULT_STATS: ChannelStats = ChannelStats { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
+pub(super) const DEFAULT_STATS: ChannelStats =
+    ChannelStats { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
 
 choice! {
     /// What to do with unreadable images.
@@ -184,8 +185,7 @@ impl FolderSource {
         Arc::new(Images {
             content: found.content(),
             images: found.images.clone(),
-            size: self.image_size as u32,
-            channels: self.channels,
+            pixels: Pixels { size: self.image_size as u32, channels: self.channels },
         })
     }
 
@@ -219,8 +219,7 @@ pub(super) fn invalid(root: &Path, why: &str) -> Error {
 struct Images {
     content: Content,
     images: Vec<(PathBuf, usize)>,
-    size: u32,
-    channels: usize,
+    pixels: Pixels,
 }
 
 impl ImageSource for Images {
@@ -232,17 +231,13 @@ impl ImageSource for Images {
         Some(self.content)
     }
 
-    /// Scales the shorter side to `image_size`, then crops the centre.
     fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {
-        let fitted = self.decoded(index)?.resize_to_fill(self.size, self.size, FilterType::Triangle);
-        self.write_planes(fitted, scratch);
+        self.pixels.fitted(&self.decoded(index)?, scratch);
         Ok((scratch, self.images[index].1))
     }
 
     fn original<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Original<'a>> {
-        let decoded = self.decoded(index)?;
-        let size = Some([decoded.height() as usize, decoded.width() as usize]);
-        self.write_planes(decoded, scratch);
+        let size = Some(self.pixels.whole(self.decoded(index)?, scratch));
         Ok(Original { pixels: scratch, class: self.images[index].1, size })
     }
 }
@@ -258,18 +253,6 @@ impl Images {
                 Err(Error::data(what).hint(
                     "replace or remove the file, or set `[dataset] bad_images = \"skip\"` to leave out such images",
                 ))
-            }
-        }
-    }
-
-    fn write_planes(&self, image: DynamicImage, planes: &mut Vec<u8>) {
-        planes.clear();
-        if self.channels == 1 {
-            planes.extend_from_slice(image.into_luma8().as_raw());
-        } else {
-            let pixels = image.into_rgb8();
-            for c in 0..3 {
-                planes.extend(pixels.as_raw().iter().skip(c).step_by(3));
             }
         }
     }

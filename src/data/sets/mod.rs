@@ -2,6 +2,10 @@
 
 mod cifar10;
 mod cifar10_files;
+mod columns;
+mod columns_images;
+mod columns_source;
+mod columns_table;
 mod csv;
 mod csv_columns;
 mod csv_housing;
@@ -12,11 +16,37 @@ mod csv_table;
 mod image_decode;
 mod image_files;
 mod image_folder;
+mod image_pixels;
 mod image_survey;
 mod mnist;
 mod official;
+mod parquet;
+mod parquet_files;
+#[cfg(feature = "parquet")]
+mod parquet_pack;
+#[cfg(feature = "parquet")]
+mod parquet_rows;
+#[cfg(not(feature = "parquet"))]
+#[path = "parquet_missing.rs"]
+mod parquet_rows;
+#[cfg(feature = "parquet")]
+mod parquet_schema;
+#[cfg(feature = "parquet")]
+mod parquet_values;
 mod random;
 mod shapes;
+mod sqlite;
+#[cfg(feature = "sqlite")]
+mod sqlite_file;
+#[cfg(feature = "sqlite")]
+mod sqlite_item;
+#[cfg(feature = "sqlite")]
+mod sqlite_rows;
+#[cfg(not(feature = "sqlite"))]
+#[path = "sqlite_missing.rs"]
+mod sqlite_rows;
+mod table;
+mod table_values;
 mod text;
 
 pub use cifar10::cifar10;
@@ -26,6 +56,8 @@ pub use csv_proposal::{CsvProposal, propose_csv};
 pub use image_folder::image_folder;
 pub use image_survey::{ImageSurvey, survey_images};
 pub use mnist::Mnist;
+pub use parquet::parquet;
 pub use random::random;
 pub use shapes::shapes;
+pub use sqlite::sqlite;
 pub use text::{text, tinyshakespeare};

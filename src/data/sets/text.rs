@@ -86,6 +86,11 @@ impl DatasetSource for TextSource {
 }
 
 impl TextSource {
+    fn windows(&self) -> Windowing {
+        let Self { block_size, val_split, max_train, max_val, .. } = *self;
+        Windowing { block_size, val_split, max_train, max_val }
+    }
+
     fn read(&self, path: &Path) -> Result<Splits> {
         let bytes = std::fs::read(path).doing("read", path)?;
         let content = digest_of_parts([&bytes]);
@@ -93,53 +98,80 @@ impl TextSource {
             let at = e.utf8_error().valid_up_to();
             Error::data(format!("{} is not UTF-8 text: invalid byte at offset {at}", path.display()))
         })?;
-        let vocabulary = vocabulary(&text);
+        let texts = Texts { train: text, val: None, test: None };
+        self.windows().splits(&path.display().to_string(), &texts, content)
+    }
+}
+
+/// The texts of the splits.
+pub(super) struct Texts {
+    pub train: String,
+    pub val: Option<String>,
+    pub test: Option<String>,
+}
+
+/// How texts become samples.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Windowing {
+    /// Characters per sample.
+    pub block_size: usize,
+    /// Part of the training text that is the validation split; with 0 its text, or else that of the test split, if there is one.
+    pub val_split: f64,
+    pub max_train: Option<usize>,
+    pub max_val: Option<usize>,
+}
+
+impl Windowing {
+    /// The samples of `texts`, which messages call `place`.
+    pub fn splits(&self, place: &str, texts: &Texts, content: Content) -> Result<Splits> {
+        let all = || [Some(&texts.train), texts.val.as_ref(), texts.test.as_ref()].into_iter().flatten();
+        let vocabulary = vocabulary(all());
         if vocabulary.len() > 1 << 16 {
-            let message = format!("{} has {} different characters", path.display(), vocabulary.len());
+            let message = format!("{place} has {} different characters", vocabulary.len());
             return Err(
                 Error::data(message).hint("`text` supports up to 65,536; check that this is a text file")
             );
         }
         let ids: HashMap<char, u16> = vocabulary.iter().enumerate().map(|(i, &c)| (c, i as u16)).collect();
-        let tokens: Arc<[u16]> = text.chars().map(|c| ids[&c]).collect();
-        let val = (tokens.len() as f64 * self.val_split) as usize;
-        let cut = tokens.len() - val;
-        let windows = |range: Range<usize>, stride: usize, max: Option<usize>| {
-            let starts = range.len().checked_sub(self.block_size).filter(|&n| n > 0);
-            let len = starts.map(|n| n.div_ceil(stride)).ok_or_else(|| {
-                let (n, block) = (tokens.len(), self.block_size);
-                Error::data(format!(
-                    "{} has {n} characters: too few for `block_size = {block}`",
-                    path.display()
-                ))
-                .hint("lower `block_size`, change `val_split`, or use a longer text")
-            })?;
-            Ok::<_, Error>(Windows {
-                tokens: tokens.clone(),
-                start: range.start,
-                len: max.map_or(len, |max| len.min(max)),
-                block: self.block_size,
-                stride,
-                vocabulary: vocabulary.len(),
-                content,
-            })
+        let tokens: Arc<[u16]> = all().flat_map(|text| text.chars()).map(|c| ids[&c]).collect();
+        let whole = Windows {
+            tokens,
+            start: 0,
+            len: 0,
+            block: self.block_size,
+            stride: 1,
+            vocabulary: vocabulary.len(),
+            content,
         };
-        let train = windows(0..cut, 1, self.max_train)?;
-        let val = match self.val_split > 0.0 {
-            true => {
-                Some(Arc::new(windows(cut..tokens.len(), self.block_size, self.max_val)?) as Arc<dyn Dataset>)
-            }
-            false => None,
+        let count = |text: &Option<String>| text.as_ref().map(|text| text.chars().count());
+        let (val, test) = (count(&texts.val), count(&texts.test));
+        let train = whole.tokens.len() - val.unwrap_or(0) - test.unwrap_or(0);
+        let behind = train + val.unwrap_or(0);
+        let cut = train - (train as f64 * self.val_split) as usize;
+        let test = test.map(|n| behind..behind + n);
+        let val = match val {
+            _ if self.val_split > 0.0 => Some(cut..train),
+            Some(n) => Some(train..train + n),
+            None => test.clone(),
         };
-        Ok(Splits { train: Arc::new(train), val, test: None })
+        let part = |range: Option<Range<usize>>, max: Option<usize>| {
+            let windows = range.map(|range| whole.part(place, range, self.block_size, max)).transpose()?;
+            Ok::<_, Error>(windows.map(|windows| Arc::new(windows) as Arc<dyn Dataset>))
+        };
+        Ok(Splits {
+            train: Arc::new(whole.part(place, 0..cut, 1, self.max_train)?),
+            val: part(val, self.max_val)?,
+            test: part(test, None)?,
+        })
     }
 }
 
-/// Every character in the text, sorted by code point. A token is an index into this.
-fn vocabulary(text: &str) -> Vec<char> {
-    text.chars().collect::<BTreeSet<char>>().into_iter().collect()
+/// Every character in the texts, sorted by code point. A token is an index into this.
+fn vocabulary<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<char> {
+    texts.flat_map(|text| text.chars()).collect::<BTreeSet<char>>().into_iter().collect()
 }
 
+#[derive(Clone)]
 struct Windows {
     tokens: Arc<[u16]>,
     start: usize,
@@ -151,6 +183,18 @@ struct Windows {
 }
 
 impl Windows {
+    /// The windows in a range of the tokens, `stride` apart, at most `max` of them.
+    fn part(&self, place: &str, range: Range<usize>, stride: usize, max: Option<usize>) -> Result<Self> {
+        let starts = range.len().checked_sub(self.block).filter(|&n| n > 0);
+        let len = starts.map(|n| n.div_ceil(stride)).ok_or_else(|| {
+            let (n, block) = (self.tokens.len(), self.block);
+            Error::data(format!("{place} has {n} characters: too few for `block_size = {block}`"))
+                .hint("lower `block_size`, change `val_split`, or use a longer text")
+        })?;
+        let len = max.map_or(len, |max| len.min(max));
+        Ok(Self { start: range.start, len, stride, ..self.clone() })
+    }
+
     fn facts(&self) -> FieldFacts {
         FieldFacts { shape: vec![self.block], kind: FieldKind::Index(self.vocabulary) }
     }

@@ -1,0 +1,282 @@
+//! Finds the Parquet files of the splits of a data set, by their names or by the keys of the spec.
+
+use super::columns::listed;
+use crate::error::{Error, IoContext, Result};
+use crate::show;
+use crate::spec::did_you_mean;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Words of names that tell training, validation and test: those of Hugging Face's `datasets`.
+const WORDS: [&[&str]; 3] = [
+    &["train", "training"],
+    &["validation", "valid", "val", "dev"],
+    &["test", "testing", "eval", "evaluation"],
+];
+/// Names of the splits, and of their keys.
+const SPLITS: [&str; 3] = ["train", "val", "test"];
+/// Folders within folders that are searched.
+const DEPTH: usize = 5;
+
+/// What the spec says of the files.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    /// Absolute.
+    pub path: &'a Path,
+    pub config: Option<&'a str>,
+    /// Names or patterns by split.
+    pub by_key: [Option<&'a str>; 3],
+}
+
+/// The files of a data set.
+pub(super) struct Found {
+    /// In the order of their names. Training has some.
+    pub splits: [Vec<PathBuf>; 3],
+    /// Files of no split.
+    pub ignored: Vec<PathBuf>,
+}
+
+/// A file below the folder, by its name there.
+struct Listed {
+    name: String,
+    path: PathBuf,
+}
+
+/// # Errors
+/// There are no training files, a split lacks some of its files, or it is not clear which configuration is meant (78).
+pub(super) fn find(wanted: Wanted<'_>) -> Result<Found> {
+    let Wanted { path, by_key, .. } = wanted;
+    let meta = std::fs::metadata(path);
+    let folder = match meta {
+        Ok(meta) if meta.is_dir() => path,
+        Ok(_) => path.parent().unwrap_or(path),
+        Err(e) => return Err(missing(path, &e)),
+    };
+    let mut splits = [const { Vec::new() }; 3];
+    let mut rest = Vec::new();
+    if folder == path {
+        list(folder, "", DEPTH, &mut rest)?;
+        for (split, pattern) in by_key.into_iter().enumerate() {
+            if let Some(pattern) = pattern {
+                splits[split] = take(folder, &mut rest, pattern, SPLITS[split])?;
+            }
+        }
+    } else {
+        // A file is the training split; others may stand beside it.
+        splits[0] = vec![path.to_owned()];
+        if by_key[0].is_some() {
+            return Err(Error::data(format!("{} is a file, but `train` is set too", path.display()))
+                .hint("set `[dataset] path` to the folder, or remove `train`"));
+        }
+        for split in [1, 2] {
+            if let Some(pattern) = by_key[split] {
+                list(folder, "", 1, &mut rest)?;
+                splits[split] = take(folder, &mut rest, pattern, SPLITS[split])?;
+                rest.clear();
+            }
+        }
+    }
+    let ignored = by_name(wanted, rest, &mut splits)?;
+    if splits[0].is_empty() {
+        return Err(no_training(folder, &ignored));
+    }
+    // What the spec names may be a part of a split.
+    for split in (0..3).filter(|split| by_key[*split].is_none()) {
+        whole(&splits[split], SPLITS[split])?;
+    }
+    Ok(Found { splits, ignored })
+}
+
+fn missing(path: &Path, e: &std::io::Error) -> Error {
+    let why = match e.kind() {
+        std::io::ErrorKind::NotFound => "is missing".to_owned(),
+        _ => format!("cannot be read: {e}"),
+    };
+    Error::data(format!("{} {why}", path.display())).hint(
+        "copy the data set there (`hf download --repo-type dataset NAME --local-dir DIR`), or correct `[dataset] path` \
+         (a relative one starts in the working directory of ddp-run)",
+    )
+}
+
+fn no_training(folder: &Path, ignored: &[PathBuf]) -> Error {
+    let place = folder.display();
+    match ignored.first() {
+        None => Error::data(format!("{place} has no Parquet files of a training split"))
+            .hint("`[dataset] path` is the folder with the files `train*.parquet`, or above it"),
+        Some(first) => Error::data(format!(
+            "{place} has no training split: none of the Parquet files has `train` in its name or in that of its folder; \
+             there is {}",
+            first.display()
+        ))
+        .hint("`[dataset] train` names the files, as in `train = \"part-*.parquet\"`"),
+    }
+}
+
+/// All Parquet files below a folder, sorted by name.
+fn list(folder: &Path, prefix: &str, depth: usize, to: &mut Vec<Listed>) -> Result<()> {
+    let entries = std::fs::read_dir(folder).and_then(|all| all.collect::<std::io::Result<Vec<_>>>());
+    let mut entries = entries.doing("list", folder).map_err(Error::of_data)?;
+    entries.sort_by_key(|entry| entry.file_name());
+    for entry in entries {
+        let (path, name) = (entry.path(), entry.file_name());
+        let name = name.to_string_lossy();
+        if name.starts_with('.') {
+            continue;
+        }
+        if path.is_dir() {
+            if depth > 1 {
+                list(&path, &format!("{prefix}{name}/"), depth - 1, to)?;
+            }
+        } else if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("parquet")) {
+            to.push(Listed { name: format!("{prefix}{name}"), path });
+        }
+    }
+    Ok(())
+}
+
+/// Takes the files that a key of the spec names out of those that were listed.
+fn take(folder: &Path, files: &mut Vec<Listed>, pattern: &str, key: &str) -> Result<Vec<PathBuf>> {
+    // A name may be that of a file with another extension.
+    let named = folder.join(pattern);
+    if named.is_file() {
+        files.retain(|file| file.path != named);
+        return Ok(vec![named]);
+    }
+    let wrong =
+        |e: glob::PatternError| Error::data(format!("`[dataset] {key}`: `{pattern}` is no pattern: {e}"));
+    let matcher = glob::Pattern::new(pattern).map_err(wrong)?;
+    let fits = |name: &str| {
+        let options = glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
+        matcher.matches_with(name, options)
+    };
+    let (taken, rest) = std::mem::take(files).into_iter().partition(|file| fits(&file.name));
+    *files = rest;
+    let taken: Vec<Listed> = taken;
+    if taken.is_empty() {
+        let near = did_you_mean(pattern, files.iter().map(|file| file.name.as_str()));
+        let (place, pattern) = (folder.display(), show::name(pattern));
+        let error =
+            Error::data(format!("{place} has no file `{pattern}`, which `[dataset] {key}` names{near}"));
+        return Err(match files.is_empty() {
+            true => error,
+            false => error.hint(format!(
+                "its Parquet files are {}",
+                listed(files.iter().map(|file| file.name.as_str()))
+            )),
+        });
+    }
+    Ok(taken.into_iter().map(|file| file.path).collect())
+}
+
+/// Adds files to the splits that have none, by the words of their names; returns those of no split.
+fn by_name(wanted: Wanted<'_>, files: Vec<Listed>, splits: &mut [Vec<PathBuf>; 3]) -> Result<Vec<PathBuf>> {
+    let open: Vec<bool> =
+        (0..3).map(|split| wanted.by_key[split].is_none() && splits[split].is_empty()).collect();
+    let mut configs: BTreeMap<String, Vec<(Option<usize>, PathBuf)>> = BTreeMap::new();
+    for file in files {
+        let (split, config) = place(&file.name);
+        configs.entry(config).or_default().push((split, file.path));
+    }
+    // Where no name tells a split, all files are for training.
+    if splits.iter().all(Vec::is_empty) && configs.values().flatten().all(|(split, _)| split.is_none()) {
+        configs.values_mut().flatten().for_each(|(split, _)| *split = Some(0));
+    }
+    let mut ignored = Vec::new();
+    let config = configuration(wanted, &configs)?;
+    for (name, files) in configs {
+        for (split, path) in files {
+            match split.filter(|split| open[*split] && Some(&name) == config.as_ref()) {
+                Some(split) => splits[split].push(path),
+                None => ignored.push(path),
+            }
+        }
+    }
+    Ok(ignored)
+}
+
+/// The configuration to be read; `None` if there are no files of a split by name.
+fn configuration(
+    wanted: Wanted<'_>,
+    configs: &BTreeMap<String, Vec<(Option<usize>, PathBuf)>>,
+) -> Result<Option<String>> {
+    let parted = configs.iter().filter(|(_, files)| files.iter().any(|(split, _)| split.is_some()));
+    let names: Vec<&str> = parted.map(|(name, _)| name.as_str()).collect();
+    let root = wanted.path.display();
+    let shown = || listed(names.iter().map(|name| if name.is_empty() { "." } else { name }));
+    // Files that the spec names tell the configuration of the other splits.
+    if let (None, Some(pattern)) = (wanted.config, wanted.by_key[0]) {
+        return Ok(Some(place(pattern).1));
+    }
+    match (wanted.config, &names[..]) {
+        (Some(config), _) => match names.iter().find(|name| **name == config) {
+            Some(name) => Ok(Some((*name).to_owned())),
+            None => {
+                let near = did_you_mean(config, names.iter().copied());
+                let config = show::name(config);
+                Err(Error::data(format!("{root} has no configuration `{config}`{near}"))
+                    .hint(format!("its folders with Parquet files of splits are {}", shown())))
+            }
+        },
+        (None, []) => Ok(None),
+        (None, [only]) => Ok(Some((*only).to_owned())),
+        (None, _) => Err(Error::data(format!("{root} has several configurations: {}", shown()))
+            .hint("set `[dataset] config` to one of them")),
+    }
+}
+
+/// The split that a name tells, and the configuration: the folders above, without `data` and that of the split.
+fn place(name: &str) -> (Option<usize>, String) {
+    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+    let mut parts: Vec<&str> = stem.split('/').collect();
+    let file = parts.pop().unwrap_or_default();
+    let split = told(file).or_else(|| {
+        let at = parts.iter().rposition(|folder| told(folder).is_some())?;
+        told(parts.remove(at))
+    });
+    parts.retain(|folder| *folder != "data");
+    (split, parts.join("/"))
+}
+
+/// The split that the first such word of a name tells.
+fn told(name: &str) -> Option<usize> {
+    let name = name.to_lowercase();
+    let mut words = name.split(|c: char| !c.is_alphanumeric());
+    words.find_map(|word| WORDS.iter().position(|words| words.contains(&word)))
+}
+
+/// Checks that files which say that they are `00000-of-00002` are all there.
+fn whole(files: &[PathBuf], split: &str) -> Result<()> {
+    let mut seen: BTreeMap<(PathBuf, String, usize), BTreeSet<usize>> = BTreeMap::new();
+    for path in files {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if let Some((before, index, count)) = part(&stem) {
+            let folder = path.parent().unwrap_or(path).to_owned();
+            seen.entry((folder, before.to_owned(), count)).or_default().insert(index);
+        }
+    }
+    for ((folder, before, count), there) in seen {
+        let absent: Vec<usize> = (0..count.min(1 << 20)).filter(|index| !there.contains(index)).collect();
+        if let Some(first) = absent.first() {
+            let (folder, missing) = (folder.display(), absent.len());
+            return Err(Error::data(format!(
+                "{folder}: {missing} of {count} files of the split `{split}` are missing, such as \
+                 {before}{first:05}-of-{count:05}.parquet"
+            ))
+            .hint("the download is unfinished: repeat it; or name the files to use in `[dataset]`"));
+        }
+    }
+    Ok(())
+}
+
+/// What stands before the numbers of `train-00000-of-00002`, and the numbers.
+fn part(stem: &str) -> Option<(&str, usize, usize)> {
+    let at = stem.find("-of-")?;
+    let before = stem[..at].trim_end_matches(|c: char| c.is_ascii_digit());
+    let rest = &stem[at + 4..];
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    Some((before, stem[before.len()..at].parse().ok()?, rest[..digits].parse().ok()?))
+}
+
+#[cfg(test)]
+#[path = "parquet_files_tests.rs"]
+mod tests;

@@ -1,0 +1,341 @@
+use super::*;
+use crate::data::images::class_facts;
+use crate::data::testing::{configure, sample};
+use crate::data::{Dataset, Splits};
+use crate::error::ExitCode;
+use rusqlite::{Connection, params};
+use serde::Serialize;
+
+/// A PNG of one colour.
+fn png(red: u8) -> Vec<u8> {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    image::RgbImage::from_pixel(8, 8, image::Rgb([red, 0, 255]))
+        .write_to(&mut bytes, image::ImageFormat::Png)
+        .unwrap();
+    bytes.into_inner()
+}
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.path().join("set.db")
+    }
+
+    fn write(&self, sql: &str) -> Connection {
+        let connection = Connection::open(self.file()).unwrap();
+        connection.execute_batch(sql).unwrap();
+        connection
+    }
+
+    fn open(&self, table: &str) -> Result<Splits> {
+        let source = configure(&sqlite, &format!("path = '{}'\n{table}", self.file().display()));
+        let source = source.unwrap_or_else(|e| panic!("{e}"));
+        source.prepare(&mut |_| ())?;
+        source.open()
+    }
+
+    fn images(&self, more: &str) -> Result<Splits> {
+        self.open(&format!("image_size = 8\nnormalize = false\n{more}"))
+    }
+
+    fn table(&self, more: &str) -> Result<Splits> {
+        let target = if more.contains("classification") {
+            ""
+        } else {
+            "standardise_target = false
+"
+        };
+        let keys = format!(
+            "content = 'table'
+standardise = false
+{target}{more}"
+        );
+        self.open(&keys)
+    }
+
+    /// The message without the folder.
+    fn error(&self, of: Result<Splits>) -> String {
+        let error = of.err().expect("an error");
+        assert_eq!(error.code, ExitCode::Spec);
+        error.to_string().replace(&self.0.path().display().to_string(), "DIR")
+    }
+
+    /// The names of all files.
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = std::fs::read_dir(self.0.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+/// The first red value of each image, and its class.
+fn seen(set: &dyn Dataset) -> Vec<(u8, usize)> {
+    let one = |i| {
+        let (pixels, class) = sample(set, i, 0);
+        ((pixels[0] * 255.0).round() as u8, class[0] as usize)
+    };
+    (0..set.len()).map(one).collect()
+}
+
+/// As Burn's importer of Hugging Face data sets writes them.
+#[test]
+fn reads_images_as_burns_importer_stores_them() {
+    let folder = Folder::new();
+    let table = |name: &str| {
+        format!(
+            "create table {name} (image_bytes BLOB, image_path TEXT, label BIGINT, row_id INTEGER NOT NULL, PRIMARY KEY (row_id));"
+        )
+    };
+    let connection = folder.write(&(table("train") + &table("test")));
+    let add = |table: &str, id: i64, red: u8, label: i64| {
+        let sql =
+            format!("insert into {table} (row_id, image_bytes, image_path, label) values (?, ?, 'x.png', ?)");
+        connection.execute(&sql, params![id, png(red), label]).unwrap();
+    };
+    // In another order than that of the row ids, which have a gap.
+    for (id, red, label) in [(5, 50, 2), (1, 10, 1), (2, 20, 0)] {
+        add("train", id, red, label);
+    }
+    add("test", 1, 99, 1);
+    drop(connection);
+    let splits = folder.images("").unwrap();
+    assert_eq!(seen(&*splits.train), [(10, 1), (20, 0), (50, 2)]);
+    assert_eq!(splits.train.target(), class_facts(3));
+    assert_eq!((seen(&*splits.val.unwrap()), seen(&*splits.test.unwrap())), (vec![(99, 1)], vec![(99, 1)]));
+    let alone = folder.images("table = 'train'\nval_split = 0.4").unwrap();
+    assert_eq!((alone.train.len(), alone.val.unwrap().len(), alone.test.is_none()), (2, 1, true));
+}
+
+#[derive(Serialize)]
+struct Item {
+    picture: Vec<u8>,
+    name: &'static str,
+    weight: f32,
+    label: u8,
+}
+
+/// As Burn's `SqliteDatasetWriter` does.
+fn write_items(folder: &Folder, items: &[Item]) {
+    let connection = folder
+        .write("create table train (row_id integer primary key autoincrement not null, item blob not null)");
+    for item in items {
+        let bytes = rmp_serde::to_vec(item).unwrap();
+        connection.execute("insert into train (item) values (?)", [bytes]).unwrap();
+    }
+}
+
+#[test]
+fn reads_items_as_burns_writer_stores_them() {
+    let folder = Folder::new();
+    let item = |i: u8| Item {
+        picture: png(i),
+        name: ["a", "b"][usize::from(i % 2)],
+        weight: f32::from(i),
+        label: i % 2,
+    };
+    write_items(&folder, &[item(4), item(5), item(6)]);
+    // `0` is the only field of bytes.
+    let splits = folder.images("target = '3'").unwrap();
+    assert_eq!(seen(&*splits.train), [(4, 0), (5, 1), (6, 0)]);
+    assert_eq!(seen(&*folder.images("image = '0'\ntarget = '1'").unwrap().train), [(4, 0), (5, 1), (6, 0)]);
+    let table = folder.table("target = '2'\nfeatures = ['1', '3']").unwrap().train;
+    assert_eq!(sample(&*table, 1, 0), (vec![0., 1., 1.], vec![5.]));
+    let error = folder.error(folder.images(""));
+    assert!(error.contains("`[dataset] target` names it; the columns are `0`, `1`, `2`, `3`"), "{error}");
+    folder.write("insert into train (item) values (x'c1')");
+    let error = folder.error(folder.images("target = '3'"));
+    assert!(
+        error.starts_with("DIR/set.db, table `train`, row 4: `item` is no item in MessagePack"),
+        "{error}"
+    );
+}
+
+#[test]
+fn reads_tables_of_any_database() {
+    let folder = Folder::new();
+    folder.write(
+        "create table houses (id integer primary key, rooms int, heating text, area real, price numeric);
+         insert into houses values (3, 4, 'gas', 50.5, 100), (1, 2, 'oil', null, 70), (2, 3, 'gas', 40, 80);",
+    );
+    // The only table, in the order of its row ids; `id` only counts.
+    let error = folder.error(folder.table("target = 'price'"));
+    assert!(
+        error.starts_with("DIR/set.db, table `houses`, row 1, column `area`: the cell is blank"),
+        "{error}"
+    );
+    let splits = folder.table("target = 'price'\nblanks = 'mean'").unwrap();
+    assert_eq!(sample(&*splits.train, 0, 0), (vec![2., 0., 1., 45.25], vec![70.]));
+    assert_eq!(sample(&*splits.train, 2, 0), (vec![4., 1., 0., 50.5], vec![100.]));
+    folder.write(
+        "create view cheap as select * from houses where price < 90 order by id;
+         create table \"odd \"\" name\" (a int, y int); insert into \"odd \"\" name\" values (1, 2);",
+    );
+    assert_eq!(folder.table("target = 'price'\nblanks = 'zero'\ntrain = 'cheap'").unwrap().train.len(), 2);
+    let odd = folder.table("target = 'y'\ntable = 'odd \" name'").unwrap().train;
+    assert_eq!(sample(&*odd, 0, 0), (vec![1.], vec![2.]));
+    let error = folder.error(folder.table("target = 'price'"));
+    assert!(
+        error.contains("there is no table `train`") && error.contains("`cheap`, `houses`, `odd \" name`"),
+        "{error}"
+    );
+    let error = folder.error(folder.table("target = 'price'\ntrain = 'house'"));
+    assert!(
+        error.contains("no table `house`, which `[dataset] train` names; did you mean `houses`?"),
+        "{error}"
+    );
+}
+
+#[test]
+fn validation_has_its_own_table() {
+    let folder = Folder::new();
+    let sql: String = [("train", 6), ("validation", 2), ("test", 3)]
+        .map(|(name, rows)| {
+            let values: Vec<String> = (0..rows).map(|i| format!("({i}, {})", i % 2)).collect();
+            format!(
+                "create table {name} (a real, label int); insert into {name} values {};",
+                values.join(", ")
+            )
+        })
+        .concat();
+    folder.write(&sql);
+    let splits = folder.table("target = 'label'\ntask = 'classification'").unwrap();
+    assert_eq!((splits.train.len(), splits.val.unwrap().len(), splits.test.unwrap().len()), (6, 2, 3));
+    let error = folder.error(folder.table("target = 'label'\nval_split = 0.5"));
+    assert!(error.contains("has a validation split, but `val_split` is set too"), "{error}");
+    let splits = folder.table("target = 'label'\nval = 'test'\ntest = 'validation'").unwrap();
+    assert_eq!((splits.val.unwrap().len(), splits.test.unwrap().len()), (3, 2));
+    // Test rows without targets.
+    folder.write("update test set label = null");
+    assert!(folder.table("target = 'label'").unwrap().test.is_none());
+}
+
+/// In a read-only folder, with a database in WAL mode, which SQLite would open with files beside it.
+#[test]
+fn nothing_is_written_beside_a_database() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new();
+    folder.write("pragma journal_mode = wal; create table train (a real, y real); insert into train values (1, 2), (3, 4);");
+    assert_eq!(folder.names(), ["set.db"]);
+    let mode = |mode| std::fs::set_permissions(folder.0.path(), PermissionsExt::from_mode(mode)).unwrap();
+    mode(0o555);
+    let before = std::fs::read(folder.file()).unwrap();
+    let splits = folder.table("target = 'y'").unwrap();
+    // Threads have connections of their own.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert_eq!(sample(&*splits.train, 1, 0), (vec![3.], vec![4.])));
+        }
+    });
+    assert_eq!(folder.names(), ["set.db"]);
+    assert_eq!(std::fs::read(folder.file()).unwrap(), before);
+    mode(0o755);
+}
+
+/// Threads read images at once, each with a connection of its own.
+#[test]
+fn threads_read_images_at_once() {
+    let folder = Folder::new();
+    let connection = folder.write("create table train (image blob, label int)");
+    for i in 0..40u8 {
+        connection.execute("insert into train values (?, ?)", params![png(i), i]).unwrap();
+    }
+    drop(connection);
+    let train = folder.images("").unwrap().train;
+    let expected: Vec<(u8, usize)> = (0..40).map(|i| (i, usize::from(i))).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert_eq!(seen(&*train), expected));
+        }
+    });
+}
+
+#[test]
+fn changes_that_are_not_in_the_file_are_an_error() {
+    let folder = Folder::new();
+    let writer = folder.write("pragma journal_mode = wal; create table train (a real, y real);");
+    writer.execute("insert into train values (1, 2)", []).unwrap();
+    let error = folder.error(folder.table("target = 'y'"));
+    assert!(error.contains("DIR/set.db-wal has changes"), "{error}");
+    assert!(error.contains("pragma wal_checkpoint(truncate)"), "{error}");
+    drop(writer);
+    assert_eq!(folder.table("target = 'y'").unwrap().train.len(), 1);
+    // A transaction that has to be taken back: the first bytes of its journal.
+    std::fs::write(folder.0.path().join("set.db-journal"), b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7more").unwrap();
+    let error = folder.error(folder.table("target = 'y'"));
+    assert!(error.contains("DIR/set.db-journal takes it back"), "{error}");
+}
+
+#[test]
+fn messages_about_wrong_databases() {
+    let folder = Folder::new();
+    let connection = folder.write(
+        "create table train (image blob, label int, note text);
+         create table other (a int, b blob) without rowid;"
+            .replace("a int,", "a int primary key,")
+            .as_str(),
+    );
+    let mut messages = String::new();
+    let mut note = |of: Result<Splits>| messages += &format!("{}\n\n", folder.error(of));
+    connection.execute("insert into train values (?, 0, 'x')", [png(1)]).unwrap();
+    connection.execute("insert into other values (1, ?)", [png(1)]).unwrap();
+    note(folder.images("image = 'imgae'"));
+    note(folder.images("target = 'note'\nimage = 'note'"));
+    note(folder.table("target = 'label'"));
+    note(folder.images("train = 'other'\ntarget = 'a'"));
+    connection.execute("insert into train values (?, 1, 'x')", [&png(1)[..30]]).unwrap();
+    let open = folder.images("").unwrap();
+    let (mut input, mut target) = (vec![0.0; 3 * 64], [0]);
+    let key = crate::data::SampleKey { seed: 0, epoch: 0, sample: 1 };
+    let to = crate::data::SampleMut::new(
+        crate::data::FieldMut::Float(&mut input),
+        crate::data::FieldMut::Index(&mut target),
+    );
+    note(open.train.write(key, to).map(|()| open.clone()));
+    connection.execute("insert into train values (null, 1, 'x')", []).unwrap();
+    note(folder.images(""));
+    connection.execute("update train set image = 'a/b.png', label = 1.5", []).unwrap();
+    note(folder.images(""));
+    connection.execute("update train set label = 1", []).unwrap();
+    note(folder.images(""));
+    drop(connection);
+    let whole = std::fs::read(folder.file()).unwrap();
+    std::fs::write(folder.file(), &whole[..whole.len() - 1]).unwrap();
+    note(folder.images(""));
+    std::fs::write(folder.file(), "no database").unwrap();
+    note(folder.images(""));
+    std::fs::remove_file(folder.file()).unwrap();
+    note(folder.images(""));
+    messages += &configure(&sqlite, "path = 'a'\ntable = 'b'\ntest = 'c'").err().unwrap();
+    insta::assert_snapshot!(messages);
+}
+
+/// Whatever becomes of a file, reading it ends with an error or with samples.
+#[test]
+fn damaged_databases_are_errors() {
+    let folder = Folder::new();
+    let connection = folder.write("create table train (image blob, label int)");
+    for i in 0..20u8 {
+        connection.execute("insert into train values (?, ?)", params![png(i), i % 3]).unwrap();
+    }
+    drop(connection);
+    let whole = std::fs::read(folder.file()).unwrap();
+    let mut errors = 0;
+    for at in (0..whole.len()).step_by(11) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x5a;
+        std::fs::write(folder.file(), &bytes).unwrap();
+        if let Err(error) = folder.images("") {
+            assert_eq!(error.code, ExitCode::Spec, "{error}");
+            errors += 1;
+        }
+    }
+    assert!(errors > 10, "{errors}");
+}

@@ -1,0 +1,272 @@
+//! The rows of a table as samples: features and a target. Text columns are one-hot encoded; numeric columns are standardised
+//! with the mean and standard deviation of the training rows only, so validation data does not leak into training.
+
+use super::csv_remarks::remarks;
+use super::csv_set::{CsvSet, Rows, Targets};
+use super::csv_table::{BLANK_MARKS, CategoryIndex, ColumnType, RawTable};
+use super::table_values::{classes, content, standardise};
+use crate::data::images::class_facts;
+use crate::data::split::{Part, SplitOptions};
+use crate::data::{DataFacts, Dataset, FieldFacts, FieldKind, Splits};
+use crate::error::{Error, Result};
+use crate::spec::{Fields, choice};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use smart_default::SmartDefault;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+choice! {
+    /// What to do with an empty cell.
+    Blanks:
+    /// Report it.
+    Error = "error",
+    /// Drop its row.
+    Drop = "drop",
+    /// Use the mean of the training rows.
+    Mean = "mean",
+    /// Use zero.
+    Zero = "zero",
+}
+
+choice! {
+    /// The type of the target.
+    Task:
+    /// A number.
+    Regression = "regression",
+    /// A class.
+    Classification = "classification",
+}
+
+/// How the columns of a table become inputs and a target. Columns of numbers are inputs as they are; columns of text are one-hot.
+/// A run prints the type that it detected for each column.
+#[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+#[schemars(extend("x-section" = "Tables"))]
+pub(super) struct TableKeys {
+    /// The input columns. Default: all columns but the target.
+    pub features: Option<Vec<String>>,
+    /// The texts of a column and their order: `column = [texts]`. Default: from the file.
+    // No value of the plan where it is not written.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub categories: BTreeMap<String, Vec<String>>,
+    /// What to do with an empty cell.
+    pub blanks: Blanks,
+    /// Texts that count as empty.
+    #[default(BLANK_MARKS.map(str::to_owned).to_vec())]
+    pub blank_marks: Vec<String>,
+    /// The type of the target.
+    pub task: Task,
+    /// Scale each column of numbers to mean 0 and standard deviation 1, both measured on the training split.
+    #[default = true]
+    pub standardise: bool,
+    #[serde(skip)]
+    pub standardise_target: bool,
+}
+
+// Read only for `regression`.
+#[derive(Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+#[schemars(extend("x-section" = "Tables"))]
+struct NumberTarget {
+    /// Scale the target in the same way; only for `regression`. The loss is that of the scaled target; `mae` and `mse` are in
+    /// the table's units.
+    #[default = true]
+    standardise_target: bool,
+}
+
+/// Numbers of rows: those of the training samples come first in a table, then those of its other splits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sections {
+    pub train: usize,
+    pub val: Option<usize>,
+    pub test: Option<usize>,
+}
+
+impl Sections {
+    /// Those of the rows that are kept.
+    fn kept(&self, keep: &[bool]) -> Self {
+        let count = |from: usize, n: usize| keep[from..from + n].iter().filter(|kept| **kept).count();
+        let behind = self.train + self.val.unwrap_or(0);
+        Self {
+            train: count(0, self.train),
+            val: self.val.map(|n| count(self.train, n)),
+            test: self.test.map(|n| count(behind, n)),
+        }
+    }
+}
+
+impl TableKeys {
+    /// Reads the keys of a table in which the model predicts `target`; `None` if the data set is none.
+    pub fn read(fields: &mut Fields<'_>, applies: bool, target: &str) -> Option<Self> {
+        let read: Option<Self> = fields.config_if(applies);
+        if let Some(keys) = &read {
+            keys.check(fields, target);
+        }
+        let numbers = read.as_ref().is_some_and(|keys| keys.task == Task::Regression);
+        let standardise_target =
+            fields.config_if(numbers).is_some_and(|NumberTarget { standardise_target }| standardise_target);
+        read.map(|keys| Self { standardise_target, ..keys })
+    }
+
+    fn check(&self, fields: &mut Fields<'_>, target: &str) {
+        if self.features.as_ref().is_some_and(|f| f.iter().any(|column| column == target)) {
+            fields.problem("features", format!("names the target `{target}`"));
+        }
+        for (column, names) in &self.categories {
+            let mut seen = BTreeSet::new();
+            if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
+                fields.problem_at(&["categories", column], format!("`{twice}` is listed twice"));
+            }
+        }
+    }
+
+    pub fn facts(&self, target: &str) -> DataFacts {
+        let target = match self.task {
+            Task::Regression => Some(FieldFacts { shape: vec![1], kind: FieldKind::Float }),
+            Task::Classification => self.categories.get(target).map(|names| class_facts(names.len())),
+        };
+        DataFacts { target, ..DataFacts::default() }
+    }
+
+    /// The samples of a table: those of training are split if the spec wants that, else the validation samples are those of their
+    /// section, or those of the test section.
+    pub fn splits(
+        &self,
+        mut table: RawTable,
+        target: &str,
+        mut sections: Sections,
+        split: &SplitOptions,
+    ) -> Result<Splits> {
+        let target = table.column(target, "target")?;
+        let columns = self.columns(&table, target)?;
+        let rows = sections;
+        self.handle_blanks(&mut table, &columns, target, &mut sections)?;
+        let emptied = |before: Option<usize>, after: Option<usize>| before > Some(0) && after == Some(0);
+        if sections.train == 0 || emptied(rows.val, sections.val) || emptied(rows.test, sections.test) {
+            let error = Error::data(format!("{} has no usable rows", table.path));
+            return Err(match rows.train {
+                0 => error,
+                _ => error.hint("every row has a blank cell, and `blanks = \"drop\"` drops it"),
+            });
+        }
+        let (train, own_val) = split.split(sections.train);
+        let targets = self.targets(&table, target, &train)?;
+        let kinds = columns
+            .iter()
+            .map(|&c| Ok((c, table.column_type(c, &self.categories)?)))
+            .collect::<Result<Vec<(usize, ColumnType)>>>()?;
+        let (width, values) = self.features(&table, &kinds, &train);
+        let remarks = remarks(&table, &kinds, (target, &targets), &self.categories);
+        let content = content(&table, columns.iter().chain([&target]));
+        let rows = Arc::new(Rows { width, values, targets, remarks, content });
+        let set = |part| Arc::new(CsvSet { rows: rows.clone(), part }) as Arc<dyn Dataset>;
+        let behind = sections.train + sections.val.unwrap_or(0);
+        let test = sections.test.map(|n| Part::range(behind..behind + n));
+        let val = match sections.val {
+            _ if split.val_split > 0.0 => Some(own_val),
+            Some(n) => Some(Part::range(sections.train..sections.train + n).limited(split.max_val)),
+            None => test.clone().map(|test| test.limited(split.max_val)),
+        };
+        Ok(Splits { train: set(train), val: val.map(set), test: test.map(set) })
+    }
+
+    /// The feature columns: those in `features`, otherwise all but the target.
+    fn columns(&self, table: &RawTable, target: usize) -> Result<Vec<usize>> {
+        for name in self.categories.keys() {
+            table.column(name, "categories")?;
+        }
+        match &self.features {
+            Some(names) => names.iter().map(|name| table.column(name, "features")).collect(),
+            None => Ok((0..table.header.len()).filter(|&c| c != target).collect()),
+        }
+    }
+
+    /// Drops the rows with blank cells, or checks that blank cells can be filled. A blank target can't.
+    fn handle_blanks(
+        &self,
+        table: &mut RawTable,
+        columns: &[usize],
+        target: usize,
+        sections: &mut Sections,
+    ) -> Result<()> {
+        let blank_in = |table: &RawTable, row: usize| {
+            columns.iter().chain([&target]).copied().find(|&c| table.is_blank(row, c))
+        };
+        if self.blanks == Blanks::Drop {
+            let keep: Vec<bool> = (0..table.rows.len()).map(|r| blank_in(table, r).is_none()).collect();
+            *sections = sections.kept(&keep);
+            let mut keep = keep.into_iter();
+            table.rows.retain(|_| keep.next().unwrap_or(true));
+            return Ok(());
+        }
+        for row in 0..table.rows.len() {
+            if table.is_blank(row, target) {
+                return Err(Error::data(format!("{}: the target is blank", table.location(row, target)))
+                    .hint("`blanks = \"drop\"` drops such rows"));
+            }
+            if let Some(column) = blank_in(table, row).filter(|_| self.blanks == Blanks::Error) {
+                return Err(Error::data(format!("{}: the cell is blank", table.location(row, column)))
+                    .hint("set `[dataset] blanks` to \"mean\", \"zero\" or \"drop\""));
+            }
+        }
+        Ok(())
+    }
+
+    fn targets(&self, table: &RawTable, column: usize, train: &Part) -> Result<Targets> {
+        let rows = 0..table.rows.len();
+        if self.task == Task::Classification {
+            let names = match self.categories.get(&table.header[column]) {
+                Some(_) => match table.column_type(column, &self.categories)? {
+                    ColumnType::Categories(names) => names,
+                    ColumnType::Numbers => CategoryIndex::default(),
+                },
+                None => classes(table, column),
+            };
+            let class = |r: usize| names.index_of(&table.rows[r][column]).unwrap_or(0) as i64;
+            return Ok(Targets::Classes { labels: rows.map(class).collect(), count: names.len() });
+        }
+        let number = |r: usize| {
+            table.number(r, column).map(|x| x as f32).ok_or_else(|| {
+                let (place, cell) = (table.location(r, column), &table.rows[r][column]);
+                Error::data(format!("{place}: the target `{cell}` is not a number"))
+                    .hint("for text labels, set `[dataset] task = \"classification\"`")
+            })
+        };
+        let mut values = rows.map(number).collect::<Result<Vec<f32>>>()?;
+        let scale = if self.standardise_target { standardise(&mut values, 1, 0, train) } else { 1.0 };
+        Ok(Targets::Numbers { values, scale })
+    }
+
+    /// The number of features, and the row-major feature values, filled and standardised.
+    fn features(&self, table: &RawTable, columns: &[(usize, ColumnType)], train: &Part) -> (usize, Vec<f32>) {
+        let width: usize = columns.iter().map(|(_, kind)| kind.width()).sum();
+        let mut values = vec![0.0; width * table.rows.len()];
+        for (row, mut out) in values.chunks_exact_mut(width.max(1)).enumerate() {
+            for (column, kind) in columns {
+                let (own, rest) = out.split_at_mut(kind.width());
+                table.encode(row, *column, kind, own);
+                out = rest;
+            }
+        }
+        let mut at = 0;
+        for (_, kind) in columns {
+            for place in at..at + kind.width() {
+                self.fill(&mut values, width, place, train);
+                if self.standardise && *kind == ColumnType::Numbers {
+                    standardise(&mut values, width, place, train);
+                }
+            }
+            at += kind.width();
+        }
+        (width, values)
+    }
+
+    /// Replaces blank cells by the mean of the training rows, or zero.
+    fn fill(&self, values: &mut [f32], width: usize, place: usize, train: &Part) {
+        let known = (0..train.len()).map(|i| values[train.get(i) * width + place]).filter(|x| !x.is_nan());
+        let (sum, count) = known.fold((0.0, 0usize), |(sum, n), x| (sum + f64::from(x), n + 1));
+        let filler = if self.blanks == Blanks::Mean && count > 0 { (sum / count as f64) as f32 } else { 0.0 };
+        values.iter_mut().skip(place).step_by(width).filter(|x| x.is_nan()).for_each(|x| *x = filler);
+    }
+}
