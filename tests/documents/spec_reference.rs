@@ -195,6 +195,8 @@ fn it_has_every_key_that_the_code_knows() {
         let mut expected = known(table, &spec(table, name.as_deref()));
         if table.is_empty() {
             expected = &expected - &tables;
+            // It has a section of its own.
+            assert!(expected.remove("extends") && text.contains("`extends"));
         }
         if table == "optimizer.group" {
             expected = &expected - &known("optimizer", &spec("optimizer", None));
