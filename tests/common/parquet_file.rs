@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// A column of the schema.
+#[allow(dead_code, reason = "each of the two users needs some of them")]
 pub enum Values {
     Int32(Vec<Option<i32>>),
     Int64(Vec<Option<i64>>),

@@ -119,6 +119,9 @@ fn spec(table: &str, name: Option<&str>) -> String {
     let more = match dataset.as_str() {
         "csv" => "path = 'a.csv'\ntarget = 'y'",
         "text" => "path = 'a.txt'",
+        "parquet" | "sqlite" => {
+            "path = 'a'\naugment = ['random-resized-crop', 'color-jitter', 'crop', 'cutout']"
+        }
         "image-folder" => "root = 'a'\naugment = ['random-resized-crop', 'color-jitter', 'crop', 'cutout']",
         "random" | "tinyshakespeare" | "california-housing" => "",
         _ => "augment = ['random-resized-crop', 'color-jitter', 'crop', 'cutout']",
@@ -192,7 +195,15 @@ fn it_has_every_key_that_the_code_knows() {
     assert!(OWN.iter().all(|table| text.contains(&format!("`{table}`"))), "{DOCUMENT} names {OWN:?}");
     assert!(components.len() > 45, "only {} components were found", components.len());
     for (table, name) in components {
-        let mut expected = known(table, &spec(table, name.as_deref()));
+        let usual = spec(table, name.as_deref());
+        let mut expected = known(table, &usual);
+        if matches!(name.as_deref(), Some("parquet" | "sqlite")) {
+            let (before, behind) = usual.split_once("augment").expect("images are usual");
+            let (_, behind) = behind.split_once('\n').expect("not the last line");
+            for content in ["content = 'table'\ntarget = 'y'", "content = 'text'"] {
+                expected.extend(known(table, &format!("{before}{content}\n{behind}")));
+            }
+        }
         if table.is_empty() {
             expected = &expected - &tables;
             // It has a section of its own.

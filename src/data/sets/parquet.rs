@@ -13,8 +13,8 @@ use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Parquet files: a data set of Hugging Face as `git clone` or `hf download` leaves it (`data/train-00000-of-00002.parquet`,
-/// `CONFIG/train/0000.parquet`, `train.parquet`), or other files. The parts of a split are read in the order of their names. Classes
+/// Parquet files: a data set of Hugging Face as `git clone` or `hf download` leaves it (files like
+/// `train-00000-of-00002.parquet` in `data` or in the folder of a configuration, `CONFIG/train/0000.parquet`), or other files. The parts of a split are read in the order of their names. Classes
 /// and images are taken from the metadata that Hugging Face writes; without it, `target` and `image` may be needed. Images are
 /// unpacked to `cache` once, still encoded, and mapped into memory, which all processes of a machine share.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Default)]
