@@ -72,8 +72,14 @@ fn explained(reference: &Reference, path: &str) -> Result<String> {
     if let Some(optimizers) =
         reference.table("optimizer").filter(|_| found.is_empty() && table.path == "optimizer.group")
     {
-        let of_group = |(key, components): (Key, Vec<String>)| Some((key.of_group()?, components));
-        found = optimizers.with_key(name).into_iter().filter_map(of_group).collect();
+        for (key, components) in optimizers.with_key(name) {
+            let Some(key) = key.of_group() else { continue };
+            // Keys that differ in their defaults are one key here.
+            match found.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, all)) => all.extend(components),
+                None => found.push((key, components)),
+            }
+        }
     }
     if !found.is_empty() {
         return Ok(found.iter().map(|(key, components)| of_key(path, key, components)).collect());
@@ -108,7 +114,8 @@ fn of_absent(path: &str) -> String {
         "observer" => ("[[observer]]", "What sees the events of a run."),
         other => (other, "A component."),
     };
-    format!("{heading}\n  {about} This program has none; one's own can have some (docs/extending.md).\n")
+    let about = format!("{about} This program has none; one's own can have some (docs/extending.md).");
+    format!("{heading}\n  {}\n", prose(&about, 2))
 }
 
 /// `optimizer.adamw.lr`.
@@ -198,6 +205,7 @@ mod tests {
         }
         let of_group = of("optimizer.group.lr").unwrap();
         assert!(!of_group.contains("default"), "it is that of the table:\n{of_group}");
+        assert_eq!(of_group.matches("Learning rate.").count(), 1, "{of_group}");
         let text = of("metrics.log_every").unwrap();
         assert!(text.contains("does not change results"), "{text}");
         let text = of("dataset.val_split").unwrap();

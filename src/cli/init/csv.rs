@@ -3,6 +3,7 @@
 use super::{Output, commented, foreign, place, quoted, run_name, utf8};
 use crate::data::{CsvProposal, propose_csv};
 use crate::error::Result;
+use crate::show::count;
 use std::path::{Path, PathBuf};
 
 /// A table: looks at the columns of FILE and proposes target, task and features
@@ -40,9 +41,9 @@ pub fn proposal(args: &Args) -> Result<(String, String)> {
         None => format!("`{}`, a number", foreign(&found.target)),
     };
     let about = format!(
-        " (target: {target}; {} features, {} columns left out)",
-        found.features.len(),
-        found.left_out.len()
+        " (target: {target}; {}, {} left out)",
+        count(found.features.len(), "feature"),
+        count(found.left_out.len(), "column")
     );
     Ok((text, about))
 }
