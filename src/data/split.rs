@@ -18,10 +18,10 @@ pub struct SplitOptions {
     pub max_val: Option<usize>,
 }
 
-/// The training and the validation split.
+/// The size of the validation split. Tables have a default of their own.
 #[derive(Deserialize, JsonSchema, Default)]
 #[serde(default)]
-#[schemars(extend("x-section" = "Splits"))]
+#[schemars(extend("x-section" = "Validation split"))]
 struct PartOfSamples {
     /// Part of the training samples that becomes the validation split. With 0 the official test set is the validation split where
     /// there is one. Above 0.5 is a warning.
