@@ -95,7 +95,7 @@ impl Typed {
     }
 
     /// `candidate` with the `~` with which this word begins.
-    pub fn from_home(&self, candidate: &str, variables: Variables<'_>) -> String {
+    pub fn with_tilde(&self, candidate: &str, variables: Variables<'_>) -> String {
         let home = variables("HOME").filter(|_| in_home(&self.raw).is_some());
         let below =
             home.and_then(|home| Some(candidate.strip_prefix(home.trim_end_matches('/'))?.to_owned()));
@@ -181,7 +181,7 @@ mod tests {
             assert_eq!(Typed::new(raw, false, &variables).completed(candidate), word, "{raw}");
         }
         let typed = Typed::new("~/x/jo", true, &variables);
-        assert_eq!(typed.from_home("/home/me/x/job.toml", &variables), "~/x/job.toml");
-        assert_eq!(Typed::new("/x", true, &variables).from_home("/home/me/x", &variables), "/home/me/x");
+        assert_eq!(typed.with_tilde("/home/me/x/job.toml", &variables), "~/x/job.toml");
+        assert_eq!(Typed::new("/x", true, &variables).with_tilde("/home/me/x", &variables), "/home/me/x");
     }
 }

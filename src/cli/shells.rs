@@ -229,7 +229,7 @@ impl EnvCompleter for OwnFish {
         let mut answer = Vec::new();
         Fish.write_complete(cmd, args, current_dir, &mut answer)?;
         for line in String::from_utf8_lossy(&answer).lines() {
-            writeln!(buf, "{}", self.typed.from_home(line, &variables))?;
+            writeln!(buf, "{}", self.typed.with_tilde(line, &variables))?;
         }
         Ok(())
     }
