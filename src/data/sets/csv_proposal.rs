@@ -64,10 +64,6 @@ pub fn propose_csv(path: &Path) -> Result<CsvProposal> {
         ))
         .hint("add a line with the names of the columns at the top"));
     }
-    let rows = table.rows.len();
-    if rows < MIN_ROWS {
-        return Err(Error::data(format!("{} has {rows} rows; a proposal needs {MIN_ROWS}", table.path)));
-    }
     propose(&table, char::from(delimiter))
 }
 
@@ -100,7 +96,12 @@ fn delimiter(path: &Path) -> Result<u8> {
     }
 }
 
-fn propose(table: &RawTable, delimiter: char) -> Result<CsvProposal> {
+/// Looks at the columns of a table.
+pub(super) fn propose(table: &RawTable, delimiter: char) -> Result<CsvProposal> {
+    let rows = table.rows.len();
+    if rows < MIN_ROWS {
+        return Err(Error::data(format!("{} has {rows} rows; a proposal needs {MIN_ROWS}", table.path)));
+    }
     let columns: Vec<Column> = (0..table.header.len()).map(|c| Column::of(table, c)).collect();
     let (target, target_reason) = target(&columns).ok_or_else(|| {
         Error::data(format!("{}: no column can be a target\n{}", table.path, reasons(&columns)))
