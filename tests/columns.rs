@@ -2,6 +2,7 @@
 //! resumed ends with the same bits.
 
 mod common;
+#[allow(dead_code, reason = "unit tests use the rest")]
 #[path = "common/parquet_file.rs"]
 mod parquet_file;
 
@@ -134,6 +135,81 @@ fn an_sqlite_database_in_a_read_only_folder() {
     let names: Vec<_> = std::fs::read_dir(&set).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["set.db"]);
     std::fs::set_permissions(&set, PermissionsExt::from_mode(0o755)).unwrap();
+}
+
+/// `ddp-run init` with these words in `folder`, then `check` of what it wrote.
+fn proposed(folder: &Path, words: &[&str]) -> String {
+    assert_code(&output_of(ddp_run().arg("init").args(words).current_dir(folder)), 0);
+    let spec = words.last().unwrap();
+    assert_code(&output_of(ddp_run().args(["check", spec]).current_dir(folder)), 0);
+    std::fs::read_to_string(folder.join(spec)).unwrap()
+}
+
+fn assert_has(spec: &str, lines: &[&str]) {
+    lines.iter().for_each(|line| assert!(spec.contains(line), "{line}: {spec}"));
+}
+
+#[test]
+fn init_proposes_specs_for_columns() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    write_images(&folder.join("pets/data/train-00000-of-00001.parquet"), &images(20), Some(CLASSES));
+    write_images(&folder.join("pets/data/test-00000-of-00001.parquet"), &images(4), Some(CLASSES));
+    let spec = proposed(folder, &["parquet", "pets", "pets.toml"]);
+    assert_has(
+        &spec,
+        &[
+            "#   red: 10\n#   blue: 10\n",
+            "name = \"parquet\"\npath = \"pets\"",
+            "image = \"image\" ",
+            "target = \"label\" ",
+            "image_size = 16 ",
+            "# Validation: the 4 rows of the test split",
+        ],
+    );
+    let out = folder.join("run");
+    let sets = ["--set", "epochs=1", "--set", "dataset.cache=cache"];
+    let run = output_of(train_command(Path::new("pets.toml"), &out, &sets).current_dir(folder));
+    assert_code(&run, 0);
+
+    let texts: Vec<String> = (0..20).map(|i| format!("text {i}")).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let file = ParquetFile { schema: "required binary text (STRING);", ..ParquetFile::default() };
+    file.write(&folder.join("lines.parquet"), &[Values::texts(&texts)]);
+    let spec = proposed(folder, &["parquet", "lines.parquet", "lines.toml"]);
+    assert_has(&spec, &["content = \"text\"", "text = \"text\" ", "val_split = 0.1 "]);
+
+    let connection = Connection::open(folder.join("houses.db")).unwrap();
+    let sql = "create table sales (id integer primary key, rooms int, kind text, plan blob, price real);
+         create table other (a int)";
+    connection.execute_batch(sql).unwrap();
+    for i in 0..40 {
+        let values = params![i % 7, ["flat", "house"][i % 2], [1u8, 2], i as f64 * 1.5];
+        connection
+            .execute("insert into sales (rooms, kind, plan, price) values (?, ?, ?, ?)", values)
+            .unwrap();
+    }
+    drop(connection);
+    let several = output_of(ddp_run().args(["init", "sqlite", "houses.db", "no.toml"]).current_dir(folder));
+    assert_code(&several, 78);
+    assert!(stderr(&several).contains("the tables are `other`, `sales`"), "{}", stderr(&several));
+    let spec = proposed(folder, &["sqlite", "houses.db", "--table", "sales", "houses.toml"]);
+    assert_has(
+        &spec,
+        &[
+            "name = \"sqlite\"\npath = \"houses.db\"",
+            "table = \"sales\"",
+            "content = \"table\"",
+            "target = \"price\" ",
+            "#   \"id\": it numbers the rows",
+            "#   \"plan\": it holds bytes",
+            "val_split = 0.2 ",
+        ],
+    );
+    let run = output_of(
+        train_command(Path::new("houses.toml"), &folder.join("run-houses"), &sets[..2]).current_dir(folder),
+    );
+    assert_code(&run, 0);
 }
 
 /// A new folder in `dir`.

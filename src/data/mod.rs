@@ -41,7 +41,10 @@ pub use own_transform::{Sample, SampleRng, Transform, TransformKind, TransformPl
 pub(crate) use sample::no_field;
 pub use sample::{FieldMut, FieldsMut, SampleMut};
 pub use sampler::{DistributedSampler, EvalShard, Order, Prefix};
-pub use sets::{CsvProposal, ImageSurvey, propose_csv, survey_images};
+pub use sets::{
+    ColumnsFormat, ColumnsProposal, CsvProposal, Holds, ImageSurvey, propose_columns, propose_csv,
+    survey_images,
+};
 pub use standard::standard_kinds;
 pub use store::Cache;
 

@@ -35,20 +35,25 @@ pub fn proposal(args: &Args) -> Result<(String, String)> {
             "warning: `{name}` has the name of a target, but can't be one: {why}; `{target}` is proposed instead"
         );
     }
-    let text = spec(&run_name(&args.file), path, &found);
+    let text = spec(&run_name(&args.file), path, &found, dataset(path, &found));
+    Ok((text, about(&found)))
+}
+
+/// What was found, in a few words.
+pub fn about(found: &CsvProposal) -> String {
     let target = match found.classes {
         Some(classes) => format!("`{}`, one of {classes} classes", foreign(&found.target)),
         None => format!("`{}`, a number", foreign(&found.target)),
     };
-    let about = format!(
+    format!(
         " (target: {target}; {}, {} left out)",
         count(found.features.len(), "feature"),
         count(found.left_out.len(), "column")
-    );
-    Ok((text, about))
+    )
 }
 
-fn spec(name: &str, path: &str, found: &CsvProposal) -> String {
+/// A multilayer perceptron on a table, which `dataset` names.
+pub fn spec(name: &str, path: &str, found: &CsvProposal, dataset: Vec<String>) -> String {
     let (batch, epochs) = match found.rows {
         0..1000 => (16, 50),
         1000..50_000 => (64, 20),
@@ -65,7 +70,7 @@ fn spec(name: &str, path: &str, found: &CsvProposal) -> String {
         commented("hidden = [64, 64]", "widths of the hidden layers; inputs and outputs come from the data"),
         String::new(),
     ]);
-    lines.extend(dataset(path, found));
+    lines.extend(dataset);
     let best = if found.classes.is_some() { "val.accuracy" } else { "val.r2" };
     lines.extend(super::tail("lr = 2e-3", best, ("2", "processes on this machine")));
     lines.join("\n") + "\n"
@@ -77,6 +82,15 @@ fn dataset(path: &str, found: &CsvProposal) -> Vec<String> {
     if found.delimiter != ',' {
         lines.push(format!("delimiter = {}", quoted(&found.delimiter.to_string())));
     }
+    lines.extend(columns(found));
+    let val = if found.rows < 1000 { "0.2" } else { "0.1" };
+    lines.push(commented(&format!("val_split = {val}"), "part of the rows for validation, drawn at random"));
+    lines
+}
+
+/// The lines of `[dataset]` about columns.
+pub fn columns(found: &CsvProposal) -> Vec<String> {
+    let mut lines = Vec::new();
     lines.push(commented(
         &format!("target = {}", quoted(&found.target)),
         &format!("chosen {}", found.target_reason),
@@ -108,7 +122,5 @@ fn dataset(path: &str, found: &CsvProposal) -> Vec<String> {
     if let Some((blanks, why)) = &found.blanks {
         lines.push(commented(&format!("blanks = {}", quoted(blanks)), why));
     }
-    let val = if found.rows < 1000 { "0.2" } else { "0.1" };
-    lines.push(commented(&format!("val_split = {val}"), "part of the rows for validation, drawn at random"));
     lines
 }

@@ -30,9 +30,13 @@ impl Args {
 pub fn proposal(args: &Args) -> Result<(String, String)> {
     let root = utf8(&args.dir)?;
     let found = survey_images(&args.dir)?;
-    let text = spec(&run_name(&args.dir), root, &found);
-    let about = format!(" ({} images of {} classes)", total(&found), found.classes.len());
-    Ok((text, about))
+    let text = spec(&run_name(&args.dir), root, &found, dataset(root, &found));
+    Ok((text, about(&found)))
+}
+
+/// What was found, in a few words.
+pub fn about(found: &ImageSurvey) -> String {
+    format!(" ({} images of {} classes)", total(found), found.classes.len())
 }
 
 fn total(found: &ImageSurvey) -> usize {
@@ -47,7 +51,8 @@ fn image_size(side: usize) -> usize {
     }
 }
 
-fn spec(name: &str, root: &str, found: &ImageSurvey) -> String {
+/// A ResNet-18 on images, which `dataset` names.
+pub fn spec(name: &str, root: &str, found: &ImageSurvey, dataset: Vec<String>) -> String {
     let images = total(found);
     let (batch, epochs) = if images < 1000 { (8, 20) } else { (32, 20) };
     let mut lines = vec![
@@ -69,7 +74,7 @@ fn spec(name: &str, root: &str, found: &ImageSurvey) -> String {
         ),
     });
     lines.push(String::new());
-    lines.extend(dataset(root, found));
+    lines.extend(dataset);
     let processes = ("\"devices\"", "one process a GPU; without any, one");
     lines.extend(super::tail("lr = 1e-3\nweight_decay = 0.05", "val.accuracy", processes));
     lines.join("\n") + "\n"
@@ -95,16 +100,10 @@ fn classes(found: &ImageSurvey) -> Vec<String> {
 }
 
 fn dataset(root: &str, found: &ImageSurvey) -> Vec<String> {
-    let (size, (read, bad)) = (image_size(found.side), found.read);
+    let (read, bad) = found.read;
     let mut lines = vec!["[dataset]".to_owned(), "name = \"image-folder\"".to_owned()];
     lines.push(place("root", root));
-    lines.push(commented(
-        &format!("image_size = {size}"),
-        &format!("the shorter side of most is {} pixels", found.side),
-    ));
-    if found.grey {
-        lines.push(commented("channels = 1", &format!("the {read} images that were read are grey")));
-    }
+    lines.extend(sizes(found));
     if bad > 0 {
         let why = format!("{bad} of {read} images that were read can't be decoded");
         lines.push(commented("bad_images = \"skip\"", &why));
@@ -118,12 +117,30 @@ fn dataset(root: &str, found: &ImageSurvey) -> Vec<String> {
     if let Some(images) = found.test {
         lines.push(format!("# `ddp-run eval --split test` measures the {images} images in `test`."));
     }
-    lines.push(commented(
-        "# augment = [\"flip\"]",
-        "or random-resized-crop, color-jitter: where the class stays the same",
-    ));
-    lines.push(commented("workers = 4", "threads that decode images, per process"));
+    lines.extend(hints());
     lines
+}
+
+/// The lines of `[dataset]` about the size and colour of images.
+pub fn sizes(found: &ImageSurvey) -> Vec<String> {
+    let (size, (read, _)) = (image_size(found.side), found.read);
+    let why = format!("the shorter side of most is {} pixels", found.side);
+    let mut lines = vec![commented(&format!("image_size = {size}"), &why)];
+    if found.grey {
+        lines.push(commented("channels = 1", &format!("the {read} images that were read are grey")));
+    }
+    lines
+}
+
+/// The lines of `[dataset]` about what else images may have.
+pub fn hints() -> [String; 2] {
+    [
+        commented(
+            "# augment = [\"flip\"]",
+            "or random-resized-crop, color-jitter: where the class stays the same",
+        ),
+        commented("workers = 4", "threads that decode images, per process"),
+    ]
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `ddp-run init [TEMPLATE] [PATH]`: writes a commented spec to start from, or a Cargo project. Nothing is overwritten.
 
+mod columns;
 mod csv;
 mod custom;
 mod images;
@@ -41,6 +42,8 @@ enum Template {
     Text(Output),
     Csv(csv::Args),
     ImageFolder(images::Args),
+    Parquet(columns::ParquetArgs),
+    Sqlite(columns::SqliteArgs),
     Custom(custom::Args),
 }
 
@@ -84,6 +87,12 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
         }
         Some(Template::ImageFolder(args)) => {
             images::proposal(args).and_then(|(text, about)| spec(&text, args.path(), &about))
+        }
+        Some(Template::Parquet(args)) => {
+            columns::parquet(args).and_then(|(text, about)| spec(&text, args.path(), &about))
+        }
+        Some(Template::Sqlite(args)) => {
+            columns::sqlite(args).and_then(|(text, about)| spec(&text, args.path(), &about))
         }
         Some(Template::Custom(args)) => custom::run(args),
     }

@@ -70,6 +70,18 @@ pub(super) fn open_images(
 
 type Labelled = (&'static str, Arc<dyn RowSet>, Vec<Label>);
 
+/// The names of the classes of training, and the number of its images of each.
+pub(super) fn count_classes(stored: &Stored, target: &str) -> Result<Vec<(String, usize)>> {
+    let set = &stored.train;
+    let labels = labels(&**set, target, true)?.unwrap_or_default();
+    let known = set.columns().iter().find(|column| column.name == target);
+    let labelled = [("train", set.clone(), labels)];
+    let classes = Classes::of(known.and_then(|column| column.classes.clone()), &labelled)?;
+    let mut counts = vec![0; classes.len()];
+    labelled[0].2.iter().filter_map(|label| classes.index(label)).for_each(|class| counts[class] += 1);
+    Ok(classes.names().into_iter().zip(counts).collect())
+}
+
 /// The labels of all rows; `None` if no row of a split that needs none has one.
 fn labels(set: &dyn RowSet, target: &str, needed: bool) -> Result<Option<Vec<Label>>> {
     let at = column(set, target, "target")?;

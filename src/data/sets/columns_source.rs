@@ -143,7 +143,7 @@ impl<S: RowStore> DatasetSource for ColumnsSource<S> {
         let stored = self.store.open(say)?;
         match &self.roles {
             Roles::Images { keys, target, .. } => {
-                let (image, target) = image_roles(&stored, keys, target.as_deref())?;
+                let (image, target) = image_roles(&stored, keys.image.as_deref(), target.as_deref())?;
                 let opened = self.images(&stored, (&image, &target), say)?;
                 let [image, target] = [&image, &target].map(|name| show::name(name));
                 say(&format!(
@@ -172,7 +172,7 @@ impl<S: RowStore> DatasetSource for ColumnsSource<S> {
         }
         match &self.roles {
             Roles::Images { keys, target, transform } => {
-                let (image, target) = image_roles(&stored, keys, target.as_deref())?;
+                let (image, target) = image_roles(&stored, keys.image.as_deref(), target.as_deref())?;
                 let opened = self.images(&stored, (&image, &target), &mut |_| ())?;
                 let size = keys.image_size;
                 let builder = ImageSetBuilder {
@@ -211,9 +211,13 @@ impl<S: RowStore> ColumnsSource<S> {
 }
 
 /// The columns of the images and of the classes.
-fn image_roles(stored: &Stored, keys: &ImageKeys, target: Option<&str>) -> Result<(String, String)> {
+pub(super) fn image_roles(
+    stored: &Stored,
+    image: Option<&str>,
+    target: Option<&str>,
+) -> Result<(String, String)> {
     let train = &*stored.train;
-    let image = match &keys.image {
+    let image = match image {
         Some(name) => train.columns()[column(train, name, "image")?].name.clone(),
         None => {
             let declared = |column: &&Column| column.image;
@@ -236,7 +240,7 @@ fn image_roles(stored: &Stored, keys: &ImageKeys, target: Option<&str>) -> Resul
 }
 
 /// The column of the texts.
-fn text_role(set: &dyn RowSet, text: Option<&str>) -> Result<String> {
+pub(super) fn text_role(set: &dyn RowSet, text: Option<&str>) -> Result<String> {
     match text {
         Some(name) => Ok(set.columns()[column(set, name, "text")?].name.clone()),
         None => choose(set, "text", "of texts", &TEXTS, &[&|column| column.kind == Kind::Texts]),

@@ -30,20 +30,28 @@ pub(super) fn open_table(
         .flatten()
         .cloned()
         .collect();
-    let mut blanks = keys.blank_marks.clone();
-    // No value is an empty cell, whatever texts are.
-    blanks.push(String::new());
-    let place = place_of_rows(sets.clone());
-    let mut table = RawTable::of_rows(stored.place.clone(), names.clone(), blanks, Box::new(place))?;
-    for set in &sets {
-        add_rows(&mut table, &**set, &names)?;
-    }
+    let table = raw_table(&stored.place, sets, &names, keys.blank_marks.clone())?;
     let sections = Sections {
         train: stored.train.len(),
         val: stored.val.as_ref().map(|set| set.len()),
         test: stored.test.as_ref().map(|set| set.len()),
     };
     with_classes(keys, &*stored.train, &names).splits(table, target, sections, split)
+}
+
+/// The cells of these columns in the rows of `sets`.
+pub(super) fn raw_table(
+    place: &str,
+    sets: Vec<Arc<dyn RowSet>>,
+    names: &[String],
+    mut blanks: Vec<String>,
+) -> Result<RawTable> {
+    // No value is an empty cell, whatever texts are.
+    blanks.push(String::new());
+    let row_place = Box::new(place_of_rows(sets.clone()));
+    let mut table = RawTable::of_rows(place.to_owned(), names.to_vec(), blanks, row_place)?;
+    sets.iter().try_for_each(|set| add_rows(&mut table, &**set, names))?;
+    Ok(table)
 }
 
 /// The columns in use: the features, then the target.

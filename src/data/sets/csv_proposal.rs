@@ -86,10 +86,6 @@ pub fn propose_csv(path: &Path) -> Result<CsvProposal> {
         ))
         .hint("add a line with the names of the columns at the top"));
     }
-    let rows = table.rows.len();
-    if rows < MIN_ROWS {
-        return Err(Error::data(format!("{} has {rows} rows; a proposal needs {MIN_ROWS}", table.path)));
-    }
     let marks = marks(&table);
     let table = if marks.is_empty() { table } else { read(&marks)? };
     propose(&table, char::from(delimiter), marks)
@@ -168,7 +164,12 @@ fn delimiter(path: &Path) -> Result<u8> {
     }
 }
 
-fn propose(table: &RawTable, delimiter: char, marks: Vec<String>) -> Result<CsvProposal> {
+/// Looks at the columns of a table.
+pub(super) fn propose(table: &RawTable, delimiter: char, marks: Vec<String>) -> Result<CsvProposal> {
+    let rows = table.rows.len();
+    if rows < MIN_ROWS {
+        return Err(Error::data(format!("{} has {rows} rows; a proposal needs {MIN_ROWS}", table.path)));
+    }
     let columns: Vec<Column> = (0..table.header.len()).map(|c| Column::of(table, c)).collect();
     let unusable = |why: String| {
         let error = Error::data(format!("{}: {why}\n{}", table.path, reasons(&columns)));

@@ -4,6 +4,7 @@ mod cifar10;
 mod cifar10_files;
 mod columns;
 mod columns_images;
+mod columns_proposal;
 mod columns_source;
 mod columns_table;
 mod csv;
@@ -39,6 +40,8 @@ mod sqlite;
 #[cfg(feature = "sqlite")]
 mod sqlite_file;
 #[cfg(feature = "sqlite")]
+mod sqlite_images;
+#[cfg(feature = "sqlite")]
 mod sqlite_item;
 #[cfg(feature = "sqlite")]
 mod sqlite_rows;
@@ -50,6 +53,7 @@ mod table_values;
 mod text;
 
 pub use cifar10::cifar10;
+pub use columns_proposal::{ColumnsFormat, ColumnsProposal, Holds, propose_columns};
 pub use csv::csv;
 pub use csv_housing::california_housing;
 pub use csv_proposal::{CsvProposal, propose_csv};

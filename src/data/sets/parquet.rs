@@ -10,13 +10,14 @@ use crate::error::Result;
 use crate::spec::Fields;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Parquet files: a data set of Hugging Face as `git clone` or `hf download` leaves it (files like
-/// `train-00000-of-00002.parquet` in `data` or in the folder of a configuration, `CONFIG/train/0000.parquet`), or other files. The parts of a split are read in the order of their names. Classes
-/// and images are taken from the metadata that Hugging Face writes; without it, `target` and `image` may be needed. Images are
-/// unpacked to `cache` once, still encoded, and mapped into memory, which all processes of a machine share.
+/// `train-00000-of-00002.parquet` in `data` or in the folder of a configuration, `CONFIG/train/0000.parquet`), or other
+/// files. The parts of a split are read in the order of their names. Classes and images are taken from the metadata that
+/// Hugging Face writes; without it, `target` and `image` may be needed. Images are unpacked to `cache` once, still encoded,
+/// and mapped into memory, which all processes of a machine share.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Default)]
 #[serde(default)]
 #[schemars(extend("required" = ["path"]))]
@@ -44,6 +45,11 @@ pub fn parquet(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     // Messages show absolute paths.
     let keys = ParquetKeys { path: absolute(&keys.path), ..keys };
     Arc::new(ColumnsSource::read(fields, keys))
+}
+
+/// The files at `path`, with the defaults of all other keys.
+pub(super) fn parquet_store(path: &Path, config: Option<&str>) -> impl RowStore + use<> {
+    ParquetKeys { path: absolute(path), config: config.map(str::to_owned), ..ParquetKeys::default() }
 }
 
 impl ParquetKeys {

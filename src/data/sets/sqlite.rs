@@ -10,7 +10,7 @@ use crate::show;
 use crate::spec::{Fields, did_you_mean};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Names of the tables of validation and test samples.
@@ -48,6 +48,11 @@ pub fn sqlite(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     // Messages show absolute paths.
     let keys = SqliteKeys { path: absolute(&keys.path), ..keys };
     Arc::new(ColumnsSource::read(fields, keys))
+}
+
+/// The database at `path`, with the defaults of all other keys.
+pub(super) fn sqlite_store(path: &Path, table: Option<&str>) -> impl RowStore + use<> {
+    SqliteKeys { path: absolute(path), table: table.map(str::to_owned), ..SqliteKeys::default() }
 }
 
 impl RowStore for SqliteKeys {

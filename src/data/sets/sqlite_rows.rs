@@ -3,6 +3,7 @@
 use super::columns::{Blobs, Cell, Column, EachRow, Kind, RowSet};
 use super::columns_images::no_image;
 use super::sqlite_file;
+use super::sqlite_images::Images;
 use super::sqlite_item::Item;
 use crate::error::{Error, Result};
 use rusqlite::types::ValueRef;
@@ -102,7 +103,7 @@ impl Database {
     }
 
     /// Calls `work` with a connection that no other thread uses.
-    fn with<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+    pub(super) fn with<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
         self.with_any(|connection| work(connection).map_err(|e| self.failed(&e)))
     }
 
@@ -149,7 +150,7 @@ fn is_of_items(columns: &[(Column, bool)]) -> bool {
     columns.len() == 2 && called(0, ROW_ID) && called(1, ITEM) && columns[1].1
 }
 
-fn no_item(place: &str, why: &str) -> Error {
+pub(super) fn no_item(place: &str, why: &str) -> Error {
     Error::data(format!("{place}: `{ITEM}` is no item in MessagePack: {why}"))
         .hint("a table with the columns `row_id` and `item` is one that Burn's SqliteDatasetWriter wrote")
 }
@@ -288,36 +289,5 @@ impl Rows {
             other => format!("it holds {}", other.in_words()),
         };
         Err(no_item(&self.place_of(row), &why))
-    }
-}
-
-/// The images of a table, each read when it is needed.
-struct Images {
-    database: Arc<Database>,
-    place: String,
-    query: String,
-    /// The field of the items that holds them.
-    field: Option<(usize, String)>,
-    ids: Vec<i64>,
-    sizes: Vec<u64>,
-}
-
-impl Blobs for Images {
-    fn get(&self, row: usize) -> Result<Cow<'_, [u8]>> {
-        let id = self.ids[row];
-        let bytes = self
-            .database
-            .with(|connection| connection.query_row(&self.query, [id], |row| row.get::<_, Vec<u8>>(0)))?;
-        let Some((at, name)) = &self.field else { return Ok(Cow::Owned(bytes)) };
-        let place = format!("{}, row {id}", self.place);
-        let item = Item::read(&bytes).map_err(|why| no_item(&place, &why))?;
-        match item.cell(*at, name) {
-            Cell::Bytes(bytes) => Ok(Cow::Owned(bytes.into_owned())),
-            other => Err(no_image(&place, name, &other)),
-        }
-    }
-
-    fn size(&self, row: usize) -> u64 {
-        self.sizes[row]
     }
 }
