@@ -184,7 +184,7 @@ fn init_proposes_specs_for_columns() {
          create table other (a int)";
     connection.execute_batch(sql).unwrap();
     for i in 0..40 {
-        let values = params![i % 7, ["flat", "house"][i % 2], [1u8, 2], i as f64 * 1.5];
+        let values = params![(i % 7) as i64, ["flat", "house"][i % 2], [1u8, 2], i as f64 * 1.5];
         connection
             .execute("insert into sales (rooms, kind, plan, price) values (?, ?, ?, ?)", values)
             .unwrap();
