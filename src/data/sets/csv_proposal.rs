@@ -6,6 +6,7 @@ use super::table_values::labels;
 use crate::data::store::absolute;
 use crate::error::{Error, IoContext, Result};
 use crate::show;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 
@@ -226,8 +227,9 @@ type Reasons = Vec<(String, String)>;
 
 /// The column to predict: one that is called so, else the last; why, and the columns that are called so but can't be one.
 fn target(header: &[String], columns: &[Column]) -> Option<(usize, String, Reasons)> {
-    let mut passed_over = Vec::new();
-    for i in named(header).into_iter().flatten() {
+    let (mut passed_over, mut seen) = (Vec::new(), BTreeSet::new());
+    // A name may be one of a target in both ways.
+    for i in named(header).into_iter().flatten().filter(|i| seen.insert(*i)) {
         match &columns[i].useless {
             None => return Some((i, "by its name".to_owned(), passed_over)),
             Some(why) => passed_over.push((columns[i].name.clone(), why.clone())),
