@@ -122,7 +122,9 @@ impl Database {
 }
 
 /// The columns of a table, each with whether it is declared as a blob, and the name of SQLite's own row id.
-fn columns(connection: &Connection, table: &str) -> rusqlite::Result<(Vec<(Column, bool)>, Option<String>)> {
+type Columns = (Vec<(Column, bool)>, Option<String>);
+
+fn columns(connection: &Connection, table: &str) -> rusqlite::Result<Columns> {
     let mut query =
         connection.prepare("select name, type, pk from pragma_table_xinfo(?) where hidden <> 1")?;
     let columns = query.query_map([table], |row| {
