@@ -14,6 +14,7 @@ use crate::show;
 use crate::telemetry::{Assertion, Before, provenance, read_events};
 use crate::worker::{
     Fault, Resume, StartState, keep_kernels, newest_step, provenance_of, requeue_on_stop, run_external,
+    weights_are_there,
 };
 use std::path::{Path, PathBuf};
 
@@ -104,6 +105,9 @@ fn ready(plan: &Plan, origin: &Origin) -> Result<()> {
         descriptors::raise_limit_for(plan.gloo.connections(plan.world.world_size, local))?;
     }
     available(plan)?;
+    if !matches!(origin, Origin::Worker(_)) {
+        plan.dataset.source.check_files().map_err(Error::of_data)?;
+    }
     let local = match origin {
         // A launcher may make only one device visible to each rank.
         Origin::Worker(_) if device::count(plan.device) == 1 => 1,
@@ -176,7 +180,11 @@ fn supervise(
             job.provenance = Some(provenance_of(plan, &job, launcher, run));
             // A run that goes on resumes from its own checkpoints.
             if newest_step(&job).is_none() {
-                Resume::parse(&job.resume).is_there()?;
+                let resume = Resume::parse(&job.resume);
+                resume.is_there()?;
+                if !matches!(resume, Resume::From(_)) {
+                    weights_are_there(plan)?;
+                }
             }
             lock
         }

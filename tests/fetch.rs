@@ -130,6 +130,9 @@ fn a_missing_file_is_an_error_where_downloads_are_forbidden() {
     let fetched = output_of(online(dir.path(), &["data", "fetch", "job.toml"]).env("DDP_RUN_OFFLINE", "1"));
     assert_code(&fetched, 78);
     assert!(server.requests().is_empty());
+    let mut fetch = online(dir.path(), &["data", "fetch", "job.toml", "--set", "dataset.download=false"]);
+    done(&output_of(fetch.env("DDP_RUN_OFFLINE", "0")));
+    assert!(!server.requests().is_empty(), "the key is about runs");
 }
 
 const ROWS: &str = "a,y\n1,2\n2,4\n3,6\n4,8\n5,10\n6,12\n7,14\n8,16\n";

@@ -5,7 +5,10 @@ use crate::error::{Error, Result};
 use crate::plan::WorldRequest;
 use crate::registry::Registry;
 use crate::show;
+use crate::spec::{Given, Override, ResolvedValue};
 use std::path::{Path, PathBuf};
+
+const DOWNLOAD: &str = "dataset.download";
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -15,7 +18,7 @@ pub struct Args {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
-    /// Download, unpack and check what the data set of a spec needs
+    /// Download, unpack and check what the data set of a spec needs, also with `download = false`
     Fetch(SpecArgs),
 }
 
@@ -25,7 +28,16 @@ pub enum Command {
 /// The spec is invalid, or the data set is missing or damaged (exit 78).
 pub fn run(args: &Args, registry: &Registry) -> Result<()> {
     let Command::Fetch(spec) = &args.command;
-    let plan = spec.plan(registry, WorldRequest::default())?;
+    let mut plan = spec.plan(registry, WorldRequest::default())?;
+    let is_off = |value: &ResolvedValue| value.key == DOWNLOAD && value.value.as_bool() == Some(false);
+    if plan.values.iter().any(is_off) {
+        // The key is about runs; this command is for where they may not.
+        let (from, yes) = ("data fetch".to_owned(), "true".to_owned());
+        let given = Given { from, typed: yes.clone(), key: DOWNLOAD, toml: yes };
+        let mut spec = spec.clone();
+        spec.overrides.given.push(Override::Given(given));
+        plan = spec.plan(registry, WorldRequest::default())?;
+    }
     let (name, source) = (&plan.dataset.name, &plan.dataset.source);
     let mut said = false;
     let mut tell = |line: &str| {

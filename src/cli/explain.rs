@@ -48,6 +48,11 @@ fn explained(reference: &Reference, path: &str) -> Result<String> {
         return Ok(of_absent(path));
     }
     let (table, name) = path.rsplit_once('.').unwrap_or(("", path));
+    let hook = reference.hooks.iter().find(|hook| hook.name == name && !hook.declarations.is_empty());
+    if let Some(hook) = hook.filter(|_| table == "distributed.hook") {
+        let about = paragraph(&hook.about);
+        return Ok(format!("[{table}] with comm_hook = \"{name}\"\n{about}{}", keys(&hook.keys())));
+    }
     if let Some((outer, component)) = table.rsplit_once('.')
         && let Some(component) = reference.table(outer).and_then(|table| table.component(component))
     {
@@ -58,8 +63,7 @@ fn explained(reference: &Reference, path: &str) -> Result<String> {
         return Err(error.hint("`ddp-run explain` lists the tables"));
     };
     if let Some(component) = table.component(name) {
-        let about = Some(&component.about).filter(|about| !about.is_empty());
-        let about = about.map(|about| prose(about, 0) + "\n\n").unwrap_or_default();
+        let about = paragraph(&component.about);
         return Ok(format!("{} name = \"{name}\"\n{about}{}", table.heading(), keys(&component.keys())));
     }
     if name == "name" && !table.components.is_empty() {
@@ -160,6 +164,11 @@ fn keys(keys: &[Key]) -> String {
         let _ = writeln!(out, "  {}\n", prose(&key.description, 2));
     }
     out
+}
+
+/// Prose before keys; empty for no text.
+fn paragraph(text: &str) -> String {
+    if text.is_empty() { String::new() } else { prose(text, 0) + "\n\n" }
 }
 
 /// Prose in lines.

@@ -32,7 +32,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The table whose `name` selects one; hooks have none.
+    /// The table whose `name` selects one; hooks are selected by a key.
     fn table(self) -> &'static str {
         match self {
             Kind::Models => "model",
@@ -66,20 +66,19 @@ fn title(kind: Kind) -> String {
 }
 
 fn components(reference: &Reference, kind: Kind) -> &[Component] {
-    reference.table(kind.table()).map_or(&[], |table| &table.components)
+    match kind {
+        Kind::Hooks => &reference.hooks,
+        _ => reference.table(kind.table()).map_or(&[], |table| &table.components),
+    }
 }
 
 /// With `alone`, the kind was asked for: it is shown if it is empty, too.
 fn text(reference: &Reference, kinds: &[Kind], alone: bool) -> String {
     let mut out = String::new();
     for kind in kinds {
-        let rows: Vec<(&str, &str)> = match kind {
-            Kind::Hooks => reference.hooks.iter().map(|name| (name.as_str(), "")).collect(),
-            _ => components(reference, *kind)
-                .iter()
-                .map(|c| (c.name.as_str(), first_sentence(&c.about)))
-                .collect(),
-        };
+        let components = components(reference, *kind).iter();
+        let rows: Vec<(&str, &str)> =
+            components.map(|c| (c.name.as_str(), first_sentence(&c.about))).collect();
         if rows.is_empty() && !alone {
             continue;
         }
@@ -106,10 +105,7 @@ fn first_sentence(text: &str) -> &str {
 fn json(reference: &Reference, kinds: &[Kind]) -> Json {
     let of = |kind: &Kind| -> Vec<Json> {
         let component = |c: &Component| json!({ "name": c.name, "about": c.about, "keys": c.keys() });
-        match kind {
-            Kind::Hooks => reference.hooks.iter().map(|name| json!({ "name": name })).collect(),
-            _ => components(reference, *kind).iter().map(component).collect(),
-        }
+        components(reference, *kind).iter().map(component).collect()
     };
     Json::Object(kinds.iter().map(|kind| (title(*kind), of(kind).into())).collect::<Map<_, _>>())
 }

@@ -1,5 +1,6 @@
-//! `ddp-run plan SPEC`: shows the resolved plan, without a device, a socket or the data.
+//! `ddp-run plan SPEC`: shows the resolved plan, without a socket or the data. Devices are counted as `train` does, but none is opened.
 
+use crate::device;
 use crate::error::Error;
 use crate::plan::WorldRequest;
 use crate::registry::Registry;
@@ -30,7 +31,8 @@ pub enum Format {
 /// # Errors
 /// Exit 78: the spec is invalid.
 pub fn run(args: &Args, registry: &Registry) -> Result<(), Error> {
-    let request = args.world.map_or_else(WorldRequest::default, |n| WorldRequest::of(n as usize));
+    let world_size = args.world.map(|n| n as usize);
+    let request = WorldRequest { world_size, devices: device::count, ..WorldRequest::default() };
     let resolved = args.train.resolved_for_plan(&|name| std::env::var(name).ok())?;
     let plan = resolved.spec.plan(registry, request)?;
     super::print(&match args.format {

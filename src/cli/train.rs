@@ -6,10 +6,9 @@ use crate::device;
 use crate::error::{ExitCode, Result};
 use crate::launch::logs::{LogFormat, Verbosity};
 use crate::launch::{JobHandoff, StopFlag};
-use crate::nodes::NodeRange;
 use crate::plan::WorldRequest;
 use crate::registry::Registry;
-use crate::spec::{Override, shown_name};
+use crate::spec::{Given, Override, shown_name};
 use crate::start::{Start, start};
 use crate::telemetry::{Assertion, ProgressMode};
 use crate::worker::measured;
@@ -86,33 +85,33 @@ impl Args {
     /// The spec with all overrides, including those of flags and variables for single keys.
     fn spec(&self, settings: &clusters::Settings, launch: &LaunchFlags, get: Get<'_>) -> SpecArgs {
         let (mut spec, typed) = (self.spec.clone(), &self.launch);
-        let mut set = |from: &str, key: &str, value: Option<String>| {
-            let given = value.map(|v| Override::Given { from: from.to_owned(), set: format!("{key}={v}") });
-            spec.overrides.given.extend(given);
+        let mut give = |from: &str, key: &'static str, typed: Option<String>| {
+            let given = typed.map(|typed| Given { from: from.to_owned(), key, toml: as_toml(&typed), typed });
+            spec.overrides.given.extend(given.map(Override::Given));
         };
-        set("--device", "device", self.device.as_ref().map(|d| format!("{d:?}")));
+        give("--device", "device", self.device.clone());
         let nnodes = match (typed.standalone, settings.standalone) {
             (true, _) => "--standalone",
             (_, true) => "PET_STANDALONE",
             _ => flags::NNODES.source(typed.nnodes.is_some(), get),
         };
-        let nodes = |n: NodeRange| if n.is_elastic() { format!("\"{n}\"") } else { n.to_string() };
-        set(nnodes, "launch.nnodes", settings.nnodes.map(nodes));
+        give(nnodes, "launch.nnodes", settings.nnodes.map(|nodes| nodes.to_string()));
         let at = match typed.rdzv_endpoint.is_none()
             && (typed.master_addr.is_some() || typed.master_port.is_some())
         {
             true => "--master-addr",
             false => flags::RDZV_ENDPOINT.source(typed.rdzv_endpoint.is_some(), get),
         };
-        let endpoint = settings.rdzv_endpoint.as_ref();
-        set(at, "launch.rdzv_endpoint", endpoint.map(|e| format!("{:?}", e.to_string())));
+        let endpoint = settings.rdzv_endpoint.as_ref().map(ToString::to_string);
+        give(at, "launch.rdzv_endpoint", endpoint);
         let nproc = flags::NPROC_PER_NODE.source(typed.nproc_per_node.is_some(), get);
-        set(nproc, "launch.nproc_per_node", launch.nproc_per_node.map(|n| n.to_string()));
+        let each = launch.nproc_per_node.map(|n| n.to_string().trim_matches('"').to_owned());
+        give(nproc, "launch.nproc_per_node", each);
         let restarts = flags::MAX_RESTARTS.source(typed.max_restarts.is_some(), get);
-        set(restarts, "launch.max_restarts", launch.max_restarts.map(|n| n.to_string()));
-        let join = launch.rdzv_conf.and_then(|conf| conf.join);
+        give(restarts, "launch.max_restarts", launch.max_restarts.map(|n| n.to_string()));
+        let join = launch.rdzv_conf.and_then(|conf| conf.join).map(|join| join.as_secs().to_string());
         let conf = flags::RDZV_CONF.source(typed.rdzv_conf.is_some(), get);
-        set(conf, "distributed.init_timeout", join.map(|join| join.as_secs().to_string()));
+        give(conf, "distributed.init_timeout", join);
         spec
     }
 
@@ -123,6 +122,14 @@ impl Args {
             (false, 1) => Verbosity::Verbose,
             (false, _) => Verbosity::Trace,
         }
+    }
+}
+
+/// The value of a flag as TOML.
+fn as_toml(typed: &str) -> String {
+    match typed.parse::<u64>() {
+        Ok(_) => typed.to_owned(),
+        Err(_) => toml::Value::from(typed).to_string(),
     }
 }
 

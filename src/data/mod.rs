@@ -76,6 +76,14 @@ pub trait DatasetSource: Send + Sync + std::fmt::Debug {
     fn facts(&self) -> DataFacts {
         DataFacts::default()
     }
+    /// Finds what `prepare` can't mend: a path that is not there and has no address, a download that is not allowed. Quick; called
+    /// before any process of a run starts, on each node. By default nothing is looked at.
+    ///
+    /// # Errors
+    /// What is missing, and what to do.
+    fn check_files(&self) -> Result<()> {
+        Ok(())
+    }
     /// Makes the files available (downloads, verifies, unpacks). Called on rank 0, then on the first rank of each other node, and
     /// by `ddp-run data fetch`. Idempotent: there is nothing to do where nodes share a file system. `say` receives one-line
     /// progress messages. By default there is nothing to do.

@@ -89,7 +89,7 @@ fn origin(document: &Document, value: &ResolvedValue) -> String {
     let file = match &value.origin {
         Origin::Default => return "the default".to_owned(),
         Origin::Spec => return "set in this file".to_owned(),
-        Origin::Override => return "set on the command line of the server".to_owned(),
+        Origin::Override(_) => return "set on the command line of the server".to_owned(),
         Origin::Variable(name) => return format!("set by the variable {name}"),
         Origin::Base(file) => file,
     };

@@ -3,6 +3,8 @@
 use super::Plan;
 use super::units::{show_bytes, show_count};
 use crate::data::{FieldFacts, FieldKind};
+use crate::device::DeviceSpec;
+use crate::launch::Nproc;
 use crate::show::count;
 use serde_json::json;
 use std::fmt::Write;
@@ -63,6 +65,12 @@ impl Plan {
         let processes = match world.nnodes {
             1 => show_count(world.world_size as u64),
             n => format!("{} ({n} nodes x {})", show_count(world.world_size as u64), world.nproc_per_node),
+        };
+        let by_devices = matches!(self.launch.nproc_per_node, Nproc::Devices | Nproc::Gpu);
+        let any = matches!(self.device, DeviceSpec::Cuda(None) | DeviceSpec::Wgpu(None));
+        let processes = match by_devices && any && world.world_size == 1 {
+            true => "1, for the devices of this machine; `--world N` plans for N".to_owned(),
+            false => processes,
         };
         let batch = &self.batch;
         let count = |n: Option<usize>| n.map_or_else(unknown, |n| show_count(n as u64));

@@ -1,6 +1,6 @@
 //! The JSON Schema of specs, for editors and other checkers of TOML.
 
-use super::{Component, EXTENDS, Key, Reference, Table, draft4};
+use super::{Component, EXTENDS, HOOK, Key, Reference, Table, draft4};
 use crate::spec::Declaration;
 use serde_json::{Map, Value as Json, json};
 
@@ -16,8 +16,8 @@ pub fn json_schema(reference: &Reference) -> Json {
     for table in &reference.tables {
         match table.path.as_str() {
             "" => properties.extend(keys(&table.declarations)),
-            // Its keys depend on the optimizer.
-            "optimizer.group" => {}
+            // Their keys depend on the optimizer, and on the hook.
+            "optimizer.group" | HOOK => {}
             path => drop(properties.insert(path.to_owned(), schema_of(table, reference, &mut shared))),
         }
     }
@@ -36,7 +36,13 @@ pub fn json_schema(reference: &Reference) -> Json {
 /// A table, with nothing required. What is used twice goes to `shared`.
 fn schema_of(table: &Table, reference: &Reference, shared: &mut Map<String, Json>) -> Json {
     if table.components.is_empty() {
-        return object(keys(&table.declarations));
+        let mut keys = keys(&table.declarations);
+        if let Some(hook) =
+            hook(reference).filter(|_| HOOK.rsplit_once('.').is_some_and(|(outer, _)| outer == table.path))
+        {
+            keys.insert("hook".to_owned(), hook);
+        }
+        return object(keys);
     }
     let names: Vec<&str> = table.components.iter().map(|component| component.name.as_str()).collect();
     let mut variants: Vec<Json> =
@@ -48,6 +54,18 @@ fn schema_of(table: &Table, reference: &Reference, shared: &mut Map<String, Json
         "oneOf": variants,
     });
     if table.repeats { once_or_more(&table.path, one, shared) } else { one }
+}
+
+/// `[distributed.hook]`, if a hook has keys: those of one of them.
+fn hook(reference: &Reference) -> Option<Json> {
+    let of = |hook: &Component| {
+        let mut one = object(keys(&hook.declarations));
+        one["title"] = json!(hook.name);
+        one
+    };
+    let with_keys = reference.hooks.iter().filter(|hook| !hook.declarations.is_empty());
+    let variants: Vec<Json> = with_keys.map(of).collect();
+    (!variants.is_empty()).then(|| json!({ "anyOf": variants }))
 }
 
 /// A table whose `name` is that of `component`.
@@ -96,7 +114,7 @@ fn complete(reference: &Reference) -> Json {
     required.extend(REQUIRED.map(str::to_owned));
     let mut properties = Map::new();
     for table in
-        reference.tables.iter().filter(|table| !["", "optimizer.group"].contains(&table.path.as_str()))
+        reference.tables.iter().filter(|table| !["", "optimizer.group", HOOK].contains(&table.path.as_str()))
     {
         let complete = match table.components.is_empty() {
             true => requiring(self::required(&table.keys())),

@@ -20,6 +20,8 @@ use serde_json::{Value, json};
 
 /// Tables of which a spec may have several, as `[[table]]`.
 const REPEATING: [&str; 5] = ["scheduler", "metric", "transform", "observer", "optimizer.group"];
+/// The keys of the communication hook. It is a table of its own only in programs with hooks that have keys.
+const HOOK: &str = "distributed.hook";
 /// A key that reading a spec takes away before it is declared.
 pub const EXTENDS: (&str, &str) = (
     "extends",
@@ -30,8 +32,8 @@ pub const EXTENDS: (&str, &str) = (
 pub struct Reference {
     /// The top level first, then in the order of plans.
     pub tables: Vec<Table>,
-    /// Names of communication hooks.
-    pub hooks: Vec<String>,
+    /// What `distributed.comm_hook` selects; the keys are those of `[distributed.hook]`.
+    pub hooks: Vec<Component>,
     /// Tables that are there only if the program has components of this kind, and this one has none.
     pub absent: Vec<&'static str>,
 }
@@ -62,13 +64,13 @@ impl Reference {
     pub fn of(registry: &Registry) -> Self {
         let names = registry.names();
         let has_components = |path: &str| names.iter().any(|(table, _)| *table == path);
-        let hooks: Vec<String> =
-            std::iter::once("none").chain(registry.comm_hook_names()).map(str::to_owned).collect();
+        let hooks = hooks(registry);
+        let hook_names: Vec<&str> = hooks.iter().map(|hook| hook.name.as_str()).collect();
         let mut tables: Vec<Table> = Vec::new();
         for mut declaration in declarations("", registry).into_iter().filter(|d| !has_components(&d.table)) {
             if declaration.table == "distributed" && !declaration.schema["properties"]["comm_hook"].is_null()
             {
-                declaration.schema["properties"]["comm_hook"]["enum"] = json!(hooks);
+                declaration.schema["properties"]["comm_hook"]["enum"] = json!(hook_names);
             }
             match tables.iter_mut().find(|table| table.path == declaration.table) {
                 Some(table) => table.declarations.push(declaration),
@@ -89,6 +91,15 @@ impl Reference {
             components: components(path, &names, registry),
             declarations: Vec::new(),
         }));
+        let of_hooks: Vec<Declaration> = hooks.iter().flat_map(|hook| &hook.declarations).cloned().collect();
+        if !of_hooks.is_empty() {
+            tables.push(Table {
+                path: HOOK.to_owned(),
+                repeats: false,
+                components: Vec::new(),
+                declarations: of_hooks,
+            });
+        }
         tables.sort_by_cached_key(|table| (table_rank(&table.path), table.path.clone()));
         Self { tables, hooks, absent }
     }
@@ -145,6 +156,18 @@ fn components(table: &str, names: &[&str], registry: &Registry) -> Vec<Component
     let abouts: Vec<String> = all.iter().map(about).collect();
     all.iter_mut().zip(abouts).for_each(|(one, about)| one.about = about);
     all
+}
+
+/// The communication hooks, the plain all-reduce first.
+fn hooks(registry: &Registry) -> Vec<Component> {
+    let of = |name: &str| {
+        let spec = format!("[distributed]\ncomm_hook = {}\n", toml::Value::from(name));
+        let mut declarations = declarations(&spec, registry);
+        declarations.retain(|declaration| declaration.table == HOOK);
+        let about = declarations.first().map(|own| description(&own.schema)).unwrap_or_default();
+        Component { name: name.to_owned(), about, declarations }
+    };
+    std::iter::once("none").chain(registry.comm_hook_names()).map(of).collect()
 }
 
 fn all_keys(declarations: &[Declaration]) -> Vec<Key> {

@@ -1,7 +1,8 @@
 use super::draft4::value;
 use super::*;
+use crate::comm::{CommError, ProcessGroup};
 use crate::data::{Sample, Transform};
-use crate::error::Result;
+use crate::ddp::CommHook;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
@@ -15,7 +16,7 @@ struct Noise {
 }
 
 impl Transform for Noise {
-    fn apply(&self, _: Sample<'_>) -> Result<()> {
+    fn apply(&self, _: Sample<'_>) -> crate::error::Result<()> {
         assert!(self.width >= 0.0);
         Ok(())
     }
@@ -65,6 +66,44 @@ fn components_of_ones_own_are_in_the_schema() {
     assert_eq!(noise["properties"]["width"]["minimum"], 0.0);
     let required = &schema["anyOf"][1]["properties"]["transform"]["anyOf"][0];
     assert_eq!(required["oneOf"][0]["required"], json!(["name", "width"]));
+}
+
+/// Rounds gradients.
+#[derive(Deserialize, JsonSchema)]
+struct Rounding {
+    /// Bits that are kept.
+    #[schemars(range(min = 1, max = 8))]
+    #[allow(dead_code, reason = "only declared")]
+    bits: u8,
+}
+
+/// Averages nothing.
+struct Kept;
+
+impl CommHook for Kept {
+    fn average(&mut self, _: usize, _: &mut [f32], _: &dyn ProcessGroup) -> Result<(), CommError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn keys_of_a_hook_are_those_of_its_table() {
+    let reference = |registry: Registry| Reference::of(&registry);
+    let standard = reference(Registry::standard());
+    let names: Vec<&str> = standard.hooks.iter().map(|hook| hook.name.as_str()).collect();
+    assert_eq!(names[0], "none");
+    assert!(names.contains(&"bf16") && standard.table(HOOK).is_none(), "{names:?}");
+    assert!(json_schema(&standard)["properties"]["distributed"]["properties"]["hook"].is_object());
+
+    let own = reference(Registry::standard().comm_hook_with("rounding", |_: &Rounding| Kept));
+    let hook = own.hooks.iter().find(|hook| hook.name == "rounding").expect("it is listed");
+    assert_eq!(hook.about, "Rounds gradients.");
+    assert_eq!(own.table(HOOK).expect("a table").names(), ["bits"]);
+    assert_eq!(own.keys_at(HOOK, &|_| None).len(), 1, "editors complete it");
+    let table = &json_schema(&own)["properties"]["distributed"]["properties"]["hook"];
+    assert_eq!(table["anyOf"][0]["title"], "rounding");
+    assert_eq!(table["anyOf"][0]["properties"]["bits"]["maximum"], 8);
+    assert_eq!(table["anyOf"][0]["additionalProperties"], false);
 }
 
 #[test]

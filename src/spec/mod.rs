@@ -32,7 +32,7 @@ pub use collect::{Declaration, ResolvedValue};
 pub use diagnostics::{Diagnostics, Problem};
 pub use fields::Fields;
 pub use load::{Examined, JobTree, identify, shown_name};
-pub use overrides::Override;
+pub use overrides::{Given, Override};
 pub use period::Period;
 pub(crate) use period::{duration, number_and_unit};
 pub use source::Origin;

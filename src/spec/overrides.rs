@@ -15,8 +15,20 @@ pub enum Override {
     Set(String),
     /// A dotted key that is set in the spec or one of its bases.
     Unset(String),
-    /// `KEY=VALUE` that a flag of its own (`--max-restarts`) or a variable (`PET_MAX_RESTARTS`) says.
-    Given { from: String, set: String },
+    /// What a flag of its own (`--max-restarts`) or a variable (`PET_MAX_RESTARTS`) says of a key.
+    Given(Given),
+}
+
+/// A value of a flag or a variable that sets a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// The flag or the variable.
+    pub from: String,
+    /// The value as it was typed, or as it reads.
+    pub typed: String,
+    pub key: &'static str,
+    /// The value as TOML.
+    pub toml: String,
 }
 
 impl Override {
@@ -25,7 +37,7 @@ impl Override {
         match self {
             Override::Set(text) => ("--set", text),
             Override::Unset(text) => ("--unset", text),
-            Override::Given { from, set } => (from, set),
+            Override::Given(given) => (&given.from, &given.typed),
         }
     }
 
@@ -44,10 +56,11 @@ pub(super) fn apply(root: &mut Table, edits: &[Override], sources: &mut Vec<Sour
         let source = sources.len();
         let role = if flag.starts_with('-') { Role::Override } else { Role::Variable };
         sources.push(Source::new(role, flag, edit.shown()));
-        let edit = Edit { text, source, offset: flag.len() + 1 };
-        let done = match flag {
-            "--unset" => edit.unset(root),
-            _ => edit.set(root),
+        let by = Edit { text, source, offset: flag.len() + 1 };
+        let done = match edit {
+            Override::Set(_) => by.set(root),
+            Override::Unset(_) => by.unset(root),
+            Override::Given(given) => by.give(given, root),
         };
         if let Err(more) = done {
             problems.extend(more);
@@ -99,6 +112,15 @@ impl Edit<'_> {
         let path = self.path(self.text)?;
         self.refuse_extends(&path)?;
         remove(root, &path)
+    }
+
+    /// Sets what a flag says; its text is not an assignment, so every place in it is the value's.
+    fn give(&self, given: &Given, root: &mut Table) -> Edited {
+        let span = self.span(0..self.text.len());
+        let value = parse::value(&given.toml, self.source, 0)?.value;
+        let path: Vec<Segment> =
+            given.key.split('.').map(|key| Segment { key: key.to_owned(), span }).collect();
+        insert(root, &path, Node { value, span })
     }
 
     fn refuse_extends(&self, path: &[Segment]) -> Edited {
@@ -207,8 +229,12 @@ fn descend<'t>(
     path: &[Segment],
     missing: impl Fn(&mut Table, &Segment) -> Edited,
 ) -> Edited<&'t mut Table> {
-    let (mut table, mut path) = (root, path.iter());
+    let (mut table, mut path, mut is_root) = (root, path.iter(), true);
     while let Some(segment) = path.next() {
+        // A table that is alone is the first of its list.
+        if !std::mem::take(&mut is_root) && segment.key == "0" && table.get("0").is_none() {
+            continue;
+        }
         if table.get(&segment.key).is_none() {
             missing(table, segment)?;
         }

@@ -37,7 +37,7 @@ impl Source {
         match self.role {
             Role::Spec => Origin::Spec,
             Role::Base => Origin::Base(self.name.clone()),
-            Role::Override => Origin::Override,
+            Role::Override => Origin::Override(self.name.clone()),
             Role::Variable => Origin::Variable(self.name.clone()),
         }
     }
@@ -100,7 +100,7 @@ pub enum Origin {
     /// A file that it extends.
     Base(String),
     /// `--set`, or a flag for this key, on the command line.
-    Override,
+    Override(String),
     /// A variable of the environment.
     Variable(String),
     /// The component's default.
@@ -112,8 +112,7 @@ impl fmt::Display for Origin {
         match self {
             Origin::Spec => f.write_str("spec"),
             Origin::Base(file) => write!(f, "base {file}"),
-            Origin::Override => f.write_str("override"),
-            Origin::Variable(name) => f.write_str(name),
+            Origin::Override(name) | Origin::Variable(name) => f.write_str(name),
             Origin::Default => f.write_str("default"),
         }
     }

@@ -63,7 +63,7 @@ pub use evaluate::{Evaluation, Split, evaluate};
 pub use fault::Fault;
 pub use kernels::keep_kernels;
 pub(crate) use metrics::measured;
-pub use pretrained::load_pretrained;
+pub use pretrained::{load_pretrained, weights_are_there};
 pub(crate) use rank::{requeue_on_stop, run, run_external};
 pub use recorder::{Recorder, RecorderOptions};
 pub use resume::Resume;

@@ -31,6 +31,17 @@ pub fn start_from_weights(plan: &Plan, model: &mut dyn Model, out_dir: &Path) ->
     Ok(())
 }
 
+/// Finds before a start that the weights which the spec names are missing.
+///
+/// # Errors
+/// There is no such file.
+pub fn weights_are_there(plan: &Plan) -> Result<()> {
+    match &plan.model.pretrained {
+        Some(path) if !path.exists() => read_weights(path).map(drop),
+        _ => Ok(()),
+    }
+}
+
 /// Loads PyTorch weights; returns a description of what was left out, for the log.
 pub fn load_pretrained(model: &mut dyn Model, path: &Path, strict: bool) -> Result<String> {
     let entries = model.entries().to_vec();

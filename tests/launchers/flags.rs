@@ -181,8 +181,8 @@ fn the_plan_says_which_variable_a_value_comes_from() {
     row(&text, "max_restarts", ["4", "PET_MAX_RESTARTS"]);
     assert!(text.lines().any(|l| l.contains("init_timeout") && l.ends_with("PET_RDZV_CONF")), "{text}");
     let text = plan(&["--nproc-per-node", "5", "--standalone"], &variables);
-    row(&text, "nproc_per_node", ["5", "override"]);
-    row(&text, "nnodes", ["1", "override"]);
+    row(&text, "nproc_per_node", ["5", "--nproc-per-node"]);
+    row(&text, "nnodes", ["1", "--standalone"]);
     let told = output_of(ddp_run().arg("env").envs(variables));
     let text = String::from_utf8_lossy(&told.stdout);
     assert!(text.contains("PET_RDZV_CONF") && text.contains("timeout=77"), "{text}");

@@ -40,6 +40,10 @@ impl DatasetSource for Cifar10Source {
         self.files.0.facts(SHAPE, 50_000, &self.split)
     }
 
+    fn check_files(&self) -> Result<()> {
+        self.files.are_there_or_allowed()
+    }
+
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
         self.files.prepare(say)
     }

@@ -63,6 +63,13 @@ impl Files {
         self.found().ok_or_else(|| self.missing())
     }
 
+    /// # Errors
+    /// There is nothing to read, and it is not to be downloaded.
+    pub fn are_there_or_allowed(&self) -> Result<()> {
+        let is_there = self.found().is_some() || self.origin().is_some();
+        if is_there { Ok(()) } else { self.address().map(drop) }
+    }
+
     /// Verifies the binary files; unpacks, converts or downloads them if they are missing.
     pub fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
         if let Some(folder) = self.found() {
@@ -136,14 +143,20 @@ impl Files {
         self.0.cache.join(&format!("{name}-{}", identity(origin.path())?))
     }
 
+    /// Where the archive is downloaded from.
+    ///
+    /// # Errors
+    /// Downloads are not allowed.
+    fn address(&self) -> Result<String> {
+        let url = self.0.url.as_ref().map_or_else(|| format!("{SITE}/{BINARY}"), |url| url.0.clone());
+        self.0.may_download(|| self.missing(), &url, &self.0.root().join(archive_of(&url).0))?;
+        Ok(url)
+    }
+
     fn fetch(&self, say: &mut dyn FnMut(&str)) -> Result<Origin> {
         let official = format!("{SITE}/{BINARY}");
-        let url = self.0.url.clone().unwrap_or_else(|| official.clone());
-        let (name, origin): (_, fn(PathBuf) -> Origin) = match url.contains("python") {
-            true => (PYTHON, Origin::PythonArchive),
-            false => (BINARY, Origin::BinaryArchive),
-        };
-        self.0.may_download(|| self.missing(), &url, &self.0.root().join(name))?;
+        let url = self.address()?;
+        let (name, origin) = archive_of(&url);
         self.0.make(self.0.root());
         let path = self.0.place(self.0.root(), name, || self.0.cache.join(name))?;
         // At another address may be another archive: the digests of its members are known.
@@ -251,4 +264,12 @@ fn members(folder: &str, name: impl Fn(&(&str, &str, &str, &str)) -> String) -> 
         .iter()
         .map(|f| Member { path: format!("{folder}/{}", name(f)), max: FILE_BYTES + (1 << 20) })
         .collect()
+}
+
+/// The archive at this address: its name, and what it is.
+fn archive_of(url: &str) -> (&'static str, fn(PathBuf) -> Origin) {
+    match url.contains("python") {
+        true => (PYTHON, Origin::PythonArchive),
+        false => (BINARY, Origin::BinaryArchive),
+    }
 }

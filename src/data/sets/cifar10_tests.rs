@@ -160,7 +160,7 @@ fn downloads_a_missing_archive() {
         error.contains("CIFAR-10 was not found in") && error.contains("looked for cifar-10-batches-bin/"),
         "{error}"
     );
-    let ways = "hint: `[dataset] download` is false. `ddp-run data fetch SPEC --set dataset.download=true` downloads it";
+    let ways = "hint: `[dataset] download` is false. `ddp-run data fetch SPEC` downloads it";
     assert!(error.contains("30730000 bytes") && error.contains(ways), "{error}");
     let by_hand = format!("or copy {OFFICIAL} to {}/cifar-10-binary.tar.gz by hand", place.root().display());
     assert!(error.contains(&by_hand), "{error}");

@@ -20,6 +20,8 @@ pub(super) const MAX_LISTED: usize = 20;
 pub(super) trait RowStore: Send + Sync + fmt::Debug {
     /// The files that `open` reads, those that exist now.
     fn files(&self) -> Vec<PathBuf>;
+    /// Finds what is missing, without reading rows.
+    fn check_files(&self) -> Result<()>;
     /// `say` receives one line about each thing that is not used.
     fn open(&self, say: &mut dyn FnMut(&str)) -> Result<Stored>;
 }

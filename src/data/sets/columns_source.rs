@@ -139,6 +139,10 @@ impl<S: RowStore> DatasetSource for ColumnsSource<S> {
         }
     }
 
+    fn check_files(&self) -> Result<()> {
+        self.store.check_files()
+    }
+
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
         let stored = self.store.open(say)?;
         match &self.roles {

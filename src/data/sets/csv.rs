@@ -48,6 +48,10 @@ impl DatasetSource for CsvSource {
         self.keys.facts(&self.target)
     }
 
+    fn check_files(&self) -> Result<()> {
+        self.file.is_there().map(drop)
+    }
+
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
         self.file.prepare(&|path| self.read(path).map(drop), say)
     }

@@ -82,6 +82,10 @@ impl DatasetSource for FolderSource {
         DataFacts { input, ..DataFacts::default() }
     }
 
+    fn check_files(&self) -> Result<()> {
+        if self.root.is_dir() { Ok(()) } else { self.list_splits(&mut |_| ()).map(drop) }
+    }
+
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
         let found = self.list_splits(say)?;
         let (classes, images) = (found.train.classes.len(), found.train.images.len());

@@ -104,6 +104,11 @@ impl DatasetSource for MnistSource {
         self.files.facts(SHAPE, 60_000, &self.split)
     }
 
+    fn check_files(&self) -> Result<()> {
+        let is_there = |i: &usize| self.unpacked(*i).or_else(|| self.gzipped(*i)).is_some();
+        (0..4).find(|i| !is_there(i)).map_or(Ok(()), |i| self.addresses(i).map(drop))
+    }
+
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
         (0..4).try_for_each(|i| self.prepare_file(i, say))
     }
@@ -201,15 +206,24 @@ impl MnistSource {
         if is_images(i) { header::<3>(path, &bytes).map(drop) } else { header::<1>(path, &bytes).map(drop) }
     }
 
-    fn fetch(&self, i: usize, say: &mut dyn FnMut(&str)) -> Result<PathBuf> {
-        let name = format!("{}.gz", STEMS[i]);
+    /// Where file `i` is downloaded from.
+    ///
+    /// # Errors
+    /// Downloads are not allowed.
+    fn addresses(&self, i: usize) -> Result<Vec<String>> {
         let sites: Vec<&str> = match &self.files.url {
-            Some(url) => vec![url.trim_end_matches('/')],
+            Some(url) => vec![url.0.trim_end_matches('/')],
             None => self.set.sites.to_vec(),
         };
-        let urls: Vec<String> = sites.iter().map(|site| format!("{site}/{name}")).collect();
-        let folder = self.files.root().join(self.set.folders[0]);
-        self.files.may_download(|| self.missing(i), &urls[0], &folder.join(&name))?;
+        let urls: Vec<String> = sites.iter().map(|site| format!("{site}/{}.gz", STEMS[i])).collect();
+        let target = self.files.root().join(self.set.folders[0]).join(format!("{}.gz", STEMS[i]));
+        self.files.may_download(|| self.missing(i), &urls[0], &target)?;
+        Ok(urls)
+    }
+
+    fn fetch(&self, i: usize, say: &mut dyn FnMut(&str)) -> Result<PathBuf> {
+        let urls = self.addresses(i)?;
+        let (name, folder) = (format!("{}.gz", STEMS[i]), self.files.root().join(self.set.folders[0]));
         self.files.make(&folder);
         let cached = || self.files.cache.join(&self.cached_name(i, "gz"));
         let path = self.files.place(&folder, &name, cached)?;

@@ -2,7 +2,7 @@
 
 use crate::data::images::class_facts;
 use crate::data::split::SplitOptions;
-use crate::data::store::{Cache, Refusal, is_writable};
+use crate::data::store::{Cache, Refusal, Url, is_writable};
 use crate::data::transforms::ImageShape;
 use crate::data::{DataFacts, FieldFacts, FieldKind};
 use crate::error::{Error, Result};
@@ -37,7 +37,7 @@ pub(super) struct OfficialFiles {
     /// Where to download missing files from, instead of the official address and its mirrors: for `cifar10` the archive, for
     /// the others the folder of the files. A downloaded file gets its name after it was read and checked.
     #[schemars(extend("x-changes-results" = false))]
-    pub url: Option<String>,
+    pub url: Option<Url>,
     /// Accept the official files only (size and digest).
     #[default = true]
     pub verify: bool,

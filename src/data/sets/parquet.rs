@@ -64,6 +64,10 @@ impl RowStore for ParquetKeys {
         self.find().map(|found| found.splits.concat()).unwrap_or_default()
     }
 
+    fn check_files(&self) -> Result<()> {
+        self.find().map(drop)
+    }
+
     fn open(&self, say: &mut dyn FnMut(&str)) -> Result<Stored> {
         let Found { splits, ignored } = self.find()?;
         if let Some(first) = ignored.first() {

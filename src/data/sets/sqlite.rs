@@ -60,6 +60,10 @@ impl RowStore for SqliteKeys {
         Some(self.path.clone()).filter(|path| path.is_file()).into_iter().collect()
     }
 
+    fn check_files(&self) -> Result<()> {
+        if self.path.is_file() { Ok(()) } else { Database::open(&self.path).map(drop) }
+    }
+
     fn open(&self, _say: &mut dyn FnMut(&str)) -> Result<Stored> {
         let database = Arc::new(Database::open(&self.path)?);
         let tables = database.tables()?;

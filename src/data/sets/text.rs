@@ -72,6 +72,10 @@ impl DatasetSource for TextSource {
         DataFacts { input: facts.clone(), target: facts, ..DataFacts::default() }
     }
 
+    fn check_files(&self) -> Result<()> {
+        self.file.is_there().map(drop)
+    }
+
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
         self.file.prepare(&|path| self.read(path).map(drop), say)
     }

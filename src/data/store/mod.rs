@@ -8,6 +8,7 @@ mod named;
 mod pickle;
 mod place;
 mod unpack;
+mod url;
 
 pub use digest::{Digest, FileSpec, verify};
 pub use fetch::{Refusal, Wanted, fetch};
@@ -18,3 +19,4 @@ pub use place::{
     Cache, absolute, create_atomically, identity, is_writable, with_temporary_path, write_atomically,
 };
 pub use unpack::{Member, gunzip, untar};
+pub use url::Url;

@@ -3,6 +3,7 @@
 use super::digest::{Digest, FileSpec, verify};
 use super::fetch::{Refusal, Wanted, fetch};
 use super::place::{Cache, absolute};
+use super::url::Url;
 use crate::error::{Error, Result};
 use crate::spec::Fields;
 use schemars::JsonSchema;
@@ -20,7 +21,7 @@ struct FileKeys {
     path: PathBuf,
     /// Where to download the file from if it is missing.
     #[schemars(extend("x-changes-results" = false))]
-    url: Option<String>,
+    url: Option<Url>,
     /// Digest that the file must have: 64 hexadecimal digits.
     sha256: Option<String>,
     /// Folder in which verified digests are recorded. Default: `~/.cache/ddp-run`.
@@ -42,7 +43,7 @@ struct PublishedKeys {
     download: bool,
     /// Where to download the file from, instead of its known addresses.
     #[schemars(extend("x-changes-results" = false))]
-    url: Option<String>,
+    url: Option<Url>,
     /// Folder of the file and of records of verified digests. Default: `~/.cache/ddp-run`.
     #[schemars(extend("x-changes-results" = false, "format" = "path"))]
     cache: Cache,
@@ -88,10 +89,11 @@ impl NamedFile {
     }
 
     fn of(file: FileKeys) -> Self {
-        let from = file.url.clone().unwrap_or_else(|| "its source".to_owned());
+        let url = file.url.map(|url| url.0);
+        let from = url.clone().unwrap_or_else(|| "its source".to_owned());
         Self {
             path: file.path,
-            urls: file.url.into_iter().collect(),
+            urls: url.into_iter().collect(),
             download: true,
             spec: FileSpec { size: None, digest: file.sha256.map(Digest::Sha256), from },
             cache: file.cache,
@@ -102,7 +104,7 @@ impl NamedFile {
     pub fn published(fields: &mut Fields<'_>, file: &Published) -> Self {
         let keys: PublishedKeys = fields.config();
         let known = || file.urls.iter().map(|url| (*url).to_owned()).collect();
-        let urls: Vec<String> = keys.url.map_or_else(known, |url| vec![url]);
+        let urls: Vec<String> = keys.url.map_or_else(known, |url| vec![url.0]);
         // Without a cache, in the working directory.
         let in_cache = || keys.cache.join(file.name).unwrap_or_else(|_| file.name.into());
         Self {
@@ -121,9 +123,20 @@ impl NamedFile {
     /// Downloads the file if it is missing and an address is known, and verifies it. A downloaded file must also pass `check`
     /// before it is renamed to its final name.
     pub fn prepare(&self, check: &dyn Fn(&Path) -> Result<()>, say: &mut dyn FnMut(&str)) -> Result<()> {
+        if !self.is_there()? {
+            fetch(Wanted { urls: &self.urls, target: &self.path, spec: &self.spec }, check, say)?;
+        }
+        verify(&self.path, &self.spec, &self.cache)
+    }
+
+    /// Whether the file is there; otherwise it can be downloaded.
+    ///
+    /// # Errors
+    /// The file is missing, and is not to be downloaded.
+    pub fn is_there(&self) -> Result<bool> {
         let path = absolute(&self.path);
         if self.path.is_file() {
-            return verify(&self.path, &self.spec, &self.cache);
+            return Ok(true);
         }
         if self.path.exists() {
             return Err(Error::data(format!("{} is not a file", path.display())).hint(
@@ -137,13 +150,7 @@ impl NamedFile {
                  or set `[dataset] url` to download it",
             ));
         };
-        match Refusal::of(self.download) {
-            Some(refusal) => Err(refusal.explain(missing, url, &self.path)),
-            None => {
-                fetch(Wanted { urls: &self.urls, target: &self.path, spec: &self.spec }, check, say)?;
-                verify(&self.path, &self.spec, &self.cache)
-            }
-        }
+        Refusal::of(self.download).map_or(Ok(false), |refusal| Err(refusal.explain(missing, url, &self.path)))
     }
 }
 
@@ -156,7 +163,7 @@ mod tests {
     fn errors_show_absolute_paths() {
         let folder = tempfile::tempdir().unwrap();
         let file = |path: &std::path::Path, url: Option<&str>| {
-            let url = url.map(str::to_owned);
+            let url = url.map(|url| Url(url.to_owned()));
             NamedFile::of(FileKeys { path: path.to_owned(), url, sha256: None, cache: Cache::none() })
         };
         let never_asked = Some("http://127.0.0.1:9/never-asked");
@@ -192,12 +199,7 @@ mod tests {
         let start = format!("{} is missing\n  expected 3 bytes, SHA-256 ba78", file.path.display());
         assert!(error.message.starts_with(&start), "{error}");
         let hint = error.hint.unwrap();
-        assert!(
-            hint.starts_with(
-                "`[dataset] download` is false. `ddp-run data fetch SPEC --set dataset.download=true`"
-            ),
-            "{hint}"
-        );
+        assert!(hint.starts_with("`[dataset] download` is false. `ddp-run data fetch SPEC`"), "{hint}");
         assert!(hint.contains("copy http://127.0.0.1:9/first to "), "{hint}");
         if cfg!(feature = "download") {
             let elsewhere = folder.path().join("mine/a.txt");

@@ -18,6 +18,16 @@ fn overrides_name_keys_in_lists_and_in_quotes() {
 }
 
 #[test]
+fn a_table_that_is_alone_has_the_index_0() {
+    let z = |text: &str| values(text, &[set("l.0.z=7")])[3..].to_vec();
+    for text in ["", "[l]\nz = 1", "[[l]]\nz = 1"] {
+        let key = if text.starts_with("[[") { "l.0.z" } else { "l.z" };
+        assert_eq!(z(text), [format!("{key} = 7 (--set)")], "{text}");
+    }
+    assert_eq!(values("[l]\nz = 7", &[unset("l.0.z"), set("l.z=2")])[3..], ["l.z = 2 (--set)"]);
+}
+
+#[test]
 fn reads_override_values_as_toml_and_bare_words_as_strings() {
     let text = |value: &str| {
         let tree = tree("", &[set(&format!("t.y={value}"))]);

@@ -80,21 +80,24 @@ fn values(text: &str, edits: &[Override]) -> Vec<String> {
 fn records_values_with_their_origins() {
     assert_eq!(
         values("a = 2\n[t]\nx = 0", &[set("t.y=because")]),
-        ["a = 2 (spec)", "t.x = 0.0 (spec)", "t.y = \"because\" (override)"]
+        ["a = 2 (spec)", "t.x = 0.0 (spec)", "t.y = \"because\" (--set)"]
     );
-    let given = |from: &str, set: &str| Override::Given { from: from.to_owned(), set: set.to_owned() };
-    let edits = [given("--flag", "a=3"), given("SOME_VARIABLE", "t.x=0.25")];
+    let given = |from: &str, key: &'static str, value: &str| {
+        let (from, typed, toml) = (from.to_owned(), value.to_owned(), value.to_owned());
+        Override::Given(Given { from, typed, key, toml })
+    };
+    let edits = [given("--flag", "a", "3"), given("SOME_VARIABLE", "t.x", "0.25")];
     assert_eq!(
         values("a = 2", &edits),
-        ["a = 3 (override)", "t.x = 0.25 (SOME_VARIABLE)", "t.y = \"why\" (default)"]
+        ["a = 3 (--flag)", "t.x = 0.25 (SOME_VARIABLE)", "t.y = \"why\" (default)"]
     );
     assert_eq!(
-        problems("", &[given("SOME_VARIABLE", "a=99")])[0].split(": ").next(),
-        Some("SOME_VARIABLE:1:17+2")
+        problems("", &[given("SOME_VARIABLE", "a", "99")])[0].split(": ").next(),
+        Some("SOME_VARIABLE:1:15+2")
     );
     let shown =
-        tree("", &[given("SOME_VARIABLE", "a=99")]).read(read_little).expect_err("too large").to_string();
-    assert!(shown.contains("1 problem in the environment\n  --> SOME_VARIABLE, column 17"), "{shown}");
+        tree("", &[given("SOME_VARIABLE", "a", "99")]).read(read_little).expect_err("too large").to_string();
+    assert!(shown.contains("1 problem in the environment\n  --> SOME_VARIABLE, column 15"), "{shown}");
     assert_eq!(values("", &[]), ["a = 5 (default)", "t.x = 0.5 (default)", "t.y = \"why\" (default)"]);
     assert_eq!(values("l = [{z = 1}, {z = 2}]", &[])[3..], ["l.0.z = 1 (spec)", "l.1.z = 2 (spec)"]);
     assert_eq!(values("[l]\nz = 7", &[])[3..], ["l.z = 7 (spec)"]);

@@ -36,9 +36,8 @@ impl Refusal {
     /// Says in an error about a missing file why it is not downloaded, and both ways to get it: from `url`, to `target`.
     pub fn explain(self, missing: Error, url: &str, target: &Path) -> Error {
         let target = super::super::place::absolute(target);
-        let set = if self == Self::Key { " --set dataset.download=true" } else { "" };
         missing.hint(format!(
-            "{self}. `ddp-run data fetch SPEC{set}` downloads it on a machine with a network that shares this folder; \
+            "{self}. `ddp-run data fetch SPEC` downloads it on a machine with a network that shares this folder; \
              or copy {url} to {} by hand",
             target.display()
         ))
