@@ -131,7 +131,7 @@ fn a_missing_file_is_an_error_where_downloads_are_forbidden() {
     assert_code(&fetched, 78);
     assert!(server.requests().is_empty());
     let mut fetch = online(dir.path(), &["data", "fetch", "job.toml", "--set", "dataset.download=false"]);
-    done(&output_of(fetch.env("DDP_RUN_OFFLINE", "0")));
+    assert_code(&output_of(fetch.env("DDP_RUN_OFFLINE", "0")), 0);
     assert!(!server.requests().is_empty(), "the key is about runs");
 }
 

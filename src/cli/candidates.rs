@@ -1,7 +1,7 @@
 //! Words that fit a command line: keys of `--set`, `--unset` and `explain`, and their values.
 
 use crate::plan::one_line;
-use crate::reference::{Reference, Table, without_indices};
+use crate::reference::{Reference, Table, unlinked, without_indices};
 use crate::registry::Registry;
 use crate::spec::{JobTree, Override};
 use clap_complete::CompletionCandidate;
@@ -124,6 +124,7 @@ fn keys(reference: &Reference, spec: Option<&JobTree>, typed: &str, end: &str) -
 
 /// With the first sentence of a description.
 fn candidate(word: String, about: &str) -> CompletionCandidate {
+    let about = unlinked(about);
     let sentence = about.split_inclusive(". ").next().unwrap_or_default().trim_end();
     let help = (!sentence.is_empty()).then(|| sentence.to_owned().into());
     CompletionCandidate::new(word).help(help)

@@ -1,7 +1,7 @@
 //! `ddp-run explain`: what a key, a table or a component of specs means.
 
 use crate::error::{Error, ExitCode, Result};
-use crate::reference::{Component, EXTENDS, Key, Reference, Table, without_indices};
+use crate::reference::{Component, EXTENDS, Key, Reference, Table, unlinked, without_indices};
 use crate::registry::Registry;
 use crate::show::wrapped;
 use crate::spec::did_you_mean;
@@ -173,7 +173,7 @@ fn paragraph(text: &str) -> String {
 
 /// Prose in lines.
 fn prose(text: &str, indent: usize) -> String {
-    wrapped(text.split_whitespace(), indent)
+    wrapped(unlinked(text).split_whitespace(), indent)
 }
 
 #[cfg(test)]

@@ -22,7 +22,13 @@ pub fn run(args: &Args) -> Result<()> {
         Error::new(ExitCode::Checkpoint, format!("cannot write the manual to {}: {e}", folder.display()))
     };
     std::fs::create_dir_all(folder).map_err(unwritable)?;
-    clap_mangen::generate_to(super::command(), folder).map_err(unwritable)?;
+    for sub in all(&super::built()) {
+        let name = sub.get_display_name().unwrap_or(sub.get_name()).to_owned();
+        let source = concat!("ddp-run ", env!("CARGO_PKG_VERSION"));
+        let mut page = Vec::new();
+        Man::new(sub).source(source).manual("ddp-run").render(&mut page).map_err(unwritable)?;
+        std::fs::write(folder.join(format!("{name}.1")), page).map_err(unwritable)?;
+    }
     // This page has the flags of all subcommands, too.
     std::fs::write(folder.join("ddp-run.1"), page()?).map_err(unwritable)
 }
@@ -46,6 +52,12 @@ fn rendered(command: &clap::Command, page: &mut Vec<u8>) -> std::io::Result<()> 
     sections(command, page)?;
     man.render_extra_section(page)?;
     man.render_version_section(page)
+}
+
+/// Every visible subcommand below `command`, and theirs.
+fn all(command: &clap::Command) -> Vec<clap::Command> {
+    let visible = command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
+    visible.flat_map(|sub| [vec![sub.clone()], all(sub)].concat()).collect()
 }
 
 /// A section for each subcommand that is not hidden, and for theirs.
@@ -82,12 +94,6 @@ mod tests {
         page.replace("\\-", "-").replace("\\fB", "").replace("\\fI", "").replace("\\fR", "")
     }
 
-    /// Every visible subcommand below `command`, with the words that lead to it.
-    fn all(command: &clap::Command) -> Vec<clap::Command> {
-        let visible = command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
-        visible.flat_map(|sub| [vec![sub.clone()], all(sub)].concat()).collect()
-    }
-
     #[test]
     fn every_subcommand_and_flag_is_in_the_manual() {
         let mut command = super::super::command();
@@ -120,6 +126,8 @@ mod tests {
         assert!(!there("ddp-run-worker.1"));
         let main = std::fs::read_to_string(folder.join("ddp-run.1")).expect("readable");
         assert_eq!(main, page().expect("a page"));
+        let train = std::fs::read_to_string(folder.join("ddp-run-train.1")).expect("readable");
+        assert!(train.contains(".TH ddp-run-train 1  \"ddp-run "), "{train}");
         for (program, arguments) in [("mandoc", &["-Tlint", "-Werror"][..]), ("man", &["--warnings", "-l"])] {
             for page in folder.read_dir().expect("a folder").flatten() {
                 if !accepts(program, arguments, &page.path()) {

@@ -6,7 +6,7 @@ use super::lines::Part;
 use super::text::Columns;
 use super::{files, hover};
 use crate::plan::one_line;
-use crate::reference::{Key, Reference, without_indices};
+use crate::reference::{Key, Reference, unlinked, without_indices};
 use lsp_types::{
     CompletionItem, CompletionItemKind as Kind, CompletionTextEdit, Documentation, MarkupContent, MarkupKind,
     TextEdit,
@@ -59,7 +59,7 @@ impl Place<'_> {
         let typed = &self.document.text.text[self.range.clone()];
         // Editors compare with what is typed, which may have a quote.
         let filter = if typed.starts_with(['"', '\'']) { new.clone() } else { label.to_owned() };
-        let about = MarkupContent { kind: MarkupKind::Markdown, value: about };
+        let about = MarkupContent { kind: MarkupKind::Markdown, value: unlinked(&about) };
         CompletionItem {
             label: label.to_owned(),
             kind: Some(kind),

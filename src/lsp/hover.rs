@@ -5,7 +5,7 @@ use super::document::{Document, unquoted};
 use super::lines::{Part, join};
 use super::text::Columns;
 use crate::plan::one_line;
-use crate::reference::{Component, Key, Reference, without_indices};
+use crate::reference::{Component, Key, Reference, unlinked, without_indices};
 use crate::spec::{Origin, ResolvedValue};
 use lsp_types::{Hover, HoverContents, MarkupContent, MarkupKind};
 use std::fmt::Write;
@@ -72,7 +72,7 @@ fn of_key(document: &Document, reference: &Reference, table: &str, name: &str) -
 
 /// Heading and description of a key.
 pub fn described(path: &str, key: &Key) -> String {
-    format!("**{path}**: {}\n\n{}", key.facts(), key.description)
+    format!("**{path}**: {}\n\n{}", key.facts(), unlinked(&key.description))
 }
 
 /// `0.01`, and who has set it.
@@ -117,7 +117,7 @@ fn of_table(document: &Document, reference: &Reference, path: &str) -> Option<St
         (Some(component), _) => {
             let _ = write!(text, " name = \"{}\"", component.name);
             if !component.about.is_empty() {
-                let _ = write!(text, "\n\n{}", component.about);
+                let _ = write!(text, "\n\n{}", unlinked(&component.about));
             }
         }
         (None, Some(table)) if !table.components.is_empty() => {
@@ -150,7 +150,7 @@ fn of_component(reference: &Reference, table: &str, key: &str, name: &str) -> Op
 pub fn component(heading: &str, component: &Component) -> String {
     let mut text = format!("**{heading}** name = \"{}\"\n", component.name);
     if !component.about.is_empty() {
-        let _ = write!(text, "\n{}\n", component.about);
+        let _ = write!(text, "\n{}\n", unlinked(&component.about));
     }
     for key in component.keys() {
         let _ = write!(text, "\n* `{}`: {}", key.name, key.facts());

@@ -1,6 +1,6 @@
 //! Schemas as schemars writes them (Draft 2020-12), in Draft 4 of JSON Schema, which editors' TOML plug-ins (taplo) read.
 
-use super::key::{description, variants};
+use super::key::{description, unlinked, variants};
 use crate::spec::schema::{self, Kind};
 use serde_json::{Map, Value as Json, json};
 
@@ -10,7 +10,7 @@ const SHARED: [&str; 5] = ["minimum", "maximum", "minItems", "maxItems", "requir
 /// The schema of one value. Defaults that are no values, formats and our own annotations are left out.
 pub fn value(schema: &Json) -> Json {
     let mut out = shape(schema);
-    let mut about = description(schema);
+    let mut about = unlinked(&description(schema));
     if let Some(expected) = schema::expected(schema) {
         about = format!("{about} Expected: {expected}.").trim().to_owned();
     }
@@ -87,7 +87,7 @@ fn choice(names: &[&str], schema: &Json) -> Map<String, Json> {
     let mut out = Map::new();
     out.insert("enum".to_owned(), json!(names));
     let inner = schema.get("anyOf").and_then(Json::as_array).and_then(|any| any.first()).unwrap_or(schema);
-    let about: Vec<String> = variants(inner).into_iter().map(description).collect();
+    let about: Vec<String> = variants(inner).into_iter().map(|one| unlinked(&description(one))).collect();
     if about.len() == names.len() && about.iter().any(|about| !about.is_empty()) {
         // taplo shows them beside the values.
         out.insert("x-taplo".to_owned(), json!({ "docs": { "enumValues": about } }));

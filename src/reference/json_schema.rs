@@ -1,6 +1,6 @@
 //! The JSON Schema of specs, for editors and other checkers of TOML.
 
-use super::{Component, EXTENDS, HOOK, Key, Reference, Table, draft4};
+use super::{Component, EXTENDS, HOOK, Key, Reference, Table, draft4, unlinked};
 use crate::spec::Declaration;
 use serde_json::{Map, Value as Json, json};
 
@@ -97,7 +97,7 @@ fn variant(
         properties.extend(own);
     }
     let mut variant = object(properties);
-    let about = &component.about;
+    let about = unlinked(&component.about);
     for (key, value) in
         [("title", json!(component.name)), ("description", json!(about)), ("required", json!(["name"]))]
     {

@@ -91,6 +91,45 @@ pub fn description(schema: &Json) -> String {
     schema["description"].as_str().unwrap_or_default().replace('\n', " ").trim().to_owned()
 }
 
+/// A description outside of docs/: there its links to other documents and sections lead nowhere.
+pub fn unlinked(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(middle) = rest.find("](") {
+        let (before, after) = (&rest[..middle], &rest[middle + 2..]);
+        let (Some(open), Some(end)) = (opening(before), after.find(')')) else {
+            out.push_str(&rest[..middle + 2]);
+            rest = after;
+            continue;
+        };
+        let (words, target) = (&before[open + 1..], &after[..end]);
+        out.push_str(&before[..open]);
+        match target.contains("://") {
+            true => out.push_str(&rest[open..middle + 2 + end + 1]),
+            false => {
+                out.push_str(if words.ends_with(".md") { "docs/" } else { "" });
+                out.push_str(words);
+            }
+        }
+        rest = &after[end + 1..];
+    }
+    out + rest
+}
+
+/// The bracket that opens the last link's words.
+fn opening(text: &str) -> Option<usize> {
+    let mut depth = 0;
+    for (at, letter) in text.char_indices().rev() {
+        match letter {
+            ']' => depth += 1,
+            '[' if depth == 0 => return Some(at),
+            '[' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
 /// `All parameters.` as `all parameters.`; a leading name in capitals stays.
 fn lower_first(text: &str) -> String {
     let mut chars = text.chars();
@@ -177,4 +216,24 @@ fn range_words(schema: &Json) -> String {
 fn bounds<T: Copy>((low, high): (Bound<T>, Bound<T>), show: impl Fn(T) -> String) -> String {
     let range = (low.map(&show), high.map(&show));
     words::<String>(&range).trim_start_matches(" from").trim_start_matches(" of").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unlinked;
+
+    #[test]
+    fn links_within_the_documents_become_text() {
+        for (text, expected) in [
+            (
+                "Groups, each a [`[[optimizer.group]]`](#optimizergroup).",
+                "Groups, each a `[[optimizer.group]]`.",
+            ),
+            ("of nodes ([clusters.md](clusters.md#several-nodes)).", "of nodes (docs/clusters.md)."),
+            ("[a](b.md) and [c](https://d.org/e) [f]", "a and [c](https://d.org/e) [f]"),
+            ("x](y) and a[0](1", "x](y) and a[0](1"),
+        ] {
+            assert_eq!(unlinked(text), expected);
+        }
+    }
 }

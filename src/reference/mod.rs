@@ -10,7 +10,7 @@ mod lookup;
 mod tests;
 
 pub use json_schema::json_schema;
-pub use key::{Choice, Key, description, keys, section};
+pub use key::{Choice, Key, description, keys, section, unlinked};
 pub use lookup::without_indices;
 
 use crate::plan::{Plan, table_rank};

@@ -9,6 +9,7 @@ use indicatif::ProgressDrawTarget;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
+use unicode_width::UnicodeWidthStr;
 
 /// `--progress`.
 #[derive(
@@ -196,10 +197,10 @@ impl Progress {
         }
     }
 
-    /// Prints a separate line above the bar, such as an epoch summary or a warning.
+    /// Prints a separate line above the bar, such as an epoch summary or a warning; on a terminal that is too narrow for it, several.
     pub fn message(&mut self, text: &str) {
         match &mut self.show {
-            Show::Bar(line) => line.bar.suspend(|| say!("{text}")),
+            Show::Bar(line) => line.bar.suspend(|| say!("{}", broken(text, screen::columns()))),
             Show::Plain { out, .. } => {
                 let _ = out.write_all(format!("{text}\n").as_bytes());
             }
@@ -213,6 +214,28 @@ impl Progress {
             line.bar.finish_and_clear();
         }
     }
+}
+
+/// Breaks a line of less than `columns` columns at its wide gaps; what follows is below the second part.
+fn broken(line: &str, columns: usize) -> String {
+    let mut parts = line.split("  ").filter(|part| !part.is_empty());
+    let head = parts.next().unwrap_or_default();
+    let indent = head.width() + 2;
+    let (mut out, mut column) = (head.to_owned(), head.width());
+    for part in parts {
+        let fits = column + 2 + part.width() < columns || column == head.width();
+        if fits {
+            out.push_str("  ");
+            column += 2;
+        } else {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', indent));
+            column = indent;
+        }
+        out.push_str(part);
+        column += part.width();
+    }
+    out
 }
 
 fn words(line: &StepLine, epochs: u64) -> Words {
@@ -313,6 +336,19 @@ mod tests {
         step_after(&mut progress, Duration::from_secs(10), line(910));
         let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
         assert!(text.trim_end().ends_with("eta 1m30s"), "{text}");
+    }
+
+    #[test]
+    fn a_message_is_broken_at_its_gaps() {
+        let line = "epoch 1/2  train loss 1.1 acc 49.7 %  val loss 0.6 acc 70.0 %  3.7 s  1075 samples/s";
+        assert_eq!(broken(line, 140), line);
+        assert_eq!(
+            broken(line, 80),
+            "epoch 1/2  train loss 1.1 acc 49.7 %  val loss 0.6 acc 70.0 %  3.7 s\n           1075 samples/s"
+        );
+        assert_eq!(broken(line, 40).lines().count(), 3);
+        assert_eq!(broken(line, 0).lines().count(), 4, "the first part stays on the first line");
+        assert_eq!(broken("", 80), "");
     }
 
     #[test]

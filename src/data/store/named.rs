@@ -221,7 +221,7 @@ mod tests {
         let file = |sha: &str| {
             NamedFile::of(FileKeys {
                 path: folder.path().join("new/abc"),
-                url: Some(serve_file(b"abc")),
+                url: Some(Url(serve_file(b"abc"))),
                 sha256: Some(sha.to_owned()),
                 cache: Cache::at(folder.path().join("cache")),
             })
