@@ -49,8 +49,7 @@ impl Plan {
         let (Some(before), Some(now)) = (values(job_toml), values(&own)) else { return Vec::new() };
         let is_default = |key: &str| self.values.iter().any(|v| v.key == key && v.origin == Origin::Default);
         let had_table = |table: &str| table.is_empty() || before.keys().any(|key| table_of(key) == table);
-        let is_new =
-            |c: &Change<'_>| c.before.is_none() && is_default(c.key) && had_table(table_of(c.key));
+        let is_new = |c: &Change<'_>| c.before.is_none() && is_default(c.key) && had_table(table_of(c.key));
         let mut changes = self.changes(&before, &now);
         changes.retain(|change| !is_new(change));
         match changes.iter().all(Change::is_of_length) {
@@ -136,7 +135,10 @@ mod tests {
         // With another one, the length is told as well.
         assert_eq!(told(&[], &["epochs=9", "seed=4"]), ["epochs: 6, now 9", "seed: 3, now 4"]);
         let averaged = told(&[], &["ema.decay=0.9"]);
-        assert!(averaged.iter().any(|line| line.starts_with("ema.decay: not given, now 0.9")), "{averaged:?}");
+        assert!(
+            averaged.iter().any(|line| line.starts_with("ema.decay: not given, now 0.9")),
+            "{averaged:?}"
+        );
     }
 
     /// A newer program has more keys, and a run goes on with it.
