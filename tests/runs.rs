@@ -82,12 +82,16 @@ fn runs_are_listed_shown_and_compared() {
     assert_eq!(shown["metrics"]["val.loss"], epochs[1]["val"]["loss"]);
     let losses = epochs.iter().map(|epoch| epoch["val"]["loss"].as_f64().unwrap());
     assert_eq!(shown["best"]["value"].as_f64(), losses.reduce(f64::min));
-    let facts = ["epoch", "epochs", "step", "world", "exit_code", "starts"].map(|key| shown[key].as_u64().unwrap());
+    let facts =
+        ["epoch", "epochs", "step", "world", "exit_code", "starts"].map(|key| shown[key].as_u64().unwrap());
     assert_eq!(facts, [2, 2, 32, 1, 0, 1]);
     assert!(shown["bytes"].as_u64().unwrap() > 1000 && shown["seconds"].as_f64().unwrap() > 0.0, "{shown}");
     assert_eq!(shown["spec"]["model.hidden"], serde_json::json!([8]));
     let text = place.runs(&["show", "runs/first"]);
-    assert!(text.starts_with("runs/first (first)\n  state ") && text.contains("ddp-run eval runs/first"), "{text}");
+    assert!(
+        text.starts_with("runs/first (first)\n  state ") && text.contains("ddp-run eval runs/first"),
+        "{text}"
+    );
 
     let difference = place.json(&["diff", "first", "second"]);
     let keys: Vec<&Value> = difference["spec"].as_array().unwrap().iter().map(|row| &row["key"]).collect();
@@ -95,7 +99,10 @@ fn runs_are_listed_shown_and_compared() {
     let text = place.runs(&["diff", "first", "second"]);
     assert!(text.contains("optimizer.lr  0.01     0.001\n"), "{text}");
     let text = place.runs(&["compare", "first", "second", "first"]);
-    assert!(text.contains("state ") && text.contains("\nval.loss ") && !text.contains("batch_size"), "{text}");
+    assert!(
+        text.contains("state ") && text.contains("\nval.loss ") && !text.contains("batch_size"),
+        "{text}"
+    );
     let unknown = place.ddp_run(&["runs", "show", "frist"]);
     assert_code(&unknown, 2);
     assert!(stderr(&unknown).contains("did you mean `first`?"), "{}", stderr(&unknown));
@@ -112,7 +119,10 @@ fn the_state_of_a_run_is_that_of_its_last_start() {
     assert_code(&output_of(killed.env("DDP_RUN_FAULT", "kill:rank=0,phase=forward,step=20")), 90);
     assert_eq!(state("first"), "failed");
     let shown = place.json(&["show", "first"]);
-    assert_eq!((shown["exit_code"].as_u64(), shown["checkpoints"].as_array().map(Vec::len)), (Some(90), Some(1)));
+    assert_eq!(
+        (shown["exit_code"].as_u64(), shown["checkpoints"].as_array().map(Vec::len)),
+        (Some(90), Some(1))
+    );
     assert!(shown["reason"].as_str().unwrap().contains("was killed by signal 9"), "{shown}");
     // The next command is one that resumes the run.
     let text = place.runs(&["show", "first"]);
