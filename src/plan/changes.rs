@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(told(&[], &[]), [""; 0]);
         assert_eq!(told(&[], &["optimizer.lr=0.1", "name=other"]), ["optimizer.lr: 0.05, now 0.1"]);
         // Neither how it is launched and saved, nor its length.
-        assert_eq!(told(&[], &["launch.nproc_per_node=2", "save_every=\"5 steps\""]), [""; 0]);
+        assert_eq!(told(&[], &["launch.max_restarts=2", "save_every=\"5 steps\""]), [""; 0]);
         let longer = ["epochs=9", "train.max_steps=70", "early_stop.patience=3"];
         assert_eq!(told(&[], &longer), [""; 0]);
         assert_eq!(told(&longer, &[]), [""; 0]);

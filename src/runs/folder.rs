@@ -2,7 +2,7 @@
 
 use super::course::{Course, RankedBy};
 use crate::checkpoint::{CheckpointStore, Entry, RankBy};
-use crate::error::ExitCode;
+use crate::error::{ExitCode, IoContext, Result};
 use crate::history::{FolderLock, checkpoints};
 use crate::plan::changes::{Values, values};
 use crate::plan::{Plan, WorldRequest};
@@ -96,43 +96,17 @@ impl RunFolder {
     pub fn read(folder: &Path, ranking: Ranking<'_>) -> Self {
         let mut problems = Vec::new();
         let mut told = |name: &str, why: String| problems.push(format!("{name}: {why}"));
-        let path = folder.join("run.json");
-        let starts = match path.symlink_metadata().is_ok().then(|| provenance::read(&path)) {
-            None => None,
-            Some(Ok(file)) => Some(file),
-            Some(Err(e)) => {
-                told("run.json", reason(&e.message));
-                None
-            }
-        };
-        let (text, spec) = match fs::read_to_string(folder.join("job.toml")) {
-            Ok(text) => {
-                let spec = values(&text);
-                if spec.is_none() {
-                    told("job.toml", "it is not TOML".to_owned());
-                }
-                (text, spec)
-            }
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => (String::new(), None),
-            Err(e) => {
-                told("job.toml", e.to_string());
-                (String::new(), None)
-            }
-        };
-        let by = ranked_by(spec.as_ref(), &text, ranking);
-        let metrics = folder.join("metrics.jsonl");
-        let course = match metrics.symlink_metadata().is_ok().then(|| Course::read(&metrics, by.as_ref())) {
-            None => Course::default(),
-            Some(Ok(course)) => course,
-            Some(Err(e)) => {
-                told("metrics.jsonl", reason(&e.message));
-                Course::default()
-            }
-        };
-        let checkpoints = CheckpointStore::read_only(checkpoints(folder)).list().unwrap_or_else(|e| {
-            told("checkpoints", reason(&e.message));
-            Vec::new()
-        });
+        let starts = part(folder, "run.json", &mut told, provenance::read);
+        let text = part(folder, "job.toml", &mut told, |path| fs::read_to_string(path).doing("read", path));
+        let spec = text.as_deref().and_then(values);
+        if text.is_some() && spec.is_none() {
+            told("job.toml", "it is not TOML".to_owned());
+        }
+        let by = ranked_by(spec.as_ref(), text.as_deref().unwrap_or_default(), ranking);
+        let course = part(folder, "metrics.jsonl", &mut told, |path| Course::read(path, by.as_ref()));
+        let checkpoints =
+            part(folder, "checkpoints", &mut told, |path| CheckpointStore::read_only(path).list());
+        let course = course.unwrap_or_default();
         let latest = starts.as_ref().map(|file| &file.latest);
         let name = latest.map(|start| start.name.clone()).or_else(|| text_in(spec.as_ref()?, "name"));
         let name = name.unwrap_or_else(|| name_of(folder));
@@ -150,7 +124,7 @@ impl RunFolder {
             spec,
             by,
             course,
-            checkpoints,
+            checkpoints: checkpoints.unwrap_or_default(),
         }
     }
 
@@ -178,6 +152,18 @@ impl RunFolder {
                 .map_or_else(|| RankBy::own(&by.metric, by.prefers_larger), RankBy::Standard),
         )
     }
+}
+
+/// What `read` makes of an entry of the folder; `None` if there is none, and, `told`, if it can't be read.
+fn part<T>(
+    folder: &Path,
+    name: &str,
+    told: &mut impl FnMut(&str, String),
+    read: impl FnOnce(&Path) -> Result<T>,
+) -> Option<T> {
+    let path = folder.join(name);
+    path.symlink_metadata().ok()?;
+    read(&path).map_err(|e| told(name, reason(&e.message))).ok()
 }
 
 /// The ranking by metrics that the components of `registry` measure.

@@ -23,6 +23,8 @@ pub use remove::{Kept, Removal};
 pub use show::show;
 
 #[cfg(test)]
+mod folder_tests;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;

@@ -134,11 +134,11 @@ fn renamed(folder: &Path) -> Result<PathBuf> {
         return Ok(folder);
     }
     let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let free = (1u32..).map(|n| match n {
+    let mut free = (1u32..).map(|n| match n {
         1 => folder.with_file_name(format!("{name}{REMOVING}")),
         n => folder.with_file_name(format!("{name}{REMOVING}-{n}")),
     });
-    let to = free.into_iter().find(|path| path.symlink_metadata().is_err()).unwrap_or_default();
+    let to = free.find(|path| path.symlink_metadata().is_err()).unwrap_or_default();
     match fs::rename(&folder, &to) {
         Ok(()) => Ok(to),
         // A mount point, or a parent without write permission: its content goes, and the folder stays.
