@@ -1,6 +1,8 @@
 //! What is said of runs with fixed values.
 
+use super::facts::FACTS;
 use super::filter::{Filter, SortBy};
+use super::folder::State;
 use super::list::Listing;
 use super::testing::{provenance, run, two};
 use super::*;
@@ -226,4 +228,20 @@ fn a_run_is_shown_with_its_history_and_the_next_command() {
     );
     let next = format!("  next         mynet eval {} --checkpoint best\n", dir.path().display());
     assert!(text.ends_with(&next), "{text}");
+}
+
+#[test]
+fn docs_runs_has_all_facts_and_states() {
+    let document = include_str!("../../docs/runs.md");
+    let states = [
+        State::Running,
+        State::Done,
+        State::Stopped,
+        State::Failed { code: None, reason: String::new() },
+        State::Untrained,
+        State::Removing,
+    ];
+    for name in FACTS.into_iter().chain(states.iter().map(State::word)) {
+        assert!(document.contains(&format!("`{name}`")), "docs/runs.md lacks `{name}`");
+    }
 }

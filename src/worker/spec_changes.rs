@@ -128,6 +128,33 @@ mod tests {
     }
 
     #[test]
+    fn a_name_in_use_is_refused_with_what_differs() {
+        let dir = tempfile::tempdir().unwrap();
+        let job =
+            JobHandoff { out_dir: dir.path().to_owned(), resume: "auto".to_owned(), ..JobHandoff::default() };
+        std::fs::write(dir.path().join("job.toml"), plan(SPEC, &[], 1).to_toml()).unwrap();
+        let other = plan(SPEC, &["optimizer.lr=0.1"], 1);
+        // Nothing is saved that could be continued.
+        continues_the_run(&other, &job).unwrap();
+        std::fs::create_dir_all(dir.path().join("checkpoints/step-00000010")).unwrap();
+        let error = continues_the_run(&other, &job).unwrap_err();
+        let message =
+            format!("{} has a run with another spec\n  optimizer.lr  0.05, now 0.1", dir.path().display());
+        assert_eq!((error.code, error.message), (crate::error::ExitCode::Spec, message));
+        let hint = error.hint.unwrap_or_default();
+        for way in ["--set name=", "--out DIR", "--resume never", "--accept-changes"] {
+            assert!(hint.contains(way), "{hint}");
+        }
+        for sets in [&[][..], &["epochs=9", "name=another", "launch.max_restarts=2"]] {
+            continues_the_run(&plan(SPEC, sets, 1), &job).unwrap();
+        }
+        continues_the_run(&other, &JobHandoff { accept_changes: true, ..job.clone() }).unwrap();
+        for resume in ["never", "runs/another"] {
+            continues_the_run(&other, &JobHandoff { resume: resume.to_owned(), ..job.clone() }).unwrap();
+        }
+    }
+
+    #[test]
     fn the_spec_of_a_checkpoint_is_that_of_its_folder() {
         let run = tempfile::tempdir().unwrap();
         let checkpoint = run.path().join("checkpoints/step-00000010");
