@@ -85,6 +85,8 @@ mod plan;
 #[allow(missing_docs)]
 mod reference;
 mod registry;
+#[allow(missing_docs)]
+mod runs;
 mod show;
 #[allow(missing_docs)]
 mod spec;

@@ -13,8 +13,8 @@ use crate::plan::Plan;
 use crate::show;
 use crate::telemetry::{Assertion, Before, provenance, read_events};
 use crate::worker::{
-    Fault, Resume, StartState, keep_kernels, newest_step, provenance_of, requeue_on_stop, run_external,
-    weights_are_there,
+    Fault, Resume, StartState, continues_the_run, keep_kernels, newest_step, provenance_of, requeue_on_stop,
+    run_external, weights_are_there,
 };
 use std::path::{Path, PathBuf};
 
@@ -178,6 +178,7 @@ fn supervise(
             let patience = *plan.distributed.init_timeout;
             let lock = FolderLock::take(&job.out_dir, &run, patience, &|| stop.requested())?;
             job.provenance = Some(provenance_of(plan, &job, launcher, run));
+            continues_the_run(plan, &job)?;
             // A run that goes on resumes from its own checkpoints.
             if newest_step(&job).is_none() {
                 let resume = Resume::parse(&job.resume);

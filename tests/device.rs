@@ -108,7 +108,7 @@ fn a_killed_run_goes_on_on_its_device_and_on_another() {
         #[cfg(target_os = "linux")]
         wait_for("the workers' end", HUNG, || processes(&out).is_empty());
         assert!(losses(&out).len() <= 8, "{first}, {second}: it was not held");
-        let mut flags = vec!["--device", second];
+        let mut flags = vec!["--device", second, "--accept-changes"];
         if (first, second) == ("cpu", "wgpu") {
             let elsewhere = [&flags[..], &["--set", "checkpoint.map_location={ cpu = \"wgpu:1\" }"]].concat();
             let refused = train(&spec, &out, &elsewhere);

@@ -163,8 +163,11 @@ fn rejected_and_complete_starts_change_nothing() {
     let complete = run.train(&[], 0);
     assert!(stderr(&complete).contains("the run is complete"), "{}", stderr(&complete));
     assert!(content(run.dir.path()) == before, "a complete run was changed");
-    let refused = run.train(&["--set", "model.hidden=[4]", "--set", "epochs=3"], 74);
-    assert!(stderr(&refused).contains("does not fit the spec"), "{}", stderr(&refused));
+    let other = ["--set", "model.hidden=[4]", "--set", "epochs=3"];
+    let refused = run.train(&other, 78);
+    assert!(stderr(&refused).contains("has a run with another spec"), "{}", stderr(&refused));
+    let unfit = run.train(&[&other[..], &["--accept-changes"]].concat(), 74);
+    assert!(stderr(&unfit).contains("does not fit the spec"), "{}", stderr(&unfit));
     assert!(content(run.dir.path()) == before, "a refused resume has changed something");
     let failed =
         train(&run.spec, &run.out, &["--resume", "never", "--set", "model.pretrained=\"/nonexistent.pt\""]);
@@ -173,6 +176,59 @@ fn rejected_and_complete_starts_change_nothing() {
     // With more to be done it goes on.
     run.train(&["--set", "epochs=3"], 0);
     assert_eq!(resumed_at(&run.out), [32]);
+}
+
+/// A name in use continues that run only with its spec.
+#[test]
+fn a_changed_spec_is_another_run_unless_it_is_accepted() {
+    let _alone = alone();
+    let run = Run::new();
+    run.train(&["--set", "train.max_steps=12"], 0);
+    let before = content(run.dir.path());
+    let changed = ["--set", "optimizer.lr=2e-2", "--set", "seed=6", "--set", "train.max_steps=12"];
+    let told = stderr(&run.train(&changed, 78));
+    let listed = format!(
+        "error: {} has a run with another spec\n  optimizer.lr  0.01, now 0.02\n  seed          5, now 6\n",
+        run.out.display()
+    );
+    assert!(told.contains(&listed), "{told}");
+    for way in ["--set name=", "--out DIR", "--resume never", "--accept-changes"] {
+        assert!(told.contains(way), "{way} is not in {told}");
+    }
+    assert!(content(run.dir.path()) == before, "a refused start has changed something");
+    // The same under a launcher of ranks.
+    let launched = output_of(&mut run.launched("one", "0", &changed));
+    assert_code(&launched, 78);
+    assert!(stderr(&launched).contains("has a run with another spec"), "{}", stderr(&launched));
+    assert!(content(run.dir.path()) == before, "a refused start has changed something");
+    // Longer is no change, and neither is what a checkpoint by its path is continued with.
+    run.train(&["--set", "train.max_steps=16"], 0);
+    assert_eq!(resumed_at(&run.out), [12]);
+    let back = run.out.join("checkpoints/step-00000016").display().to_string();
+    let goes_on = ["--set", "optimizer.lr=2e-2", "--set", "train.max_steps=20"];
+    run.train(&[&goes_on[..], &["--resume", &back]].concat(), 0);
+    // What was accepted is the run's spec from then on.
+    run.train(&["--set", "optimizer.lr=2e-2", "--set", "train.max_steps=24"], 0);
+    assert_eq!(resumed_at(&run.out), [12, 16, 20]);
+    let accepted = run.train(&["--set", "train.max_steps=28", "--accept-changes"], 0);
+    assert!(stderr(&accepted).contains("optimizer.lr     0.02, now 0.01; "), "{}", stderr(&accepted));
+    run.train(&["--resume", "never", "--set", "seed=6", "--set", "train.max_steps=12"], 0);
+    assert_eq!(steps(&run.beside(1)).last(), Some(&28));
+    assert_eq!(resumed_at(&run.out), [0; 0]);
+}
+
+/// It was accepted when the run began, and the launcher repeats the same command.
+#[test]
+fn a_start_that_a_launcher_repeats_keeps_its_changes() {
+    let _alone = alone();
+    let run = Run::new();
+    run.train(&["--set", "train.max_steps=8"], 0);
+    let changed = ["--set", "optimizer.lr=2e-2", "--accept-changes"];
+    let mut killed = run.launched("one", "0", &changed);
+    let killed = output_of(killed.env("DDP_RUN_FAULT", "kill:rank=0,phase=forward,step=14"));
+    assert_eq!(killed.status.code(), None, "{}", stderr(&killed));
+    assert_code(&output_of(&mut run.launched("one", "1", &["--set", "optimizer.lr=3e-2"])), 0);
+    assert_eq!(resumed_at(&run.out), [8, 12]);
 }
 
 /// The folder is a link: it stays one, and the archive lies beside its target.

@@ -88,7 +88,16 @@ fn parameters_that_overflow_in_the_update_are_not_saved() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("run");
         let mode = format!("checkpoint.async={asynchronous}");
-        let base = ["--set", &mode, "--set", "optimizer.name=sgd", "--unset", "scheduler", "--set"];
+        let base = [
+            "--accept-changes",
+            "--set",
+            &mode,
+            "--set",
+            "optimizer.name=sgd",
+            "--unset",
+            "scheduler",
+            "--set",
+        ];
         let run = |rest: &[&str]| train(Path::new("configs/ci/smoke.toml"), &out, &[&base, rest].concat());
         assert_code(&run(&["epochs=1"]), 0);
         let good = finite_checkpoints(&out);

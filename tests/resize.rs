@@ -141,7 +141,7 @@ fn reports_a_changed_global_batch_and_the_schedule_ends_with_the_run() {
     let _alone = alone();
     let (dir, spec) = dir_with_spec();
     let keep_local: &[&str] = &["--set", "train.on_resize=keep-local-batch"];
-    let edited: &[&str] = &["--set", "train.accumulate=1"];
+    let edited: &[&str] = &["--set", "train.accumulate=1", "--accept-changes"];
     let cases = [
         ("local", keep_local, 1, "the global batch changes from 12 to 6"),
         (

@@ -201,7 +201,7 @@ fn hook_state_of_another_world_size_is_discarded_with_a_warning() {
     let spec = write_spec(dir.path(), &format!("{}[distributed]\ncomm_hook = \"f16\"\n", spec(2)));
     let out = dir.path().join("run");
     assert_code(&train(&spec, &out, &["--set", "epochs=1"]), 0);
-    let output = train(&spec, &out, &["--nproc-per-node", "1", "--set", "batch_size=16"]);
+    let output = train(&spec, &out, &["--nproc-per-node", "1", "--set", "batch_size=16", "--accept-changes"]);
     assert_code(&output, 0);
     let told = stderr(&output);
     assert!(told.contains("state of the communication hook `f16` is ignored"), "{told}");
@@ -283,7 +283,8 @@ fn a_checkpoint_loads_on_another_number_of_ranks() {
     let spec = write_spec(dir.path(), &spec(1));
     let out = dir.path().join("run");
     assert_code(&train(&spec, &out, &["--set", "epochs=1"]), 0);
-    assert_code(&train(&spec, &out, &["--nproc-per-node", "2", "--set", "batch_size=8"]), 0);
+    let more = ["--nproc-per-node", "2", "--set", "batch_size=8", "--accept-changes"];
+    assert_code(&train(&spec, &out, &more), 0);
     let epochs: Vec<_> = results(&out).into_iter().filter(|e| e["event"] == "epoch").collect();
     assert_eq!(epochs.len(), 3);
     assert!(epochs.iter().all(|e| e["val"]["n"] == 128), "{epochs:?}");

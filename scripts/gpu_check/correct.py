@@ -140,7 +140,7 @@ def reload(bench):
             seen = [evaluate(bench, spec, go, device) for device in (here, there)]
             near(bench, f"{what} evaluated on {there}", abs(seen[0] - seen[1]))
             stayed = goes_on(bench.train(spec, *save, *longer, out=stay, device=here))
-            went = goes_on(bench.train(spec, *save, *longer, out=go, device=there))
+            went = goes_on(bench.train(spec, *save, *longer, "--accept-changes", out=go, device=there))
             near(bench, f"{what} goes on on {there}", largest_gap(stayed.losses(), went.losses()))
 
 

@@ -1,6 +1,6 @@
 //! Retention: keeps the last few checkpoints and the best ones by a metric. The newest one is never removed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::load::{Loaded, load, read_state};
 use super::store::{CheckpointStore, Entry};
@@ -50,6 +50,27 @@ impl CheckpointStore {
     }
 }
 
+impl CheckpointStore {
+    /// The path of the best checkpoint by a metric; without one that has it, of the newest whose `state.json` verifies.
+    pub fn best_or_newest(&self, by: Option<RankBy>) -> Result<Option<PathBuf>> {
+        let known = self.known()?;
+        let best = by.and_then(|by| rank(&known, by).first().map(|entry| entry.path.clone()));
+        Ok(best.or_else(|| known.last().map(|(entry, _)| entry.path.clone())))
+    }
+
+    /// Removes all checkpoints but the one at `kept`.
+    ///
+    /// # Errors
+    /// Exit code 74: a checkpoint can't be removed, or another process writes to the folder.
+    pub fn remove_all_but(&self, kept: &Path) -> Result<()> {
+        let lock = self.lock()?;
+        for entry in self.list()?.iter().filter(|entry| entry.path != kept) {
+            self.remove(&entry.path, &lock).doing("remove the checkpoint", &entry.path)?;
+        }
+        Ok(())
+    }
+}
+
 /// Those that have the metric, best first. Of equal ones the earlier comes first: it needed less training.
 fn rank(known: &[(Entry, State)], by: RankBy) -> Vec<&Entry> {
     let mut ranked: Vec<(f64, &Entry)> =
@@ -93,6 +114,17 @@ mod tests {
         assert_eq!(steps(&store), [4, 5]);
         store.retain(&keep(1, ValLoss, 0)).unwrap();
         assert_eq!(steps(&store), [5]);
+    }
+
+    #[test]
+    fn all_but_the_best_are_removed() {
+        let (_dir, store) = filled(&[Some(0.1), Some(0.9), Some(0.8), None]);
+        let best = |by| store.best_or_newest(by).unwrap().unwrap();
+        assert!(best(Some(RankBy::Standard(ValLoss))).ends_with("step-00000000"));
+        assert!(best(Some(RankBy::own("val.dice", true))).ends_with("step-00000003"), "nothing measures it");
+        assert!(best(None).ends_with("step-00000003"));
+        store.remove_all_but(&best(Some(RankBy::Standard(ValAccuracy)))).unwrap();
+        assert_eq!(steps(&store), [1]);
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod lsp;
 mod man;
 mod plan;
 mod report;
+mod runs;
 mod schema;
 mod shell_words;
 mod shells;
@@ -57,6 +58,8 @@ enum Command {
     Export(export::ExportArgs),
     /// Write a run's report.html again, from its metrics
     Report(report::Args),
+    /// List, show, compare and remove runs
+    Runs(runs::Args),
     /// Show what this build and this machine support
     Env(env::Args),
     /// List the models, data sets, optimizers … that a spec can name
@@ -143,6 +146,7 @@ pub fn run(
         Command::Inspect(args) => inspect::run(&args).map(done),
         Command::Export(args) => export::run(&args).map(done),
         Command::Report(args) => report::run(&args).map(done),
+        Command::Runs(args) => runs::run(&args, registry).map(done),
         Command::Env(args) => env::run(&args, registry).map(done),
         Command::List(args) => list::run(&args, registry).map(done),
         Command::Explain(args) => explain::run(&args, registry).map(done),

@@ -24,6 +24,9 @@ pub struct Args {
     /// that its launcher restarts resumes (DDP_RUN_ID identifies a run if the launcher does not)
     #[arg(long, value_name = "auto|never|PATH", default_value = "auto")]
     pub resume: String,
+    /// Continue the run of the same name, or in the same folder, with a changed spec
+    #[arg(long)]
+    pub accept_changes: bool,
     /// The run's folder [default: runs/NAME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -154,6 +157,7 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         job_toml: plan.to_toml(),
         set: plan.set_values(),
         resume: args.resume.clone(),
+        accept_changes: args.accept_changes,
         log_format: args.log_format,
         verbosity: args.verbosity(),
         progress: if args.quiet { ProgressMode::None } else { args.progress },

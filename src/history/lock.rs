@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Interval between attempts to take the lock.
 const PAUSE: Duration = Duration::from_millis(20);
+/// For how long a lock may seem to be held because another process asks whether it is ([`FolderLock::is_held`]).
+const ASKED: Duration = Duration::from_millis(200);
 /// After this time, a message says that the lock is being waited for.
 const SOON: Duration = Duration::from_secs(2);
 /// Upper limit of a note's size; a longer one was not written by this program.
@@ -54,7 +56,7 @@ impl FolderLock {
             if stop() {
                 return Ok(None);
             }
-            if !leaves || begun.elapsed() >= patience {
+            if begun.elapsed() >= if leaves { patience } else { ASKED } {
                 return Err(taken(out_dir, holder.as_ref()));
             }
             if begun.elapsed() >= SOON && !std::mem::replace(&mut told, true) {
@@ -68,6 +70,17 @@ impl FolderLock {
             .doing("write", &path)
             .map_err(unwritable)?;
         Ok(Some(Self(file)))
+    }
+
+    /// Whether any run is writing to `out_dir` now. Creates nothing; holds the lock for no longer than it takes to ask.
+    pub fn is_held(out_dir: &Path) -> bool {
+        let asked = File::open(out_dir.join(".lock")).map(|file| file.try_lock_shared());
+        matches!(asked, Ok(Err(TryLockError::WouldBlock)))
+    }
+
+    /// Whether a run has ever held the lock of `out_dir`.
+    pub fn was_taken(out_dir: &Path) -> bool {
+        File::open(out_dir.join(".lock")).is_ok_and(|mut file| holder(&mut file).is_some())
     }
 
     /// Whether a run other than `run` or its earlier attempts is writing to `out_dir` now. Creates and locks nothing.
@@ -130,8 +143,10 @@ mod tests {
             FolderLock::is_held_by_another_run(&out, &run("b", 2))
                 && !FolderLock::is_held_by_another_run(&out, &run("a", 2))
         );
+        assert!(FolderLock::is_held(&out));
         drop(held);
-        assert!(!FolderLock::is_held_by_another_run(&out, &run("b", 2)));
+        assert!(!FolderLock::is_held_by_another_run(&out, &run("b", 2)) && !FolderLock::is_held(&out));
+        assert!(FolderLock::was_taken(&out) && !FolderLock::was_taken(dir.path()));
         FolderLock::take(&out, &run("b", 2), HANG, &|| false).unwrap().unwrap();
     }
 

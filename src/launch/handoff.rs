@@ -77,6 +77,9 @@ pub struct JobHandoff {
     pub out_dir: PathBuf,
     /// `auto`, `never` or a path.
     pub resume: String,
+    /// `--accept-changes`.
+    #[serde(default)]
+    pub accept_changes: bool,
     /// Provenance of this start, for `run.json`; set by the process that starts rank 0.
     #[serde(default)]
     pub provenance: Option<Provenance>,

@@ -6,6 +6,7 @@
 //! changes that results depend on.
 
 mod brief;
+pub mod changes;
 mod checks;
 mod components;
 mod export;

@@ -3,6 +3,7 @@
 use super::Metrics;
 use super::events::{EpochEvent, Event};
 use super::progress::metric_words;
+use super::relation::Relation;
 use std::fmt;
 use std::str::FromStr;
 
@@ -15,24 +16,6 @@ pub struct Assertion {
     bound: f64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Relation {
-    AtLeast,
-    AtMost,
-    Above,
-    Below,
-}
-
-impl Relation {
-    /// Those of two characters first: `>=` begins with `>`.
-    const ALL: [(&str, Self); 4] =
-        [(">=", Self::AtLeast), ("<=", Self::AtMost), (">", Self::Above), ("<", Self::Below)];
-
-    fn sign(self) -> &'static str {
-        Self::ALL.iter().find(|(_, relation)| *relation == self).map_or("", |(sign, _)| sign)
-    }
-}
-
 impl FromStr for Assertion {
     type Err = String;
 
@@ -42,9 +25,8 @@ impl FromStr for Assertion {
         };
         let found = typed.find(['<', '>', '=']).ok_or_else(|| wrong("there is no comparison"))?;
         let (metric, rest) = (typed[..found].trim(), &typed[found..]);
-        let relation = Relation::ALL.into_iter().find(|(sign, _)| rest.starts_with(sign));
-        let (sign, relation) = relation.ok_or_else(|| wrong("it compares for equality"))?;
-        let number = rest[sign.len()..].trim();
+        let read = Relation::before(rest).ok_or_else(|| wrong("it compares for equality"))?;
+        let (relation, number) = (read.0, read.1.trim());
         let bound = number.parse().ok().filter(|bound: &f64| bound.is_finite());
         let bound = bound.ok_or_else(|| wrong(&format!("`{number}` is not a number")))?;
         if metric.is_empty() || metric.contains(char::is_whitespace) {
@@ -63,12 +45,7 @@ impl fmt::Display for Assertion {
 impl Assertion {
     /// Whether `value` keeps the bound. NaN keeps none.
     pub fn holds(&self, value: f64) -> bool {
-        match self.relation {
-            Relation::AtLeast => value >= self.bound,
-            Relation::AtMost => value <= self.bound,
-            Relation::Above => value > self.bound,
-            Relation::Below => value < self.bound,
-        }
+        self.relation.holds(value, self.bound)
     }
 
     /// Whether it holds of `value`, and a line that says so: `val.accuracy >= 0.9 holds: 0.9934`.

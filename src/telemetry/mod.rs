@@ -17,6 +17,7 @@ mod numbers;
 mod observers;
 mod progress;
 pub mod provenance;
+mod relation;
 pub mod report;
 mod run_id;
 mod screen;
@@ -33,14 +34,15 @@ pub use events::{
     nan_if_null,
 };
 pub use host::{Host, memory_of};
-pub use numbers::significant;
+pub use numbers::{rate, seconds, significant};
 pub use observers::{EventObserver, ObserverKind, ObserverPlan, Observers};
 pub use progress::{
     EpochLine, Progress, ProgressMode, StepLine, Totals, epoch_summary, metric_words, tutorial_line,
 };
 pub use provenance::Provenance;
+pub use relation::Relation;
 pub use run_id::RunId;
-pub use screen::{bar_target, forbid_bars};
+pub use screen::{bar_target, columns_of_output, forbid_bars};
 pub use summary::{Run as SummaryOf, summary};
 pub use tensorboard::TensorBoardWriter;
-pub use writer::{Found as MetricsFound, MetricsWriter, read_events};
+pub use writer::{Found as MetricsFound, MetricsWriter, for_each_event, read_events};

@@ -35,12 +35,12 @@ pub(super) fn exponent(value: f64) -> String {
 }
 
 /// A rate per second.
-pub(super) fn rate(per_second: f64) -> String {
+pub fn rate(per_second: f64) -> String {
     if per_second >= 10.0 { format!("{per_second:.0}") } else { format!("{per_second:.2}") }
 }
 
 /// A time in seconds, as `12.3 s`; from ten minutes on in the format of [`clock`].
-pub(super) fn seconds(seconds: f64) -> String {
+pub fn seconds(seconds: f64) -> String {
     if seconds < 600.0 { format!("{seconds:.1} s") } else { clock(seconds) }
 }
 

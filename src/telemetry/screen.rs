@@ -43,14 +43,24 @@ pub fn bar_target() -> Option<ProgressDrawTarget> {
     (!target.is_hidden()).then_some(target)
 }
 
+/// The columns of the terminal that standard output is; `None` for a file or a pipe.
+pub fn columns_of_output() -> Option<usize> {
+    let terminal = std::io::stdout().is_terminal();
+    terminal.then(|| window(libc::STDOUT_FILENO).ws_col.into()).filter(|columns| *columns > 0)
+}
+
+fn window(descriptor: libc::c_int) -> libc::winsize {
+    // SAFETY: the call writes only to `size`, for which all zeroes are valid.
+    unsafe {
+        let mut size = std::mem::zeroed::<libc::winsize>();
+        libc::ioctl(descriptor, libc::TIOCGWINSZ, &mut size);
+        size
+    }
+}
+
 /// Columns and rows.
 fn size() -> (u16, u16) {
-    // SAFETY: the call writes only to `size`, for which all zeroes are valid.
-    let size = unsafe {
-        let mut size = std::mem::zeroed::<libc::winsize>();
-        libc::ioctl(libc::STDERR_FILENO, libc::TIOCGWINSZ, &mut size);
-        size
-    };
+    let size = window(libc::STDERR_FILENO);
     let known = |n: u16, usual| if n == 0 { usual } else { n };
     (known(size.ws_col, 80), known(size.ws_row, 24))
 }

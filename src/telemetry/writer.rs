@@ -143,11 +143,16 @@ impl Found {
 /// Reads all events in order. Torn lines, foreign lines and events unknown to this version are left out.
 pub fn read_events(path: &Path) -> Result<Vec<Event>> {
     let mut events = Vec::new();
-    for_each_line(path, |line| {
-        events.extend(line.event);
-        Ok(())
-    })?;
+    for_each_event(path, |event| events.push(event))?;
     Ok(events)
+}
+
+/// As [`read_events`], one event at a time: a long run's metrics need not fit in memory.
+pub fn for_each_event(path: &Path, mut f: impl FnMut(Event)) -> Result<()> {
+    for_each_line(path, |line| {
+        line.event.into_iter().for_each(&mut f);
+        Ok(())
+    })
 }
 
 /// Keeps the events for which `keep` (with the event's index) is true, and all lines that are not events. A file that

@@ -67,6 +67,7 @@ pub use pretrained::{load_pretrained, weights_are_there};
 pub(crate) use rank::{requeue_on_stop, run, run_external};
 pub use recorder::{Recorder, RecorderOptions};
 pub use resume::Resume;
+pub(crate) use spec_changes::continues_the_run;
 pub(crate) use start_state::{StartState, newest_step, provenance_of};
 pub use step_times::{STEP_TIMES, StepTime, StepTimes};
 

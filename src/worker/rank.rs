@@ -2,6 +2,7 @@
 
 use super::connect::connect;
 use super::failure_report::FailureReport;
+use super::spec_changes::continues_the_run;
 use super::start_state::{StartState, provenance_of};
 use super::step_times::measured;
 use super::{Fault, Job, RecorderOptions, Resume, keep_kernels, train};
@@ -86,7 +87,14 @@ pub fn run_external(
     watch(stop, Some(*plan.checkpoint.grace), requeue.clone(), move || then.saved())?;
     let run = handoff.job.provenance.as_ref().map(|start| &start.run);
     let (patience, given_up) = (*plan.distributed.init_timeout, || stop.requested());
-    let lock = run.map(|run| || FolderLock::take(&handoff.job.out_dir, run, patience, &given_up));
+    let lock = run.map(|run| {
+        || {
+            let lock = FolderLock::take(&handoff.job.out_dir, run, patience, &given_up)?;
+            // As with the lock, the other ranks receive the error.
+            continues_the_run(plan, &handoff.job)?;
+            Ok(lock)
+        }
+    });
     let done = caught(|| work(plan, None, &failure_report, lock));
     let code = failure_report.end(done)?;
     if code == ExitCode::Stopped {

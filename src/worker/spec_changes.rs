@@ -1,25 +1,41 @@
-//! Lists the changes in the spec of a resumed run, key by key. A checkpoint's spec is `job.toml` in its run's folder;
-//! its optimizer is described in the checkpoint itself.
+//! The changes in the spec of a run that goes on, key by key: those that it refuses, and those that it lists. A
+//! checkpoint's spec is `job.toml` in its run's folder; its optimizer is described in the checkpoint itself.
 
+use super::start_state::newest_step;
 use crate::checkpoint::{Loaded, State};
+use crate::error::{Error, Result};
+use crate::history;
+use crate::launch::JobHandoff;
 use crate::plan::Plan;
+use crate::plan::changes::{Change, NAMED, Values, lines, values};
 use crate::show;
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use unicode_width::UnicodeWidthStr;
 
-/// Maximum number of keys in the message.
-const NAMED: usize = 8;
-
-/// Values by their dotted keys.
-type Values = BTreeMap<String, String>;
-
-/// A key that affects results.
-struct Change<'a> {
-    key: &'a str,
-    /// `None` if it is not given.
-    before: Option<&'a str>,
-    now: Option<&'a str>,
+/// Checks that a start that goes on with the run of its folder, because the run has the same name, has the spec of that run.
+/// `--resume PATH` names the checkpoint, and a start that a launcher repeats (`history::begun`) was accepted before.
+///
+/// # Errors
+/// Exit code 78: keys that results depend on differ, and not only in the run's length.
+pub fn continues_the_run(plan: &Plan, job: &JobHandoff) -> Result<()> {
+    let run = job.provenance.as_ref().map(|start| &start.run);
+    let begun = run.is_some_and(|run| history::begun(&job.out_dir, run));
+    // Without a checkpoint nothing is continued: what was trained is archived.
+    if job.accept_changes || job.resume != "auto" || begun || newest_step(job).is_none() {
+        return Ok(());
+    }
+    // What can't be read is told by the start itself.
+    let Ok(before) = std::fs::read_to_string(job.out_dir.join("job.toml")) else { return Ok(()) };
+    let changes = plan.not_the_run_of(&before);
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let said = changes.iter().map(|(key, values)| (key.as_str(), values.clone()));
+    let listed: String = lines(said).iter().map(|line| format!("\n  {line}")).collect();
+    let message = format!("{} has a run with another spec{listed}", job.out_dir.display());
+    Err(Error::spec(message).hint(
+        "another `name` (`--set name=NAME`) or folder (`--out DIR`) begins a run of its own; `--resume never` starts over here and \
+         keeps the earlier run in a numbered folder; `--accept-changes` continues the run with the new values",
+    ))
 }
 
 /// A line for each changed key, with both values and what the change means; empty if the earlier spec is unknown.
@@ -31,17 +47,8 @@ pub fn since(plan: &Plan, loaded: &Loaded, job_toml: &str) -> Vec<String> {
             all.extend(own);
         }
     }
-    let changes = changes(plan, &before, &now);
-    let named = changes.len().min(NAMED);
-    let width = changes[..named].iter().map(|change| show::name(change.key).width()).max().unwrap_or(0);
-    let line = |change: &Change<'_>| {
-        let key = show::name(change.key);
-        let space = " ".repeat(width - key.width());
-        format!("{key}{space}  {}; {}", change.values(), meaning(change.key))
-    };
-    let mut lines: Vec<String> = changes[..named].iter().map(line).collect();
-    lines.extend((changes.len() > named).then(|| format!("and {} more", changes.len() - named)));
-    lines
+    let changes = plan.changes(&before, &now);
+    lines(changes.iter().map(|c| (c.key, format!("{}; {}", c.values(), meaning(c.key)))))
 }
 
 /// The changes that give the same weights another meaning: those of the data, of the model and of what is measured.
@@ -85,52 +92,15 @@ fn meaning(key: &str) -> &'static str {
     }
 }
 
-impl Change<'_> {
-    /// `0.1, now 0.2`
-    fn values(&self) -> String {
-        let text = |of: Option<&str>| of.map_or_else(|| "not given".to_owned(), show::name);
-        format!("{}, now {}", text(self.before), text(self.now))
-    }
-}
-
-/// Those keys of which results may depend.
-fn changes<'a>(plan: &Plan, before: &'a Values, now: &'a Values) -> Vec<Change<'a>> {
-    let keys: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
-    let change = |key: &'a String| {
-        let [before, now] = [before, now].map(|of| of.get(key).map(String::as_str));
-        (before != now && plan.changes_results(key)).then_some(Change { key, before, now })
-    };
-    keys.into_iter().filter_map(change).collect()
-}
-
 fn in_words(plan: &Plan, before: &Values, now: &Values) -> Option<String> {
     let word = |change: &Change<'_>| format!("{} = {}", show::name(change.key), change.values());
-    let mut changed: Vec<String> = changes(plan, before, now).iter().map(word).collect();
+    let mut changed: Vec<String> = plan.changes(before, now).iter().map(word).collect();
     let more = changed.len().saturating_sub(NAMED);
     changed.truncate(NAMED);
     if more > 0 {
         changed.push(format!("and {more} more"));
     }
     (!changed.is_empty()).then(|| changed.join("; "))
-}
-
-/// All values of a spec by dotted key.
-fn values(text: &str) -> Option<Values> {
-    fn visit(path: &str, value: &toml::Value, out: &mut Values) {
-        let inner = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
-        match value {
-            toml::Value::Table(table) => table.iter().for_each(|(key, v)| visit(&inner(key), v, out)),
-            toml::Value::Array(all) if all.iter().any(toml::Value::is_table) => {
-                all.iter().enumerate().for_each(|(i, v)| visit(&inner(&i.to_string()), v, out));
-            }
-            value => {
-                out.insert(path.to_owned(), value.to_string());
-            }
-        }
-    }
-    let mut out = BTreeMap::new();
-    visit("", &toml::Value::Table(text.parse().ok()?), &mut out);
-    Some(out)
 }
 
 #[cfg(test)]
@@ -155,6 +125,33 @@ mod tests {
         assert_eq!((between(before, before), values("no spec")), (None, None));
         let many: String = (0..20).map(|i| format!("k{i:02} = 1\n")).collect();
         assert!(between("", &many).unwrap().ends_with("; and 12 more"));
+    }
+
+    #[test]
+    fn a_name_in_use_is_refused_with_what_differs() {
+        let dir = tempfile::tempdir().unwrap();
+        let job =
+            JobHandoff { out_dir: dir.path().to_owned(), resume: "auto".to_owned(), ..JobHandoff::default() };
+        std::fs::write(dir.path().join("job.toml"), plan(SPEC, &[], 1).to_toml()).unwrap();
+        let other = plan(SPEC, &["optimizer.lr=0.1"], 1);
+        // Nothing is saved that could be continued.
+        continues_the_run(&other, &job).unwrap();
+        std::fs::create_dir_all(dir.path().join("checkpoints/step-00000010")).unwrap();
+        let error = continues_the_run(&other, &job).unwrap_err();
+        let message =
+            format!("{} has a run with another spec\n  optimizer.lr  0.05, now 0.1", dir.path().display());
+        assert_eq!((error.code, error.message), (crate::error::ExitCode::Spec, message));
+        let hint = error.hint.unwrap_or_default();
+        for way in ["--set name=", "--out DIR", "--resume never", "--accept-changes"] {
+            assert!(hint.contains(way), "{hint}");
+        }
+        for sets in [&[][..], &["epochs=9", "name=another", "launch.max_restarts=2"]] {
+            continues_the_run(&plan(SPEC, sets, 1), &job).unwrap();
+        }
+        continues_the_run(&other, &JobHandoff { accept_changes: true, ..job.clone() }).unwrap();
+        for resume in ["never", "runs/another"] {
+            continues_the_run(&other, &JobHandoff { resume: resume.to_owned(), ..job.clone() }).unwrap();
+        }
     }
 
     #[test]

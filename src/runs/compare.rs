@@ -1,0 +1,165 @@
+//! `ddp-run runs diff` and `ddp-run runs compare`.
+
+use super::facts::{devices, toml_as_json};
+use super::folder::RunFolder;
+use super::list::{epochs, started, state};
+use super::show::versions;
+use super::table::{Column, Table};
+use crate::plan::changes::{Values, between};
+use crate::plan::show_bytes;
+use crate::show;
+use crate::telemetry::{metric_words, rate, seconds};
+use serde_json::{Map, Value as Json, json};
+use std::collections::BTreeSet;
+
+/// A key and its value in each run; empty where a run has none.
+type Row = (String, Vec<String>);
+
+/// What differs between two runs, in three sections.
+pub fn diff(a: &RunFolder, b: &RunFolder, width: Option<usize>) -> String {
+    let runs = [a, b];
+    let sections = [("spec", spec(&runs)), ("provenance", provenance(&runs)), ("metrics", results(&runs))];
+    let mut out = String::new();
+    for (title, rows) in sections {
+        let rows = differing(rows);
+        if !rows.is_empty() {
+            let gap = if out.is_empty() { "" } else { "\n" };
+            out.push_str(&format!("{gap}{}", table(title, &runs, rows, width)));
+        }
+    }
+    match out.is_empty() {
+        true => format!("{} and {} do not differ\n", a.label(), b.label()),
+        false => out,
+    }
+}
+
+/// One column a run: how it went, and the keys of the spec that are not the same in all of them.
+pub fn compare(runs: &[RunFolder], width: Option<usize>) -> String {
+    let runs: Vec<&RunFolder> = runs.iter().collect();
+    let mut rows = vec![row("state", &runs, state), row("started", &runs, |run| started(&run.started))];
+    rows.extend(results(&runs));
+    let mut out = table("", &runs, rows, width);
+    let keys = differing(spec(&runs));
+    if !keys.is_empty() {
+        out.push_str(&format!("\n{}", table("spec", &runs, keys, width)));
+    }
+    out
+}
+
+/// `{ "a": …, "b": …, "spec": [{ "key", "a", "b" }], "provenance": …, "metrics": … }`
+pub fn diff_json(a: &RunFolder, b: &RunFolder) -> Json {
+    let empty = Values::new();
+    let [before, now] = [a, b].map(|run| run.spec.as_ref().unwrap_or(&empty));
+    let value = |of: Option<&str>| of.map_or(Json::Null, toml_as_json);
+    let change = |c: &crate::plan::changes::Change<'_>| json!({ "key": c.key, "a": value(c.before), "b": value(c.now) });
+    let spec: Vec<Json> = between(before, now).iter().map(change).collect();
+    let [first, second] = [a, b].map(RunFolder::json);
+    let keys = ["commit", "dirty", "host", "devices", "world", "backend", "launcher", "hash"];
+    let of = |key: &str| json!({ "key": key, "a": first[key], "b": second[key] });
+    let provenance: Vec<Json> =
+        keys.iter().filter(|key| first[**key] != second[**key]).map(|key| of(key)).collect();
+    let names = names(&[a, b]);
+    let metric = |name: &String| json!({ "key": name, "a": a.course.last(name), "b": b.course.last(name) });
+    let measured: Vec<Json> =
+        names.iter().filter(|n| a.course.last(n) != b.course.last(n)).map(metric).collect();
+    json!({ "a": a.folder, "b": b.folder, "spec": spec, "provenance": provenance, "metrics": measured })
+}
+
+/// `{ "runs": […], "spec": { KEY: [value of each run] } }` with the keys that are not the same in all runs.
+pub fn compare_json(runs: &[RunFolder]) -> Json {
+    let all: Vec<&RunFolder> = runs.iter().collect();
+    let value = |run: &RunFolder, key: &str| {
+        run.spec.as_ref().and_then(|spec| spec.get(key)).map_or(Json::Null, |value| toml_as_json(value))
+    };
+    let keys = differing(spec(&all)).into_iter().map(|(key, _)| {
+        let values: Vec<Json> = runs.iter().map(|run| value(run, &key)).collect();
+        (key, Json::from(values))
+    });
+    json!({ "runs": super::list_json(runs), "spec": keys.collect::<Map<_, _>>() })
+}
+
+fn row(name: &str, runs: &[&RunFolder], of: impl Fn(&RunFolder) -> String) -> Row {
+    (name.to_owned(), runs.iter().map(|run| of(run)).collect())
+}
+
+fn differing(mut rows: Vec<Row>) -> Vec<Row> {
+    rows.retain(|(_, values)| values.windows(2).any(|pair| pair[0] != pair[1]));
+    rows
+}
+
+fn table(title: &str, runs: &[&RunFolder], rows: Vec<Row>, width: Option<usize>) -> String {
+    let mut columns = vec![Column::left(title, 0)];
+    columns.extend(runs.iter().map(|run| Column::left(&run.label(), 0)));
+    let dashed = |value: String| if value.is_empty() { "-".to_owned() } else { show::name(&value) };
+    let rows = rows.into_iter().map(|(key, values)| {
+        std::iter::once(show::name(&key)).chain(values.into_iter().map(dashed)).collect()
+    });
+    Table { columns, rows: rows.collect() }.text(width)
+}
+
+/// All keys of the specs.
+fn spec(runs: &[&RunFolder]) -> Vec<Row> {
+    let keys: BTreeSet<&String> =
+        runs.iter().filter_map(|run| run.spec.as_ref()).flat_map(|spec| spec.keys()).collect();
+    let value = |run: &RunFolder, key: &str| run.spec.as_ref().and_then(|spec| spec.get(key)).cloned();
+    keys.into_iter().map(|key| row(key, runs, |run| value(run, key).unwrap_or_default())).collect()
+}
+
+fn provenance(runs: &[&RunFolder]) -> Vec<Row> {
+    let start = |of: fn(&crate::telemetry::Provenance) -> String| {
+        move |run: &RunFolder| run.latest().map_or_else(String::new, of)
+    };
+    vec![
+        row("commit", runs, start(|s| s.git.as_ref().map_or_else(String::new, |git| git.commit.clone()))),
+        row(
+            "changed files",
+            runs,
+            start(|s| {
+                let dirty = s.git.as_ref().and_then(|git| git.dirty);
+                dirty.map_or("", |dirty| if dirty { "yes" } else { "no" }).to_owned()
+            }),
+        ),
+        row("versions", runs, start(versions)),
+        row("host", runs, start(|s| s.host.name.clone())),
+        row("cpu", runs, start(|s| s.host.cpu.clone())),
+        row("devices", runs, start(devices)),
+        row("processes", runs, start(|s| s.world.to_string())),
+        row("backend", runs, start(|s| s.backend.clone())),
+        row("launcher", runs, start(|s| s.launcher.clone())),
+    ]
+}
+
+/// The metrics of all runs, in the order of the first that has them.
+fn names(runs: &[&RunFolder]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for (name, _) in runs.iter().flat_map(|run| &run.course.measured) {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    names
+}
+
+/// How the runs went.
+fn results(runs: &[&RunFolder]) -> Vec<Row> {
+    let some = |text: Option<String>| text.unwrap_or_default();
+    let mut rows = vec![
+        row("epochs", runs, epochs),
+        row("steps", runs, |run| run.course.step.to_string()),
+        row("time", runs, |run| some(run.course.seconds().map(seconds))),
+        row("samples/s", runs, |run| some(run.course.samples_per_s().map(rate))),
+        row("restarts", runs, |run| run.course.restart_count().to_string()),
+        row("best", runs, |run| {
+            let best = run.course.best.as_ref().zip(run.by.as_ref());
+            some(best.map(|(best, by)| {
+                let value = metric_words(&by.metric, best.value);
+                format!("{} {value} (epoch {})", by.metric, best.epoch.epoch + 1)
+            }))
+        }),
+    ];
+    rows.extend(names(runs).iter().map(|name| {
+        row(name, runs, |run| some(run.course.last(name).map(|value| metric_words(name, value))))
+    }));
+    rows.push(row("size", runs, |run| show_bytes(run.bytes)));
+    rows
+}

@@ -1,0 +1,134 @@
+//! What a run's metrics say of it, read once from the first line to the last.
+
+use crate::error::Result;
+use crate::telemetry::{
+    EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent, StepEvent, for_each_event,
+};
+use std::path::Path;
+
+/// A metric that ranks checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankedBy {
+    /// With its split: `val.loss`.
+    pub metric: String,
+    pub prefers_larger: bool,
+}
+
+/// The best epoch by that metric; the earliest of equals.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Best {
+    pub epoch: EpochEvent,
+    pub value: f64,
+}
+
+/// The course of a run up to its last event.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Course {
+    /// Completed optimizer steps.
+    pub step: u64,
+    /// Completed epochs.
+    pub epochs: u64,
+    /// At least one step or epoch was trained.
+    pub trained: bool,
+    pub last_step: Option<StepEvent>,
+    pub last_epoch: Option<EpochEvent>,
+    pub best: Option<Best>,
+    /// The last value of each metric, with its split, in the order of the lines.
+    pub measured: Vec<(String, f64)>,
+    pub restarts: Vec<RestartEvent>,
+    pub resumes: Vec<ResumeEvent>,
+    /// The last event, if the run ended with it.
+    pub end: Option<EndEvent>,
+    /// Of all epochs.
+    seconds: f64,
+    samples: f64,
+}
+
+impl Course {
+    /// # Errors
+    /// Exit code 74: the file can't be read.
+    pub fn read(metrics: &Path, by: Option<&RankedBy>) -> Result<Self> {
+        let mut course = Self::default();
+        for_each_event(metrics, |event| course.add(event, by))?;
+        Ok(course)
+    }
+
+    pub fn add(&mut self, event: Event, by: Option<&RankedBy>) {
+        if !matches!(event, Event::Checkpoint(_)) {
+            self.end = None;
+        }
+        self.step = event.step().unwrap_or(self.step);
+        match event {
+            Event::Step(step) => {
+                self.trained = true;
+                self.last_step = Some(step);
+            }
+            Event::Epoch(epoch) => self.add_epoch(epoch, by),
+            Event::Checkpoint(_) => {}
+            Event::Restart(restart) => self.restarts.push(restart),
+            Event::Resume(resume) => self.resumes.push(resume),
+            Event::End(end) => {
+                self.epochs = end.epoch;
+                self.end = Some(end);
+            }
+        }
+    }
+
+    fn add_epoch(&mut self, epoch: EpochEvent, by: Option<&RankedBy>) {
+        self.trained = true;
+        self.epochs = epoch.epoch + 1;
+        self.seconds += epoch.seconds;
+        self.samples += epoch.seconds * epoch.samples_per_s;
+        let splits = [("train", Some(&epoch.train)), ("val", epoch.val.as_ref())];
+        for (split, metrics) in splits {
+            for (name, value) in metrics.into_iter().flat_map(Metrics::iter) {
+                let name = format!("{split}.{name}");
+                match self.measured.iter_mut().find(|(known, _)| *known == name) {
+                    Some((_, last)) => *last = value,
+                    None => self.measured.push((name, value)),
+                }
+            }
+        }
+        let value = by.and_then(|by| value_in(&epoch, &by.metric)).filter(|value| value.is_finite());
+        if let (Some(by), Some(value)) = (by, value) {
+            let is_better =
+                |best: &Best| if by.prefers_larger { value > best.value } else { value < best.value };
+            if self.best.as_ref().is_none_or(is_better) {
+                self.best = Some(Best { epoch: epoch.clone(), value });
+            }
+        }
+        self.last_epoch = Some(epoch);
+    }
+
+    /// The last value of a metric, with its split before its name.
+    pub fn last(&self, metric: &str) -> Option<f64> {
+        self.measured.iter().find(|(name, _)| name == metric).map(|(_, value)| *value)
+    }
+
+    /// Seconds over all starts; of a run that has not ended, those of its epochs.
+    pub fn seconds(&self) -> Option<f64> {
+        let of_epochs = self.last_epoch.is_some().then_some(self.seconds);
+        self.end.as_ref().map(|end| end.seconds).or(of_epochs)
+    }
+
+    /// Mean of all epochs; before the end of the first, that of the last steps.
+    pub fn samples_per_s(&self) -> Option<f64> {
+        match self.seconds > 0.0 {
+            true => Some(self.samples / self.seconds),
+            false => self.last_step.as_ref().map(|step| step.samples_per_s),
+        }
+    }
+
+    /// Restarts by a supervisor or a launcher.
+    pub fn restart_count(&self) -> usize {
+        self.restarts.iter().filter(|restart| restart.attempt > 1).count()
+    }
+}
+
+fn value_in(epoch: &EpochEvent, metric: &str) -> Option<f64> {
+    let (split, name) = metric.split_once('.')?;
+    match split {
+        "train" => epoch.train.get(name),
+        _ => epoch.val.as_ref()?.get(name),
+    }
+}

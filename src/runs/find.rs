@@ -1,0 +1,85 @@
+//! Which run folders there are.
+
+use super::folder::{Ranking, RunFolder};
+use crate::error::{Error, IoContext, Result};
+use crate::spec::closest;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where runs are by default.
+const RUNS: &str = "runs";
+
+/// The runs in `folders` (by default in `runs`), and those that are among them themselves; without `archived`, not the numbered folders
+/// of earlier starts.
+///
+/// # Errors
+/// Exit code 74: a folder that was named can't be read.
+pub fn find(folders: &[PathBuf], archived: bool, ranking: Ranking<'_>) -> Result<Vec<RunFolder>> {
+    let mut found = Vec::new();
+    match folders {
+        [] if !Path::new(RUNS).exists() => {}
+        [] => within(Path::new(RUNS), &mut found)?,
+        folders => {
+            for folder in folders {
+                if RunFolder::is_one(folder) {
+                    found.push(folder.clone());
+                } else {
+                    within(folder, &mut found)?;
+                }
+            }
+        }
+    }
+    if archived {
+        // Where nothing could be moved beside a run, its numbered folders are in it.
+        for run in found.clone() {
+            within(&run, &mut found)?;
+        }
+    }
+    let mut seen = Vec::new();
+    found.retain(|path| {
+        let place = path.canonicalize().unwrap_or_else(|_| path.clone());
+        let new = !seen.contains(&place);
+        seen.push(place);
+        new
+    });
+    // A run that is named itself is shown in any case.
+    let shown = |run: &RunFolder| archived || !run.archived || folders.contains(&run.folder);
+    Ok(found.iter().map(|path| RunFolder::read(path, ranking)).filter(shown).collect())
+}
+
+/// Adds the runs in `folder` by name.
+fn within(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    let entries = fs::read_dir(folder).doing("read", folder)?;
+    let mut runs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    runs.retain(|path| path.is_dir() && RunFolder::is_one(path));
+    runs.sort();
+    found.append(&mut runs);
+    Ok(())
+}
+
+/// The folder that an argument names: by its path, or by its name in `runs`.
+///
+/// # Errors
+/// Exit code 2: it is no run folder.
+pub fn of_argument(argument: &Path) -> Result<PathBuf> {
+    let in_runs = Path::new(RUNS).join(argument);
+    let found = [argument, &in_runs].into_iter().find(|path| path.is_dir() && RunFolder::is_one(path));
+    if let Some(found) = found {
+        return Ok(found.to_owned());
+    }
+    let shown = argument.display();
+    if argument.is_dir() {
+        let what = format!("{shown} is not a run folder: no run has written to it");
+        return Err(Error::usage(what).hint("`ddp-run runs list DIR` lists the runs in a folder"));
+    }
+    let known: Vec<String> = fs::read_dir(RUNS)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    let near = closest(&argument.to_string_lossy(), known.iter().map(String::as_str));
+    let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    Err(Error::usage(format!("there is no run {shown}, and none in {RUNS}{near}"))
+        .hint("RUN is a run's folder, or its name in `runs`; `ddp-run runs list` lists them"))
+}

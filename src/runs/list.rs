@@ -1,0 +1,149 @@
+//! `ddp-run runs list`.
+
+use super::facts::{FACTS, Fact};
+use super::filter::{self, Filter, SortBy};
+use super::folder::{RunFolder, State};
+use super::table::{Column, Table};
+use crate::plan::show_bytes;
+use crate::show;
+use crate::telemetry::{metric_words, rate, seconds, significant};
+use serde_json::Value as Json;
+
+/// Which of the runs are listed, and in which order.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    pub filters: Vec<Filter>,
+    pub sort: SortBy,
+    pub limit: Option<usize>,
+}
+
+impl Listing {
+    /// The runs to list, and what is to be said of keys that none has.
+    pub fn of(&self, mut runs: Vec<RunFolder>) -> (Vec<RunFolder>, Vec<String>) {
+        let keys = self.filters.iter().map(|filter| &filter.key).chain([&self.sort.key]);
+        let unknown = keys.filter_map(|key| filter::unknown(key, &runs)).collect();
+        runs.retain(|run| self.filters.iter().all(|filter| filter.holds(run)));
+        self.sort.apply(&mut runs);
+        runs.truncate(self.limit.unwrap_or(usize::MAX));
+        (runs, unknown)
+    }
+
+    /// Keys that a filter or the order names, and that have no column of their own.
+    fn named(&self) -> Vec<&str> {
+        let usual = [
+            "name",
+            "folder",
+            "state",
+            "started",
+            "epoch",
+            "step",
+            "best",
+            "seconds",
+            "samples_per_s",
+            "world",
+            "bytes",
+        ];
+        let mut named: Vec<&str> = Vec::new();
+        for key in self.filters.iter().map(|filter| &filter.key).chain([&self.sort.key]) {
+            if !usual.contains(&key.as_str()) && !named.contains(&key.as_str()) {
+                named.push(key);
+            }
+        }
+        named
+    }
+}
+
+/// A line a run, in at most `width` columns, and what is damaged below.
+pub fn list_text(runs: &[RunFolder], listing: &Listing, width: Option<usize>) -> String {
+    if runs.is_empty() {
+        return "no runs\n".to_owned();
+    }
+    let named = listing.named();
+    let mut columns = vec![Column::left("RUN", 0), Column::left("STATE", 0)];
+    columns.extend(named.iter().map(|key| Column::right(&show::name(key), 0)));
+    columns.extend([
+        Column::right("EPOCHS", 2),
+        Column::left("BEST", 1),
+        Column::right("LAST", 4),
+        Column::left("STARTED", 3),
+        Column::right("TIME", 5),
+        Column::right("STEPS", 7),
+        Column::right("SAMPLES/S", 8),
+        Column::right("RANKS", 9),
+        Column::right("SIZE", 6),
+    ]);
+    let mut out = Table { columns, rows: runs.iter().map(|run| row(run, &named)).collect() }.text(width);
+    let problems = runs.iter().flat_map(|run| run.problems.iter().map(move |why| (run, why)));
+    let lines: Vec<String> =
+        problems.map(|(run, why)| format!("{}: {}\n", run.label(), show::piece(why))).collect();
+    if !lines.is_empty() {
+        out.push('\n');
+        out.extend(lines);
+    }
+    out
+}
+
+fn row(run: &RunFolder, named: &[&str]) -> Vec<String> {
+    let course = &run.course;
+    let mut row = vec![run.label(), state(run)];
+    row.extend(named.iter().map(|key| value(run, key)));
+    let by = run.by.as_ref();
+    let best = course.best.as_ref().zip(by);
+    let last = by.and_then(|by| Some(metric_words(&by.metric, course.last(&by.metric)?)));
+    row.extend([
+        epochs(run),
+        best.map_or_else(String::new, |(best, by)| {
+            format!("{} {}", by.metric, metric_words(&by.metric, best.value))
+        }),
+        last.unwrap_or_default(),
+        started(&run.started),
+        course.seconds().map_or_else(String::new, seconds),
+        if course.trained { course.step.to_string() } else { String::new() },
+        course.samples_per_s().map_or_else(String::new, rate),
+        run.latest().map_or_else(String::new, |start| start.world.to_string()),
+        show_bytes(run.bytes),
+    ]);
+    row
+}
+
+/// `failed (92)`
+pub(super) fn state(run: &RunFolder) -> String {
+    match &run.state {
+        State::Failed { code: Some(code), .. } => format!("failed ({code})"),
+        state => state.word().to_owned(),
+    }
+}
+
+/// `3/12`
+pub(super) fn epochs(run: &RunFolder) -> String {
+    match (run.of_spec("epochs"), run.course.trained) {
+        (Some(all), _) => format!("{}/{}", run.course.epochs, show::name(&all)),
+        (None, true) => run.course.epochs.to_string(),
+        (None, false) => String::new(),
+    }
+}
+
+/// `2026-11-21 03:35` of RFC 3339, in UTC.
+pub(super) fn started(time: &str) -> String {
+    show::name(time.get(..16).unwrap_or(time)).replacen('T', " ", 1)
+}
+
+/// The value of any key.
+pub(super) fn value(run: &RunFolder, key: &str) -> String {
+    match run.fact(key) {
+        None => String::new(),
+        Some(Fact::Number(number)) if run.course.last(key).is_some() => metric_words(key, number),
+        Some(Fact::Number(number)) if !FACTS.contains(&key) => {
+            // As the spec has it: `1e-3`.
+            show::name(&run.of_spec(key).unwrap_or_else(|| number.to_string()))
+        }
+        Some(Fact::Number(number)) if number.fract() == 0.0 => format!("{number}"),
+        Some(Fact::Number(number)) => significant(number),
+        Some(Fact::Text(text)) => show::name(&text),
+    }
+}
+
+/// An array of objects.
+pub fn list_json(runs: &[RunFolder]) -> Json {
+    runs.iter().map(RunFolder::json).collect()
+}

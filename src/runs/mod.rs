@@ -1,0 +1,30 @@
+//! The folders of runs as they are on disk: what is in one (`folder`, `course`), which there are (`find`), and what `ddp-run
+//! runs` tells of them (`list`, `show`, `compare`) and removes (`remove`).
+//!
+//! Reading takes no lock, changes nothing, and never fails for what a folder has: what is damaged is one of its problems.
+
+mod compare;
+mod course;
+mod facts;
+mod filter;
+mod find;
+mod folder;
+mod list;
+mod remove;
+mod show;
+mod table;
+
+pub use compare::{compare, compare_json, diff, diff_json};
+pub use filter::{Filter, SortBy};
+pub use find::{find, of_argument};
+pub use folder::{Ranking, RunFolder, ranking};
+pub use list::{Listing, list_json, list_text};
+pub use remove::{Kept, Removal};
+pub use show::show;
+
+#[cfg(test)]
+mod folder_tests;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
