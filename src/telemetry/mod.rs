@@ -22,6 +22,7 @@ mod run_id;
 mod screen;
 mod summary;
 mod tensorboard;
+mod times;
 mod writer;
 
 pub use assertion::Assertion;
@@ -32,7 +33,7 @@ pub use events::{
     CheckpointEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent, Stamped, StepEvent,
     nan_if_null,
 };
-pub use host::{Host, memory_of};
+pub use host::{Host, host_name, memory_of};
 pub use numbers::significant;
 pub use observers::{EventObserver, ObserverKind, ObserverPlan, Observers};
 pub use progress::{
@@ -43,4 +44,5 @@ pub use run_id::RunId;
 pub use screen::{bar_target, forbid_bars};
 pub use summary::{Run as SummaryOf, summary};
 pub use tensorboard::TensorBoardWriter;
+pub use times::StepTimes;
 pub use writer::{Found as MetricsFound, MetricsWriter, read_events};

@@ -106,7 +106,8 @@ impl Trainer<'_> {
         let seconds = self.last_landed.max(begun).elapsed().as_secs_f64();
         self.last_landed = Instant::now();
         let data_wait = waited.as_secs_f64();
-        self.done(micro_batches, &StepReport { sums, local, lr, grad_norm, seconds, data_wait });
+        let report = StepReport { sums, local, lr, grad_norm, seconds, data_wait, anatomy: None };
+        self.done(micro_batches, report)?;
         Ok(flags)
     }
 }

@@ -146,7 +146,8 @@ impl Trainer<'_> {
         self.follow_weights(step)?;
         let seconds = begun.elapsed().as_secs_f64();
         let data_wait = waited.as_secs_f64();
-        self.done(count as u64, &StepReport { sums, local, lr, grad_norm, seconds, data_wait });
+        let report = StepReport { sums, local, lr, grad_norm, seconds, data_wait, anatomy: None };
+        self.done(count as u64, report)?;
         Ok(flags)
     }
 }

@@ -79,9 +79,10 @@ use crate::launch::logs::SAID;
 use crate::models::{Model, TensorFacts};
 use crate::plan::{Plan, Running};
 use crate::show;
-use crate::telemetry::{ProgressMode, forbid_bars};
-use crate::train::{Ended, Parts, Position, RunTensors, Trainer, Updater};
+use crate::telemetry::{ProgressMode, forbid_bars, host_name};
+use crate::train::{Ended, Parts, Position, RunTensors, Settings, Trainer, Updater};
 use checkpoints::{Checkpoints, SAVE_DEADLINE};
+use exchange::gathered;
 use metrics::Reported;
 use optimizer::Trained;
 use recorder::Files;
@@ -133,6 +134,8 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     // One rank's disk may be much slower than another's.
     group.barrier(Wait::WhilePeersLive)?;
     same_data::check_data_sets(&fingerprint, &*group)?;
+    let Common { log_every, hosts } = Common::of(plan, &*group)?;
+    let settings = Settings { log_every, ..plan.settings() };
     group.note(Place { step: 0, phase: Phase::Setup });
     plan.ranks_by(&splits.train.target())?;
     let on = compute(job.device, plan.precision)?;
@@ -151,14 +154,14 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     group.note(Place { step: position.step, phase: Phase::Setup });
     // All ranks are ready: from here on the run's folder changes.
     group.barrier(Wait::WhilePeersLive)?;
-    let mut recorder = Recorder::new(plan.settings(), group.rank());
+    let mut recorder = Recorder::new(settings.clone(), group.rank());
     let begun = job.start.is_some_and(|start| start.begun());
     if group.rank() == 0 && accepted(&job, parent.as_ref())? {
         if !begun {
             show_brief(&job, &facts, &position, &*model);
         }
         let trained = Trained::of(model.entries(), &updater);
-        let files = files(&job, &facts, fingerprint, trained, parent)?;
+        let files = files(&job, &facts, fingerprint, trained, parent, hosts)?;
         recorder.open(&*group, &position, files, job.recorder)?;
     }
     // Rank 0 may still be copying files to the archive.
@@ -166,7 +169,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     recorder.reserve(RunTensors { model: &*model, updater: &updater, average: average.as_ref() })?;
     let (stop, observer) = (job.stop, &mut recorder);
     let parts = Parts { group: group.clone(), splits, model, updater, average, position, stop, observer };
-    let mut trainer = Trainer::new(plan.settings(), parts)?;
+    let mut trainer = Trainer::new(settings, parts)?;
     trainer.restore_hook(hooks)?.iter().for_each(|left_out| warn(left_out));
     let ended = trainer.run().inspect_err(report_failure);
     let early = trainer.ended_early();
@@ -174,6 +177,22 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let ended = recorder.finish(ended, early)?;
     final_barrier(&*group, plan)?;
     Ok(ended)
+}
+
+/// What all ranks know of each other.
+struct Common {
+    /// Rank 0's: under a launcher each rank has its own command line, and steps that are logged have a collective more.
+    log_every: u64,
+    /// The name of each rank's host.
+    hosts: Vec<String>,
+}
+
+impl Common {
+    fn of(plan: &Plan, group: &dyn ProcessGroup) -> Result<Self> {
+        let own = (plan.metrics.log_every, host_name());
+        let (log_every, hosts): (Vec<u64>, Vec<String>) = gathered(&own, group)?.into_iter().unzip();
+        Ok(Self { log_every: log_every.first().copied().unwrap_or(plan.metrics.log_every), hosts })
+    }
 }
 
 /// Waits until all ranks have finished: none may leave while another one needs it. All wait for rank 0, which arrives
@@ -297,6 +316,7 @@ fn files(
     data: Fingerprint,
     trained: Trained,
     parent: Option<Parent>,
+    hosts: Vec<String>,
 ) -> Result<Files> {
     let (plan, out_dir) = (job.plan, job.out_dir);
     let made = RunFacts { plan: plan.clone(), device: job.device, trained, data };
@@ -308,5 +328,6 @@ fn files(
         best: plan.checkpoint.best,
         parent,
         observers: plan.observers.clone(),
+        hosts,
     })
 }
