@@ -15,6 +15,7 @@ mod host;
 mod lines;
 mod numbers;
 mod observers;
+pub mod profile;
 mod progress;
 pub mod provenance;
 pub mod report;
@@ -36,6 +37,7 @@ pub use events::{
 pub use host::{Host, host_name, memory_of};
 pub use numbers::significant;
 pub use observers::{EventObserver, ObserverKind, ObserverPlan, Observers};
+pub use profile::{Profile, ProfileSteps};
 pub use progress::{
     EpochLine, Progress, ProgressMode, StepLine, Totals, epoch_summary, metric_words, tutorial_line,
 };

@@ -2,6 +2,7 @@
 //! in this order.
 
 mod checkpoints;
+mod common;
 mod connect;
 mod ema;
 mod endpoint;
@@ -24,6 +25,7 @@ mod own_models_tests;
 #[cfg(test)]
 mod own_tasks_tests;
 mod pretrained;
+mod profile;
 mod rank;
 mod recorder;
 mod resize;
@@ -79,10 +81,10 @@ use crate::launch::logs::SAID;
 use crate::models::{Model, TensorFacts};
 use crate::plan::{Plan, Running};
 use crate::show;
-use crate::telemetry::{ProgressMode, forbid_bars, host_name};
+use crate::telemetry::{Profile, ProgressMode, forbid_bars};
 use crate::train::{Ended, Parts, Position, RunTensors, Settings, Trainer, Updater};
 use checkpoints::{Checkpoints, SAVE_DEADLINE};
-use exchange::gathered;
+use common::Common;
 use metrics::Reported;
 use optimizer::Trained;
 use recorder::Files;
@@ -106,6 +108,8 @@ pub struct Job<'a> {
     /// Called with the error that training failed with, before waiting for anything, such as a save in progress.
     pub failed: &'a dyn Fn(&Error),
     pub recorder: RecorderOptions,
+    /// With `--profile`.
+    pub profile: Option<Profile>,
 }
 
 /// Trains. Before it returns an error, it aborts the group, so that the other ranks end at once.
@@ -174,25 +178,13 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let ended = trainer.run().inspect_err(report_failure);
     let early = trainer.ended_early();
     drop(trainer);
+    job.profile.iter().for_each(Profile::finish);
     let ended = recorder.finish(ended, early)?;
     final_barrier(&*group, plan)?;
-    Ok(ended)
-}
-
-/// What all ranks know of each other.
-struct Common {
-    /// Rank 0's: under a launcher each rank has its own command line, and steps that are logged have a collective more.
-    log_every: u64,
-    /// The name of each rank's host.
-    hosts: Vec<String>,
-}
-
-impl Common {
-    fn of(plan: &Plan, group: &dyn ProcessGroup) -> Result<Self> {
-        let own = (plan.metrics.log_every, host_name());
-        let (log_every, hosts): (Vec<u64>, Vec<String>) = gathered(&own, group)?.into_iter().unzip();
-        Ok(Self { log_every: log_every.first().copied().unwrap_or(plan.metrics.log_every), hosts })
+    if job.profile.is_some() {
+        profile::merge(job.out_dir, group.rank(), job.local_rank, group.world_size());
     }
+    Ok(ended)
 }
 
 /// Waits until all ranks have finished: none may leave while another one needs it. All wait for rank 0, which arrives
