@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Mean seconds per step, by rank, of the steps since the previous step event. The parts add up to the time that has passed
-/// since then. On a device they are the host's time, which enqueues work and waits for it.
+/// Mean seconds per step, by rank, since the previous step event: from the exchange of that step's sums to the exchange of
+/// this step's, so the update and the save after a step count in the next event. The parts add up to the time between. On a
+/// device they are the host's time, which enqueues work and waits for it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepTimes {
     /// Waiting for batches.
@@ -14,7 +15,7 @@ pub struct StepTimes {
     /// a slower rank is part of it.
     pub comm: Vec<f64>,
     pub optimizer: Vec<f64>,
-    /// For which steps were held up by saves. A save after the step of an event counts in the next event.
+    /// For which steps were held up by saves.
     pub checkpoint: Vec<f64>,
     /// The rest: events, evaluations, the beginning of epochs.
     pub other: Vec<f64>,

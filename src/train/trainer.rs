@@ -239,22 +239,26 @@ impl<'a> Trainer<'a> {
         Flags { stop: (self.stop)(), save: self.timed_save_due() }
     }
 
-    /// Counts and reports a step whose sums are known. In steps that are logged it is a collective.
-    pub(super) fn done(&mut self, micro_batches: u64, mut report: StepReport) -> Result<()> {
+    /// Counts and reports a step whose sums are known.
+    pub(super) fn done(&mut self, micro_batches: u64, report: &StepReport) {
         self.position.advance(micro_batches, &report.sums);
         self.data_wait += Duration::from_secs_f64(report.data_wait);
-        self.step_clock.step();
-        let logged = self.settings.logs(self.position.step);
-        if logged {
-            let averaging = self.reducer.take_averaging_time();
-            report.anatomy = Some(self.step_clock.exchange(averaging, &*self.group)?);
-        }
         self.step_clock.reach(Part::Other);
-        self.observer.step(&self.position, &report);
-        if logged {
+        self.observer.step(&self.position, report);
+        if self.settings.logs(self.position.step) {
             self.position.window = Sums::default();
         }
-        Ok(())
+    }
+
+    /// Exchanges the ranks' times if step number `step` is logged. It follows the exchange of the sums, where no rank has
+    /// to wait long for the others.
+    pub(super) fn exchange_times(&mut self, step: u64) -> Result<Option<Anatomy>> {
+        self.step_clock.step();
+        if !self.settings.logs(step) {
+            return Ok(None);
+        }
+        let averaging = self.reducer.take_averaging_time();
+        Ok(Some(self.step_clock.exchange(averaging, &*self.group)?))
     }
 
     /// Learning rate of the step after `position`.
