@@ -16,7 +16,7 @@ pub fn merge(out_dir: &Path, rank: usize, local_rank: usize, world: usize) {
             tracing::info!(target: SAID, "profile of {} ranks: {}", ranks.len(), path.display());
             inform!("profile: {}, for https://ui.perfetto.dev", path.display());
         }
-        Ok(None) => warn("--profile: none of its steps were taken; there is no profile"),
+        Ok(None) => warn("there is no profile: no rank has recorded a step of `--profile`"),
         Err(e) => warn(&format!(
             "the profile is left in parts in {}: {}",
             profile::folder(out_dir).display(),
