@@ -1,7 +1,7 @@
 //! The lines of `metrics.jsonl`. Their format is stable: a change needs an entry in CHANGELOG.md, and keys may be added
 //! at the end of an event but never renamed or reordered.
 
-use super::times::StepTimes;
+use super::rank_times::RankTimes;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -68,7 +68,7 @@ pub struct StepEvent {
     /// Fraction of the time that the training step waited for data, 0 to 1.
     pub data_wait: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub times: Option<StepTimes>,
+    pub times: Option<RankTimes>,
     /// Fraction of the averaging of gradients that ran during the backward pass, over all ranks, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlap: Option<f64>,
@@ -211,7 +211,7 @@ mod tests {
                     samples_per_s: 1234.5,
                     grad_norm: Some(1.0),
                     data_wait: 0.25,
-                    times: Some(StepTimes {
+                    times: Some(RankTimes {
                         data: vec![0.001, 0.002],
                         forward: vec![0.25, 0.5],
                         backward: vec![0.5, 0.75],

@@ -18,12 +18,12 @@ mod observers;
 pub mod profile;
 mod progress;
 pub mod provenance;
+mod rank_times;
 pub mod report;
 mod run_id;
 mod screen;
 mod summary;
 mod tensorboard;
-mod times;
 mod writer;
 
 pub use assertion::Assertion;
@@ -42,9 +42,9 @@ pub use progress::{
     EpochLine, Progress, ProgressMode, StepLine, Totals, epoch_summary, metric_words, tutorial_line,
 };
 pub use provenance::Provenance;
+pub use rank_times::RankTimes;
 pub use run_id::RunId;
 pub use screen::{bar_target, forbid_bars};
 pub use summary::{Run as SummaryOf, summary};
 pub use tensorboard::TensorBoardWriter;
-pub use times::StepTimes;
 pub use writer::{Found as MetricsFound, MetricsWriter, read_events};

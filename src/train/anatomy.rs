@@ -3,11 +3,11 @@
 
 use crate::comm::{CommError, Phase, ProcessGroup};
 use crate::ddp::AveragingTime;
-use crate::telemetry::StepTimes;
+use crate::telemetry::RankTimes;
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-/// What the training thread does; in the order of the fields of [`StepTimes`].
+/// What the training thread does; in the order of the fields of [`RankTimes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Data,
@@ -41,7 +41,7 @@ pub struct Anatomy {
     /// Number of steps.
     pub steps: u64,
     /// Seconds per step.
-    pub times: StepTimes,
+    pub times: RankTimes,
     /// The fraction of the averaging of gradients that ran during the backward pass, over all ranks, 0 to 1; `None` for a
     /// single rank, and where the averaging does not run on a thread of the host.
     pub overlap: Option<f64>,
@@ -116,7 +116,7 @@ fn of_ranks(steps: u64, all: &[f64]) -> Anatomy {
     let (exposed, total) = (sum(PARTS), sum(PARTS + 1));
     Anatomy {
         steps,
-        times: StepTimes {
+        times: RankTimes {
             data: of(Part::Data),
             forward: of(Part::Forward),
             backward: of(Part::Backward),

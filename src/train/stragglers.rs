@@ -103,12 +103,12 @@ impl fmt::Display for Straggler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::StepTimes;
+    use crate::telemetry::RankTimes;
 
     /// Times per step of forward passes, with equal ones for the rest.
     fn steps(steps: u64, forward: &[f64]) -> Anatomy {
         let same = |seconds| vec![seconds; forward.len()];
-        let times = StepTimes {
+        let times = RankTimes {
             data: same(0.1),
             forward: forward.to_vec(),
             backward: same(0.4),

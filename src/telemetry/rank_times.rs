@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// this step's, so the update and the save after a step count in the next event. The parts add up to the time between. On a
 /// device they are the host's time, which enqueues work and waits for it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct StepTimes {
+pub struct RankTimes {
     /// Waiting for batches.
     pub data: Vec<f64>,
     pub forward: Vec<f64>,
@@ -21,7 +21,7 @@ pub struct StepTimes {
     pub other: Vec<f64>,
 }
 
-impl StepTimes {
+impl RankTimes {
     /// The name of each part, with its values.
     pub fn parts(&self) -> [(&'static str, &[f64]); 7] {
         let Self { data, forward, backward, comm, optimizer, checkpoint, other } = self;
