@@ -169,6 +169,7 @@ fn run(out: &Path, world: usize, steps: u64) -> Ended {
             start: Some(start),
             stop: &stop,
             recorder,
+            profile: None,
         })
         .unwrap_or_else(|e| panic!("{}", e.message))
     });

@@ -143,6 +143,7 @@ impl Task {
             snapshot.touch();
             return Ok(None);
         };
+        let _span = tracing::trace_span!("checkpoint").entered();
         finish(snapshot)?;
         snapshot.check_finite()?;
         let saved = self.store.save(snapshot)?;

@@ -10,7 +10,7 @@ use crate::plan::WorldRequest;
 use crate::registry::Registry;
 use crate::spec::{Given, Override, shown_name};
 use crate::start::{Start, start};
-use crate::telemetry::{Assertion, ProgressMode};
+use crate::telemetry::{Assertion, ProfileSteps, ProgressMode};
 use crate::worker::measured;
 use std::path::PathBuf;
 
@@ -42,6 +42,10 @@ pub struct Args {
     /// Exit with 1 unless this holds of the last measured value, as in "val.accuracy >= 0.9" (also <=, >, <); repeatable
     #[arg(long = "assert", value_name = "CONDITION")]
     pub assertions: Vec<Assertion>,
+    /// Record what each thread of each rank does: in STEPS steps (default 10) after two others, or in steps `100..120`; writes
+    /// profile.json to the run's folder, for https://ui.perfetto.dev
+    #[arg(long, value_name = "STEPS", num_args = 0..=1, default_missing_value = "10")]
+    pub profile: Option<ProfileSteps>,
     /// Log more; `-vv` also logs every step, phase and collective
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
@@ -163,6 +167,7 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         progress: if args.quiet { ProgressMode::None } else { args.progress },
         log_dir: launch.log_dir.as_ref().map(|dir| dir.join(&plan.name)),
         rdzv_id: launch.rdzv_id.clone().and_then(|id| id.0),
+        profile: args.profile,
         ..JobHandoff::default()
     };
     start(

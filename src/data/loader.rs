@@ -172,6 +172,7 @@ impl WorkerPool {
             let (assembler, queue, done) = (assembler.clone(), queue.clone(), done.clone());
             let spawned = std::thread::Builder::new().name(format!("data-{i}")).spawn(move || {
                 for (number, buffers) in queue {
+                    let _span = tracing::trace_span!("batch", number).entered();
                     if assembler.stop.load(Relaxed)
                         || done.send((number, assembler.assemble_caught(number, buffers))).is_err()
                     {

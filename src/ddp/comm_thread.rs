@@ -5,9 +5,11 @@ use super::hook_state::{self, HookState};
 use crate::comm::{CommError, CommErrorKind, ProcessGroup, ReduceOp, lock};
 use crate::device::Readback;
 use crate::error::Error;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// A bucket's gradients, in host memory or being copied to it.
 pub(super) enum Values {
@@ -47,6 +49,8 @@ pub(super) struct CommThread {
     pub group: Arc<dyn ProcessGroup>,
     results: Receiver<Reduced>,
     hook: Option<Arc<Hook>>,
+    /// How long both threads have averaged buckets, in nanoseconds.
+    averaged: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -59,11 +63,15 @@ fn average(
     bucket: usize,
     data: &mut [f32],
     group: &dyn ProcessGroup,
+    averaged: &AtomicU64,
 ) -> Result<(), CommError> {
-    match hook {
+    let begun = Instant::now();
+    let done = match hook {
         Some(hook) => lock(hook).average(bucket, data, group),
         None => group.all_reduce(data.into(), ReduceOp::Mean),
-    }
+    };
+    averaged.fetch_add(begun.elapsed().as_nanos() as u64, Relaxed);
+    done
 }
 
 impl CommThread {
@@ -71,12 +79,13 @@ impl CommThread {
         let hook = hook.map(|source| Arc::new(Mutex::new(source.make())));
         let (jobs, inbox) = channel::<Option<Job>>();
         let (outbox, results) = channel();
-        let (of_thread, its_hook) = (group.clone(), hook.clone());
+        let averaged = Arc::<AtomicU64>::default();
+        let (of_thread, its_hook, its_time) = (group.clone(), hook.clone(), averaged.clone());
         let thread = std::thread::Builder::new().name("ddp-comm".into()).spawn(move || {
             while let Ok(Some(Job { bucket, data, plain })) = inbox.recv() {
                 let hook = its_hook.as_deref().filter(|_| !plain);
                 let done = data.wait().and_then(|mut data| {
-                    average(hook, bucket, &mut data, &*of_thread)?;
+                    average(hook, bucket, &mut data, &*of_thread, &its_time)?;
                     Ok((bucket, data))
                 });
                 if outbox.send(done).is_err() {
@@ -84,12 +93,17 @@ impl CommThread {
                 }
             }
         })?;
-        Ok(Self { jobs, group, results, hook, thread: Some(thread) })
+        Ok(Self { jobs, group, results, hook, averaged, thread: Some(thread) })
     }
 
     /// Averages a bucket on the calling thread, while the communication thread is idle.
     pub fn average(&self, bucket: usize, data: &mut [f32], plain: bool) -> Result<(), CommError> {
-        average(self.hook.as_deref().filter(|_| !plain), bucket, data, &*self.group)
+        average(self.hook.as_deref().filter(|_| !plain), bucket, data, &*self.group, &self.averaged)
+    }
+
+    /// How long buckets were averaged since the last call, on both threads.
+    pub fn take_averaged(&self) -> Duration {
+        Duration::from_nanos(self.averaged.swap(0, Relaxed))
     }
 
     /// Waits for the next averaged bucket, in the order of the jobs.

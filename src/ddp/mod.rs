@@ -25,5 +25,5 @@ pub use config::{HookKeys, ReducerConfig};
 pub use hook::{CommHook, HookKind, HookSource, hook_kind};
 pub use hook_state::HookState;
 pub use own_backward::OwnBackward;
-pub use reducer::Reducer;
+pub use reducer::{AveragingTime, Reducer};
 pub use tap::TapLadder;

@@ -22,6 +22,17 @@ use crate::device::{Readback, is_host};
 use crate::error::Error;
 use burn::tensor::{Device, Tensor};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long gradients were averaged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AveragingTime {
+    /// For which the training thread waited, in [`Reducer::finish`].
+    pub exposed: Duration,
+    /// Of all buckets; waiting for slower ranks counts. Zero for a single process, and for gradients on a device, whose
+    /// work the host does not see.
+    pub total: Duration,
+}
 
 /// One model's gradients. Lives as long as the training.
 pub struct Reducer {
@@ -33,6 +44,8 @@ pub struct Reducer {
     warned_unused: bool,
     /// The bucket order is not known yet.
     learning: bool,
+    /// How long `finish` took since the last [`Reducer::take_averaging_time`].
+    exposed: Duration,
 }
 
 impl Reducer {
@@ -67,7 +80,15 @@ impl Reducer {
         let learning = learn && !alone;
         let jobs = comm.as_ref().map(|c| c.jobs.clone());
         let collector = Arc::new(Collector::new(layout, memory, jobs, learning));
-        Ok(Self { collector, comm, hook: name, names, warned_unused: false, learning })
+        Ok(Self {
+            collector,
+            comm,
+            hook: name,
+            names,
+            warned_unused: false,
+            learning,
+            exposed: Duration::ZERO,
+        })
     }
 
     /// Where the taps send gradients.
@@ -93,6 +114,21 @@ impl Reducer {
     /// # Errors
     /// The first failed collective, or a device error. The gradients are invalid then.
     pub fn finish(&mut self) -> Result<(), Error> {
+        let begun = Instant::now();
+        let done = self.finish_buckets();
+        self.exposed += begun.elapsed();
+        done
+    }
+
+    /// The times since the last call.
+    pub fn take_averaging_time(&mut self) -> AveragingTime {
+        let on_device = self.collector.lock().on_device.is_some();
+        let comm = self.comm.as_ref().filter(|_| !on_device);
+        let total = comm.map_or(Duration::ZERO, CommThread::take_averaged);
+        AveragingTime { exposed: std::mem::take(&mut self.exposed), total }
+    }
+
+    fn finish_buckets(&mut self) -> Result<(), Error> {
         let collector = self.collector.clone();
         let mut state = collector.lock();
         self.warn_unused(&state.zero_unseen(&collector.layout));

@@ -17,7 +17,7 @@ use super::os;
 use super::stop::StopFlag;
 use crate::comm::rendezvous::Secret;
 use crate::error::{Error, ExitCode, Result};
-use crate::telemetry::{ProgressMode, Provenance};
+use crate::telemetry::{ProfileSteps, ProgressMode, Provenance};
 
 /// A resolved spec has a few kilobytes; a longer line is not a handoff.
 pub const MAX_BYTES: usize = 4 << 20;
@@ -93,6 +93,9 @@ pub struct JobHandoff {
     /// `--rdzv-id`.
     #[serde(default)]
     pub rdzv_id: Option<String>,
+    /// `--profile`.
+    #[serde(default)]
+    pub profile: Option<ProfileSteps>,
 }
 
 impl JobHandoff {

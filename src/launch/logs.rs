@@ -24,6 +24,7 @@ use super::failure::Failure;
 use super::handoff::{Handoff, JobHandoff};
 use crate::error::{Error, IoContext, Result};
 use crate::say::StderrWriter;
+use crate::telemetry::{Profile, host_name, profile};
 
 /// Prefix of a header line; [`tail`] uses it to find the beginning of an attempt.
 const HEADER: &str = "=== ddp-run ";
@@ -161,28 +162,40 @@ fn is_standard_error(file: &File) -> bool {
 }
 
 /// Sends the worker's tracing to its log, and what `-v` asks for to the terminal. `DDP_RUN_LOG`, or `RUST_LOG`, sets the level (default `info`; `EnvFilter`
-/// syntax). Call it once, right after [`Handoff::receive`].
-pub fn init_worker(handoff: &Handoff) -> Result<()> {
+/// syntax). Call it once, right after [`Handoff::receive`]. Returns the recording of `--profile`.
+pub fn init_worker(handoff: &Handoff) -> Result<Option<Profile>> {
     let file = open(&path(&handoff.log_dir, handoff.place.rank))?;
     let verbosity = handoff.job.verbosity;
     crate::say::set_quiet(verbosity == Verbosity::Quiet);
     let shown = !is_standard_error(&file);
-    install(&handoff.job, Mutex::new(file), verbosity.of_worker(), shown.then_some(verbosity.of_terminal()))
+    let profile = handoff.job.profile.map(|steps| {
+        let rank = handoff.place.rank;
+        Profile::new(steps, rank, host_name(), profile::part(&handoff.job.out_dir, rank))
+    });
+    let terminal = shown.then_some(verbosity.of_terminal());
+    install(&handoff.job, Mutex::new(file), verbosity.of_worker(), terminal, profile.clone())?;
+    Ok(profile)
 }
 
 /// Sets up the tracing of a supervisor, or of a program without workers: warnings go to standard error.
 pub fn init_terminal(job: &JobHandoff) -> Result<()> {
-    install(job, || StderrWriter, job.verbosity.of_terminal(), None)
+    install(job, || StderrWriter, job.verbosity.of_terminal(), None, None)
 }
 
 /// Sets up tracing for a process that may not write to its run's folder: none unless `DDP_RUN_LOG` or `RUST_LOG`
 /// requests it, and then to standard error.
 pub fn init_without(job: &JobHandoff) -> Result<()> {
-    install(job, || StderrWriter, "off", None)
+    install(job, || StderrWriter, "off", None, None)
 }
 
 /// Sends events to `writer` from `level` on; to standard error from `terminal` on, except for those that are printed anyway.
-fn install<W>(job: &JobHandoff, writer: W, level: &str, terminal: Option<&str>) -> Result<()>
+fn install<W>(
+    job: &JobHandoff,
+    writer: W,
+    level: &str,
+    terminal: Option<&str>,
+    profile: Option<Profile>,
+) -> Result<()>
 where
     W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
 {
@@ -197,7 +210,8 @@ where
         }
         None => None,
     };
-    let done = tracing_subscriber::registry().with(log).with(terminal).try_init();
+    let profile = profile.map(|profile| profile.with_filter(filter_fn(Profile::records)));
+    let done = tracing_subscriber::registry().with(log).with(terminal).with(profile).try_init();
     done.map_err(|e| Error::internal(format!("tracing is already set up: {e}")))
 }
 

@@ -1,6 +1,7 @@
 //! The lines of `metrics.jsonl`. Their format is stable: a change needs an entry in CHANGELOG.md, and keys may be added
 //! at the end of an event but never renamed or reordered.
 
+use super::rank_times::RankTimes;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -66,6 +67,11 @@ pub struct StepEvent {
     pub grad_norm: Option<f64>,
     /// Fraction of the time that the training step waited for data, 0 to 1.
     pub data_wait: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub times: Option<RankTimes>,
+    /// Fraction of the averaging of gradients that ran during the backward pass, over all ranks, 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overlap: Option<f64>,
 }
 
 /// Written after an epoch and its validation.
@@ -191,8 +197,32 @@ mod tests {
                     samples_per_s: 1234.5,
                     grad_norm: None,
                     data_wait: 0.25,
+                    times: None,
+                    overlap: None,
                 }),
                 r#"{"event":"step","step":480,"epoch":1,"loss":0.30000000000000004,"lr":0.0005,"samples_per_s":1234.5,"data_wait":0.25}"#,
+            ),
+            (
+                Event::Step(StepEvent {
+                    step: 480,
+                    epoch: 1,
+                    loss: 0.5,
+                    lr: 5e-4,
+                    samples_per_s: 1234.5,
+                    grad_norm: Some(1.0),
+                    data_wait: 0.25,
+                    times: Some(RankTimes {
+                        data: vec![0.001, 0.002],
+                        forward: vec![0.25, 0.5],
+                        backward: vec![0.5, 0.75],
+                        comm: vec![0.1, 0.0],
+                        optimizer: vec![0.01, 0.02],
+                        checkpoint: vec![0.0, 0.03],
+                        other: vec![0.0, 0.04],
+                    }),
+                    overlap: Some(0.75),
+                }),
+                r#"{"event":"step","step":480,"epoch":1,"loss":0.5,"lr":0.0005,"samples_per_s":1234.5,"grad_norm":1.0,"data_wait":0.25,"times":{"data":[0.001,0.002],"forward":[0.25,0.5],"backward":[0.5,0.75],"comm":[0.1,0.0],"optimizer":[0.01,0.02],"checkpoint":[0.0,0.03],"other":[0.0,0.04]},"overlap":0.75}"#,
             ),
             (
                 Event::Epoch(EpochEvent {

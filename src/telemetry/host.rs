@@ -19,7 +19,7 @@ impl Host {
     pub fn here() -> Self {
         let system = rustix::system::uname();
         Self {
-            name: system.nodename().to_string_lossy().into_owned(),
+            name: host_name(),
             os: os_name(),
             kernel: format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()),
             arch: system.machine().to_string_lossy().into_owned(),
@@ -27,6 +27,11 @@ impl Host {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
         }
     }
+}
+
+/// The name of this machine.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 fn os_name() -> String {

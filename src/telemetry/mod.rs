@@ -15,8 +15,10 @@ mod host;
 mod lines;
 mod numbers;
 mod observers;
+pub mod profile;
 mod progress;
 pub mod provenance;
+mod rank_times;
 mod relation;
 pub mod report;
 mod run_id;
@@ -33,13 +35,15 @@ pub use events::{
     CheckpointEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent, Stamped, StepEvent,
     nan_if_null,
 };
-pub use host::{Host, memory_of};
+pub use host::{Host, host_name, memory_of};
 pub use numbers::{rate, seconds, significant};
 pub use observers::{EventObserver, ObserverKind, ObserverPlan, Observers};
+pub use profile::{Profile, ProfileSteps};
 pub use progress::{
     EpochLine, Progress, ProgressMode, StepLine, Totals, epoch_summary, metric_words, tutorial_line,
 };
 pub use provenance::Provenance;
+pub use rank_times::RankTimes;
 pub use relation::Relation;
 pub use run_id::RunId;
 pub use screen::{bar_target, columns_of_output, forbid_bars};

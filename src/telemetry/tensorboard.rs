@@ -237,6 +237,8 @@ mod tests {
             samples_per_s: 8.0,
             grad_norm: Some(4.0),
             data_wait: 0.125,
+            times: None,
+            overlap: None,
         });
         writer.write(&event).unwrap();
         let frames = frames(&fs::read(writer.path()).unwrap());

@@ -12,6 +12,8 @@ fn step(step: u64) -> Event {
         samples_per_s: 10.0,
         grad_norm: None,
         data_wait: 0.0,
+        times: None,
+        overlap: None,
     })
 }
 

@@ -142,6 +142,11 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Whether optimizer step `step` has a step event.
+    pub fn logs(&self, step: u64) -> bool {
+        step.is_multiple_of(self.log_every.max(1))
+    }
+
     /// Whether the run is complete.
     pub fn is_over(&self, position: &Position) -> bool {
         position.is_over(self.epochs, self.train.max_steps) || self.ends_early(position).is_some()

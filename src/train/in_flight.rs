@@ -103,10 +103,12 @@ impl Trainer<'_> {
         if !grad_norm.is_finite() && self.position.loss_scale.is_none() {
             return Err(self.with_hook_hint(not_finite::gradient(step, grad_norm)));
         }
+        let anatomy = self.exchange_times(step)?;
         let seconds = self.last_landed.max(begun).elapsed().as_secs_f64();
         self.last_landed = Instant::now();
         let data_wait = waited.as_secs_f64();
-        self.done(micro_batches, &StepReport { sums, local, lr, grad_norm, seconds, data_wait });
+        let report = StepReport { sums, local, lr, grad_norm, seconds, data_wait, anatomy };
+        self.done(micro_batches, &report);
         Ok(flags)
     }
 }

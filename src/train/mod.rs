@@ -2,6 +2,7 @@
 //! evaluation. Events go out through [`Observer`]; nothing calls back in.
 
 mod algebra;
+mod anatomy;
 mod batching;
 mod buffers;
 mod clock;
@@ -23,12 +24,14 @@ mod plateau;
 mod position;
 mod saves;
 mod spans;
+mod stragglers;
 mod sums;
 mod trainer;
 mod update;
 mod weight_average;
 
 pub use algebra::BatchAlgebra;
+pub use anatomy::Anatomy;
 pub use batching::{Batching, OnResize};
 pub use buffers::BufferSync;
 pub use clock::Clock;
@@ -40,6 +43,7 @@ pub use loss_scale::LossScale;
 pub use mixing::Mixing;
 pub use observer::{Observer, RunTensors};
 pub use position::Position;
+pub use stragglers::Stragglers;
 pub use sums::Sums;
 pub use trainer::{Ended, Parts, StepReport, Trainer};
 pub use update::Updater;

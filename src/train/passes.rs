@@ -134,6 +134,7 @@ impl Trainer<'_> {
         if !sums.mean_loss().is_finite() {
             return Err(not_finite::loss(step, sums.mean_loss()));
         }
+        let anatomy = self.exchange_times(step)?;
         self.report_phase(Phase::Update);
         let lr = self.lr(&self.position);
         let rates = self.updater.rates(|base| self.rate(base, &self.position));
@@ -146,7 +147,8 @@ impl Trainer<'_> {
         self.follow_weights(step)?;
         let seconds = begun.elapsed().as_secs_f64();
         let data_wait = waited.as_secs_f64();
-        self.done(count as u64, &StepReport { sums, local, lr, grad_norm, seconds, data_wait });
+        let report = StepReport { sums, local, lr, grad_norm, seconds, data_wait, anatomy };
+        self.done(count as u64, &report);
         Ok(flags)
     }
 }

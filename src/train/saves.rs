@@ -1,6 +1,7 @@
 //! When a run saves. A save at the end of an epoch waits for the evaluation, so that the checkpoint contains the
 //! metrics of exactly its weights. A stop does not wait.
 
+use super::anatomy::Part;
 use super::flags::Flags;
 use super::{Ended, Position, RunTensors, Trainer};
 use crate::checkpoint::{Every, OnPreempt};
@@ -67,6 +68,12 @@ impl Trainer<'_> {
     /// Does nothing if the last save is of the same state.
     pub(super) fn save(&mut self) -> Result<()> {
         self.report_phase(Phase::Save);
+        let done = self.pass_checkpoint();
+        self.step_clock.reach(Part::Other);
+        done
+    }
+
+    fn pass_checkpoint(&mut self) -> Result<()> {
         self.saves.begun = Instant::now();
         let key = key(&self.position);
         if self.saves.last.replace(key) == Some(key) {

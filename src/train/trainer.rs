@@ -2,13 +2,14 @@
 //! over the ranks during the last backward pass), one exchange of the step's sums and flags, and the update. Every
 //! decision about what follows (stop, save, end) depends on that exchange, so all ranks decide alike.
 
+use super::anatomy::{Part, StepClock};
 use super::evaluate::evaluate;
 use super::feed::Feed;
 use super::flags::Flags;
 use super::in_flight::InFlight;
 use super::saves::Saves;
 use super::spans::Spans;
-use super::{Clock, Observer, Position, Settings, Sums, Updater, WeightAverage, buffers};
+use super::{Anatomy, Clock, Observer, Position, Settings, Sums, Updater, WeightAverage, buffers};
 use crate::checkpoint::Every;
 use crate::comm::{Phase, Place, ProcessGroup};
 use crate::data::{Dataset, DistributedSampler, LoaderOptions, Prefix, Splits};
@@ -58,6 +59,7 @@ pub struct Trainer<'a> {
     pub(super) saves: Saves,
     pub(super) data_wait: Duration,
     pub(super) spans: Spans,
+    pub(super) step_clock: StepClock,
 }
 
 /// How a run ended.
@@ -78,6 +80,8 @@ pub struct StepReport {
     pub grad_norm: f64,
     pub seconds: f64,
     pub data_wait: f64,
+    /// In steps that are logged.
+    pub anatomy: Option<Anatomy>,
 }
 
 impl<'a> Trainer<'a> {
@@ -116,6 +120,7 @@ impl<'a> Trainer<'a> {
             saves,
             data_wait: Duration::ZERO,
             spans: Spans::default(),
+            step_clock: StepClock::default(),
         })
     }
 
@@ -149,6 +154,7 @@ impl<'a> Trainer<'a> {
     pub(super) fn report_phase(&self, phase: Phase) {
         let step = self.position.step + u64::from(self.in_flight.is_some());
         self.spans.phase(phase);
+        self.step_clock.reach(phase.into());
         self.group.note(Place { step, phase });
     }
 
@@ -178,6 +184,7 @@ impl<'a> Trainer<'a> {
 
     fn epoch(&mut self) -> Result<Ended> {
         let begun = Instant::now();
+        self.step_clock.reach(Part::Other);
         self.spans.epoch(self.group.rank(), self.position.epoch);
         let mut feed = self.feed()?;
         let rest = self.position.rest_algebra(self.splits.train.len(), self.settings.loader.drop_last);
@@ -236,10 +243,22 @@ impl<'a> Trainer<'a> {
     pub(super) fn done(&mut self, micro_batches: u64, report: &StepReport) {
         self.position.advance(micro_batches, &report.sums);
         self.data_wait += Duration::from_secs_f64(report.data_wait);
+        self.step_clock.reach(Part::Other);
         self.observer.step(&self.position, report);
-        if self.position.step.is_multiple_of(self.settings.log_every.max(1)) {
+        if self.settings.logs(self.position.step) {
             self.position.window = Sums::default();
         }
+    }
+
+    /// Exchanges the ranks' times if step number `step` is logged. It follows the exchange of the sums, where no rank has
+    /// to wait long for the others.
+    pub(super) fn exchange_times(&mut self, step: u64) -> Result<Option<Anatomy>> {
+        self.step_clock.step();
+        if !self.settings.logs(step) {
+            return Ok(None);
+        }
+        let averaging = self.reducer.take_averaging_time();
+        Ok(Some(self.step_clock.exchange(averaging, &*self.group)?))
     }
 
     /// Learning rate of the step after `position`.

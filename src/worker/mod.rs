@@ -2,6 +2,7 @@
 //! in this order.
 
 mod checkpoints;
+mod common;
 mod connect;
 mod ema;
 mod endpoint;
@@ -24,6 +25,7 @@ mod own_models_tests;
 #[cfg(test)]
 mod own_tasks_tests;
 mod pretrained;
+mod profile;
 mod rank;
 mod recorder;
 mod resize;
@@ -80,9 +82,10 @@ use crate::launch::logs::SAID;
 use crate::models::{Model, TensorFacts};
 use crate::plan::{Plan, Running};
 use crate::show;
-use crate::telemetry::{ProgressMode, forbid_bars};
-use crate::train::{Ended, Parts, Position, RunTensors, Trainer, Updater};
+use crate::telemetry::{Profile, ProgressMode, forbid_bars};
+use crate::train::{Ended, Parts, Position, RunTensors, Settings, Trainer, Updater};
 use checkpoints::{Checkpoints, SAVE_DEADLINE};
+use common::Common;
 use metrics::Reported;
 use optimizer::Trained;
 use recorder::Files;
@@ -106,6 +109,8 @@ pub struct Job<'a> {
     /// Called with the error that training failed with, before waiting for anything, such as a save in progress.
     pub failed: &'a dyn Fn(&Error),
     pub recorder: RecorderOptions,
+    /// With `--profile`.
+    pub profile: Option<Profile>,
 }
 
 /// Trains. Before it returns an error, it aborts the group, so that the other ranks end at once.
@@ -134,6 +139,8 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     // One rank's disk may be much slower than another's.
     group.barrier(Wait::WhilePeersLive)?;
     same_data::check_data_sets(&fingerprint, &*group)?;
+    let Common { log_every, hosts } = Common::of(plan, &*group)?;
+    let settings = Settings { log_every, ..plan.settings() };
     group.note(Place { step: 0, phase: Phase::Setup });
     plan.ranks_by(&splits.train.target())?;
     let on = compute(job.device, plan.precision)?;
@@ -152,14 +159,14 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     group.note(Place { step: position.step, phase: Phase::Setup });
     // All ranks are ready: from here on the run's folder changes.
     group.barrier(Wait::WhilePeersLive)?;
-    let mut recorder = Recorder::new(plan.settings(), group.rank());
+    let mut recorder = Recorder::new(settings.clone(), group.rank());
     let begun = job.start.is_some_and(|start| start.begun());
     if group.rank() == 0 && accepted(&job, parent.as_ref())? {
         if !begun {
             show_brief(&job, &facts, &position, &*model);
         }
         let trained = Trained::of(model.entries(), &updater);
-        let files = files(&job, &facts, fingerprint, trained, parent)?;
+        let files = files(&job, &facts, fingerprint, trained, parent, hosts)?;
         recorder.open(&*group, &position, files, job.recorder)?;
     }
     // Rank 0 may still be copying files to the archive.
@@ -167,13 +174,17 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     recorder.reserve(RunTensors { model: &*model, updater: &updater, average: average.as_ref() })?;
     let (stop, observer) = (job.stop, &mut recorder);
     let parts = Parts { group: group.clone(), splits, model, updater, average, position, stop, observer };
-    let mut trainer = Trainer::new(plan.settings(), parts)?;
+    let mut trainer = Trainer::new(settings, parts)?;
     trainer.restore_hook(hooks)?.iter().for_each(|left_out| warn(left_out));
     let ended = trainer.run().inspect_err(report_failure);
     let early = trainer.ended_early();
     drop(trainer);
+    job.profile.iter().for_each(Profile::finish);
     let ended = recorder.finish(ended, early)?;
     final_barrier(&*group, plan)?;
+    if job.profile.is_some() {
+        profile::merge(job.out_dir, group.rank(), job.local_rank, group.world_size());
+    }
     Ok(ended)
 }
 
@@ -298,6 +309,7 @@ fn files(
     data: Fingerprint,
     trained: Trained,
     parent: Option<Parent>,
+    hosts: Vec<String>,
 ) -> Result<Files> {
     let (plan, out_dir) = (job.plan, job.out_dir);
     let made = RunFacts { plan: plan.clone(), device: job.device, trained, data };
@@ -309,5 +321,6 @@ fn files(
         best: plan.checkpoint.best,
         parent,
         observers: plan.observers.clone(),
+        hosts,
     })
 }

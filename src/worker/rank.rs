@@ -20,6 +20,7 @@ use crate::launch::{
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::JobTree;
+use crate::telemetry::Profile;
 use crate::train::Ended;
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,14 +31,14 @@ pub fn run(registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     stop.on_second(OnSecondSignal::Ignore);
     let received = Handoff::receive(stop)?;
     let handoff = received.handoff;
-    logs::init_worker(&handoff)?;
+    let profile = logs::init_worker(&handoff)?;
     logs::record_panics(&handoff);
     // The supervisor limits the time of a stop.
     watch(stop, None, None, String::new)?;
     let failure_report = FailureReport::new(&handoff, stop);
     let done = caught(|| {
         let plan = resolved(&handoff, registry)?;
-        work(&plan, received.listener, &failure_report, NO_LOCK)
+        work(&plan, received.listener, &failure_report, NO_LOCK, profile)
     });
     // The supervisor's report shows the failure note; printing the error here would repeat it.
     failure_report.end(done).or_else(|e| Ok(e.code))
@@ -70,13 +71,14 @@ pub fn run_external(
         inform!("launched by {launcher}");
     }
     // Rank 0 reports the error when the other ranks can receive it.
+    let mut profile = None;
     if held_by_another_run {
         logs::init_without(&handoff.job)?;
     } else {
         std::fs::create_dir_all(&handoff.log_dir).doing("create", &handoff.log_dir)?;
         drop(logs::open_with_header(&handoff)?);
         clear_notes(&handoff.log_dir, handoff.place.rank);
-        logs::init_worker(&handoff)?;
+        profile = logs::init_worker(&handoff)?;
         logs::record_panics(&handoff);
     }
     tracing::info!(target: SAID, "launched by {launcher}");
@@ -95,7 +97,7 @@ pub fn run_external(
             Ok(lock)
         }
     });
-    let done = caught(|| work(plan, None, &failure_report, lock));
+    let done = caught(|| work(plan, None, &failure_report, lock, profile));
     let code = failure_report.end(done)?;
     if code == ExitCode::Stopped {
         // If ranks do not share a folder, only rank 0 knows what is saved.
@@ -176,6 +178,7 @@ fn work(
     listener: Option<TcpListener>,
     failure_report: &FailureReport<'_>,
     lock: Option<impl FnOnce() -> Result<Option<FolderLock>>>,
+    profile: Option<Profile>,
 ) -> Result<Ended> {
     let (handoff, stop) = (failure_report.handoff, failure_report.stop);
     let threads = plan.launch.threads.unwrap_or(handoff.threads);
@@ -225,5 +228,6 @@ fn work(
             set: handoff.job.set.clone(),
             restart: handoff.reason.clone().map(|reason| (u64::from(handoff.attempt), reason)),
         },
+        profile,
     })
 }

@@ -15,7 +15,9 @@ use crate::telemetry::{
     Progress, ProgressMode, RestartEvent, ResumeEvent, Stamped, StepEvent, StepLine, SummaryOf,
     TensorBoardWriter, Totals, epoch_summary, read_events, report, summary, tutorial_line,
 };
-use crate::train::{BatchAlgebra, Ended, Observer, Position, RunTensors, Settings, StepReport, Sums};
+use crate::train::{
+    Anatomy, BatchAlgebra, Ended, Observer, Position, RunTensors, Settings, StepReport, Stragglers, Sums,
+};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -43,6 +45,8 @@ pub struct Files {
     pub best: RankBy,
     pub parent: Option<Parent>,
     pub observers: Vec<ObserverPlan>,
+    /// The name of each rank's host.
+    pub hosts: Vec<String>,
 }
 
 /// The observer of one rank.
@@ -66,6 +70,8 @@ struct First {
     trained: f64,
     /// Values since the last step line.
     window: Window,
+    stragglers: Stragglers,
+    hosts: Vec<String>,
     last: (u64, u64),
     /// Micro-batches since the beginning of the epoch, or since a resize redistributed its rest.
     micro_batches: u64,
@@ -104,7 +110,7 @@ impl Recorder {
         files: Files,
         options: RecorderOptions,
     ) -> Result<()> {
-        let Files { out_dir, reported, samples, checkpoints, best, parent, observers } = files;
+        let Files { out_dir, reported, samples, checkpoints, best, parent, observers, hosts } = files;
         let shows = options.progress != ProgressMode::None;
         let mut observers = Observers::start(&observers);
         let (epochs, max_steps) = (self.settings.epochs, self.settings.train.max_steps);
@@ -144,6 +150,8 @@ impl Recorder {
             started: Instant::now(),
             trained: parent.map_or(0.0, |parent| parent.seconds),
             window: Window::default(),
+            stragglers: Stragglers::default(),
+            hosts,
             last: (position.step, position.epoch),
             micro_batches: 0,
             before: 0.0,
@@ -185,6 +193,14 @@ impl First {
         let done = self.tensorboard.write(event);
         self.note(done);
         self.observers.pass(&line);
+    }
+
+    fn name_stragglers(&mut self, anatomy: &Anatomy) {
+        for slow in self.stragglers.after(anatomy) {
+            let host =
+                self.hosts.get(slow.rank).map_or(String::new(), |host| format!(" on {}", show::name(host)));
+            super::warn(&format!("rank {}{host} is slow: {slow}", slow.rank));
+        }
     }
 
     fn saved(&mut self, saved: Option<CheckpointEvent>) {
@@ -261,7 +277,6 @@ impl Observer for Recorder {
     }
 
     fn step(&mut self, position: &Position, report: &StepReport) {
-        let every = self.settings.log_every.max(1);
         let Some(first) = &mut self.first else { return };
         first.last = (position.step, position.epoch);
         let polled = first.checkpoints.poll();
@@ -277,7 +292,7 @@ impl Observer for Recorder {
             lr: report.lr,
             samples_per_s: report.sums.samples / report.seconds,
         });
-        if position.step.is_multiple_of(every) {
+        if self.settings.logs(position.step) {
             let window = std::mem::take(&mut first.window);
             first.write(&Event::Step(StepEvent {
                 step: position.step,
@@ -287,7 +302,10 @@ impl Observer for Recorder {
                 samples_per_s: window.samples / window.seconds,
                 grad_norm: Some(report.grad_norm),
                 data_wait: window.data_wait / window.seconds,
+                times: report.anatomy.as_ref().map(|anatomy| anatomy.times.clone()),
+                overlap: report.anatomy.as_ref().and_then(|anatomy| anatomy.overlap),
             }));
+            report.anatomy.iter().for_each(|anatomy| first.name_stragglers(anatomy));
         }
     }
 

@@ -82,6 +82,7 @@ pub fn trained(plan: &Plan, out_dir: &Path, stop_at: u64) -> Result<Ended> {
             stop: &stop,
             failed: &|_| (),
             recorder: RecorderOptions { progress: ProgressMode::None, ..RecorderOptions::default() },
+            profile: None,
         })
     };
     if plan.world.world_size == 1 {

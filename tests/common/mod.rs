@@ -143,7 +143,7 @@ pub fn results(out: &Path) -> Vec<serde_json::Value> {
     events.retain(|e| e["event"] == "step" || e["event"] == "epoch");
     for event in &mut events {
         let object = event.as_object_mut().expect("events are objects");
-        for timing in ["time", "seconds", "samples_per_s", "data_wait"] {
+        for timing in ["time", "seconds", "samples_per_s", "data_wait", "times", "overlap"] {
             object.remove(timing);
         }
     }

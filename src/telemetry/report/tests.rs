@@ -15,6 +15,8 @@ fn events() -> Vec<Event> {
             samples_per_s: 3600.0 + 300.0 * noise,
             grad_norm: None,
             data_wait: 0.0,
+            times: None,
+            overlap: None,
         }));
         if step % 100 == 0 {
             let loss = 2.3 * (-3.0 * x).exp() + 0.25;

@@ -1,0 +1,194 @@
+//! How the time of a rank's steps divides, from a look at the clock at each change of phase. In steps that are logged the
+//! ranks exchange their means, apart from everything that results depend on.
+
+use crate::comm::{CommError, Phase, ProcessGroup};
+use crate::ddp::AveragingTime;
+use crate::telemetry::RankTimes;
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+/// What the training thread does; in the order of the fields of [`RankTimes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Data,
+    Forward,
+    Backward,
+    Comm,
+    Optimizer,
+    Checkpoint,
+    Other,
+}
+
+const PARTS: usize = 7;
+
+impl From<Phase> for Part {
+    fn from(phase: Phase) -> Self {
+        match phase {
+            Phase::Data => Self::Data,
+            Phase::Forward => Self::Forward,
+            Phase::Backward => Self::Backward,
+            Phase::Sync => Self::Comm,
+            Phase::Update => Self::Optimizer,
+            Phase::Save => Self::Checkpoint,
+            Phase::Setup | Phase::Evaluate | Phase::Finish => Self::Other,
+        }
+    }
+}
+
+/// The times of all ranks since the previous step that was logged.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Anatomy {
+    /// Number of steps.
+    pub steps: u64,
+    /// Seconds per step.
+    pub times: RankTimes,
+    /// The fraction of the averaging of gradients that ran during the backward pass, over all ranks, 0 to 1; `None` for a
+    /// single rank, and where the averaging does not run on a thread of the host.
+    pub overlap: Option<f64>,
+}
+
+/// The clock of a rank's training thread.
+#[derive(Debug, Default)]
+pub(super) struct StepClock(RefCell<Window>);
+
+/// Times since the last step that was logged.
+#[derive(Debug, Default)]
+struct Window {
+    /// What the thread does, and since when.
+    current: Option<(Part, Instant)>,
+    parts: [Duration; PARTS],
+    steps: u64,
+}
+
+impl Window {
+    /// The thread does something else from `now` on.
+    fn reach(&mut self, part: Part, now: Instant) {
+        if let Some((last, since)) = self.current.replace((part, now)) {
+            self.parts[last as usize] += now.saturating_duration_since(since);
+        }
+    }
+
+    /// The number of steps and the seconds per step; a new window begins.
+    fn take(&mut self) -> (u64, [f64; PARTS]) {
+        let (steps, parts) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.parts));
+        (steps, parts.map(|part| part.as_secs_f64() / steps.max(1) as f64))
+    }
+}
+
+impl StepClock {
+    pub(super) fn reach(&self, part: Part) {
+        self.0.borrow_mut().reach(part, Instant::now());
+    }
+
+    /// Counts a step.
+    pub(super) fn step(&self) {
+        self.0.borrow_mut().steps += 1;
+    }
+
+    /// Ends the window and exchanges it. A collective: all ranks call it after the same steps. It ends as communication.
+    ///
+    /// # Errors
+    /// A failed collective.
+    pub(super) fn exchange(
+        &self,
+        averaging: AveragingTime,
+        group: &dyn ProcessGroup,
+    ) -> Result<Anatomy, CommError> {
+        self.reach(Part::Comm);
+        let (steps, parts) = self.0.borrow_mut().take();
+        let AveragingTime { exposed, total } = averaging;
+        let own: Vec<f64> = parts.into_iter().chain([exposed, total].map(|t| t.as_secs_f64())).collect();
+        let mut all = own.clone();
+        if group.world_size() > 1 {
+            all.resize(own.len() * group.world_size(), 0.0);
+            group.all_gather(own.as_slice().into(), all.as_mut_slice().into())?;
+        }
+        Ok(of_ranks(steps, &all))
+    }
+}
+
+/// From the parts and the averaging time of each rank, in rank order.
+fn of_ranks(steps: u64, all: &[f64]) -> Anatomy {
+    let ranks: Vec<&[f64]> = all.chunks_exact(PARTS + 2).collect();
+    // To the microsecond, because lines of all ranks are long.
+    let of = |part: Part| ranks.iter().map(|rank| (rank[part as usize] * 1e6).round() / 1e6).collect();
+    let sum = |at: usize| ranks.iter().map(|rank| rank[at]).sum::<f64>();
+    let (exposed, total) = (sum(PARTS), sum(PARTS + 1));
+    Anatomy {
+        steps,
+        times: RankTimes {
+            data: of(Part::Data),
+            forward: of(Part::Forward),
+            backward: of(Part::Backward),
+            comm: of(Part::Comm),
+            optimizer: of(Part::Optimizer),
+            checkpoint: of(Part::Checkpoint),
+            other: of(Part::Other),
+        },
+        overlap: (ranks.len() > 1 && total > 0.0).then(|| (1.0 - exposed / total).clamp(0.0, 1.0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::SoloGroup;
+
+    #[test]
+    fn parts_add_up_to_the_time_of_the_window() {
+        let (mut window, begin) = (Window::default(), Instant::now());
+        let mut reach = |part: Part, ms| window.reach(part, begin + Duration::from_millis(ms));
+        // Two micro-batches, a save and an evaluation, in two steps.
+        for (phase, ms) in [
+            (Phase::Data, 5),
+            (Phase::Forward, 6),
+            (Phase::Backward, 8),
+            (Phase::Data, 12),
+            (Phase::Forward, 13),
+            (Phase::Backward, 16),
+            (Phase::Sync, 21),
+            (Phase::Update, 24),
+            (Phase::Save, 30),
+            (Phase::Evaluate, 40),
+        ] {
+            reach(phase.into(), ms);
+        }
+        reach(Part::Other, 70);
+        reach(Part::Data, 105);
+        window.steps = 2;
+        let (steps, parts) = window.take();
+        assert_eq!(steps, 2);
+        let ms = parts.map(|seconds| (seconds * 2e3).round() as u64);
+        assert_eq!(ms, [2, 5, 9, 3, 6, 10, 65]);
+        assert_eq!(ms.iter().sum::<u64>(), 100);
+        // The next window begins where this one ended.
+        window.reach(Part::Forward, begin + Duration::from_millis(108));
+        window.steps = 1;
+        assert_eq!(window.take().1.map(|s| (s * 1e3).round() as u64), [3, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn the_values_of_ranks_stay_apart() {
+        let rank = |first: f64, exposed: f64| {
+            let parts = (0..PARTS).map(move |i| first + i as f64);
+            parts.chain([exposed, 2.0]).collect::<Vec<_>>()
+        };
+        let anatomy = of_ranks(10, &[rank(1.0, 0.5), rank(11.0, 1.5)].concat());
+        let parts = anatomy.times.parts();
+        assert_eq!(parts[0], ("data", &[1.0, 11.0][..]));
+        assert_eq!(parts[6], ("other", &[7.0, 17.0][..]));
+        assert_eq!((anatomy.steps, anatomy.overlap), (10, Some(0.5)));
+        // All of it was waited for, and something else besides.
+        assert_eq!(of_ranks(1, &[rank(0.0, 2.5), rank(0.0, 2.0)].concat()).overlap, Some(0.0));
+    }
+
+    #[test]
+    fn a_single_rank_has_no_overlap() {
+        let clock = StepClock::default();
+        clock.reach(Part::Data);
+        clock.step();
+        let averaging = AveragingTime { exposed: Duration::ZERO, total: Duration::from_secs(1) };
+        let anatomy = clock.exchange(averaging, &SoloGroup::default()).unwrap();
+        assert_eq!((anatomy.steps, anatomy.times.ranks(), anatomy.overlap), (1, 1, None));
+    }
+}

@@ -1,0 +1,24 @@
+//! What all ranks know of each other, and how often they exchange times.
+
+use super::exchange::gathered;
+use crate::comm::ProcessGroup;
+use crate::error::Result;
+use crate::plan::Plan;
+use crate::telemetry::host_name;
+
+/// Equal on all ranks.
+pub struct Common {
+    /// Rank 0's: under a launcher each rank has its own command line, and a step that is logged has one collective more.
+    pub log_every: u64,
+    /// The name of each rank's host.
+    pub hosts: Vec<String>,
+}
+
+impl Common {
+    /// A collective.
+    pub fn of(plan: &Plan, group: &dyn ProcessGroup) -> Result<Self> {
+        let all = gathered(&(plan.metrics.log_every, host_name()), group)?;
+        let (log_every, hosts): (Vec<u64>, Vec<String>) = all.into_iter().unzip();
+        Ok(Self { log_every: log_every.first().copied().unwrap_or(plan.metrics.log_every), hosts })
+    }
+}

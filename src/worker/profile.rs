@@ -1,0 +1,26 @@
+//! The end of `--profile`: the ranks' parts become one file.
+
+use super::warn;
+use crate::launch::logs::SAID;
+use crate::telemetry::profile;
+use std::path::Path;
+
+/// Puts the parts in the run's folder together and says where they are. Call it on all ranks, when all have written theirs:
+/// rank 0 does it, and where nodes have folders of their own, the first rank of each node.
+pub fn merge(out_dir: &Path, rank: usize, local_rank: usize, world: usize) {
+    if rank != 0 && (local_rank != 0 || profile::part(out_dir, 0).exists()) {
+        return;
+    }
+    match profile::merge(out_dir, world) {
+        Ok(Some((path, ranks))) => {
+            tracing::info!(target: SAID, "profile of {} ranks: {}", ranks.len(), path.display());
+            inform!("profile: {}, for https://ui.perfetto.dev", path.display());
+        }
+        Ok(None) => warn("there is no profile: no rank has recorded a step of `--profile`"),
+        Err(e) => warn(&format!(
+            "the profile is left in parts in {}: {}",
+            profile::folder(out_dir).display(),
+            e.message
+        )),
+    }
+}
