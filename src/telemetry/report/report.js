@@ -11,9 +11,11 @@ const comparing = data.runs.length > 1;
 const view = { axis: "step", weight: 0, log: false, zoom: null, at: null, hidden: new Set(), active: null };
 /** Points up to which each has a marker. */
 const MARKED = 60;
+/** Series up to which the legend has the values at the crosshair. */
+const NAMED = 3;
 /** In pixels: how close to the crosshair a mark is named; how far a drag must go. */
 const NEAR = 6, DRAG = 5;
-const RIGHT = 14, TOP = 10;
+const RIGHT = 14, TOP = 10, EDGE = 4;
 
 // Elements ---------------------------------------------------------------------------------------------------------
 
@@ -264,7 +266,7 @@ class Chart {
         caption.querySelectorAll(".key").forEach(key => key.remove());
         const single = this.figure.series.length === 1 || comparing;
         for (const series of this.figure.series) {
-            const value = html("span", { class: "value" });
+            const value = html("span", { class: this.figure.series.length <= NAMED ? "value" : "" });
             this.keys.push({ series, value });
             if (single) {
                 if (!comparing) caption.append(value);
@@ -309,7 +311,8 @@ class Chart {
         });
         this.drawAxis(bottom);
         // Clips what is outside of the zoom.
-        const plot = drawn(svg, "svg", { x: left, y: 0, width: width - RIGHT - left, height: base, viewBox: `${left} 0 ${width - RIGHT - left} ${base}` });
+        const wide = width - RIGHT - left + 2 * EDGE;
+        const plot = drawn(svg, "svg", { x: left - EDGE, y: 0, width: wide, height: base, viewBox: `${left - EDGE} 0 ${wide} ${base}` });
         this.drawMarks(marks, plot);
         lines.forEach(series => this.drawSeries(plot, series));
         this.over = drawn(svg, "g");
@@ -319,7 +322,7 @@ class Chart {
     drawAxis(bottom) {
         const { svg, left, width, base, toX, range: [from, to] } = this;
         const axis = AXES[view.axis];
-        const rough = (to - from) / Math.max(3, Math.round((width - left) / 90));
+        const rough = (to - from) / Math.max(3, Math.round((width - left) / 75));
         const step = axis.steps ? axis.steps(rough) : roundStep(rough);
         const values = ticks(from, to, 6, axis.whole ? Math.max(1, step) : step);
         drawn(svg, "line", { class: "axis", x1: left, x2: width - RIGHT, y1: base, y2: base });
@@ -398,12 +401,12 @@ class Chart {
             if (i === null) continue;
             const line = shown(series), value = (series.own ?? line)[i], raw = series.y[i];
             const y = this.toY(line[i]);
-            if (isFinite(y)) drawn(over, "circle", { class: `dot m${series.colour}`, cx: this.toX(places(series)[i]), cy: y, r: 4 });
+            if (isFinite(y) && !series.area) drawn(over, "circle", { class: `dot m${series.colour}`, cx: this.toX(places(series)[i]), cy: y, r: 4 });
             const extra = series.low && !series.area ? `${format.text(series.low[i])} – ${format.text(series.high[i])}`
                 : line !== series.y ? `now ${format.text(raw)}` : "";
             rows.push({ series, text: format.text(value), extra });
             const key = this.keys.find(key => key.series.name === series.name && key.series.run === series.run);
-            key.value.textContent = format.text(value);
+            if (this.keys.length <= NAMED) key.value.textContent = format.text(value);
         }
         this.show(rows, at);
     }
@@ -426,11 +429,12 @@ class Chart {
         const near = this.marks.filter(({ x }) => Math.abs(x - at) <= NEAR);
         near.slice(0, 4).forEach(({ mark }) => this.tip.append(html("em", {}, mark.text)));
         if (near.length > 4) this.tip.append(html("em", {}, `and ${near.length - 4} more`));
-        const scale = this.svg.clientWidth / this.width, x = this.svg.offsetLeft + at * scale;
+        const [outer, inner] = [this.element, this.svg].map(element => element.getBoundingClientRect());
+        const x = inner.left - outer.left + at * inner.width / this.width;
         const room = this.element.clientWidth, wide = this.tip.offsetWidth;
         const side = x + 14 + wide < room ? x + 14 : x - 14 - wide;
         this.tip.style.left = Math.max(4, Math.min(side, room - wide - 4)) + "px";
-        this.tip.style.top = this.svg.offsetTop + TOP + "px";
+        this.tip.style.top = inner.top - outer.top + TOP + "px";
         this.said = [this.heading(), ...rows.map(row => `${row.series.name} ${row.text}`), ...near.slice(0, 4).map(({ mark }) => mark.text)].join(", ");
     }
 

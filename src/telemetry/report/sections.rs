@@ -103,7 +103,7 @@ pub(super) fn tiles(out: &mut String, run: &Run) {
 }
 
 /// The mean time of each phase by rank. The slowest rank is the one with the most work of its own: the others wait for
-/// it in the communication.
+/// it, in the communication and in what is not of a step (evaluations).
 pub(super) fn ranks(out: &mut String, run: &Run) {
     let Some((_, first)) = run.anatomies().next() else { return };
     let names: Vec<&str> = first.phases.iter().map(|(name, _)| name.as_str()).collect();
@@ -121,7 +121,12 @@ pub(super) fn ranks(out: &mut String, run: &Run) {
         }
     }
     let own = |rank: &[f64]| -> f64 {
-        names.iter().zip(rank).filter(|(name, _)| **name != "comm").map(|(_, seconds)| seconds).sum()
+        names
+            .iter()
+            .zip(rank)
+            .filter(|(name, _)| !["comm", "other"].contains(name))
+            .map(|(_, seconds)| seconds)
+            .sum()
     };
     let slowest = (0..latest).max_by(|a, b| own(&sums[*a]).total_cmp(&own(&sums[*b]))).filter(|_| latest > 1);
     out.push_str(
