@@ -143,9 +143,9 @@ impl Browser {
         }
     }
 
-    /// Writes what the window shows, if the variable `DDP_RUN_SCREENSHOTS` names a folder: for people who look at it.
+    /// Writes what the window shows, if the variable `REPORT_SCREENSHOTS` names a folder: for people who look at it.
     pub fn screenshot(&mut self, name: &str) {
-        let Some(folder) = std::env::var_os("DDP_RUN_SCREENSHOTS") else { return };
+        let Some(folder) = std::env::var_os("REPORT_SCREENSHOTS") else { return };
         let data = self.call("Page.captureScreenshot", json!({}))["data"].clone();
         let data = data_encoding::BASE64.decode(data.as_str().unwrap().as_bytes()).unwrap();
         std::fs::write(std::path::Path::new(&folder).join(format!("{name}.png")), data).unwrap();

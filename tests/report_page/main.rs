@@ -1,5 +1,5 @@
 //! `ddp-run report`: its pages in a headless Chromium. Skipped with a printed line where none is installed.
-//! `DDP_RUN_SCREENSHOTS=DIR cargo test --test report_page` writes what they look like.
+//! `REPORT_SCREENSHOTS=DIR cargo test --test report_page` writes what they look like.
 
 mod browser;
 #[path = "../common/mod.rs"]

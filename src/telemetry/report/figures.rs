@@ -92,7 +92,8 @@ struct LineData<'a> {
 
 impl<'a> PageData<'a> {
     pub fn new(runs: &[(&'a str, &Run)], figures: &'a [Figure], marks: &'a [Mark]) -> Self {
-        let run = |(i, (name, run)): (usize, &(&'a str, &Run))| {
+        let run = |(i, pair): (usize, &(&'a str, &Run))| {
+            let (name, run) = *pair;
             let axis = RunAxis::of(run);
             let axis = RunAxis { time: axis.time.iter().map(|t| short(*t).unwrap_or(0.0)).collect(), ..axis };
             RunData { name, colour: i % COLOURS, axis }

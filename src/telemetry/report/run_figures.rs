@@ -1,7 +1,7 @@
 //! Which charts a page has: those of one run, and those of several runs over each other.
 
 use super::figures::{Figure, Format, Line};
-use super::records::Run;
+use super::records::{Anatomy, Run};
 use crate::telemetry::events::{EpochEvent, Metrics, StepEvent};
 
 /// Charts of numbers that every step event has: title, format, the name of the line, whether it is smoothed.
@@ -86,17 +86,13 @@ fn linear_speed(figure: Figure) -> Figure {
 
 /// The mean over ranks of each phase of a step, stacked, and how much of the communication is hidden.
 fn anatomy(run: &Run) -> Vec<Figure> {
-    let Some((_, first)) = run.anatomies().next() else { return Vec::new() };
-    let phase = |(i, (name, _)): (usize, &(String, Vec<f64>))| {
-        let mean = |ranks: &Vec<f64>| ranks.iter().sum::<f64>() / ranks.len() as f64;
-        let points = run.anatomies().map(|(step, anatomy)| {
-            let ranks = anatomy.phases.iter().find(|(other, _)| other == name).map(|(_, ranks)| ranks);
-            (step as f64, ranks.map_or(0.0, mean))
-        });
-        Line::new(name, 0, points.collect()).coloured(i)
+    let Anatomy { phases, windows, .. } = &run.anatomy;
+    let line = |(i, name): (usize, &String)| {
+        let points = windows.iter().map(|window| (window.step as f64, window.means[i])).collect();
+        Line::new(name, 0, points).coloured(i)
     };
-    let lines = first.phases.iter().enumerate().map(phase).collect();
-    let overlap = run.anatomies().map(|(step, it)| (step as f64, it.overlap.unwrap_or(f64::NAN)));
+    let lines = phases.iter().enumerate().map(line).collect();
+    let overlap = windows.iter().map(|window| (window.step as f64, window.overlap.unwrap_or(f64::NAN)));
     let overlap = Line::new("part of the communication", 0, overlap.collect()).smooth();
     vec![
         Figure { stacked: true, ..Figure::new("Time per step", Format::Seconds, lines) },

@@ -1,7 +1,7 @@
 //! The parts of a page about one run, besides its charts.
 
 use super::escape;
-use super::records::Run;
+use super::records::{Anatomy, Run};
 use crate::error::ExitCode;
 use crate::show::count;
 use crate::telemetry::events::{EndEvent, EpochEvent, Event};
@@ -105,35 +105,21 @@ pub(super) fn tiles(out: &mut String, run: &Run) {
 /// The mean time of each phase by rank. The slowest rank is the one with the most work of its own: the others wait for
 /// it, in the communication and in what is not of a step (evaluations).
 pub(super) fn ranks(out: &mut String, run: &Run) {
-    let Some((_, first)) = run.anatomies().next() else { return };
-    let names: Vec<&str> = first.phases.iter().map(|(name, _)| name.as_str()).collect();
-    let world = first.phases[0].1.len();
-    // Windows with another number of ranks, from before or after a resize, are left out.
-    let latest = run.anatomies().last().map_or(world, |(_, last)| last.phases[0].1.len());
-    let mut sums = vec![vec![0.0; names.len()]; latest];
-    let mut windows = 0.0;
-    for (_, anatomy) in run.anatomies().filter(|(_, it)| it.phases.iter().all(|(_, all)| all.len() == latest))
-    {
-        windows += 1.0;
-        for (name, values) in &anatomy.phases {
-            let Some(column) = names.iter().position(|other| other == name) else { continue };
-            sums.iter_mut().zip(values).for_each(|(rank, value)| rank[column] += value);
-        }
-    }
+    let Anatomy { phases, sums, summed, .. } = &run.anatomy;
     let own = |rank: &[f64]| -> f64 {
-        names
-            .iter()
-            .zip(rank)
-            .filter(|(name, _)| !["comm", "other"].contains(name))
-            .map(|(_, seconds)| seconds)
-            .sum()
+        let own = phases.iter().zip(rank).filter(|(name, _)| !["comm", "other"].contains(&name.as_str()));
+        own.map(|(_, seconds)| seconds).sum()
     };
-    let slowest = (0..latest).max_by(|a, b| own(&sums[*a]).total_cmp(&own(&sums[*b]))).filter(|_| latest > 1);
+    let slowest = (0..sums.len()).max_by(|a, b| own(&sums[*a]).total_cmp(&own(&sums[*b])));
+    let slowest = slowest.filter(|_| sums.len() > 1);
+    if sums.is_empty() {
+        return;
+    }
     out.push_str(
         "<section><h2>Time per step, by rank</h2><p>Mean milliseconds. The slowest rank has the most work of its own; the \
          others wait for it in the communication.</p><div class=\"wide\" tabindex=\"0\"><table><thead><tr><th>rank</th>",
     );
-    names.iter().for_each(|name| {
+    phases.iter().for_each(|name| {
         let _ = write!(out, "<th>{}</th>", escape(name));
     });
     out.push_str("<th></th></tr></thead><tbody>");
@@ -141,7 +127,7 @@ pub(super) fn ranks(out: &mut String, run: &Run) {
         let slow = slowest == Some(rank);
         let _ = write!(out, "<tr{}><td>{rank}</td>", if slow { " class=\"slow\"" } else { "" });
         row.iter().for_each(|seconds| {
-            let _ = write!(out, "<td>{}</td>", significant(1e3 * seconds / windows));
+            let _ = write!(out, "<td>{}</td>", significant(1e3 * seconds / *summed as f64));
         });
         let _ = write!(out, "<td>{}</td></tr>", if slow { "slowest" } else { "" });
     }

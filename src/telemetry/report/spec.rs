@@ -44,7 +44,7 @@ fn origin<'a>(set: &'a BTreeMap<String, String>, key: &str) -> Option<&'a str> {
 fn keys(job_toml: &str) -> Vec<Option<String>> {
     let (mut table, mut lists) = (String::new(), BTreeMap::<String, usize>::new());
     let mut open: Option<(String, &str)> = None;
-    let mut line_key = |line: &str| -> Option<String> {
+    let line_key = |line: &str| -> Option<String> {
         if let Some((key, end)) = open.clone() {
             if line.trim_end().ends_with(end) && (end == "\"\"\"" || line.trim_end() == end) {
                 open = None;
@@ -70,7 +70,7 @@ fn keys(job_toml: &str) -> Vec<Option<String>> {
         open = opens.map(|end| (key.clone(), end));
         Some(key)
     };
-    job_toml.lines().map(|line| line_key(line)).collect()
+    job_toml.lines().map(line_key).collect()
 }
 
 /// A key without its quotes.

@@ -1,8 +1,8 @@
 use super::*;
 use crate::telemetry::provenance::{self, Provenance};
 use crate::telemetry::{EndEvent, EpochEvent, Event, Metrics, ResumeEvent, StepEvent};
-use records::Record;
-use serde_json::Value;
+use records::{Anatomy, Record};
+use serde_json::{Value, json};
 
 pub(super) fn step(step: u64, loss: f64) -> Event {
     Event::Step(StepEvent {
@@ -34,9 +34,9 @@ pub(super) fn end(step: u64, exit_code: u8, reason: &str) -> Event {
 }
 
 pub(super) fn run(events: Vec<Event>) -> Run {
-    let record = |event| Record { event, time: None, anatomy: None };
+    let record = |event| Record { event, time: None };
     let records = events.into_iter().map(record).collect();
-    Run { name: "toy".into(), records, starts: Vec::new(), spec: None }
+    Run { name: "toy".into(), records, anatomy: Anatomy::default(), starts: Vec::new(), spec: None }
 }
 
 /// A run of 20 epochs of 100 steps, resumed once.
@@ -153,15 +153,20 @@ fn a_million_steps_make_a_page_of_less_than_two_megabytes() {
         }
     }
     let mut run = run(events);
-    let phases = ["data", "forward", "backward", "comm", "optimizer", "checkpoint"];
     for (i, record) in run.records.iter_mut().enumerate() {
         record.time = Some(1e9 + i as f64 * 0.0123);
-        if matches!(record.event, Event::Step(_)) {
-            let value = 1e-3 + (i % 89) as f64 * 1.2345e-5;
-            let phases = phases.map(|name| (name.to_owned(), vec![value; 4])).into();
-            record.anatomy = Some(records::Anatomy { phases, overlap: Some(0.5) });
-        }
     }
+    let names = ["data", "forward", "backward", "comm", "optimizer", "checkpoint", "other"];
+    let window = |step: u64| {
+        let means = vec![1e-3 + (step % 89) as f64 * 1.2345e-5; names.len()];
+        records::Window { step, means, overlap: Some(0.5) }
+    };
+    run.anatomy = Anatomy {
+        phases: names.map(str::to_owned).into(),
+        windows: (1..=1_000_000).map(window).collect(),
+        sums: vec![vec![1.0; names.len()]; 64],
+        summed: 1_000_000,
+    };
     let page = render(&run);
     assert!(page.len() < 2_000_000, "{} bytes", page.len());
 }
@@ -169,10 +174,8 @@ fn a_million_steps_make_a_page_of_less_than_two_megabytes() {
 #[test]
 fn the_slowest_rank_has_the_most_work_of_its_own() {
     let mut run = run(vec![step(10, 1.0), step(20, 1.0)]);
-    for record in &mut run.records {
-        let phases =
-            vec![("forward".to_owned(), vec![0.010, 0.030]), ("comm".to_owned(), vec![0.025, 0.001])];
-        record.anatomy = Some(records::Anatomy { phases, overlap: None });
+    for step in [10, 20] {
+        run.anatomy.add(step, &json!({ "forward": [0.010, 0.030], "comm": [0.025, 0.001] }), None);
     }
     let page = render(&run);
     let row = "<tr class=\"slow\"><td>1</td><td>30.00</td><td>1.000</td><td>slowest</td></tr>";
