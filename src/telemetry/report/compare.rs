@@ -15,8 +15,10 @@ pub(super) fn render(runs: &[(&str, &Run)]) -> String {
         write!(body, "<header><h1>{} runs</h1><p>{}</p></header>", runs.len(), escape(&names.join(" · ")));
     results(&mut body, runs);
     let figures = run_figures::of_runs(runs);
-    let marks: Vec<timeline::Mark> =
+    let mut marks: Vec<timeline::Mark> =
         runs.iter().enumerate().flat_map(|(i, (_, run))| timeline::marks(run, i)).collect();
+    // The checkpoints of many runs would hide all else.
+    marks.retain(timeline::Mark::has_rule);
     page::charts(&mut body, &figures, &marks, runs.len());
     spec_differences(&mut body, runs);
     environments(&mut body, runs);

@@ -99,7 +99,7 @@ impl Run {
         let mut names: Vec<&str> = Vec::new();
         for epoch in self.epochs() {
             for (name, _) in epoch.train.iter().chain(epoch.val.iter().flat_map(|val| val.iter())) {
-                if name != "n" && !names.contains(&name) {
+                if !names.contains(&name) {
                     names.push(name);
                 }
             }

@@ -342,7 +342,7 @@ class Chart {
         for (const mark of marks) {
             const at = place(mark.run, mark.step);
             if (at < from || at > to) continue;
-            const x = toX(at), kind = comparing ? `m${data.runs[mark.run].colour}` : mark.kind;
+            const x = toX(at), colour = data.runs[mark.run].colour, kind = comparing ? `m${colour} s${colour}` : mark.kind;
             this.marks.push({ x, mark });
             if (mark.kind !== "checkpoint" && (mark.kind !== "end" || mark.bad)) {
                 drawn(plot, "line", { class: `rule ${kind}`, x1: x, x2: x, y1: TOP, y2: base });
@@ -363,7 +363,7 @@ class Chart {
         }
         if (series.area) return;
         if (values !== series.y && !series.low) {
-            drawn(plot, "path", { class: `raw ${colour}`, d: path(x, series.y, toX, toY, first, last) });
+            drawn(plot, "path", { class: `raw ${colour}${comparing ? " pale" : ""}`, d: path(x, series.y, toX, toY, first, last) });
         }
         drawn(plot, "path", { class: `line ${colour}${series.dashed ? " dashed" : ""}`, d: path(x, values, toX, toY, first, last) });
         if (!series.smooth && last - first < MARKED || x.length === 1) {
