@@ -342,10 +342,10 @@ class Chart {
         for (const mark of marks) {
             const at = place(mark.run, mark.step);
             if (at < from || at > to) continue;
-            const x = toX(at), colour = data.runs[mark.run].colour, kind = comparing ? `m${colour} s${colour}` : mark.kind;
+            const x = toX(at), colour = data.runs[mark.run].colour, kind = comparing ? `m${colour}` : mark.kind;
             this.marks.push({ x, mark });
             if (mark.kind !== "checkpoint" && (mark.kind !== "end" || mark.bad)) {
-                drawn(plot, "line", { class: `rule ${kind}`, x1: x, x2: x, y1: TOP, y2: base });
+                drawn(plot, "line", { class: `rule ${comparing ? `s${colour}` : kind}`, x1: x, x2: x, y1: TOP, y2: base });
             }
             const glyph = drawn(svg, "path", { class: `mark ${kind}`, transform: `translate(${x.toFixed(1)} ${base + 11})`, d: data.glyphs[mark.kind] });
             drawn(glyph, "title", {}, mark.text);
@@ -460,7 +460,9 @@ class Chart {
         svg.addEventListener("pointermove", event => this.move(event));
         svg.addEventListener("pointerup", event => this.release(event));
         svg.addEventListener("pointercancel", () => { this.pressed = null; crossAt(null, null); });
-        svg.addEventListener("pointerleave", () => { if (this.pressed == null) crossAt(null, null); });
+        svg.addEventListener("pointerleave", event => {
+            if (event.pointerType === "mouse" && this.pressed == null) crossAt(null, null);
+        });
         svg.addEventListener("dblclick", () => zoomTo(null));
         svg.addEventListener("keydown", event => this.key(event));
         svg.addEventListener("focus", () => { if (svg.matches(":focus-visible")) crossAt(view.at ?? this.range[1], this); });
@@ -629,6 +631,8 @@ document.addEventListener("keydown", event => {
     crossAt(null, null);
     zoomTo(null);
 });
+// A finger leaves the crosshair where it was, until it touches something else.
+document.addEventListener("pointerdown", event => { if (!event.target.closest("figure.chart")) crossAt(null, null); });
 let awaited = 0;
 new ResizeObserver(() => {
     cancelAnimationFrame(awaited);
