@@ -313,8 +313,10 @@ class Chart {
         // Clips what is outside of the zoom.
         const wide = width - RIGHT - left + 2 * EDGE;
         const plot = drawn(svg, "svg", { x: left - EDGE, y: 0, width: wide, height: base, viewBox: `${left - EDGE} 0 ${wide} ${base}` });
-        this.drawMarks(marks, plot);
+        // Below lines, and above areas.
+        if (!figure.stacked) this.drawMarks(marks, plot);
         lines.forEach(series => this.drawSeries(plot, series));
+        if (figure.stacked) this.drawMarks(marks, plot);
         this.over = drawn(svg, "g");
         this.cross();
     }
