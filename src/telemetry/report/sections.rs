@@ -9,6 +9,9 @@ use crate::telemetry::numbers::{exponent, seconds, significant};
 use crate::telemetry::provenance::{Git, Provenance};
 use std::fmt::Write;
 
+/// Rows of the table of epochs; nobody reads more.
+const MAX_EPOCHS: usize = 1000;
+
 /// The end event, unless the run continued after it.
 pub(super) fn ended(run: &Run) -> Option<&EndEvent> {
     let last = run.events().rev().find_map(|e| match e {
@@ -139,16 +142,20 @@ pub(super) fn epochs(out: &mut String, run: &Run) {
     let train: Vec<&str> = first.train.iter().map(|(n, _)| n).collect();
     let val = run.epochs().find_map(|e| e.val.as_ref());
     let val: Vec<&str> = val.map_or(Vec::new(), |v| v.iter().map(|(n, _)| n).collect());
-    out.push_str(
-        "<section><h2>Epochs</h2><div class=\"wide\" tabindex=\"0\"><table><thead><tr><th>epoch</th>",
-    );
+    let count = run.epochs().count();
+    let stride = count.div_ceil(MAX_EPOCHS);
+    out.push_str("<section><h2>Epochs</h2>");
+    if stride > 1 {
+        let _ = write!(out, "<p>One of every {stride}, up to the last.</p>");
+    }
+    out.push_str("<div class=\"wide\" tabindex=\"0\"><table><thead><tr><th>epoch</th>");
     for (split, names) in [("train", &train), ("val", &val)] {
         for name in names {
             let _ = write!(out, "<th>{split} {}</th>", escape(name));
         }
     }
     out.push_str("<th>lr</th><th>seconds</th><th>samples/s</th><th>data wait</th></tr></thead><tbody>");
-    for e in run.epochs() {
+    for (_, e) in run.epochs().enumerate().filter(|(i, _)| (count - 1 - i) % stride == 0) {
         let _ = write!(out, "<tr><td>{}</td>", e.epoch + 1);
         for (metrics, names) in [(Some(&e.train), &train), (e.val.as_ref(), &val)] {
             for name in names {

@@ -148,8 +148,8 @@ fn a_million_steps_make_a_page_of_less_than_two_megabytes() {
     let mut events = Vec::new();
     for number in 1..=1_000_000u64 {
         events.push(step(number, 1.0 / number as f64 + (number % 97) as f64 / 100.0));
-        if number % 1000 == 0 {
-            events.push(epoch(number / 1000 - 1, number, 0.5));
+        if number % 100 == 0 {
+            events.push(epoch(number / 100 - 1, number, 0.5));
         }
     }
     let mut run = run(events);
@@ -169,6 +169,10 @@ fn a_million_steps_make_a_page_of_less_than_two_megabytes() {
     };
     let page = render(&run);
     assert!(page.len() < 2_000_000, "{} bytes", page.len());
+    assert!(
+        page.contains("<td>10000</td>") && page.matches("<tr><td>").count() <= 1000,
+        "epochs up to the last"
+    );
 }
 
 #[test]
