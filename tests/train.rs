@@ -56,6 +56,15 @@ fn a_run_begins_with_a_short_plan_and_ends_with_a_summary_whose_command_works() 
     let (_, summary) =
         rest.split_once("\ndone: ").unwrap_or_else(|| panic!("no summary at the end:\n{said}"));
     assert!(summary.contains("  best ") && summary.contains("report.html"), "{said}");
+    // What was set is recorded, and marked in the report.
+    let run = std::fs::read_to_string(out.join("run.json")).unwrap();
+    let run: serde_json::Value = serde_json::from_str(&run).unwrap();
+    assert_eq!(
+        (&run["set"]["model.hidden"], &run["set"]["train.accumulate"]),
+        (&"override".into(), &().into())
+    );
+    let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("<mark class=\"override\">hidden = ["), "{run}");
     let next = summary.lines().find_map(|line| line.strip_prefix("  next    ddp-run ")).expect("a command");
     let script = format!("exec \"$0\" {next}");
     let mut shell = program(Path::new("sh"));

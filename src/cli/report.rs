@@ -1,27 +1,39 @@
-//! `ddp-run report RUN`: writes the run's `report.html` again from its folder.
+//! `ddp-run report RUN…`: writes the run's `report.html` again from its folder, or a page that compares several runs.
 
 use crate::error::{Error, ExitCode, Result};
 use crate::telemetry::report;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// A run folder (`runs/<name>`)
-    #[arg(value_name = "RUN")]
-    pub run: PathBuf,
+    /// A run folder (`runs/<name>`); several are compared on one page
+    #[arg(value_name = "RUN", required = true)]
+    pub runs: Vec<PathBuf>,
+    /// Where the page is written [default: report.html in the run's folder, or compare.html here for several runs]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    if !args.run.join("metrics.jsonl").is_file() {
+    if let Some(other) = args.runs.iter().find(|run| !run.join("metrics.jsonl").is_file()) {
         return Err(Error::usage(format!(
             "{} is not a run folder: it has no metrics.jsonl",
-            args.run.display()
+            other.display()
         )));
     }
-    let written = report::write(&args.run).map_err(|e| Error {
-        // The files belong to a run's folder.
-        code: ExitCode::Checkpoint,
-        ..e
-    })?;
+    // The files belong to a run's folder; a wrong `--out` is one of usage.
+    let of_folder = |e: Error| match e.code {
+        ExitCode::Usage => e,
+        _ => Error { code: ExitCode::Checkpoint, ..e },
+    };
+    let written = match (&args.out, &args.runs[..]) {
+        (None, [run]) => report::write(run).map_err(of_folder)?,
+        (out, runs) => {
+            let out = out.clone().unwrap_or_else(|| PathBuf::from("compare.html"));
+            let folders: Vec<&Path> = runs.iter().map(PathBuf::as_path).collect();
+            report::write_to(&folders, &out).map_err(of_folder)?;
+            out
+        }
+    };
     super::print(&format!("{}\n", written.display()))
 }

@@ -37,6 +37,20 @@ pub(crate) enum Look {
     Faint,
     /// Dashed, in the style with this number: a reference line.
     Limit(usize),
+    /// Filled down to the axis, in the colour with this number. Later layers cover earlier ones.
+    Layer(usize),
+}
+
+/// A sign at the x axis, with a text that is shown when the pointer is on it.
+pub(crate) struct Rule {
+    pub x: f64,
+    /// In the style sheet.
+    pub class: &'static str,
+    /// An SVG path around the origin.
+    pub glyph: &'static str,
+    /// Whether a line through the chart belongs to it.
+    pub through: bool,
+    pub text: String,
 }
 
 /// A named line.
@@ -56,6 +70,7 @@ impl Series {
             Look::Line(number) | Look::Marked(number) => format!("line s{}", number % COLOURS),
             Look::Faint => "faint".to_owned(),
             Look::Limit(number) => format!("limit l{number}"),
+            Look::Layer(number) => format!("layer s{}", number % COLOURS),
         }
     }
 
@@ -100,6 +115,7 @@ pub(crate) struct Chart<'a> {
     x: Axis,
     y: Axis,
     series: Vec<Series>,
+    rules: Vec<Rule>,
 }
 
 impl<'a> Chart<'a> {
@@ -109,7 +125,12 @@ impl<'a> Chart<'a> {
             Series { points: thinned(s.points), ..s }
         };
         let series = series.into_iter().map(shown).filter(|s| !s.points.is_empty()).collect();
-        Self { title, x, y, series }
+        Self { title, x, y, series, rules: Vec::new() }
+    }
+
+    /// Those outside of the series' range are left out.
+    pub fn with_rules(self, rules: Vec<Rule>) -> Self {
+        Self { rules, ..self }
     }
 
     /// Writes the chart as a `<figure>` of the page.
@@ -118,7 +139,7 @@ impl<'a> Chart<'a> {
             return;
         }
         let title = escape(self.title);
-        let _ = write!(out, "<figure><figcaption>{title}");
+        let _ = write!(out, "<figure class=\"chart\"><figcaption><span class=\"title\">{title}</span>");
         for s in self.series.iter().filter(|_| self.series.len() > 1) {
             let _ = write!(out, "<span class=\"key {}\">{}</span>", s.class(), escape(&s.name));
         }
@@ -153,7 +174,12 @@ impl<'a> Chart<'a> {
         self.axes(out, &x, &y, [width - RIGHT, height - BOTTOM]);
         for s in &self.series {
             let places: Vec<Point> = s.points.iter().map(|p| (x.at(p.0), y.at(p.1))).collect();
-            let _ = writeln!(out, "<path class=\"{}\" d=\"{}\"/>", s.class(), path(&places));
+            let mut line = path(&places);
+            if let (Look::Layer(_), Some(first), Some(last)) = (s.look, places.first(), places.last()) {
+                let base = height - BOTTOM;
+                let _ = write!(line, "L{:.1} {base:.1}L{:.1} {base:.1}Z", last.0, first.0);
+            }
+            let _ = writeln!(out, "<path class=\"{}\" d=\"{line}\"/>", s.class());
             let number = match s.look {
                 Look::Marked(number) => number,
                 // A line with one point would be invisible.
@@ -164,6 +190,27 @@ impl<'a> Chart<'a> {
                 let (x, y) = ((self.x.text)(point.0), (self.y.text)(point.1));
                 marker(out, number, place, &format!("{}, {x}: {y}", s.name));
             }
+        }
+        self.signs(out, &x, height - BOTTOM);
+    }
+
+    /// Draws the rules of a chart whose x axis is at `base`.
+    fn signs(&self, out: &mut String, scale: &Scale, base: f64) {
+        let inside = |rule: &&Rule| (LEFT - 0.1..WIDTH - RIGHT + 0.1).contains(&scale.at(rule.x));
+        for rule in self.rules.iter().filter(inside) {
+            let (x, class) = (scale.at(rule.x), rule.class);
+            if rule.through {
+                let _ = write!(
+                    out,
+                    "<line class=\"rule {class}\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{base}\"/>"
+                );
+            }
+            let _ = writeln!(
+                out,
+                "<path class=\"mark {class}\" transform=\"translate({x:.1} {base})\" d=\"{}\"><title>{}</title></path>",
+                rule.glyph,
+                escape(&rule.text)
+            );
         }
     }
 
@@ -260,38 +307,4 @@ pub(crate) fn smoothed(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn thinning_keeps_the_mean_and_the_limit() {
-        let points: Vec<(f64, f64)> = (0..6000).map(|i| (f64::from(i), f64::from(i % 2))).collect();
-        let thin = thinned(points);
-        assert_eq!(thin.len(), 600);
-        assert!(thin.iter().all(|p| p.1 == 0.5));
-    }
-
-    #[test]
-    fn smoothing_keeps_a_straight_line_and_removes_noise() {
-        let line: Vec<(f64, f64)> = (0..800).map(|i| (f64::from(i), f64::from(i) * 0.5)).collect();
-        assert_eq!(smoothed(&line), line);
-        let noise: Vec<(f64, f64)> = (0..800).map(|i| (f64::from(i), f64::from(i % 2))).collect();
-        assert!(smoothed(&noise)[100..700].iter().all(|p| (p.1 - 0.5).abs() < 0.03));
-        assert!(smoothed(&[]).is_empty());
-    }
-
-    #[test]
-    fn flat_single_and_empty_lines_draw_without_nan() {
-        for points in [vec![(1.0, 0.0)], vec![(0.0, 5.0), (1.0, 5.0)], vec![(0.0, f64::NAN)], vec![]] {
-            for log in [false, true] {
-                let axis = Axis { log, unit: "step", tick: label, text: |v| v.to_string() };
-                let mut out = String::new();
-                let chart =
-                    Chart::new("t", axis, axis, vec![Series::new("a", Look::Line(0), points.clone())]);
-                chart.figure(&mut out);
-                chart.card(&mut out, [0.0, 0.0, 300.0, 200.0]);
-                assert!(!out.contains("NaN") && !out.contains("inf"), "{points:?}: {out}");
-            }
-        }
-    }
-}
+mod tests;

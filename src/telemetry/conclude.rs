@@ -40,11 +40,10 @@ impl Before {
             let end = recorded.unwrap_or_else(|| self.end(run_dir, &events));
             let end = Event::End(EndEvent { reason: reason.to_owned(), exit_code: code, ..end });
             MetricsWriter::replace_end(&self.path, events.len(), &end)?;
-            events.push(end);
         } else if written(&report::path(run_dir)) >= written(&self.path) {
             return Ok(());
         }
-        report::write_events(run_dir, &events).map(drop)
+        report::write(run_dir).map(drop)
     }
 
     /// The end of a run after `events`.

@@ -4,6 +4,7 @@ use super::clock::rfc3339;
 use super::{Host, RunId};
 use crate::error::{Error, IoContext, Result};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -37,6 +38,10 @@ pub struct Provenance {
     pub git: Option<Git>,
     pub versions: Versions,
     pub host: Host,
+    /// The keys of the spec that are set, each with its origin as `ddp-run plan` tells it (`spec`, `base FILE`,
+    /// `override` …); all others have their defaults. Empty in files of early versions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub set: BTreeMap<String, String>,
 }
 
 /// The checkpoint at which a branch of a run's history begins.
@@ -94,6 +99,7 @@ impl Provenance {
             git: git(start.source_dir, GIT_LIMIT),
             versions: Versions::here(),
             host: Host::here(),
+            set: BTreeMap::new(),
         }
     }
 

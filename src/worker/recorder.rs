@@ -244,11 +244,11 @@ impl First {
 impl First {
     /// Writes the report, and prints the summary of a run that is complete.
     fn conclude(&self, end: &EndEvent) -> Result<()> {
-        let events = read_events(&self.out_dir.join("metrics.jsonl"))?;
-        let written = report::write_events(&self.out_dir, &events);
+        let written = report::write(&self.out_dir);
         if let Some(Closing { epochs, best }) = self.closing.as_ref().filter(|_| end.exit_code == 0) {
             let program = std::env::current_exe().ok().and_then(|path| Some(path.file_name()?.to_owned()));
             let program = program.unwrap_or_default();
+            let events = read_events(&self.out_dir.join("metrics.jsonl"))?;
             let run = SummaryOf {
                 dir: &self.out_dir,
                 program: &program.to_string_lossy(),

@@ -7,6 +7,7 @@ use crate::device;
 use crate::history::{self, checkpoints};
 use crate::launch::JobHandoff;
 use crate::plan::Plan;
+use crate::spec::Origin;
 use crate::telemetry::{Provenance, RunId, provenance};
 use std::path::Path;
 
@@ -43,7 +44,7 @@ pub fn newest_step(job: &JobHandoff) -> Option<u64> {
 /// This start's provenance, for `run.json`.
 pub fn provenance_of(plan: &Plan, job: &JobHandoff, launcher: &str, run: RunId) -> Provenance {
     let source_dir = Path::new(&job.spec_name).parent().filter(|p| !p.as_os_str().is_empty());
-    Provenance::gather(provenance::Start {
+    let gathered = Provenance::gather(provenance::Start {
         name: &plan.name,
         spec_hash: &plan.hash,
         source_dir: source_dir.unwrap_or(Path::new(".")),
@@ -59,7 +60,10 @@ pub fn provenance_of(plan: &Plan, job: &JobHandoff, launcher: &str, run: RunId) 
             _ => "gloo",
         },
         run,
-    })
+    });
+    let set = plan.values.iter().filter(|value| value.origin != Origin::Default);
+    let set = set.map(|value| (value.key.clone(), value.origin.to_string())).collect();
+    Provenance { set, ..gathered }
 }
 
 /// What is saved of the run, and the command that resumes it. `found` is the step of the newest checkpoint before

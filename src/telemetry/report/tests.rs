@@ -1,39 +1,60 @@
 use super::*;
-use crate::telemetry::{Metrics, ResumeEvent};
+use crate::telemetry::provenance::{self, Provenance};
+use crate::telemetry::{EndEvent, EpochEvent, Event, Metrics, ResumeEvent, StepEvent};
+use records::{Anatomy, Record};
+use serde_json::{Value, json};
+
+pub(super) fn step(step: u64, loss: f64) -> Event {
+    Event::Step(StepEvent {
+        step,
+        epoch: 0,
+        loss,
+        lr: 1e-3,
+        samples_per_s: 3600.0,
+        grad_norm: None,
+        data_wait: 0.0,
+        times: None,
+        overlap: None,
+    })
+}
+
+pub(super) fn epoch(epoch: u64, step: u64, loss: f64) -> Event {
+    Event::Epoch(EpochEvent {
+        epoch,
+        train: Metrics::new(loss).with("accuracy", 1.0 - loss / 3.0),
+        val: Some(Metrics::new(loss + 0.1).with("accuracy", 0.95 - loss / 3.0).samples(5000)),
+        seconds: 12.5,
+        step,
+        lr: 1e-3,
+        samples_per_s: 3600.0,
+        data_wait: 0.001,
+    })
+}
+
+pub(super) fn end(step: u64, exit_code: u8, reason: &str) -> Event {
+    Event::End(EndEvent { step, epoch: 0, reason: reason.into(), exit_code, seconds: 1.0 })
+}
+
+pub(super) fn run(events: Vec<Event>) -> Run {
+    let record = |event| Record { event, time: None };
+    let records = events.into_iter().map(record).collect();
+    Run { name: "toy".into(), records, anatomy: Anatomy::default(), starts: Vec::new(), spec: None }
+}
 
 /// A run of 20 epochs of 100 steps, resumed once.
 fn events() -> Vec<Event> {
     let mut events = Vec::new();
-    for step in 1..=2000u64 {
-        let x = step as f64 / 2000.0;
-        let noise = ((step * 7919) % 1009) as f64 / 1009.0 - 0.5;
-        events.push(Event::Step(StepEvent {
-            step,
-            epoch: (step - 1) / 100,
-            loss: 2.3 * (-3.0 * x).exp() + 0.25 + 0.3 * noise * (1.0 - 0.6 * x),
-            lr: 5e-4 * (1.0 + (std::f64::consts::PI * x).cos()) / 2.0,
-            samples_per_s: 3600.0 + 300.0 * noise,
-            grad_norm: None,
-            data_wait: 0.0,
-            times: None,
-            overlap: None,
-        }));
-        if step % 100 == 0 {
-            let loss = 2.3 * (-3.0 * x).exp() + 0.25;
-            events.push(Event::Epoch(EpochEvent {
-                epoch: step / 100 - 1,
-                train: Metrics::new(loss).with("accuracy", 1.0 - loss / 3.0),
-                val: Some(Metrics::new(loss + 0.15 * x).with("accuracy", 0.95 - loss / 3.0).samples(5000)),
-                seconds: 12.5,
-                step,
-                lr: 5e-4 * (1.0 - x),
-                samples_per_s: 3600.0,
-                data_wait: 0.001,
-            }));
+    for number in 1..=2000u64 {
+        let x = number as f64 / 2000.0;
+        let noise = ((number * 7919) % 1009) as f64 / 1009.0 - 0.5;
+        let loss = 2.3 * (-3.0 * x).exp() + 0.25;
+        events.push(step(number, loss + 0.3 * noise * (1.0 - 0.6 * x)));
+        if number % 100 == 0 {
+            events.push(epoch(number / 100 - 1, number, loss));
         }
-        if step == 1200 {
+        if number == 1200 {
             events.push(Event::Resume(ResumeEvent {
-                step,
+                step: number,
                 epoch: 12,
                 path: "checkpoints/step-00001200".into(),
                 world: 1,
@@ -42,57 +63,177 @@ fn events() -> Vec<Event> {
             }));
         }
     }
-    events.push(Event::End(EndEvent {
-        step: 2000,
-        epoch: 20,
-        reason: "done".into(),
-        exit_code: 0,
-        seconds: 260.0,
-    }));
+    events.push(end(2000, 0, "done"));
     events
+}
+
+/// A run's folder with `lines` as its metrics.
+fn folder(lines: &str, name: &str, spec: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("metrics.jsonl"), lines).unwrap();
+    let set = [("optimizer.lr".to_owned(), "override".to_owned())].into();
+    let start = Provenance { name: name.into(), set, ..provenance::sample(dir.path()) };
+    provenance::write(&dir.path().join("run.json"), start).unwrap();
+    std::fs::write(dir.path().join("job.toml"), spec).unwrap();
+    dir
+}
+
+fn lines(events: &[Event]) -> String {
+    events.iter().map(|e| serde_json::to_string(e).unwrap() + "\n").collect()
+}
+
+/// The data of a page's script.
+fn data_of(page: &str) -> Value {
+    let (_, rest) = page.split_once("id=\"data\">").unwrap();
+    serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
 }
 
 #[test]
 fn the_page_is_complete_and_self_contained() {
-    let dir = tempfile::tempdir().unwrap();
-    let lines: String = events().iter().map(|e| serde_json::to_string(e).unwrap() + "\n").collect();
-    std::fs::write(dir.path().join("metrics.jsonl"), lines).unwrap();
-    let start = Provenance { name: "cifar10-<resnet18>".into(), ..provenance::sample(dir.path()) };
-    provenance::write(&dir.path().join("run.json"), start).unwrap();
-    std::fs::write(dir.path().join("job.toml"), "name = \"cifar10\"\n[model]\nname = \"a<b\"\n").unwrap();
+    let spec = "name = \"cifar10\"\n[model]\nname = \"a<b\"\n[optimizer]\nlr = 0.1\n";
+    let dir = folder(&lines(&events()), "cifar10-<resnet18></script>", spec);
     let page = std::fs::read_to_string(write(dir.path()).unwrap()).unwrap();
     for part in [
-        "Training loss",
+        "<span class=\"title\">Loss</span>",
         "Learning rate",
-        "Accuracy per epoch",
-        "Loss per epoch",
+        "<span class=\"title\">Accuracy</span>",
         "<h2>Epochs</h2>",
         "<li>resumed at step 1200 from checkpoints/step-00001200 on 1 process</li>",
         "<h2>Provenance</h2>",
         "cifar10-&lt;resnet18&gt;",
         "&quot;a&lt;b&quot;",
+        "<mark class=\"override\">lr = 0.1<i>override</i></mark>",
         "state good",
     ] {
         assert!(page.contains(part), "{part} is missing");
     }
     assert_eq!(page.matches("<tr><td>").count(), 20, "one row an epoch");
-    for bad in ["<script", "http://", "https://", "NaN", "src=", "href="] {
-        assert!(!page.contains(bad), "{bad} in the page");
+    for bad in ["http://", "https://", "NaN", "src=", "href="] {
+        // The script may ask whether a number is one.
+        let found = page.split("<script>").next().unwrap().contains(bad);
+        assert!(!found, "{bad} in the page");
     }
-    assert!(page.len() < 300_000, "{} bytes", page.len());
+    for outside in ["http", "import ", "fetch(", "eval(", "innerHTML"] {
+        assert!(!page.split("<script>").nth(1).unwrap().contains(outside), "{outside} in the script");
+    }
+    assert_eq!(page.matches("</script>").count(), 2, "no name ends a script");
+    assert!(page.len() < 400_000, "{} bytes", page.len());
+}
+
+#[test]
+fn the_policy_allows_exactly_the_script_of_the_page() {
+    use sha2::Digest;
+    let page = render(&run(events()));
+    let script = page.split("<script>").nth(1).unwrap().split("</script>").next().unwrap();
+    let hash = data_encoding::BASE64.encode(&sha2::Sha256::digest(script));
+    assert!(page.contains(&format!("style-src 'unsafe-inline'; script-src 'sha256-{hash}'\">")), "{hash}");
+}
+
+#[test]
+fn the_script_gets_every_chart_with_its_marks() {
+    let page = render(&run(events()));
+    let data = data_of(&page);
+    let figures = data["figures"].as_array().unwrap();
+    assert_eq!(page.matches("<figure class=\"chart\">").count(), figures.len());
+    let loss = &figures[0]["series"];
+    assert_eq!((loss[0]["y"].as_array().unwrap().len(), loss[1]["y"].as_array().unwrap().len()), (2000, 20));
+    assert_eq!((&loss[0]["name"], &loss[1]["name"]), (&"training".into(), &"validation".into()));
+    let kinds: Vec<&str> =
+        data["marks"].as_array().unwrap().iter().map(|mark| mark["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["resume", "end"]);
+    assert_eq!(data["runs"][0]["axis"]["epoch"].as_array().unwrap().last(), Some(&20.0.into()));
+    assert!(data["runs"][0]["axis"]["time"].as_array().unwrap().is_empty(), "lines of an early version");
+}
+
+#[test]
+fn a_million_steps_make_a_page_of_less_than_two_megabytes() {
+    let mut events = Vec::new();
+    for number in 1..=1_000_000u64 {
+        events.push(step(number, 1.0 / number as f64 + (number % 97) as f64 / 100.0));
+        if number % 100 == 0 {
+            events.push(epoch(number / 100 - 1, number, 0.5));
+        }
+    }
+    let mut run = run(events);
+    for (i, record) in run.records.iter_mut().enumerate() {
+        record.time = Some(1e9 + i as f64 * 0.0123);
+    }
+    let names = ["data", "forward", "backward", "comm", "optimizer", "checkpoint", "other"];
+    let window = |step: u64| {
+        let means = vec![1e-3 + (step % 89) as f64 * 1.2345e-5; names.len()];
+        records::Window { step, means, overlap: Some(0.5) }
+    };
+    run.anatomy = Anatomy {
+        phases: names.map(str::to_owned).into(),
+        windows: (1..=1_000_000).map(window).collect(),
+        sums: vec![vec![1.0; names.len()]; 64],
+        summed: 1_000_000,
+    };
+    let page = render(&run);
+    assert!(page.len() < 2_000_000, "{} bytes", page.len());
+    assert!(
+        page.contains("<td>10000</td>") && page.matches("<tr><td>").count() < 1100,
+        "epochs up to the last"
+    );
+}
+
+#[test]
+fn the_slowest_rank_has_the_most_work_of_its_own() {
+    let mut run = run(vec![step(10, 1.0), step(20, 1.0)]);
+    for step in [10, 20] {
+        run.anatomy.add(step, &json!({ "forward": [0.010, 0.030], "comm": [0.025, 0.001] }), None);
+    }
+    let page = render(&run);
+    let row = "<tr class=\"slow\"><td>1</td><td>30.00</td><td>1.000</td><td>slowest</td></tr>";
+    assert!(page.contains(row) && page.matches("slowest</td>").count() == 1, "{page}");
+    assert_eq!(data_of(&page)["figures"].as_array().unwrap().last().unwrap()["stacked"], true);
+}
+
+#[test]
+fn runs_are_compared_in_results_spec_and_environment() {
+    let mut other = events();
+    other.iter_mut().for_each(|event| {
+        if let Event::Epoch(it) = event {
+            it.val = Some(Metrics::new(0.1).with("accuracy", 0.99));
+        }
+    });
+    let first = folder(&lines(&events()), "first", "[optimizer]\nlr = 0.1\nname = \"sgd\"\n");
+    let second = folder(&lines(&other), "second", "[optimizer]\nlr = 0.2\nname = \"sgd\"\n");
+    let out = first.path().join("compare.html");
+    let folders = [first.path(), second.path()];
+    write_to(&folders, &out).unwrap();
+    let page = std::fs::read_to_string(&out).unwrap();
+    for part in [
+        "<h1>2 runs</h1>",
+        "<td class=\"best\">99.00 %</td>",
+        "<tr><th>optimizer.lr</th><td>0.1</td><td>0.2</td></tr>",
+        "The environments are the same.",
+    ] {
+        assert!(page.contains(part), "{part} is missing in {page}");
+    }
+    assert!(!page.contains("<th>optimizer.name</th>"), "what is the same is left out");
+    assert_eq!(data_of(&page)["runs"].as_array().unwrap().len(), 2);
+    let error = write_to(&folders, &second.path().join("report.html")).unwrap_err();
+    assert!(error.message.contains("report.html is the report of"), "{}", error.message);
+    assert!(!second.path().join("report.html").exists());
+}
+
+#[test]
+fn runs_of_one_name_are_shown_by_their_folders() {
+    let folders = [Path::new("runs/a"), Path::new("runs/b")];
+    assert_eq!(names(&folders, &[run(vec![]), run(vec![])]), ["runs/a", "runs/b"]);
 }
 
 #[test]
 fn renders_a_run_without_events() {
-    let page = render("empty", &[], None, None);
-    assert!(page.contains("not ended") && page.contains("<h1>empty</h1>"));
-    assert!(!page.contains("<svg"));
+    let page = render(&run(vec![]));
+    assert!(page.contains("not ended") && page.contains("<h1>toy</h1>"));
+    assert!(!page.contains("<svg") && !page.contains("<script"), "{page}");
 }
 
 #[test]
 fn shows_the_reason_of_a_failed_run() {
-    let end = EndEvent { step: 317, epoch: 0, reason: "rank 1 <died>".into(), exit_code: 90, seconds: 1.0 };
-    let page = render("x", &[Event::End(end)], None, None);
+    let page = render(&run(vec![end(317, 90, "rank 1 <died>")]));
     assert!(page.contains("rank 1 &lt;died&gt; (exit code 90)"));
     // Not every step has an event.
     assert!(page.contains("<dt>steps</dt><dd>317</dd>"), "{page}");

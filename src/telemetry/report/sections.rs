@@ -1,0 +1,233 @@
+//! The parts of a page about one run, besides its charts.
+
+use super::escape;
+use super::records::{Anatomy, Run};
+use crate::error::ExitCode;
+use crate::show::count;
+use crate::telemetry::events::{EndEvent, EpochEvent, Event};
+use crate::telemetry::numbers::{exponent, seconds, significant};
+use crate::telemetry::provenance::{Git, Provenance};
+use std::fmt::Write;
+
+/// Rows of the table of epochs; nobody reads more.
+const MAX_EPOCHS: usize = 1000;
+
+/// The end event, unless the run continued after it.
+pub(super) fn ended(run: &Run) -> Option<&EndEvent> {
+    let last = run.events().rev().find_map(|e| match e {
+        Event::End(end) => Some(Some(end)),
+        // The run continued.
+        Event::Step(_) | Event::Resume(_) | Event::Restart(_) => Some(None),
+        _ => None,
+    });
+    last.flatten()
+}
+
+/// How the run stands: a class of the style sheet, and words.
+pub(super) fn state(run: &Run) -> (&'static str, String) {
+    match ended(run) {
+        Some(end) => match ExitCode::from_status(end.exit_code.into()) {
+            Some(ExitCode::Done) => ("good", "done".to_owned()),
+            Some(ExitCode::Stopped) => ("open", "stopped, resumable".to_owned()),
+            _ => ("bad", format!("{} (exit code {})", end.reason, end.exit_code)),
+        },
+        None => ("open", "not ended".to_owned()),
+    }
+}
+
+pub(super) fn header(out: &mut String, run: &Run) {
+    let (class, state) = state(run);
+    let _ = write!(
+        out,
+        "<header><h1>{}</h1><span class=\"state {class}\">{}</span>",
+        escape(&run.name),
+        escape(&state)
+    );
+    if let Some(run) = run.start() {
+        let facts = format!("{} · {} · {}", run.started, count(run.world, "process"), run.backend);
+        let _ = write!(out, "<p>{}</p>", escape(&facts));
+    }
+    out.push_str("</header>");
+}
+
+/// The last step of the run; not every step has an event.
+pub(super) fn last_step(run: &Run) -> u64 {
+    let of_events = run.steps().last().map(|s| s.step).max(run.epochs().last().map(|e| e.step));
+    of_events.max(ended(run).map(|e| e.step)).unwrap_or(0)
+}
+
+/// Whether larger values of a standard metric are better; `None` for others.
+pub(super) fn prefers_larger(metric: &str) -> Option<bool> {
+    match metric {
+        "accuracy" | "top5" => Some(true),
+        "loss" | "mae" | "mse" | "perplexity" => Some(false),
+        _ => None,
+    }
+}
+
+/// The best value in validation and its epoch.
+pub(super) fn best(run: &Run, metric: &str) -> Option<(u64, f64)> {
+    let larger = prefers_larger(metric)?;
+    let values = run.epochs().filter_map(|e| Some((e.epoch, e.val.as_ref()?.get(metric)?)));
+    let better = |a: f64, b: f64| if larger { a > b } else { a < b };
+    values.filter(|(_, v)| v.is_finite()).reduce(|a, b| if better(b.1, a.1) { b } else { a })
+}
+
+/// A metric's value in full.
+pub(super) fn value_of(metric: &str, value: f64) -> String {
+    match metric {
+        "accuracy" | "top5" => format!("{:.2} %", 100.0 * value),
+        _ => significant(value),
+    }
+}
+
+/// The key figures at the top of the page.
+pub(super) fn tiles(out: &mut String, run: &Run) {
+    let epochs: Vec<&EpochEvent> = run.epochs().collect();
+    let mut tiles = vec![("epochs", epochs.len().to_string()), ("steps", last_step(run).to_string())];
+    if let Some(loss) = epochs.last().map(|e| e.train.get("loss").unwrap_or(f64::NAN)) {
+        tiles.push(("training loss", significant(loss)));
+    }
+    for (label, metric) in [("best val loss", "loss"), ("best val accuracy", "accuracy")] {
+        if let Some((epoch, value)) = best(run, metric) {
+            tiles.push((label, format!("{} <small>epoch {}</small>", value_of(metric, value), epoch + 1)));
+        }
+    }
+    if !epochs.is_empty() {
+        tiles.push(("time in epochs", seconds(epochs.iter().map(|e| e.seconds).sum())));
+        let mean = epochs.iter().map(|e| e.samples_per_s).sum::<f64>() / epochs.len() as f64;
+        tiles.push(("samples/s", format!("{mean:.0}")));
+    }
+    out.push_str("<dl class=\"tiles\">");
+    for (label, value) in tiles {
+        let _ = write!(out, "<div><dt>{label}</dt><dd>{value}</dd></div>");
+    }
+    out.push_str("</dl>");
+}
+
+/// The mean time of each phase by rank. The slowest rank is the one with the most work of its own: the others wait for
+/// it, in the communication and in what is not of a step (evaluations).
+pub(super) fn ranks(out: &mut String, run: &Run) {
+    let Anatomy { phases, sums, summed, .. } = &run.anatomy;
+    let own = |rank: &[f64]| -> f64 {
+        let own = phases.iter().zip(rank).filter(|(name, _)| !["comm", "other"].contains(&name.as_str()));
+        own.map(|(_, seconds)| seconds).sum()
+    };
+    let slowest = (0..sums.len()).max_by(|a, b| own(&sums[*a]).total_cmp(&own(&sums[*b])));
+    let slowest = slowest.filter(|_| sums.len() > 1);
+    if sums.is_empty() {
+        return;
+    }
+    out.push_str(
+        "<section><h2>Time per step, by rank</h2><p>Mean milliseconds. The slowest rank has the most work of its own; the \
+         others wait for it in the communication.</p><div class=\"wide\" tabindex=\"0\"><table><thead><tr><th>rank</th>",
+    );
+    phases.iter().for_each(|name| {
+        let _ = write!(out, "<th>{}</th>", escape(name));
+    });
+    out.push_str("<th></th></tr></thead><tbody>");
+    for (rank, row) in sums.iter().enumerate() {
+        let slow = slowest == Some(rank);
+        let _ = write!(out, "<tr{}><td>{rank}</td>", if slow { " class=\"slow\"" } else { "" });
+        row.iter().for_each(|seconds| {
+            let _ = write!(out, "<td>{}</td>", significant(1e3 * seconds / *summed as f64));
+        });
+        let _ = write!(out, "<td>{}</td></tr>", if slow { "slowest" } else { "" });
+    }
+    out.push_str("</tbody></table></div></section>");
+}
+
+pub(super) fn epochs(out: &mut String, run: &Run) {
+    let Some(first) = run.epochs().next() else { return };
+    let train: Vec<&str> = first.train.iter().map(|(n, _)| n).collect();
+    let val = run.epochs().find_map(|e| e.val.as_ref());
+    let val: Vec<&str> = val.map_or(Vec::new(), |v| v.iter().map(|(n, _)| n).collect());
+    let count = run.epochs().count();
+    let stride = count.div_ceil(MAX_EPOCHS);
+    out.push_str("<section><h2>Epochs</h2>");
+    if stride > 1 {
+        let _ = write!(out, "<p>One of every {stride}, up to the last.</p>");
+    }
+    out.push_str("<div class=\"wide\" tabindex=\"0\"><table><thead><tr><th>epoch</th>");
+    for (split, names) in [("train", &train), ("val", &val)] {
+        for name in names {
+            let _ = write!(out, "<th>{split} {}</th>", escape(name));
+        }
+    }
+    out.push_str("<th>lr</th><th>seconds</th><th>samples/s</th><th>data wait</th></tr></thead><tbody>");
+    for (_, e) in run.epochs().enumerate().filter(|(i, _)| (count - 1 - i) % stride == 0) {
+        let _ = write!(out, "<tr><td>{}</td>", e.epoch + 1);
+        for (metrics, names) in [(Some(&e.train), &train), (e.val.as_ref(), &val)] {
+            for name in names {
+                let value = metrics.and_then(|m| m.get(name)).map_or("–".to_owned(), significant);
+                let _ = write!(out, "<td>{value}</td>");
+            }
+        }
+        let wait = 100.0 * e.data_wait;
+        let lr = exponent(e.lr);
+        let _ = write!(
+            out,
+            "<td>{lr}</td><td>{:.1}</td><td>{:.0}</td><td>{wait:.1} %</td></tr>",
+            e.seconds, e.samples_per_s
+        );
+    }
+    out.push_str("</tbody></table></div></section>");
+}
+
+/// Restarts, resumes and ends; left out for a run without interruption.
+pub(super) fn history(out: &mut String, run: &Run) {
+    let line = |e: &Event| match e {
+        Event::Restart(r) => Some(format!("attempt {}: {}", r.attempt, r.reason)),
+        Event::Resume(r) => {
+            Some(format!("resumed at step {} from {} on {}", r.step, r.path, count(r.world, "process")))
+        }
+        Event::End(e) => Some(format!("ended at step {}: {}", e.step, e.reason)),
+        _ => None,
+    };
+    let lines: Vec<String> = run.events().filter_map(line).collect();
+    if lines.len() > 1 {
+        out.push_str("<section><h2>History</h2><ol>");
+        lines.iter().for_each(|line| {
+            let _ = write!(out, "<li>{}</li>", escape(line));
+        });
+        out.push_str("</ol></section>");
+    }
+}
+
+pub(super) fn commit(git: Option<&Git>) -> String {
+    match git {
+        None => "not in a repository".to_owned(),
+        Some(git) => match git.dirty {
+            Some(true) => format!("{} with uncommitted changes", git.commit),
+            Some(false) => git.commit.clone(),
+            None => format!("{} (state unknown)", git.commit),
+        },
+    }
+}
+
+pub(super) fn provenance(out: &mut String, run: &Run) {
+    let Some(run) = run.start() else { return };
+    let rustc = run.versions.rustc.as_ref().map_or(String::new(), |v| format!(", {v}"));
+    let rows = [
+        ("started", run.started.clone()),
+        ("command", run.argv.join(" ")),
+        ("commit", commit(run.git.as_ref())),
+        ("spec hash", run.spec_hash.clone()),
+        ("versions", format!("ddp-run {}, burn {}{rustc}", run.versions.ddp_run, run.versions.burn)),
+        ("devices", run.devices.join(", ")),
+        ("host", format!("{} ({}, {}, {})", run.host.name, run.host.os, run.host.kernel, run.host.arch)),
+        ("cpu", format!("{}, {} cores", run.host.cpu, run.host.cores)),
+    ];
+    out.push_str("<section><h2>Provenance</h2><table class=\"facts\"><tbody>");
+    for (label, value) in rows {
+        let _ = write!(out, "<tr><th>{label}</th><td>{}</td></tr>", escape(&value));
+    }
+    out.push_str("</tbody></table></section>");
+}
+
+pub(super) fn job(out: &mut String, run: &Run) {
+    let none = std::collections::BTreeMap::new();
+    if let Some(spec) = &run.spec {
+        super::spec::section(out, spec, run.start().map_or(&none, |start: &Provenance| &start.set));
+    }
+}

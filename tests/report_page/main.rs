@@ -1,0 +1,248 @@
+//! `ddp-run report`: its pages in a headless Chromium. Skipped with a printed line where none is installed.
+//! `REPORT_SCREENSHOTS=DIR cargo test --test report_page` writes what they look like.
+
+mod browser;
+#[path = "../common/mod.rs"]
+mod common;
+
+use browser::Browser;
+use common::{alone, assert_code, ddp_run, output_of, stderr};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+const WINDOWS: [[u32; 2]; 2] = [[400, 900], [1200, 1000]];
+
+/// The folder of a run of 600 steps in 6 epochs on 2 ranks, which was killed once and resumed on 4.
+fn made_up(root: &Path, name: &str, lr: f64) -> PathBuf {
+    let folder = root.join(name);
+    std::fs::create_dir(&folder).unwrap();
+    let mut lines = Vec::new();
+    let mut time = 1.7e9;
+    for step in 1..=600u64 {
+        time += 0.5;
+        let x = step as f64 / 600.0;
+        let loss = 2.0 * (-3.0 * x / lr).exp() + 0.2 + 0.2 * (((step * 7919) % 101) as f64 / 101.0 - 0.5);
+        let world = if step <= 300 { 2 } else { 4 };
+        let ranks =
+            |mean: f64| (0..world).map(|rank| mean * (1.0 + 0.1 * f64::from(rank))).collect::<Vec<_>>();
+        lines.push(json!({
+            "event": "step", "step": step, "epoch": (step - 1) / 100, "loss": loss, "lr": lr * (1.0 - x),
+            "samples_per_s": 900.0, "grad_norm": 1.0 + x, "data_wait": 0.01,
+            "times": {
+                "data": ranks(1e-3), "forward": ranks(2e-2), "backward": ranks(4e-2), "comm": ranks(5e-3),
+                "optimizer": ranks(3e-3), "checkpoint": ranks(1e-4),
+            },
+            "overlap": 0.8, "time": time,
+        }));
+        if step % 100 == 0 {
+            let metrics = |loss: f64| json!({ "loss": loss, "accuracy": 1.0 - loss / 4.0, "n": 500 });
+            lines.push(json!({
+                "event": "epoch", "epoch": step / 100 - 1, "train": metrics(loss), "val": metrics(loss + 0.1),
+                "seconds": 50.0, "step": step, "lr": 0.1, "samples_per_s": 900.0, "data_wait": 0.01, "time": time,
+            }));
+            lines.push(json!({
+                "event": "checkpoint", "step": step, "epoch": step / 100, "path": format!("checkpoints/step-{step:08}"),
+                "bytes": 1_000_000, "seconds": 0.1, "held_up_s": 0.01, "time": time,
+            }));
+        }
+        if step == 300 {
+            lines.push(json!({
+                "event": "end", "step": 300, "epoch": 3, "reason": "rank 1 was <killed>", "exit_code": 90,
+                "seconds": 150.0, "time": time,
+            }));
+            time += 86_400.0;
+            lines.push(json!({
+                "event": "resume", "step": 300, "epoch": 3, "path": "checkpoints/step-00000300", "world": 4,
+                "global_batch": 32, "accumulate": 1, "time": time,
+            }));
+        }
+    }
+    lines.push(json!({
+        "event": "end", "step": 600, "epoch": 6, "reason": "done", "exit_code": 0, "seconds": 300.0, "time": time,
+    }));
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    std::fs::write(folder.join("metrics.jsonl"), text).unwrap();
+    let spec = format!(
+        "name = \"{name}\"\nseed = 1\n\n[optimizer]\nname = \"sgd\"\nlr = {lr}\nbetas = [\n    0.9,\n]\n"
+    );
+    std::fs::write(folder.join("job.toml"), spec).unwrap();
+    let start = |world: usize| {
+        json!({
+            "started": "2026-11-23T05:03:55Z", "name": name, "spec_hash": "abc", "argv": ["ddp-run", "job.toml"],
+            "world": world, "devices": vec!["cpu"; world], "backend": "gloo", "launcher": "ddp-run",
+            "run": { "job": "a", "attempt": 1, "start": "a" }, "git": null,
+            "versions": { "ddp_run": "0.1.0", "burn": "0.22.1", "rustc": null },
+            "host": { "name": "vm", "os": "Debian", "kernel": "Linux 6", "arch": "x86_64", "cpu": "AMD EPYC", "cores": 2 },
+            "set": { "name": "spec", "optimizer.lr": "override" },
+        })
+    };
+    let mut file = start(4);
+    file["earlier"] = json!([start(2)]);
+    std::fs::write(folder.join("run.json"), file.to_string()).unwrap();
+    folder
+}
+
+/// The page that `ddp-run report` writes with these arguments.
+fn reported(arguments: &[&Path], in_folder: &Path) -> PathBuf {
+    let output = output_of(ddp_run().arg("report").args(arguments).current_dir(in_folder));
+    assert_code(&output, 0);
+    in_folder.join(String::from_utf8_lossy(&output.stdout).trim())
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+/// Opens the page in every window and scheme, and checks what holds for all pages.
+fn is_sound_everywhere(browser: &mut Browser, page: &Path, name: &str) {
+    for (window, dark) in [(WINDOWS[0], false), (WINDOWS[0], true), (WINDOWS[1], false), (WINDOWS[1], true)] {
+        browser.open(page, window, dark);
+        let place = format!("{name} {} px, {}", window[0], if dark { "dark" } else { "light" });
+        assert_eq!(browser.complaints, [""; 0], "{place}");
+        assert_eq!(browser.eval("document.documentElement.className"), "scripted", "{place}");
+        let sizes = browser.eval("(e => [e.scrollWidth, e.clientWidth])(document.documentElement)");
+        assert!(number(&sizes[0]) <= number(&sizes[1]), "{place}: it scrolls sideways: {sizes}");
+        let empty = "[...document.querySelectorAll('figure.chart')].filter(f => ![...f.querySelectorAll('svg svg path')]\
+                     .some(p => p.getAttribute('d').length > 20)).map(f => f.textContent)";
+        assert_eq!(browser.eval(empty), json!([]), "{place}: charts without a line");
+        let colour = browser.eval("getComputedStyle(document.body).backgroundColor");
+        assert_eq!(colour == "rgb(20, 22, 26)", dark, "{place}: {colour}");
+        let small = "[...document.querySelectorAll('figure svg text')].filter(t => t.getBoundingClientRect().height < 9).length";
+        assert_eq!(browser.eval(small), 0, "{place}: illegible labels");
+        browser.screenshot(&format!("{name}-{}-{}", window[0], if dark { "dark" } else { "light" }));
+    }
+}
+
+#[test]
+fn the_page_of_a_run() {
+    let _alone = alone();
+    let Some(mut browser) = Browser::start() else { return };
+    let root = tempfile::tempdir().unwrap();
+    let page = reported(&[&made_up(root.path(), "toy", 1.0)], root.path());
+    is_sound_everywhere(&mut browser, &page, "run");
+    let titles =
+        browser.eval("[...document.querySelectorAll('figure.chart .title')].map(t => t.textContent)");
+    assert_eq!(
+        titles,
+        json!([
+            "Loss",
+            "Accuracy",
+            "Learning rate",
+            "Gradient norm",
+            "Samples per second",
+            "Waiting for data",
+            "Time per step",
+            "Communication beside the backward pass"
+        ])
+    );
+    // The pause of a day is not on the axis: 600 steps of half a second.
+    browser.eval("document.querySelector('input[value=time]').click()");
+    browser.eval("document.querySelector('figure.chart > svg').focus()");
+    browser.press("End");
+    let said = browser.eval("document.querySelector('[role=status]').textContent");
+    assert!(said.as_str().unwrap().starts_with("step 600 · epoch 6 · 5m00s, training "), "{said}");
+}
+
+#[test]
+fn the_page_by_keyboard_and_mouse() {
+    let _alone = alone();
+    let Some(mut browser) = Browser::start() else { return };
+    let root = tempfile::tempdir().unwrap();
+    let page = reported(&[&made_up(root.path(), "toy", 1.0)], root.path());
+    browser.open(&page, WINDOWS[1], false);
+    let status = "document.querySelector('[role=status]').textContent";
+    let crosses = "document.querySelectorAll('figure.chart .cross').length";
+    browser.eval("document.querySelector('figure.chart > svg').focus()");
+    browser.press("Home");
+    browser.press("ArrowRight");
+    let second = browser.eval(status);
+    assert!(second.as_str().unwrap().starts_with("step 2 · "), "{second}");
+    assert_eq!(browser.eval(crosses), browser.eval("document.querySelectorAll('figure.chart').length"));
+    let tips = "[...document.querySelectorAll('.tip')].filter(tip => !tip.hidden).length";
+    assert_eq!(browser.eval(tips), 1, "one tooltip, in the chart that has the focus");
+    // Zoom by keys, back by Escape.
+    let reset = "document.querySelector('.zoom button:last-child').disabled";
+    assert_eq!(browser.eval(reset), true);
+    browser.press("+");
+    assert_eq!(browser.eval(reset), false);
+    browser.press("Escape");
+    assert_eq!((browser.eval(reset), browser.eval(crosses)), (json!(true), json!(0)));
+    // Zoom by a drag over the middle third of the first chart.
+    let area = browser.eval("(r => [r.left, r.top, r.width])(document.querySelector('figure.chart > svg').getBoundingClientRect())");
+    let at = |share: f64| [number(&area[0]) + share * number(&area[2]), number(&area[1]) + 100.0];
+    browser.drag(at(0.4), at(0.7));
+    assert_eq!(browser.eval(reset), false);
+    let labels = browser.eval(
+        "[...document.querySelectorAll('figure.chart > svg > text[text-anchor=middle]')].map(t => +t.textContent)",
+    );
+    assert!(
+        labels.as_array().unwrap().iter().all(|label| (100.0..500.0).contains(&number(label))),
+        "{labels}"
+    );
+    browser.eval("document.querySelector('.zoom button:last-child').click()");
+    // A series that is hidden has no line; the rest stays.
+    let lines = "document.querySelector('figure.chart').querySelectorAll('path.line').length";
+    assert_eq!(browser.eval(lines), 2);
+    browser.eval("document.querySelector('figure.chart button.key').click()");
+    assert_eq!(
+        (browser.eval(lines), browser.eval("document.querySelector('button.key').ariaPressed")),
+        (json!(1), json!("false"))
+    );
+    browser.eval("document.querySelector('figure.chart button.key').click()");
+    // Logarithmic: other labels on the y axis.
+    let levels = "[...document.querySelector('figure.chart > svg').querySelectorAll('text[text-anchor=end]')].map(t => t.textContent).join()";
+    let linear = browser.eval(levels);
+    browser.eval("document.querySelector('.check input').click()");
+    assert_ne!(browser.eval(levels), linear);
+    assert_eq!(browser.complaints, [""; 0]);
+}
+
+#[test]
+fn the_page_without_scripts() {
+    let _alone = alone();
+    let Some(mut browser) = Browser::start() else { return };
+    let root = tempfile::tempdir().unwrap();
+    let page = reported(&[&made_up(root.path(), "toy", 1.0)], root.path());
+    let text = std::fs::read_to_string(&page).unwrap();
+    // Another hash: the policy forbids the script, as a mail viewer does.
+    let forbidden = page.with_file_name("forbidden.html");
+    std::fs::write(&forbidden, text.replace("script-src 'sha256-", "script-src 'sha256-AAAA")).unwrap();
+    for window in WINDOWS {
+        browser.open(&forbidden, window, false);
+        assert_eq!(browser.eval("document.documentElement.className"), "");
+        let drawn = "[...document.querySelectorAll('figure.chart > svg')].every(svg => svg.querySelector('path.line, path.layer'))";
+        assert_eq!(browser.eval(drawn), true);
+        let sizes = browser.eval("(e => [e.scrollWidth, e.clientWidth])(document.documentElement)");
+        assert!(number(&sizes[0]) <= number(&sizes[1]), "{sizes}");
+        browser.screenshot(&format!("static-{}", window[0]));
+    }
+}
+
+#[test]
+fn the_page_of_several_runs() {
+    let _alone = alone();
+    let Some(mut browser) = Browser::start() else { return };
+    let root = tempfile::tempdir().unwrap();
+    let runs = [made_up(root.path(), "first", 1.0), made_up(root.path(), "second", 0.5)];
+    let page = reported(&[&runs[0], &runs[1]], root.path());
+    assert_eq!(page.file_name().unwrap(), "compare.html");
+    is_sound_everywhere(&mut browser, &page, "compare");
+    let lines = "document.querySelector('figure.chart').querySelectorAll('path.line').length";
+    assert_eq!(browser.eval(lines), 2);
+    browser.eval("document.querySelector('.runs button').click()");
+    assert_eq!(browser.eval(lines), 1);
+    let differs = browser.eval("[...document.querySelectorAll('.words tbody th')].map(t => t.textContent)");
+    assert_eq!(differs, json!(["name", "optimizer.lr"]));
+}
+
+#[test]
+fn a_comparison_never_replaces_the_report_of_a_run() {
+    let _alone = alone();
+    let root = tempfile::tempdir().unwrap();
+    let runs = [made_up(root.path(), "first", 1.0), made_up(root.path(), "second", 0.5)];
+    let out = runs[1].join("report.html");
+    let output = output_of(ddp_run().arg("report").args(&runs).arg("--out").arg(&out));
+    assert_code(&output, 2);
+    assert!(stderr(&output).contains("is the report of"), "{}", stderr(&output));
+    assert!(!out.exists());
+}
