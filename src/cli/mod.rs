@@ -15,6 +15,7 @@ mod list;
 mod lsp;
 mod man;
 mod plan;
+mod predict;
 mod report;
 mod schema;
 mod shell_words;
@@ -22,6 +23,7 @@ mod shells;
 mod spec_args;
 mod submit;
 mod train;
+mod used;
 mod words;
 
 use crate::error::{Error, ExitCode};
@@ -51,6 +53,7 @@ enum Command {
     Plan(plan::Args),
     /// Evaluate a checkpoint on a split of the spec's data set
     Eval(eval::Args),
+    Predict(predict::Args),
     /// Show the contents of a checkpoint, a run or a weight file
     Inspect(inspect::InspectArgs),
     /// Write a checkpoint's model as one safetensors file
@@ -140,6 +143,7 @@ pub fn run(
         Command::Check(args) => check::run(&args, registry).map(done),
         Command::Plan(args) => plan::run(&args, registry).map(done),
         Command::Eval(args) => eval::run(&args, registry).map(done),
+        Command::Predict(args) => predict::run(&args, registry).map(done),
         Command::Inspect(args) => inspect::run(&args).map(done),
         Command::Export(args) => export::run(&args).map(done),
         Command::Report(args) => report::run(&args).map(done),

@@ -114,7 +114,8 @@ pub enum FieldKind {
 }
 
 /// Facts for the plan. `None` if they are only known once the data is read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 pub struct DataFacts {
     /// One sample's input.
     pub input: Option<FieldFacts>,

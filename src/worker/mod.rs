@@ -14,6 +14,7 @@ mod fields_tests;
 mod fit;
 #[cfg(test)]
 mod fit_tests;
+mod generate;
 mod hook;
 mod intercepted_group;
 mod kernels;
@@ -23,6 +24,7 @@ mod optimizer;
 mod own_models_tests;
 #[cfg(test)]
 mod own_tasks_tests;
+mod predict;
 mod pretrained;
 mod rank;
 mod recorder;
@@ -35,6 +37,7 @@ mod spec_changes;
 mod start_state;
 mod state;
 mod step_times;
+mod usage;
 
 #[cfg(test)]
 mod burn_modules_tests;
@@ -61,14 +64,17 @@ mod testing;
 
 pub use evaluate::{Evaluation, Split, evaluate};
 pub use fault::Fault;
+pub use generate::{Generator, Sampling};
 pub use kernels::keep_kernels;
 pub(crate) use metrics::measured;
+pub use predict::Predictor;
 pub use pretrained::load_pretrained;
 pub(crate) use rank::{requeue_on_stop, run, run_external};
 pub use recorder::{Recorder, RecorderOptions};
 pub use resume::Resume;
 pub(crate) use start_state::{StartState, newest_step, provenance_of};
 pub use step_times::{STEP_TIMES, StepTime, StepTimes};
+pub use usage::Usage;
 
 use crate::comm::{CommErrorKind, Phase, Place, ProcessGroup, Wait};
 use crate::data::{DataFacts, Dataset, Fingerprint, Splits, transformed};
@@ -158,7 +164,8 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
             show_brief(&job, &facts, &position, &*model);
         }
         let trained = Trained::of(model.entries(), &updater);
-        let files = files(&job, &facts, fingerprint, trained, parent)?;
+        let usage = Usage::new(plan, &facts, splits.train.encoding());
+        let files = files(&job, &facts, fingerprint, trained, parent, &usage)?;
         recorder.open(&*group, &position, files, job.recorder)?;
     }
     // Rank 0 may still be copying files to the archive.
@@ -297,9 +304,11 @@ fn files(
     data: Fingerprint,
     trained: Trained,
     parent: Option<Parent>,
+    usage: &Usage,
 ) -> Result<Files> {
     let (plan, out_dir) = (job.plan, job.out_dir);
-    let made = RunFacts { plan: plan.clone(), device: job.device, trained, data };
+    let made =
+        RunFacts { plan: plan.clone(), device: job.device, trained, data, usage: usage.json()?.into() };
     Ok(Files {
         out_dir: out_dir.to_owned(),
         reported: Reported::of(&plan.task, plan.metrics.top5, facts),
