@@ -35,7 +35,7 @@ mod testing;
 
 pub use config::{CheckpointConfig, OnPreempt};
 pub use every::Every;
-pub use export::{ExportOptions, export};
+pub use export::{ExportOptions, converted, export};
 pub use format::{State, USAGE_FILE};
 pub use inspect::{Inspection, inspect};
 pub use load::{Loaded, find_store, load, load_any, read_state, verify};

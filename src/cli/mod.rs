@@ -9,6 +9,7 @@ mod env;
 mod eval;
 mod explain;
 mod export;
+mod export_hf;
 mod init;
 mod inspect;
 mod list;
@@ -56,7 +57,7 @@ enum Command {
     Predict(predict::Args),
     /// Show the contents of a checkpoint, a run or a weight file
     Inspect(inspect::InspectArgs),
-    /// Write a checkpoint's model as one safetensors file
+    /// Write a checkpoint's model as one safetensors file, or as a folder for the Hugging Face hub
     Export(export::ExportArgs),
     /// Write a run's report.html again, from its metrics
     Report(report::Args),
@@ -145,7 +146,7 @@ pub fn run(
         Command::Eval(args) => eval::run(&args, registry).map(done),
         Command::Predict(args) => predict::run(&args, registry).map(done),
         Command::Inspect(args) => inspect::run(&args).map(done),
-        Command::Export(args) => export::run(&args).map(done),
+        Command::Export(args) => export::run(&args, registry).map(done),
         Command::Report(args) => report::run(&args).map(done),
         Command::Env(args) => env::run(&args, registry).map(done),
         Command::List(args) => list::run(&args, registry).map(done),

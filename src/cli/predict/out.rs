@@ -15,8 +15,11 @@ impl Lines {
     /// To standard output without a file, and with `-`.
     pub fn new(file: Option<&Path>) -> Result<Self> {
         let file = file.filter(|file| *file != Path::new("-"));
-        let to = file.map(|file| Ok((Draft::new(file).doing("write", file)?, file.to_owned())));
-        Ok(Self { to: to.transpose()? })
+        let to = match file {
+            Some(file) => Some((Draft::new(file).doing("write", file)?, file.to_owned())),
+            None => None,
+        };
+        Ok(Self { to })
     }
 
     pub fn write(&mut self, line: Map<String, Value>) -> Result<()> {
