@@ -36,9 +36,13 @@ impl Used {
             _ => load_any(place)?,
         };
         let used = Self::of(loaded, registry)?;
-        match find_store(place).filter(|_| is("best")) {
-            Some(store) => Self::of(store.best(used.plan.checkpoint.best)?, registry),
-            None => Ok(used),
+        match find_store(place) {
+            Some(store) if is("best") => Self::of(store.best(used.plan.checkpoint.best)?, registry),
+            None if is("best") => {
+                let what = format!("{} is one checkpoint; `best` is one of a run's", place.display());
+                Err(Error::usage(what).hint("pass the run's folder"))
+            }
+            _ => Ok(used),
         }
     }
 

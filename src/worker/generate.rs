@@ -117,6 +117,11 @@ fn choose(logits: &[f32], sampling: Sampling, draw: f32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::Encoding;
+    use crate::device::ComputeDevice;
+    use crate::registry::Registry;
+    use crate::worker::Usage;
+    use crate::worker::testing::Run;
 
     const ALL: Sampling = Sampling { temperature: 1.0, top_k: None, seed: 0 };
 
@@ -137,6 +142,43 @@ mod tests {
         assert!(two[0] == 0 && (two[1] as i32 - 467).abs() <= 1, "{two:?}");
         assert_eq!(drawn(Sampling { top_k: Some(1), ..ALL }), [0, 700, 0]);
         assert_eq!(drawn(Sampling { temperature: 0.0, ..ALL }), [0, 700, 0]);
+    }
+
+    /// A GPT that was trained for a moment.
+    fn gpt(dir: &std::path::Path) -> (Predictor, usize) {
+        let text = dir.join("t.txt");
+        std::fs::write(&text, "abcd bcda cdab dabc ".repeat(8)).unwrap();
+        let spec = format!(
+            "name = \"run\"\nbatch_size = 8\n[model]\nname = \"gpt\"\nn_layer = 2\nn_head = 2\nn_embd = 16\n\
+             [dataset]\nname = \"text\"\npath = '{}'\nblock_size = 8\nworkers = 0\n[optimizer]\nname = \"adamw\"\nlr = 0.01\n",
+            text.display()
+        );
+        let run = Run::of(&spec);
+        run.train(1, &[]).unwrap();
+        let loaded = run.loaded();
+        let (usage, plan) =
+            Usage::read(loaded.usage.as_deref().unwrap(), &loaded, &Registry::standard()).unwrap();
+        let Some(Encoding::Text(encoding)) = &usage.encoding else { panic!("it is a text") };
+        assert_eq!((encoding.vocabulary.as_str(), encoding.block_size), (" abcd", 8));
+        (Predictor::new(&plan, &usage, &loaded, true, ComputeDevice::Cpu).unwrap(), 5)
+    }
+
+    #[test]
+    fn a_text_is_the_same_with_and_without_a_cache_and_beyond_the_context() {
+        let dir = tempfile::tempdir().unwrap();
+        let (predictor, vocabulary) = gpt(dir.path());
+        for (prompt, temperature) in
+            [(vec![1], 0.0), (vec![2, 3], 1.5), (vec![1, 2, 3, 4, 0, 2, 3, 4, 1, 0], 1.5)]
+        {
+            let written = |cached: bool| -> Vec<usize> {
+                let sampling = Sampling { temperature, ..ALL };
+                let mut generator = Generator::new(&predictor, prompt.clone(), 8, vocabulary, sampling, 0);
+                assert!(generator.cache.is_some());
+                generator.cache = generator.cache.filter(|_| cached);
+                (0..30).map(|_| generator.next_token().unwrap()).collect()
+            };
+            assert_eq!(written(true), written(false), "{prompt:?}");
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub struct Args {
     /// A run's folder, or a checkpoint
     #[arg(value_name = "RUN|CHECKPOINT")]
     pub run: PathBuf,
-    /// Images and folders of them (PNG, JPEG); CSV files with a header; or files with prompts. `-` is standard input
+    /// Images and folders of them (PNG, JPEG); CSV files with a header; or files with prompts (`-`: standard input)
     #[arg(value_name = "INPUT")]
     pub inputs: Vec<PathBuf>,
     /// Of a run: a checkpoint, `best` (by `checkpoint.best`) or `last` [default: last]
