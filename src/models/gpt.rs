@@ -148,14 +148,9 @@ pub struct GptCache {
 }
 
 impl GptCache {
-    /// Tokens in the cache.
-    pub fn len(&self) -> usize {
+    /// Number of tokens in the cache.
+    pub fn tokens(&self) -> usize {
         self.len
-    }
-
-    /// Whether the cache has no tokens.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 }
 
@@ -249,7 +244,7 @@ mod tests {
                 let new = if at + 2 == tokens.len() { 2 } else { new };
                 let found = values(net.extend(row(&tokens[at..at + new]), &mut cache));
                 at += new;
-                assert_eq!(cache.len(), at);
+                assert_eq!(cache.tokens(), at);
                 let expected = whole(&net, &tokens[..at]);
                 for (a, b) in found.iter().zip(&expected) {
                     assert!((a - b).abs() < 1e-5, "{at} tokens, prompt of {first}: {found:?}, {expected:?}");

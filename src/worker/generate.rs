@@ -80,7 +80,7 @@ impl<'a> Generator<'a> {
         let refused =
             |why: String| Error::spec(format!("the model does not continue a sequence of tokens: {why}"));
         if let (Some(cache), Some(gpt)) = (&mut self.cache, evaluator.net().module().downcast_ref::<Gpt>()) {
-            let new = input(&self.window[cache.len()..]).index::<2>();
+            let new = input(&self.window[cache.tokens()..]).index::<2>();
             return read(gpt.extend(new, cache));
         }
         let outputs = caught(|| evaluator.forward(input(&self.window))).map_err(refused)?;
