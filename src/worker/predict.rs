@@ -133,3 +133,54 @@ impl Dataset for Inputs {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::models::Net;
+    use crate::registry::Registry;
+    use crate::worker::testing::{Run, SPEC, fixed};
+    use burn::module::Module;
+    use burn::nn::Linear;
+    use burn::tensor::{Device, Tensor};
+
+    #[derive(serde::Deserialize, schemars::JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    struct Config {}
+
+    #[derive(Module, Debug)]
+    struct Mine {
+        fc: Linear,
+    }
+
+    impl Net for Mine {
+        fn forward(&self, input: Input) -> Tensor<2> {
+            self.fc.forward(input.rows())
+        }
+    }
+
+    fn registry() -> Registry {
+        Registry::standard().model("mine", |_: &Config, _, device: &Device| Mine { fc: fixed(4, 1, device) })
+    }
+
+    #[test]
+    fn a_users_model_predicts_with_the_weights_of_the_checkpoint() {
+        let run = Run::with(registry(), SPEC);
+        run.train(1, &["model.name=mine"]).unwrap();
+        let loaded = run.loaded();
+        let text = loaded.usage.as_deref().unwrap();
+        let (usage, plan) = Usage::read(text, &loaded, &registry()).unwrap();
+        let predictor = Predictor::new(&plan, &usage, &loaded, true, ComputeDevice::Cpu).unwrap();
+        let inputs = vec![vec![1.0, -2.0, 0.5, 4.0], vec![0.0, 0.0, 1.0, 0.0]];
+        let outputs = predictor.outputs(0, inputs.clone()).unwrap();
+        let weight = loaded.model.get("fc.weight").unwrap().to_f32_vec();
+        for (input, output) in inputs.iter().zip(&outputs) {
+            let expected: f32 = input.iter().zip(&weight).map(|(x, w)| x * w).sum();
+            assert!(output.len() == 1 && (output[0] - expected).abs() < 1e-5, "{output:?}, {expected}");
+        }
+        assert!(predictor.outputs(2, Vec::new()).unwrap().is_empty());
+        // A program without the model says so.
+        let error = Usage::read(text, &loaded, &Registry::standard()).unwrap_err();
+        assert!(error.message.contains("mine"), "{error}");
+    }
+}
