@@ -162,7 +162,7 @@ mod tests {
             assert_eq!(rows.iter().map(|row| row.line).collect::<Vec<u64>>(), [2, 3, 4, 5]);
             for (i, row) in rows.into_iter().enumerate() {
                 let found: Vec<f64> = row.values.unwrap().into_iter().map(f64::from).collect();
-                assert_eq!(found, sample(&*splits.train, i as u64, 0).0, "{blanks}, row {i}");
+                assert_eq!(found, sample(&*splits.train, i, 0).0, "{blanks}, row {i}");
             }
         }
     }
