@@ -70,7 +70,7 @@ fn front_matter(exported: &Exported) -> String {
             let metric = |(name, value): (&str, f64)| {
                 format!("    - type: {}\n      value: {}\n", json!(name), json!(value))
             };
-            let metrics: String = numbers(metrics).map(metric).collect();
+            let metrics: String = numbers(exported, metrics).map(metric).collect();
             format!(
                 "  - task:\n      type: {task}\n    dataset:\n      name: {name}\n      type: {name}\n      split: {split}\n    \
                  metrics:\n{metrics}",
@@ -91,12 +91,23 @@ fn splits(exported: &Exported) -> impl Iterator<Item = (&str, &Map<String, Value
         .filter_map(|(split, metrics)| Some((split.as_str(), metrics.as_object()?)))
 }
 
-/// The metrics that are finite, without the number of samples.
-fn numbers(metrics: &Map<String, Value>) -> impl Iterator<Item = (&str, f64)> {
+/// The metrics that are finite and say something of this model, without the number of samples. Checkpoints have all of them.
+fn numbers<'a>(
+    exported: &Exported,
+    metrics: &'a Map<String, Value>,
+) -> impl Iterator<Item = (&'a str, f64)> + use<'a> {
+    let encoding = exported.used.usage.encoding.as_ref();
+    let is_text = matches!(encoding, None | Some(Encoding::Text(_)));
+    let few = encoding.and_then(Encoding::classes).is_some_and(|classes| classes.len() <= 5);
     let finite = |value: &Value| value.as_f64().filter(|x| x.is_finite());
     metrics
         .iter()
-        .filter(|(name, _)| *name != "n")
+        .filter(move |(name, _)| match name.as_str() {
+            "n" => false,
+            "perplexity" => is_text,
+            "top5" => !few,
+            _ => true,
+        })
         .filter_map(move |(name, value)| Some((name.as_str(), finite(value)?)))
 }
 
@@ -113,7 +124,7 @@ fn measured(exported: &Exported) -> String {
     let mut out = String::from("| split | samples | metric | value |\n|---|---|---|---|\n");
     for (split, metrics) in all {
         let samples = metrics.get("n").and_then(Value::as_f64).unwrap_or(0.0);
-        for (name, value) in numbers(metrics) {
+        for (name, value) in numbers(exported, metrics) {
             let _ = writeln!(out, "| {split} | {samples} | {name} | {} |", metric_words(name, value));
         }
     }
@@ -175,6 +186,6 @@ fn provenance_lines(exported: &Exported) -> String {
         );
     }
     let _ = writeln!(out, "* Exported with: {}", versions(&Versions::here()));
-    let _ = writeln!(out, "* Hash of the job: {}", exported.used.plan.hash);
+    let _ = writeln!(out, "* Hash of the job: {}", exported.used.loaded.state.spec_hash);
     out
 }
