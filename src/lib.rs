@@ -111,8 +111,9 @@ pub mod prelude {
         CommError, CommErrorKind, Element, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait,
     };
     pub use crate::data::{
-        BurnBatch, BurnData, DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, FieldsMut,
-        Sample, SampleKey, SampleMut, SampleRng, Splits, Transform,
+        Blanks, BurnBatch, BurnData, ColumnEncoding, ColumnKind, DataFacts, Dataset, DatasetSource, Encoding,
+        FieldFacts, FieldKind, FieldMut, FieldsMut, ImageEncoding, Sample, SampleKey, SampleMut, SampleRng,
+        Splits, TableEncoding, TargetEncoding, TextEncoding, Transform,
     };
     pub use crate::ddp::CommHook;
     pub use crate::error::{Error, ExitCode, Result};

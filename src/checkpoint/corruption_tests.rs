@@ -5,7 +5,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::testing::{same, scratch, snapshot, snapshot_with_ema, snapshot_with_hook};
+use super::testing::{same, scratch, snapshot, snapshot_with_ema, snapshot_with_hook, snapshot_with_usage};
 use super::{CheckpointStore, load, read_state, verify};
 use crate::error::ExitCode;
 
@@ -46,6 +46,25 @@ fn hook_state_has_a_file_that_is_verified() {
     assert!(verify(&hooked).unwrap_err().to_string().contains("comm_hook.safetensors is altered"));
     let loaded = store.latest_verified().unwrap().unwrap();
     assert!(same(&loaded, &snapshot(240, 0)) && loaded.warnings.len() == 1);
+}
+
+#[test]
+fn what_a_use_needs_has_a_file_that_is_verified() {
+    let dir = scratch();
+    let store = CheckpointStore::open(dir.path()).unwrap();
+    let plain = store.save(&snapshot(240, 0)).unwrap().path;
+    let usable = store.save(&snapshot_with_usage(480, 3)).unwrap().path;
+    let file = usable.join("usage.json");
+    assert!(file.exists() && !plain.join("usage.json").exists());
+    let loaded = load(&usable).unwrap();
+    assert!(same(&loaded, &snapshot_with_usage(480, 3)));
+    assert_eq!(loaded.usage.as_deref(), Some("{\"salt\":3}\n"));
+    assert_eq!(load(&plain).unwrap().usage, None);
+    flip(&file, 12);
+    assert!(load(&usable).unwrap_err().message.contains("usage.json is altered"));
+    assert!(verify(&usable).unwrap_err().to_string().contains("usage.json is altered"));
+    fs::remove_file(&file).unwrap();
+    assert!(load(&usable).unwrap_err().message.contains("usage.json is missing"));
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub fn export(checkpoint: &Path, out: &Path, options: &ExportOptions) -> Result<
     }
     let loaded = load_any(checkpoint)?;
     let averaged = !options.no_ema && !loaded.ema.is_empty();
-    let model = convert(if averaged { loaded.ema } else { loaded.model }, options)?;
+    let model = converted(if averaged { loaded.ema } else { loaded.model }, options)?;
     let bytes = write(out, &model).doing("write", out)?;
     Ok(ExportReport {
         source: loaded.path,
@@ -61,7 +61,11 @@ pub fn export(checkpoint: &Path, out: &Path, options: &ExportOptions) -> Result<
     })
 }
 
-fn convert(model: TensorMap, options: &ExportOptions) -> Result<TensorMap> {
+/// The tensors with other names and types.
+///
+/// # Errors
+/// Exit code 2 for an invalid name or type.
+pub fn converted(model: TensorMap, options: &ExportOptions) -> Result<TensorMap> {
     for (old, _) in &options.rename {
         if !model.iter().any(|t| t.name.starts_with(old.as_str())) {
             let names: Vec<&str> = model.iter().take(5).map(|t| t.name.as_str()).collect();

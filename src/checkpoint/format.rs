@@ -1,7 +1,8 @@
 //! The checkpoint directory: its name, its files, and `state.json`, which holds the digests of all of them.
 //!
 //! `step-00000480/` contains `model.safetensors`, `optimizer.safetensors`, `ema.safetensors` if the weights are averaged,
-//! `comm_hook.safetensors` if communication hooks have state, and `state.json`, written last: the run's [`State`], with
+//! `comm_hook.safetensors` if communication hooks have state, `usage.json` with what the model's use needs besides its weights,
+//! and `state.json`, written last: the run's [`State`], with
 //! size and SHA-256 of the other files and, as its last entry, the SHA-256 of all of its own bytes before that entry. The digest is over bytes, not over JSON
 //! values, so any change is detected.
 
@@ -21,6 +22,8 @@ pub const OPTIMIZER_FILE: &str = "optimizer.safetensors";
 pub const EMA_FILE: &str = "ema.safetensors";
 /// Only if communication hooks have state.
 pub const HOOK_FILE: &str = "comm_hook.safetensors";
+/// What the model's use needs besides its weights, as JSON; checkpoints of earlier versions lack it.
+pub const USAGE_FILE: &str = "usage.json";
 pub const STATE_FILE: &str = "state.json";
 
 /// A larger `state.json` is treated as damaged.

@@ -5,10 +5,10 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::digest::HashingReader;
+use super::digest::{HashingReader, sha256_hex};
 use super::format::{
     self, EMA_FILE, FileDigest, HOOK_FILE, MAX_STATE_BYTES, MODEL_FILE, OPTIMIZER_FILE, Rejected, STATE_FILE,
-    State,
+    State, USAGE_FILE,
 };
 use super::store::{CheckpointStore, Entry};
 use super::tensor::TensorMap;
@@ -26,6 +26,8 @@ pub struct Loaded {
     pub ema: TensorMap,
     /// Empty if there is no such file.
     pub comm_hook: TensorMap,
+    /// What the model's use needs besides its weights; `None` if there is no such file.
+    pub usage: Option<String>,
     /// Newer checkpoints that were rejected, one line each, for the user.
     pub warnings: Vec<String>,
 }
@@ -162,12 +164,14 @@ fn load_dir(path: &Path) -> Result<Loaded, Rejected> {
         false => Ok(TensorMap::new()),
     };
     let (ema, comm_hook) = (optional(EMA_FILE)?, optional(HOOK_FILE)?);
+    let usage = state.files.get(USAGE_FILE).map(|expected| verified(path, USAGE_FILE, expected, read_text));
+    let usage = usage.transpose()?;
     for (name, expected) in &state.files {
-        if ![MODEL_FILE, OPTIMIZER_FILE, EMA_FILE, HOOK_FILE].contains(&name.as_str()) {
+        if ![MODEL_FILE, OPTIMIZER_FILE, EMA_FILE, HOOK_FILE, USAGE_FILE].contains(&name.as_str()) {
             check_file(path, name, expected)?;
         }
     }
-    Ok(Loaded { path: path.to_owned(), state, model, optimizer, ema, comm_hook, warnings: Vec::new() })
+    Ok(Loaded { path: path.to_owned(), state, model, optimizer, ema, comm_hook, usage, warnings: Vec::new() })
 }
 
 /// Verifies all files of a checkpoint against their digests.
@@ -186,6 +190,16 @@ fn expected_digest<'a>(state: &'a State, name: &str) -> Result<&'a FileDigest, S
 
 fn load_tensors(dir: &Path, state: &State, name: &str) -> Result<TensorMap, Rejected> {
     verified(dir, name, expected_digest(state, name)?, read_tensor_file)
+}
+
+/// A text, and the digest of its bytes.
+fn read_text(path: &Path) -> Result<(String, String), Rejected> {
+    let bytes = fs::read(path)?;
+    let digest = sha256_hex(&bytes);
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok((text, digest)),
+        Err(_) => Err("is not UTF-8 text".to_owned().into()),
+    }
 }
 
 fn check_file(dir: &Path, name: &str, expected: &FileDigest) -> Result<(), Rejected> {

@@ -35,8 +35,8 @@ mod testing;
 
 pub use config::{CheckpointConfig, OnPreempt};
 pub use every::Every;
-pub use export::{ExportOptions, export};
-pub use format::State;
+pub use export::{ExportOptions, converted, export};
+pub use format::{State, USAGE_FILE};
 pub use inspect::{Inspection, inspect};
 pub use load::{Loaded, find_store, load, load_any, read_state, verify};
 pub use matching::{ModelTensor, match_weights};

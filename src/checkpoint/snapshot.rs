@@ -3,6 +3,7 @@
 use super::format::State;
 use super::tensor::{Dtype, TensorData, TensorMap};
 use crate::error::{Error, ExitCode, Result};
+use std::sync::Arc;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
@@ -13,6 +14,8 @@ pub struct Snapshot {
     pub ema: TensorMap,
     /// Empty if communication hooks have no state; the file is not written then.
     pub comm_hook: TensorMap,
+    /// What the model's use needs besides its weights; the file is not written without it.
+    pub usage: Option<Arc<str>>,
 }
 
 impl Snapshot {
@@ -81,7 +84,7 @@ mod tests {
                 optimizer: map(1),
                 ema: map(2),
                 comm_hook: map(3),
-                state: State::default(),
+                ..Snapshot::default()
             }
         };
         assert!(of(0, None).check_finite().is_ok());

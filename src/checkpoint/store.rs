@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::format::{
-    self, EMA_FILE, FORMAT_VERSION, FileDigest, HOOK_FILE, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE,
+    self, EMA_FILE, FORMAT_VERSION, FileDigest, HOOK_FILE, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, USAGE_FILE,
 };
 use super::fs::{Fs, OsFs, write_synced};
 use super::snapshot::Snapshot;
@@ -166,6 +166,12 @@ impl CheckpointStore {
                 write_synced(&*self.fs, &temp.join(name), |out| write_tensors(tensors, out))
                     .map_err(|e| within(name, e))?;
             state.files.insert(name.to_owned(), FileDigest { bytes, sha256 });
+        }
+        if let Some(usage) = &snapshot.usage {
+            let ((), bytes, sha256) =
+                write_synced(&*self.fs, &temp.join(USAGE_FILE), |out| out.write_all(usage.as_bytes()))
+                    .map_err(|e| within(USAGE_FILE, e))?;
+            state.files.insert(USAGE_FILE.to_owned(), FileDigest { bytes, sha256 });
         }
         let json = state.to_json()?;
         write_synced(&*self.fs, &temp.join(STATE_FILE), |out| out.write_all(&json))

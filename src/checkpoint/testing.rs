@@ -27,8 +27,7 @@ pub fn snapshot(step: u64, salt: u32) -> Snapshot {
         state,
         model: TensorMap::from_tensors([weight, batches]).unwrap(),
         optimizer: TensorMap::from_tensors([moment]).unwrap(),
-        ema: TensorMap::new(),
-        comm_hook: TensorMap::new(),
+        ..Snapshot::default()
     }
 }
 
@@ -43,6 +42,11 @@ pub fn snapshot_with_ema(step: u64, salt: u32) -> Snapshot {
     Snapshot { ema: snapshot(step, salt + 50).model, ..snapshot(step, salt) }
 }
 
+/// As [`snapshot`], with what the model's use needs.
+pub fn snapshot_with_usage(step: u64, salt: u32) -> Snapshot {
+    Snapshot { usage: Some(format!("{{\"salt\":{salt}}}\n").into()), ..snapshot(step, salt) }
+}
+
 /// Whether the checkpoint equals the snapshot, apart from the fields that the store sets.
 pub fn same(loaded: &Loaded, snapshot: &Snapshot) -> bool {
     let mut state = loaded.state.clone();
@@ -50,7 +54,7 @@ pub fn same(loaded: &Loaded, snapshot: &Snapshot) -> bool {
     state.format_version = 0;
     let tensors = (&loaded.model, &loaded.optimizer, &loaded.ema, &loaded.comm_hook);
     let saved = (&snapshot.model, &snapshot.optimizer, &snapshot.ema, &snapshot.comm_hook);
-    state == snapshot.state && tensors == saved
+    state == snapshot.state && tensors == saved && loaded.usage.as_deref() == snapshot.usage.as_deref()
 }
 
 pub fn steps(store: &CheckpointStore) -> Vec<u64> {

@@ -1,23 +1,36 @@
-//! `ddp-run export`: writes a checkpoint's model as a safetensors file for other programs.
+//! `ddp-run export`: writes a checkpoint's model as a safetensors file for other programs, or as a folder for the Hugging
+//! Face hub.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::export_hf;
 use crate::checkpoint::{Dtype, ExportOptions, export};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::registry::Registry;
 
 #[derive(Args, Clone, Debug)]
 pub struct ExportArgs {
     /// A checkpoint, or a run folder (its newest checkpoint is taken)
     pub checkpoint: PathBuf,
     /// The .safetensors file to write
-    pub out: PathBuf,
+    #[arg(required_unless_present = "hf", conflicts_with = "hf")]
+    pub out: Option<PathBuf>,
+    /// Write a folder as the Hugging Face hub has them instead: weights, configuration and model card
+    #[arg(long, value_name = "DIR")]
+    pub hf: Option<PathBuf>,
+    /// Of a run: a checkpoint, `best` (by `checkpoint.best`) or `last` [default: last]
+    #[arg(long = "checkpoint", value_name = "PATH|best|last", requires = "hf")]
+    pub of_run: Option<PathBuf>,
+    /// Write to DIR though it is not empty; files of other names stay
+    #[arg(long, requires = "hf")]
+    pub force: bool,
     /// Names that start with OLD start with NEW instead; may be given several times
-    #[arg(long, value_name = "OLD=NEW", value_parser = parse_rename)]
+    #[arg(long, value_name = "OLD=NEW", value_parser = parse_rename, conflicts_with = "hf")]
     pub rename: Vec<(String, String)>,
     /// Put before every name
-    #[arg(long, default_value = "", hide_default_value = true)]
+    #[arg(long, default_value = "", hide_default_value = true, conflicts_with = "hf")]
     pub prefix: String,
     /// Round the weights to this type
     #[arg(long, value_enum)]
@@ -45,7 +58,7 @@ fn parse_rename(text: &str) -> Result<(String, String), String> {
 ///
 /// # Errors
 /// Exit code 2: invalid names or types. 74: a file can't be read or written.
-pub fn run(args: &ExportArgs) -> Result<()> {
+pub fn run(args: &ExportArgs, registry: &Registry) -> Result<()> {
     let dtype = args.dtype.map(|d| match d {
         ExportDtype::F32 => Dtype::F32,
         ExportDtype::F16 => Dtype::F16,
@@ -53,7 +66,11 @@ pub fn run(args: &ExportArgs) -> Result<()> {
     });
     let (rename, prefix) = (args.rename.clone(), args.prefix.clone());
     let options = ExportOptions { rename, prefix, dtype, no_ema: args.no_ema };
-    let report = export(&args.checkpoint, &args.out, &options)?;
+    if let Some(dir) = &args.hf {
+        return export_hf::run(args, dir, &options, registry);
+    }
+    let Some(out) = &args.out else { return Err(Error::usage("the file to write is missing")) };
+    let report = export(&args.checkpoint, out, &options)?;
     for warning in &report.warnings {
         say!("warning: {warning}");
     }
@@ -87,6 +104,12 @@ mod tests {
         let args = Cli::try_parse_from(typed).unwrap().args;
         assert_eq!(args.rename, [("a.".into(), "b.".into()), ("c".into(), String::new())]);
         assert_eq!((args.dtype, args.prefix.as_str()), (Some(ExportDtype::Bf16), ""));
+        let args = Cli::try_parse_from(["export", "runs/toy", "--hf", "toy", "--force"]).unwrap().args;
+        assert_eq!((args.out, args.hf, args.force), (None, Some("toy".into()), true));
+        assert!(Cli::try_parse_from(["export", "a"]).is_err());
+        assert!(Cli::try_parse_from(["export", "a", "b", "--hf", "c"]).is_err());
+        assert!(Cli::try_parse_from(["export", "a", "--hf", "c", "--prefix", "p"]).is_err());
+        assert!(Cli::try_parse_from(["export", "a", "b", "--force"]).is_err());
         assert!(Cli::try_parse_from(["export", "a", "b", "--rename", "=x"]).is_err());
         assert!(Cli::try_parse_from(["export", "a", "b", "--dtype", "i64"]).is_err());
     }

@@ -9,12 +9,14 @@ mod env;
 mod eval;
 mod explain;
 mod export;
+mod export_hf;
 mod init;
 mod inspect;
 mod list;
 mod lsp;
 mod man;
 mod plan;
+mod predict;
 mod report;
 mod runs;
 mod schema;
@@ -23,6 +25,7 @@ mod shells;
 mod spec_args;
 mod submit;
 mod train;
+mod used;
 mod words;
 
 use crate::error::{Error, ExitCode};
@@ -52,9 +55,10 @@ enum Command {
     Plan(plan::Args),
     /// Evaluate a checkpoint on a split of the spec's data set
     Eval(eval::Args),
+    Predict(predict::Args),
     /// Show the contents of a checkpoint, a run or a weight file
     Inspect(inspect::InspectArgs),
-    /// Write a checkpoint's model as one safetensors file
+    /// Write a checkpoint's model as one safetensors file, or as a folder for the Hugging Face hub
     Export(export::ExportArgs),
     /// Write a run's report.html again, from its metrics
     Report(report::Args),
@@ -143,8 +147,9 @@ pub fn run(
         Command::Check(args) => check::run(&args, registry).map(done),
         Command::Plan(args) => plan::run(&args, registry).map(done),
         Command::Eval(args) => eval::run(&args, registry).map(done),
+        Command::Predict(args) => predict::run(&args, registry).map(done),
         Command::Inspect(args) => inspect::run(&args).map(done),
-        Command::Export(args) => export::run(&args).map(done),
+        Command::Export(args) => export::run(&args, registry).map(done),
         Command::Report(args) => report::run(&args).map(done),
         Command::Runs(args) => runs::run(&args, registry).map(done),
         Command::Env(args) => env::run(&args, registry).map(done),

@@ -4,7 +4,10 @@
 use super::resample::Picture;
 use super::split::Part;
 use super::transforms::{ImageShape, ImageTransform, TransformOptions};
-use super::{Content, Dataset, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits, StoredImages};
+use super::{
+    Content, Dataset, Encoding, FieldFacts, FieldKind, FieldMut, ImageEncoding, SampleKey, SampleMut, Splits,
+    StoredImages,
+};
 use crate::error::{Error, Result};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -39,7 +42,7 @@ pub struct ImageSet {
     source: Arc<dyn ImageSource>,
     part: Part,
     transform: ImageTransform,
-    classes: usize,
+    encoding: Arc<ImageEncoding>,
 }
 
 thread_local! {
@@ -55,7 +58,7 @@ impl Dataset for ImageSet {
         FieldFacts { shape: self.transform.shape().to_vec(), kind: FieldKind::Float }
     }
     fn target(&self) -> FieldFacts {
-        class_facts(self.classes)
+        class_facts(self.encoding.classes.len())
     }
     fn write(&self, key: SampleKey, to: SampleMut<'_>) -> Result<()> {
         let (FieldMut::Float(input), FieldMut::Index(target)) = (to.input, to.target) else {
@@ -66,6 +69,9 @@ impl Dataset for ImageSet {
     }
     fn content(&self) -> Option<Content> {
         self.source.content()
+    }
+    fn encoding(&self) -> Option<Encoding> {
+        Some(Encoding::Images((*self.encoding).clone()))
     }
     fn stored(&self) -> Option<&dyn StoredImages> {
         Some(self)
@@ -95,10 +101,10 @@ impl ImageSet {
                     Original { pixels, class, size: None }
                 }
             };
-            if class >= self.classes {
+            let classes = self.encoding.classes.len();
+            if class >= classes {
                 return Err(Error::data(format!(
-                    "label {class} is out of range: the data set has {} classes",
-                    self.classes
+                    "label {class} is out of range: the data set has {classes} classes"
                 )));
             }
             if self.transform.edits() {
@@ -126,18 +132,24 @@ pub(super) fn wrong_buffers(what: &str) -> Error {
 
 /// The settings shared by the splits of an image data set.
 pub(super) struct ImageSetBuilder {
-    pub shape: ImageShape,
-    pub classes: usize,
-    pub transform: TransformOptions,
+    shape: ImageShape,
+    transform: TransformOptions,
+    encoding: Arc<ImageEncoding>,
 }
 
 impl ImageSetBuilder {
+    /// Square images of `classes`, which are named by index.
+    pub fn new(channels: usize, size: usize, classes: Vec<String>, transform: TransformOptions) -> Self {
+        let encoding = Arc::new(ImageEncoding::new(channels, size, &transform, classes));
+        Self { shape: [channels, size, size], transform, encoding }
+    }
+
     pub fn set(&self, source: &Arc<dyn ImageSource>, part: Part, training: bool) -> Arc<dyn Dataset> {
         Arc::new(ImageSet {
             source: source.clone(),
             part,
             transform: self.transform.build(self.shape, training),
-            classes: self.classes,
+            encoding: self.encoding.clone(),
         })
     }
 

@@ -10,6 +10,7 @@ mod burn_data;
 mod color_jitter;
 mod config;
 mod device_transform;
+mod encoding;
 mod fingerprint;
 mod fn_dataset;
 mod image_config;
@@ -33,6 +34,9 @@ pub mod transforms;
 pub use burn_data::{BurnBatch, BurnData, from_burn};
 pub use config::LoaderConfig;
 pub use device_transform::{DeviceBytes, DeviceTransform};
+pub use encoding::{
+    ColumnEncoding, ColumnKind, Encoding, ImageEncoding, TableEncoding, TargetEncoding, TextEncoding,
+};
 pub use fingerprint::{Content, Fingerprint};
 pub use fn_dataset::from_fn;
 pub use images::ImageSource;
@@ -42,8 +46,8 @@ pub(crate) use sample::no_field;
 pub use sample::{FieldMut, FieldsMut, SampleMut};
 pub use sampler::{DistributedSampler, EvalShard, Order, Prefix};
 pub use sets::{
-    ColumnsFormat, ColumnsProposal, CsvProposal, Holds, ImageSurvey, propose_columns, propose_csv,
-    survey_images,
+    Blanks, ColumnsFormat, ColumnsProposal, CsvProposal, Holds, ImageSurvey, InputRow, images_below,
+    propose_columns, propose_csv, read_image, read_rows, survey_images,
 };
 pub use standard::standard_kinds;
 pub use store::Cache;
@@ -99,7 +103,7 @@ pub trait DatasetSource: Send + Sync + std::fmt::Debug {
 }
 
 /// One field of a sample, such as its input or its target: its shape and element type.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct FieldFacts {
     /// Shape of one sample, without the batch dimension, e.g. `[3, 32, 32]`.
     pub shape: Vec<usize>,
@@ -108,7 +112,7 @@ pub struct FieldFacts {
 }
 
 /// The element type of a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FieldKind {
     /// f32 values.
@@ -118,7 +122,8 @@ pub enum FieldKind {
 }
 
 /// Facts for the plan. `None` if they are only known once the data is read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 pub struct DataFacts {
     /// One sample's input.
     pub input: Option<FieldFacts>,
@@ -191,6 +196,11 @@ pub trait Dataset: Send + Sync {
     /// the data's own units.
     fn target_scale(&self) -> f64 {
         1.0
+    }
+    /// How inputs become samples, and what outputs are of: checkpoints carry it, and `ddp-run predict` needs it. By default it
+    /// is not known.
+    fn encoding(&self) -> Option<Encoding> {
+        None
     }
     /// The stored images of an image data set, for transforms on a device with its own memory. A data set with further fields
     /// is transformed on the host, by `write`, for every device.

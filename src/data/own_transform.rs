@@ -1,7 +1,7 @@
 //! Transforms of users' crates: they change samples as they are read.
 
 use super::rng::CounterRng;
-use super::{Content, Dataset, FieldFacts, FieldMut, FieldsMut, SampleKey, SampleMut, Splits};
+use super::{Content, Dataset, Encoding, FieldFacts, FieldMut, FieldsMut, SampleKey, SampleMut, Splits};
 use crate::error::Result;
 use crate::spec::Fields;
 use schemars::JsonSchema;
@@ -126,6 +126,9 @@ impl Dataset for Transformed {
     }
     fn target_scale(&self) -> f64 {
         self.of.target_scale()
+    }
+    fn encoding(&self) -> Option<Encoding> {
+        self.of.encoding()
     }
     fn write(&self, key: SampleKey, mut to: SampleMut<'_>) -> Result<()> {
         self.of.write(key, to.again())?;

@@ -39,6 +39,8 @@ pub enum Stream {
     Noise = 17,
     /// The weights of the function that generates synthetic targets.
     Truth = 18,
+    /// A token of a generated text.
+    Token = 19,
     /// The first of the user's transforms; the others follow.
     Transforms = 256,
 }

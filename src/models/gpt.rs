@@ -2,7 +2,7 @@
 //! of the PyTorch model in tests/golden.rs: `wte`, `wpe`, `h.N.{ln_1,attn.{c_attn,c_proj},ln_2,fc,proj}`, `ln_f`, `lm_head`.
 
 use super::layers::{Affine, Embedding, LayerNorm};
-use super::ops::{Activation, CausalMask, attention, dropout};
+use super::ops::{Activation, CausalMask, KeysAndValues, attention, attention_after, dropout};
 use super::{Input, Net};
 use crate::spec::choice;
 use burn::module::Module;
@@ -98,6 +98,18 @@ impl Block {
 
     fn forward(&self, x: Tensor<2>, batch: usize, mask: &CausalMask) -> Tensor<2> {
         let y = self.attn.forward(self.ln_1.forward(x.clone()), batch, mask);
+        self.rest(x, y)
+    }
+
+    /// As [`Block::forward`], of the positions of one sequence that follow those in `before`.
+    fn extend(&self, x: Tensor<2>, before: &mut KeysAndValues) -> Tensor<2> {
+        let qkv = self.attn.c_attn.forward(self.ln_1.forward(x.clone()));
+        let y = attention_after(qkv, self.attn.heads, before);
+        self.rest(x, y)
+    }
+
+    /// What follows the attention `y`.
+    fn rest(&self, x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
         let x = self.attn.c_proj.add_to(x, y, &self.dropout);
         let y = self.fc.then(self.ln_2.forward(x.clone()), Activation::Gelu);
         self.proj.add_to(x, y, &self.dropout)
@@ -128,6 +140,42 @@ impl Gpt {
     }
 }
 
+/// What later tokens of a sequence need of the earlier ones: each layer's keys and values.
+#[derive(Clone, Debug, Default)]
+pub struct GptCache {
+    layers: Vec<KeysAndValues>,
+    len: usize,
+}
+
+impl GptCache {
+    /// Number of tokens in the cache.
+    pub fn tokens(&self) -> usize {
+        self.len
+    }
+}
+
+impl Gpt {
+    /// The logits `[1, vocab]` behind the last of `tokens`, `[1, new]`, which follow those in `cache` and are added to it. They
+    /// equal those of a forward pass over all tokens to f32 rounding. Without autodiff.
+    ///
+    /// # Panics
+    /// There are more tokens than the model has positions.
+    pub fn extend(&self, tokens: Tensor<2, Int>, cache: &mut GptCache) -> Tensor<2> {
+        let [_, new] = tokens.dims();
+        let tokens = self.wte.forward(tokens);
+        let [_, _, width] = tokens.dims();
+        let positions = self.wpe.weight.val().slice([cache.len..cache.len + new, 0..width]);
+        let mut x = tokens.reshape([new, width]) + positions;
+        cache.layers.resize_with(self.h.len(), KeysAndValues::default);
+        for (block, before) in self.h.iter().zip(&mut cache.layers) {
+            x = block.extend(x, before);
+        }
+        cache.len += new;
+        let last = x.slice([new - 1..new, 0..width]);
+        self.lm_head.forward(self.ln_f.forward(last))
+    }
+}
+
 impl Net for Gpt {
     fn forward(&self, input: Input) -> Tensor<2> {
         let index: Tensor<2, Int> = input.index::<2>();
@@ -145,5 +193,69 @@ impl Net for Gpt {
 
     fn stays_f32(name: &str) -> bool {
         name.contains("ln_")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::drawn;
+    use burn::tensor::TensorData;
+
+    fn small() -> Gpt {
+        let config =
+            GptConfig { vocab_size: 11, block_size: 12, n_layer: 2, n_head: 2, n_embd: 16, dropout: 0.1 };
+        let device = Device::flex();
+        // Larger weights than the initial ones, so that attention is not uniform.
+        let mut net = drawn(&device, 5, || Gpt::new(config, &device));
+        for block in &mut net.h {
+            block.attn.c_attn.weight = block.attn.c_attn.weight.clone().map(|w| w * 20.0);
+        }
+        net
+    }
+
+    fn row(tokens: &[i64]) -> Tensor<2, Int> {
+        Tensor::from_data(TensorData::new(tokens.to_vec(), [1, tokens.len()]), &Device::flex())
+    }
+
+    fn values(logits: Tensor<2>) -> Vec<f32> {
+        logits.into_data().try_into_vec::<f32>().unwrap()
+    }
+
+    /// The logits behind the last token, by a forward pass over all of them.
+    fn whole(net: &Gpt, tokens: &[i64]) -> Vec<f32> {
+        let field = crate::data::HostField {
+            shape: vec![tokens.len()],
+            data: crate::data::FieldData::Index(tokens.to_vec()),
+        };
+        let all = values(net.forward(Input::from_host(&field, 1, &Device::flex())));
+        all[all.len() - 11..].to_vec()
+    }
+
+    #[test]
+    fn logits_with_a_cache_are_those_of_a_whole_forward_pass() {
+        let net = small();
+        let tokens = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 10, 8];
+        for first in [1, 2, 5, 12] {
+            let mut cache = GptCache::default();
+            let mut at = 0;
+            // A prompt of `first` tokens, then one token at a time, and two at the end.
+            for new in std::iter::once(first).chain(std::iter::repeat(1)) {
+                let new = if at + 2 == tokens.len() { 2 } else { new };
+                let found = values(net.extend(row(&tokens[at..at + new]), &mut cache));
+                at += new;
+                assert_eq!(cache.tokens(), at);
+                let expected = whole(&net, &tokens[..at]);
+                for (a, b) in found.iter().zip(&expected) {
+                    assert!((a - b).abs() < 1e-5, "{at} tokens, prompt of {first}: {found:?}, {expected:?}");
+                }
+                if at == tokens.len() {
+                    break;
+                }
+            }
+        }
+        // The logits depend on the order of earlier tokens.
+        let swapped = whole(&net, &[1, 3, 4]);
+        assert!(whole(&net, &[3, 1, 4]).iter().zip(&swapped).any(|(a, b)| (a - b).abs() > 1e-3));
     }
 }

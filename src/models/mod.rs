@@ -25,10 +25,10 @@ mod tests;
 mod visitors;
 mod vit;
 
-pub use gpt::{Gpt, GptConfig, Preset};
+pub use gpt::{Gpt, GptCache, GptConfig, Preset};
 pub use input::{Input, Target};
 pub use kind::{ModelKind, ModelSource, TensorFacts};
-pub use model::{ALL, AnyNet, Forward, Model, NetModel, passed};
+pub use model::{ALL, AnyNet, Evaluator, Forward, Model, NetModel, passed};
 pub use ops::cross_entropy;
 pub use resnet::{Depth, ResNet, Stem};
 pub use simple::{Cnn, CnnConfig, LinearNet, Mlp};

@@ -18,6 +18,16 @@ impl Plan {
         format!("# Resolved by ddp-run; `ddp-run train` on this file runs the same job.\n{body}")
     }
 
+    /// The values that results depend on, as TOML: without names, places of data, and how the job is launched and saved.
+    pub fn results_toml(&self) -> String {
+        let mut root = Table::new();
+        for resolved in self.values.iter().filter(|value| self.changes_results(&value.key)) {
+            let segments: Vec<&str> = resolved.key.split('.').collect();
+            insert(&mut root, &segments, resolved.value.clone());
+        }
+        toml::to_string_pretty(&root).expect("a table of TOML values is always TOML")
+    }
+
     /// Whether results may depend on a key, given by its dotted path: neither the key nor its table is declared as
     /// without effect.
     pub fn changes_results(&self, key: &str) -> bool {

@@ -73,6 +73,7 @@ impl Checkpoints {
             None => snapshot::empty(tensors)?,
         };
         snapshot::copy(&mut copy, position, tensors)?;
+        copy.usage = Some(self.made.usage.clone());
         copy.state = snapshot::state(&self.made, position, hook.as_ref(), seconds)?;
         let (entries, slots) = (tensors.model.entries().to_vec(), tensors.updater.all_slots());
         let finish = move |snapshot: &mut Snapshot| {

@@ -15,6 +15,7 @@ mod fields_tests;
 mod fit;
 #[cfg(test)]
 mod fit_tests;
+mod generate;
 mod hook;
 mod intercepted_group;
 mod kernels;
@@ -24,6 +25,7 @@ mod optimizer;
 mod own_models_tests;
 #[cfg(test)]
 mod own_tasks_tests;
+mod predict;
 mod pretrained;
 mod profile;
 mod rank;
@@ -37,6 +39,7 @@ mod spec_changes;
 mod start_state;
 mod state;
 mod step_times;
+mod usage;
 
 #[cfg(test)]
 mod burn_modules_tests;
@@ -63,8 +66,10 @@ mod testing;
 
 pub use evaluate::{Evaluation, Split, evaluate};
 pub use fault::Fault;
+pub use generate::{Generator, Sampling};
 pub use kernels::keep_kernels;
 pub(crate) use metrics::measured;
+pub use predict::Predictor;
 pub use pretrained::{load_pretrained, weights_are_there};
 pub(crate) use rank::{requeue_on_stop, run, run_external};
 pub use recorder::{Recorder, RecorderOptions};
@@ -72,6 +77,7 @@ pub use resume::Resume;
 pub(crate) use spec_changes::continues_the_run;
 pub(crate) use start_state::{StartState, newest_step, provenance_of};
 pub use step_times::{STEP_TIMES, StepTime, StepTimes};
+pub use usage::Usage;
 
 use crate::comm::{CommErrorKind, Phase, Place, ProcessGroup, Wait};
 use crate::data::{DataFacts, Dataset, Fingerprint, Splits, transformed};
@@ -166,7 +172,8 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
             show_brief(&job, &facts, &position, &*model);
         }
         let trained = Trained::of(model.entries(), &updater);
-        let files = files(&job, &facts, fingerprint, trained, parent, hosts)?;
+        let usage = Usage::new(plan, &facts, splits.train.encoding());
+        let files = files(&job, &facts, fingerprint, trained, parent, hosts, &usage)?;
         recorder.open(&*group, &position, files, job.recorder)?;
     }
     // Rank 0 may still be copying files to the archive.
@@ -310,9 +317,11 @@ fn files(
     trained: Trained,
     parent: Option<Parent>,
     hosts: Vec<String>,
+    usage: &Usage,
 ) -> Result<Files> {
     let (plan, out_dir) = (job.plan, job.out_dir);
-    let made = RunFacts { plan: plan.clone(), device: job.device, trained, data };
+    let made =
+        RunFacts { plan: plan.clone(), device: job.device, trained, data, usage: usage.json()?.into() };
     Ok(Files {
         out_dir: out_dir.to_owned(),
         reported: Reported::of(&plan.task, plan.metrics.top5, facts),

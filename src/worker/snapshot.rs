@@ -212,7 +212,8 @@ mod tests {
             }
             let data = Fingerprint { train: 2048, val: None, content: "x".to_owned() };
             let trained = Trained::of(&entries, &updater);
-            let made = RunFacts { plan: plan.clone(), device: ComputeDevice::Cpu, trained, data };
+            let made =
+                RunFacts { plan: plan.clone(), device: ComputeDevice::Cpu, trained, data, usage: "".into() };
             let mut position = Position::new(Batching::of(1, 4, 1));
             let mut snapshot = empty(tensors(&*model, &updater)).unwrap();
             let places: Vec<*const u8> = snapshot.optimizer.iter().map(|t| t.bytes.as_ptr()).collect();

@@ -12,6 +12,7 @@ use crate::models::{ALL, Model, StateEntry};
 use crate::plan::Plan;
 use crate::train::{Batching, Position, Updater};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// No run reaches this value; numbers up to it can be added and multiplied by small ones without overflow.
 const LARGEST: u64 = 1 << 53;
@@ -40,6 +41,8 @@ pub struct RunFacts {
     pub device: ComputeDevice,
     pub trained: Trained,
     pub data: Fingerprint,
+    /// The text of `usage.json`.
+    pub usage: Arc<str>,
 }
 
 impl Saved {
@@ -147,7 +150,7 @@ pub(super) fn weights(entries: &[StateEntry], file: &TensorMap) -> Result<Weight
     entries.iter().map(value).collect()
 }
 
-fn put_model(model: &mut dyn Model, file: &TensorMap) -> Result<()> {
+pub(super) fn put_model(model: &mut dyn Model, file: &TensorMap) -> Result<()> {
     let values = weights(model.entries(), file)?;
     put(model, values)
 }

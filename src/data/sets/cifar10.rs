@@ -2,7 +2,7 @@
 //! unless `val_split` is set; `val_split = 0.1, split_seed = 42` equals `random_split` with `manual_seed(42)`.
 
 use super::cifar10_files::{FILES, Files, PIXELS, RECORD};
-use super::official::CLASSES;
+use super::official::CIFAR10;
 use crate::data::fingerprint::{digest_of_parts, sampled_digest};
 use crate::data::image_config::ChannelStats;
 use crate::data::images::{ImageSetBuilder, ImageSource};
@@ -58,7 +58,8 @@ impl DatasetSource for Cifar10Source {
             |files: &[&str]| Records::open(&folder, files).map(|r| Arc::new(r) as Arc<dyn ImageSource>);
         let names = FILES.map(|f| f.0);
         let (train, test) = (source(&names[..5])?, source(&names[5..])?);
-        let builder = ImageSetBuilder { shape: SHAPE, classes: CLASSES, transform: self.transform.clone() };
+        let classes = CIFAR10.map(str::to_owned).to_vec();
+        let builder = ImageSetBuilder::new(SHAPE[0], SHAPE[1], classes, self.transform.clone());
         Ok(builder.splits(train, Some(test), &self.split))
     }
 }

@@ -178,12 +178,8 @@ impl<S: RowStore> DatasetSource for ColumnsSource<S> {
             Roles::Images { keys, target, transform } => {
                 let (image, target) = image_roles(&stored, keys.image.as_deref(), target.as_deref())?;
                 let opened = self.images(&stored, (&image, &target), &mut |_| ())?;
-                let size = keys.image_size;
-                let builder = ImageSetBuilder {
-                    shape: [keys.channels, size, size],
-                    classes: opened.classes.len(),
-                    transform: transform.clone(),
-                };
+                let ImageKeys { channels, image_size, .. } = *keys;
+                let builder = ImageSetBuilder::new(channels, image_size, opened.classes, transform.clone());
                 let val = opened.val.or_else(|| opened.test.clone());
                 let mut splits = builder.splits(opened.train, val, &self.split);
                 splits.test = opened.test.map(|test| builder.set(&test, Part::all(test.len()), false));

@@ -33,11 +33,12 @@ pub(super) fn remarks(
     let warnings: Vec<String> =
         guessed.filter_map(|(c, kind)| text_column_warning(table, *c, kind)).collect();
     let more = warnings.len().saturating_sub(MAX_LISTED);
-    if let Targets::Classes { count, .. } = targets
+    if let Targets::Classes { names, .. } = targets
         && !categories.contains_key(&table.header[target])
     {
         lines.extend(
-            target_warning(table, target, *count).map(|doubt| format!("warning: {}, {doubt}", table.path)),
+            target_warning(table, target, names.len())
+                .map(|doubt| format!("warning: {}, {doubt}", table.path)),
         );
     }
     lines.extend(

@@ -1,20 +1,24 @@
 //! The rows of an encoded table as a [`Dataset`].
 
+use super::table_values::Scale;
 use crate::data::images::{class_facts, wrong_buffers};
 use crate::data::split::Part;
-use crate::data::{Content, Dataset, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut};
+use crate::data::{
+    Content, Dataset, Encoding, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, TableEncoding,
+};
 use crate::error::Result;
 use std::sync::Arc;
 
 pub(super) enum Targets {
     Numbers {
         values: Vec<f32>,
-        /// Standard deviation in the table, if they are standardised, else 1.
-        scale: f64,
+        /// Of the table, if they are standardised.
+        scale: Scale,
     },
     Classes {
         labels: Vec<i64>,
-        count: usize,
+        /// By label.
+        names: Vec<String>,
     },
 }
 
@@ -22,7 +26,7 @@ impl Targets {
     pub fn in_words(&self) -> String {
         match self {
             Self::Numbers { .. } => "a number".to_owned(),
-            Self::Classes { count, .. } => format!("one of {count} classes"),
+            Self::Classes { names, .. } => format!("one of {} classes", names.len()),
         }
     }
 }
@@ -33,6 +37,7 @@ pub(super) struct Rows {
     pub targets: Targets,
     pub remarks: Vec<String>,
     pub content: Content,
+    pub encoding: TableEncoding,
 }
 
 pub(super) struct CsvSet {
@@ -50,12 +55,12 @@ impl Dataset for CsvSet {
     fn target(&self) -> FieldFacts {
         match &self.rows.targets {
             Targets::Numbers { .. } => FieldFacts { shape: vec![1], kind: FieldKind::Float },
-            Targets::Classes { count, .. } => class_facts(*count),
+            Targets::Classes { names, .. } => class_facts(names.len()),
         }
     }
     fn target_scale(&self) -> f64 {
         match &self.rows.targets {
-            Targets::Numbers { scale, .. } => *scale,
+            Targets::Numbers { scale, .. } => scale.std,
             Targets::Classes { .. } => 1.0,
         }
     }
@@ -64,6 +69,9 @@ impl Dataset for CsvSet {
     }
     fn remarks(&self) -> Vec<String> {
         self.rows.remarks.clone()
+    }
+    fn encoding(&self) -> Option<Encoding> {
+        Some(Encoding::Table(self.rows.encoding.clone()))
     }
     fn write(&self, key: SampleKey, to: SampleMut<'_>) -> Result<()> {
         let row = self.part.get(key.sample as usize);

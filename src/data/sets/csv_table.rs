@@ -21,6 +21,8 @@ pub(super) type RowPlace = Box<dyn Fn(u64) -> String>;
 /// The header and rows of a file.
 pub(super) struct RawTable {
     pub path: String,
+    /// Separator of columns.
+    pub delimiter: u8,
     /// `None`: by its line.
     row_place: Option<RowPlace>,
     pub header: Vec<String>,
@@ -64,6 +66,14 @@ impl CategoryIndex {
 
     pub fn index_of(&self, name: &str) -> Option<usize> {
         self.indices.get(name).copied()
+    }
+
+    /// By index.
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<(usize, &String)> =
+            self.indices.iter().map(|(name, index)| (*index, name)).collect();
+        names.sort_unstable();
+        names.into_iter().map(|(_, name)| name.clone()).collect()
     }
 }
 
@@ -113,7 +123,7 @@ impl RawTable {
             [only] => damaged(e).hint(one_column(only)),
             _ => damaged(e),
         })?;
-        table.rows = rows;
+        (table.rows, table.delimiter) = (rows, delimiter);
         Ok(table)
     }
 
@@ -126,7 +136,7 @@ impl RawTable {
                 return Err(Error::data(message));
             }
         }
-        Ok(Self { path, row_place: None, header, indices, rows: Vec::new(), blanks })
+        Ok(Self { path, delimiter: b',', row_place: None, header, indices, rows: Vec::new(), blanks })
     }
 
     /// A table that is no file of text: `row_place` names its rows, which `push` adds.
@@ -162,6 +172,11 @@ impl RawTable {
         })
     }
 
+    /// Texts that count as blank.
+    pub fn blank_marks(&self) -> &[String] {
+        &self.blanks
+    }
+
     pub fn is_blank(&self, row: usize, column: usize) -> bool {
         let cell = &self.rows[row][column];
         self.blanks.iter().any(|b| b == cell)
@@ -177,6 +192,11 @@ impl RawTable {
                 format!("{}, line {line}, column `{column}`", self.path)
             }
         }
+    }
+
+    /// Of a row of a text file, from 1.
+    pub fn line(&self, row: usize) -> u64 {
+        self.rows[row].position().map_or(0, Position::line)
     }
 
     pub fn number(&self, row: usize, column: usize) -> Option<f64> {

@@ -96,7 +96,7 @@ impl ImageList {
     }
 }
 
-fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
     let paths = std::fs::read_dir(folder).and_then(|entries| entries.map(|e| e.map(|e| e.path())).collect());
     let mut paths: Vec<PathBuf> = paths.doing("list", folder)?;
     paths.sort();
@@ -107,7 +107,7 @@ fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn is_hidden(path: &Path) -> bool {
+pub(super) fn is_hidden(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
@@ -115,7 +115,7 @@ fn extension(path: &Path) -> String {
     path.extension().unwrap_or_default().to_string_lossy().to_lowercase()
 }
 
-fn is_image(path: &Path) -> bool {
+pub(super) fn is_image(path: &Path) -> bool {
     !is_hidden(path) && matches!(extension(path).as_str(), "png" | "jpg" | "jpeg")
 }
 

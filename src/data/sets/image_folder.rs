@@ -108,11 +108,8 @@ impl DatasetSource for FolderSource {
         let [val, test] = [val, test]
             .map(|found| found.map(|found| self.with_training_labels(found, &train.classes)).transpose());
         let (val, test) = (val?, test?);
-        let builder = ImageSetBuilder {
-            shape: [self.channels, self.image_size, self.image_size],
-            classes: train.classes.len(),
-            transform: self.transform.clone(),
-        };
+        let classes = train.classes.clone();
+        let builder = ImageSetBuilder::new(self.channels, self.image_size, classes, self.transform.clone());
         let mut splits = builder.splits(self.source(&train), val, &self.split);
         splits.test = test.map(|t| builder.set(&t, Part::all(t.len()), false));
         Ok(splits)

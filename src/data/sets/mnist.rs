@@ -21,6 +21,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug)]
 pub struct Mnist {
     title: &'static str,
+    classes: [&'static str; CLASSES],
     /// Folders in `root` to search: our own and torchvision's.
     folders: [&'static str; 2],
     /// Size and SHA-256 of the gzipped files, in the order of [`STEMS`].
@@ -33,6 +34,7 @@ pub struct Mnist {
 impl Mnist {
     pub const DIGITS: Self = Self {
         title: "MNIST",
+        classes: ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"],
         folders: ["mnist", "MNIST/raw"],
         gzipped: [
             (9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
@@ -49,6 +51,18 @@ impl Mnist {
 
     pub const FASHION: Self = Self {
         title: "Fashion-MNIST",
+        classes: [
+            "T-shirt/top",
+            "Trouser",
+            "Pullover",
+            "Dress",
+            "Coat",
+            "Sandal",
+            "Shirt",
+            "Sneaker",
+            "Bag",
+            "Ankle boot",
+        ],
         folders: ["fashion-mnist", "FashionMNIST/raw"],
         gzipped: [
             (26_421_880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
@@ -122,8 +136,8 @@ impl DatasetSource for MnistSource {
         let [images, labels, test_images, test_labels] = paths;
         let train: Arc<dyn ImageSource> = Arc::new(IdxPair::open(&images?, &labels?)?);
         let test: Arc<dyn ImageSource> = Arc::new(IdxPair::open(&test_images?, &test_labels?)?);
-        let transform = self.transform.clone();
-        let builder = ImageSetBuilder { shape: SHAPE, classes: CLASSES, transform };
+        let classes = self.set.classes.map(str::to_owned).to_vec();
+        let builder = ImageSetBuilder::new(SHAPE[0], SIDE, classes, self.transform.clone());
         Ok(builder.splits(train, Some(test), &self.split))
     }
 }

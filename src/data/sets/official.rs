@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 
 /// Classes of each of these data sets.
 pub(super) const CLASSES: usize = 10;
+/// Those of `cifar10`, by label.
+pub(super) const CIFAR10: [&str; CLASSES] =
+    ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
 /// Images of each official test set.
 const TEST_IMAGES: usize = 10_000;
 

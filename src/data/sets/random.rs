@@ -1,11 +1,13 @@
 //! `random`: like the data set of PyTorch's DDP tutorials (2048 samples, 20 numbers in, 1 out), but learnable: the target is
 //! a linear function of the input plus noise. Each sample is a pure function of (seed, index).
 
+use super::table::Blanks;
 use crate::data::images::wrong_buffers;
 use crate::data::rng::{CounterRng, Stream};
 use crate::data::split::{Part, SplitOptions};
 use crate::data::{
-    DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits,
+    ColumnEncoding, ColumnKind, DataFacts, Dataset, DatasetSource, Encoding, FieldFacts, FieldKind, FieldMut,
+    SampleKey, SampleMut, Splits, TableEncoding, TargetEncoding,
 };
 use crate::error::Result;
 use crate::spec::Fields;
@@ -85,6 +87,18 @@ impl Dataset for RandomSet {
     }
     fn target(&self) -> FieldFacts {
         FieldFacts { shape: vec![self.source.outputs], kind: FieldKind::Float }
+    }
+    /// Columns `x1`, `x2` and so on.
+    fn encoding(&self) -> Option<Encoding> {
+        let kind = ColumnKind::Number { mean: 0.0, std: 1.0, fill: 0.0 };
+        let column = |i: usize| ColumnEncoding { name: format!("x{i}"), kind: kind.clone() };
+        Some(Encoding::Table(TableEncoding {
+            delimiter: ',',
+            columns: (1..=self.source.features).map(column).collect(),
+            blanks: Blanks::Error,
+            blank_marks: vec![String::new()],
+            target: TargetEncoding::Number { name: "y".to_owned(), mean: 0.0, std: 1.0 },
+        }))
     }
     fn write(&self, key: SampleKey, to: SampleMut<'_>) -> Result<()> {
         let (FieldMut::Float(input), FieldMut::Float(target)) = (to.input, to.target) else {

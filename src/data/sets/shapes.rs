@@ -72,8 +72,8 @@ impl DatasetSource for ShapesSource {
     }
 
     fn open(&self) -> Result<Splits> {
-        let shape = [self.channels, self.size, self.size];
-        let builder = ImageSetBuilder { shape, classes: self.classes, transform: self.transform.clone() };
+        let classes = FIGURES[..self.classes].iter().map(|name| (*name).to_owned()).collect();
+        let builder = ImageSetBuilder::new(self.channels, self.size, classes, self.transform.clone());
         let source = |first: usize, len: usize| -> Arc<dyn ImageSource> {
             Arc::new(Drawer { spec: self.clone(), first: first as u64, len })
         };

@@ -4,10 +4,11 @@
 use super::csv_remarks::remarks;
 use super::csv_set::{CsvSet, Rows, Targets};
 use super::csv_table::{BLANK_MARKS, CategoryIndex, ColumnType, RawTable};
-use super::table_values::{classes, content, standardise};
+use super::table_encoding::{column_kind, target_encoding};
+use super::table_values::{Scale, classes, content, standardise};
 use crate::data::images::class_facts;
 use crate::data::split::{Part, SplitOptions};
-use crate::data::{DataFacts, Dataset, FieldFacts, FieldKind, Splits};
+use crate::data::{ColumnEncoding, DataFacts, Dataset, FieldFacts, FieldKind, Splits, TableEncoding};
 use crate::error::{Error, Result};
 use crate::spec::{Fields, choice};
 use schemars::JsonSchema;
@@ -156,10 +157,17 @@ impl TableKeys {
             .iter()
             .map(|&c| Ok((c, table.column_type(c, &self.categories)?)))
             .collect::<Result<Vec<(usize, ColumnType)>>>()?;
-        let (width, values) = self.features(&table, &kinds, &train);
+        let (width, values, columns_encoding) = self.features(&table, &kinds, &train);
+        let encoding = TableEncoding {
+            delimiter: char::from(table.delimiter),
+            columns: columns_encoding,
+            blanks: self.blanks,
+            blank_marks: table.blank_marks().to_vec(),
+            target: target_encoding(&table.header[target], &targets),
+        };
         let remarks = remarks(&table, &kinds, (target, &targets), &self.categories);
         let content = content(&table, columns.iter().chain([&target]));
-        let rows = Arc::new(Rows { width, values, targets, remarks, content });
+        let rows = Arc::new(Rows { width, values, targets, remarks, content, encoding });
         let set = |part| Arc::new(CsvSet { rows: rows.clone(), part }) as Arc<dyn Dataset>;
         let behind = sections.train + sections.val.unwrap_or(0);
         let test = sections.test.map(|n| Part::range(behind..behind + n));
@@ -224,7 +232,7 @@ impl TableKeys {
                 None => classes(table, column),
             };
             let class = |r: usize| names.index_of(&table.rows[r][column]).unwrap_or(0) as i64;
-            return Ok(Targets::Classes { labels: rows.map(class).collect(), count: names.len() });
+            return Ok(Targets::Classes { labels: rows.map(class).collect(), names: names.names() });
         }
         let number = |r: usize| {
             table.number(r, column).map(|x| x as f32).ok_or_else(|| {
@@ -234,12 +242,18 @@ impl TableKeys {
             })
         };
         let mut values = rows.map(number).collect::<Result<Vec<f32>>>()?;
-        let scale = if self.standardise_target { standardise(&mut values, 1, 0, train) } else { 1.0 };
+        let scaled = self.standardise_target;
+        let scale = if scaled { standardise(&mut values, 1, 0, train) } else { Scale::NONE };
         Ok(Targets::Numbers { values, scale })
     }
 
-    /// The number of features, and the row-major feature values, filled and standardised.
-    fn features(&self, table: &RawTable, columns: &[(usize, ColumnType)], train: &Part) -> (usize, Vec<f32>) {
+    /// The number of features, the row-major feature values, filled and standardised, and how that was done.
+    fn features(
+        &self,
+        table: &RawTable,
+        columns: &[(usize, ColumnType)],
+        train: &Part,
+    ) -> (usize, Vec<f32>, Vec<ColumnEncoding>) {
         let width: usize = columns.iter().map(|(_, kind)| kind.width()).sum();
         let mut values = vec![0.0; width * table.rows.len()];
         for (row, mut out) in values.chunks_exact_mut(width.max(1)).enumerate() {
@@ -249,24 +263,28 @@ impl TableKeys {
                 out = rest;
             }
         }
-        let mut at = 0;
-        for (_, kind) in columns {
-            for place in at..at + kind.width() {
-                self.fill(&mut values, width, place, train);
-                if self.standardise && *kind == ColumnType::Numbers {
-                    standardise(&mut values, width, place, train);
-                }
-            }
-            at += kind.width();
+        let (mut at, mut encodings) = (0, Vec::with_capacity(columns.len()));
+        for (column, kind) in columns {
+            let places = at..at + kind.width();
+            let fill: Vec<f32> =
+                places.clone().map(|place| self.fill(&mut values, width, place, train)).collect();
+            let scale = match self.standardise && *kind == ColumnType::Numbers {
+                true => standardise(&mut values, width, at, train),
+                false => Scale::NONE,
+            };
+            let name = table.header[*column].clone();
+            encodings.push(ColumnEncoding { name, kind: column_kind(kind, &fill, scale) });
+            at = places.end;
         }
-        (width, values)
+        (width, values, encodings)
     }
 
-    /// Replaces blank cells by the mean of the training rows, or zero.
-    fn fill(&self, values: &mut [f32], width: usize, place: usize, train: &Part) {
+    /// Replaces blank cells by the mean of the training rows, or zero; returns that.
+    fn fill(&self, values: &mut [f32], width: usize, place: usize, train: &Part) -> f32 {
         let known = (0..train.len()).map(|i| values[train.get(i) * width + place]).filter(|x| !x.is_nan());
         let (sum, count) = known.fold((0.0, 0usize), |(sum, n), x| (sum + f64::from(x), n + 1));
         let filler = if self.blanks == Blanks::Mean && count > 0 { (sum / count as f64) as f32 } else { 0.0 };
         values.iter_mut().skip(place).step_by(width).filter(|x| x.is_nan()).for_each(|x| *x = filler);
+        filler
     }
 }

@@ -31,14 +31,30 @@ pub(super) fn classes(table: &RawTable, column: usize) -> CategoryIndex {
     names.into_iter().collect()
 }
 
-/// Mean 0 and standard deviation 1 over the training rows. A constant column becomes 0. Returns what 1 stands for.
-pub(super) fn standardise(values: &mut [f32], width: usize, place: usize, train: &Part) -> f64 {
+/// What the values of a column are scaled by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scale {
+    pub mean: f64,
+    /// Standard deviation.
+    pub std: f64,
+}
+
+impl Scale {
+    pub const NONE: Self = Self { mean: 0.0, std: 1.0 };
+
+    /// The scaled value. As `f32` without a scale.
+    pub fn apply(self, x: f32) -> f32 {
+        ((f64::from(x) - self.mean) * (1.0 / self.std)) as f32
+    }
+}
+
+/// Mean 0 and standard deviation 1 over the training rows. A constant column becomes 0.
+pub(super) fn standardise(values: &mut [f32], width: usize, place: usize, train: &Part) -> Scale {
     let n = train.len().max(1) as f64;
     let get = |i: usize| f64::from(values[train.get(i) * width + place]);
     let mean = (0..train.len()).map(get).sum::<f64>() / n;
     let variance = (0..train.len()).map(|i| (get(i) - mean).powi(2)).sum::<f64>() / n;
-    let deviation = if variance > 0.0 { variance.sqrt() } else { 1.0 };
-    let scale = 1.0 / deviation;
-    values.iter_mut().skip(place).step_by(width).for_each(|x| *x = ((f64::from(*x) - mean) * scale) as f32);
-    deviation
+    let scale = Scale { mean, std: if variance > 0.0 { variance.sqrt() } else { 1.0 } };
+    values.iter_mut().skip(place).step_by(width).for_each(|x| *x = scale.apply(*x));
+    scale
 }

@@ -6,7 +6,8 @@ use crate::data::fingerprint::digest_of_parts;
 use crate::data::images::wrong_buffers;
 use crate::data::store::{NamedFile, Published};
 use crate::data::{
-    Content, DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits,
+    Content, DataFacts, Dataset, DatasetSource, Encoding, FieldFacts, FieldKind, FieldMut, SampleKey,
+    SampleMut, Splits, TextEncoding,
 };
 use crate::error::{Error, IoContext, Result};
 use crate::spec::Fields;
@@ -144,7 +145,7 @@ impl Windowing {
             len: 0,
             block: self.block_size,
             stride: 1,
-            vocabulary: vocabulary.len(),
+            vocabulary: vocabulary.into(),
             content,
         };
         let count = |text: &Option<String>| text.as_ref().map(|text| text.chars().count());
@@ -182,7 +183,8 @@ struct Windows {
     len: usize,
     block: usize,
     stride: usize,
-    vocabulary: usize,
+    /// By token.
+    vocabulary: Arc<[char]>,
     content: Content,
 }
 
@@ -200,7 +202,7 @@ impl Windows {
     }
 
     fn facts(&self) -> FieldFacts {
-        FieldFacts { shape: vec![self.block], kind: FieldKind::Index(self.vocabulary) }
+        FieldFacts { shape: vec![self.block], kind: FieldKind::Index(self.vocabulary.len()) }
     }
 }
 
@@ -216,6 +218,10 @@ impl Dataset for Windows {
     }
     fn content(&self) -> Option<Content> {
         Some(self.content)
+    }
+    fn encoding(&self) -> Option<Encoding> {
+        let vocabulary = self.vocabulary.iter().collect();
+        Some(Encoding::Text(TextEncoding { vocabulary, block_size: self.block }))
     }
     fn write(&self, key: SampleKey, to: SampleMut<'_>) -> Result<()> {
         let (FieldMut::Index(input), FieldMut::Index(target)) = (to.input, to.target) else {

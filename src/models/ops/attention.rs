@@ -73,6 +73,37 @@ fn composed(
     weights.matmul(part(2)).swap_dims(1, 2).reshape([rows, width])
 }
 
+/// The keys and values of a sequence's positions so far, `[time, width]` each.
+#[derive(Clone, Debug, Default)]
+pub struct KeysAndValues(Option<[Tensor<2>; 2]>);
+
+/// Causal attention of the positions that follow those in `before`, which then has them too: of one sequence, without dropout and
+/// autodiff. `qkv` is `[new, 3 * heads * head]`, the result `[new, heads * head]`: the last rows of [`attention`] over all positions.
+pub fn attention_after(qkv: Tensor<2>, heads: usize, before: &mut KeysAndValues) -> Tensor<2> {
+    let [new, width] = qkv.dims();
+    let width = width / 3;
+    let head = width / heads;
+    let part = |i: usize| qkv.clone().slice([0..new, i * width..(i + 1) * width]);
+    let [keys, values] = match before.0.take() {
+        Some([keys, values]) => [Tensor::cat(vec![keys, part(1)], 0), Tensor::cat(vec![values, part(2)], 0)],
+        None => [part(1), part(2)],
+    };
+    let [all, _] = keys.dims();
+    let by_head = |x: Tensor<2>, rows: usize| x.reshape([rows, heads, head]).swap_dims(0, 1);
+    let scores = by_head(part(0), new).matmul(by_head(keys.clone(), all).transpose());
+    let scores = scores * (1.0 / (head as f64).sqrt());
+    let dtype = scores.dtype();
+    let mut scores = in_f32(scores);
+    if new > 1 {
+        let hidden = Tensor::<2, Bool>::tril_mask([new, all], (all - new) as i64, &qkv.device());
+        scores = scores.mask_fill(hidden.unsqueeze::<3>(), f32::NEG_INFINITY);
+    }
+    let weights = in_dtype(softmax(scores, 2), dtype);
+    let out = weights.matmul(by_head(values.clone(), all)).swap_dims(0, 1).reshape([new, width]);
+    before.0 = Some([keys, values]);
+    out
+}
+
 fn forward(shape: AttentionShape, qkv: &Flat) -> (Flat, Vec<[f32; 2]>) {
     let rows = shape.batch * shape.time;
     let mut out = buffer(rows * shape.heads * shape.head);

@@ -19,7 +19,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use attention::{CausalMask, attention};
+pub use attention::{CausalMask, KeysAndValues, attention, attention_after};
 pub use conv::conv2d;
 pub use cross_entropy::cross_entropy;
 pub use dropout::dropout;

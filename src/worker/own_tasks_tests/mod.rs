@@ -3,7 +3,9 @@
 mod components;
 
 use super::testing::{self, Run, SPEC, close, trained};
+use super::{Predictor, Usage};
 use crate::checkpoint::load_any;
+use crate::device::ComputeDevice;
 use crate::error::{ExitCode, Result};
 use crate::plan::Plan;
 use crate::registry::Registry;
@@ -58,6 +60,17 @@ fn a_loss_of_all_ranks_samples_trains_as_in_one_process() {
     for (a, b) in weights(&one).iter().zip(weights(&two)) {
         assert!((a - b).abs() < 1e-5, "{a} and {b}");
     }
+}
+
+#[test]
+fn a_model_of_an_own_task_cannot_predict() {
+    let run = run_of(NUMBERS);
+    run.train(1, &[]).unwrap();
+    let loaded = run.loaded();
+    let (usage, plan) = Usage::read(loaded.usage.as_deref().unwrap(), &loaded, &registry()).unwrap();
+    let error = Predictor::new(&plan, &usage, &loaded, true, ComputeDevice::Cpu).err().unwrap();
+    assert_eq!(error.code, ExitCode::Spec);
+    assert!(error.message.contains("trained by the task `contrastive`"), "{error}");
 }
 
 #[test]

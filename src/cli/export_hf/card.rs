@@ -1,0 +1,191 @@
+//! The model card, `README.md`: what the hub reads in its front matter, and what people read.
+
+use super::Exported;
+use crate::checkpoint::TensorMap;
+use crate::data::{DataFacts, Encoding, TableEncoding, TargetEncoding};
+use crate::show;
+use crate::telemetry::metric_words;
+use crate::telemetry::provenance::{self, Provenance, Versions};
+use serde_json::{Map, Value, json};
+use std::fmt::Write;
+
+pub(super) fn card(exported: &Exported, weights: &TensorMap) -> String {
+    let used = &exported.used;
+    let (plan, state) = (&used.plan, &used.loaded.state);
+    let numbers: usize = weights.iter().map(|tensor| tensor.len()).sum();
+    let average = if exported.averaged { " Its weights are averaged (`[ema]`)." } else { "" };
+    let mut out = front_matter(exported);
+    out += &format!("# {}\n\n", show::piece(&plan.name));
+    out += &format!(
+        "A `{}` for {}, trained on `{}` with ddp-run: {numbers} numbers in {}.{average}\n\n",
+        plan.model.name,
+        kind(exported).1,
+        plan.dataset.name,
+        show::count(weights.len(), "tensor")
+    );
+    out += "## Measured\n\n";
+    out += &measured(exported);
+    out += "\n## Use\n\n";
+    out += &usage(exported);
+    out += "\n## Training\n\n";
+    out += &format!(
+        "* Checkpoint: step {}, after {}, {} samples\n* Data set: `{}`{}\n* Processes: {}; seed {}\n",
+        state.global_step,
+        show::count(state.epochs_completed, "epoch"),
+        state.samples_seen,
+        plan.dataset.name,
+        sizes(&used.usage.facts),
+        state.world,
+        state.seed
+    );
+    out += &provenance_lines(exported);
+    let spec = plan.results_toml();
+    let _ = write!(out, "\nWhat results depend on, of the job:\n\n```toml\n{}\n```\n", spec.trim_end());
+    out
+}
+
+/// The hub's name of the task, and it in words.
+fn kind(exported: &Exported) -> (&'static str, &'static str) {
+    match &exported.used.usage.encoding {
+        Some(Encoding::Images(_)) => ("image-classification", "classes of images"),
+        Some(Encoding::Text(_)) => ("text-generation", "the next character of texts"),
+        Some(Encoding::Table(TableEncoding { target: TargetEncoding::Class { .. }, .. })) => {
+            ("tabular-classification", "classes of rows of a table")
+        }
+        Some(Encoding::Table(_)) => ("tabular-regression", "numbers of rows of a table"),
+        None => ("other", "a task of its own"),
+    }
+}
+
+/// YAML. JSON's strings and numbers are YAML's.
+fn front_matter(exported: &Exported) -> String {
+    let (plan, (task, _)) = (&exported.used.plan, kind(exported));
+    let mut out = String::from("---\nlibrary_name: ddp-run\n");
+    if task != "other" {
+        out += &format!("pipeline_tag: {task}\n");
+    }
+    out += &format!("tags:\n- ddp-run\n- burn\n- {}\n", json!(plan.model.name));
+    let results: Vec<String> = splits(exported)
+        .map(|(split, metrics)| {
+            let metric = |(name, value): (&str, f64)| {
+                format!("    - type: {}\n      value: {}\n", json!(name), json!(value))
+            };
+            let metrics: String = numbers(exported, metrics).map(metric).collect();
+            format!(
+                "  - task:\n      type: {task}\n    dataset:\n      name: {name}\n      type: {name}\n      split: {split}\n    \
+                 metrics:\n{metrics}",
+                name = json!(plan.dataset.name)
+            )
+        })
+        .collect();
+    if !results.is_empty() {
+        out += &format!("model-index:\n- name: {}\n  results:\n{}", json!(plan.name), results.concat());
+    }
+    out + "---\n\n"
+}
+
+/// The splits other than that of training, with their metrics.
+fn splits(exported: &Exported) -> impl Iterator<Item = (&str, &Map<String, Value>)> {
+    let all = exported.metrics().into_iter().flatten();
+    all.filter(|(split, _)| *split != "train")
+        .filter_map(|(split, metrics)| Some((split.as_str(), metrics.as_object()?)))
+}
+
+/// The metrics that are finite and say something of this model, without the number of samples. Checkpoints have all of them.
+fn numbers<'a>(
+    exported: &Exported,
+    metrics: &'a Map<String, Value>,
+) -> impl Iterator<Item = (&'a str, f64)> + use<'a> {
+    let encoding = exported.used.usage.encoding.as_ref();
+    let is_text = matches!(encoding, None | Some(Encoding::Text(_)));
+    let few = encoding.and_then(Encoding::classes).is_some_and(|classes| classes.len() <= 5);
+    let finite = |value: &Value| value.as_f64().filter(|x| x.is_finite());
+    metrics
+        .iter()
+        .filter(move |(name, _)| match name.as_str() {
+            "n" => false,
+            "perplexity" => is_text,
+            "top5" => !few,
+            _ => true,
+        })
+        .filter_map(move |(name, value)| Some((name.as_str(), finite(value)?)))
+}
+
+fn measured(exported: &Exported) -> String {
+    let all: Vec<(&String, &Map<String, Value>)> = exported
+        .metrics()
+        .into_iter()
+        .flatten()
+        .filter_map(|(split, metrics)| Some((split, metrics.as_object()?)))
+        .collect();
+    if all.is_empty() {
+        return "Nothing was measured with these weights; `ddp-run eval` measures a checkpoint.\n".to_owned();
+    }
+    let mut out = String::from("| split | samples | metric | value |\n|---|---|---|---|\n");
+    for (split, metrics) in all {
+        let samples = metrics.get("n").and_then(Value::as_f64).unwrap_or(0.0);
+        for (name, value) in numbers(exported, metrics) {
+            let _ = writeln!(out, "| {split} | {samples} | {name} | {} |", metric_words(name, value));
+        }
+    }
+    out
+}
+
+fn usage(exported: &Exported) -> String {
+    let plan = &exported.used.plan;
+    let mut out = String::from(
+        "The weights are a PyTorch state dict:\n\n```python\nfrom safetensors.torch import load_file\nstate = load_file(\"model.safetensors\")\n",
+    );
+    if let ("resnet18" | "resnet34" | "resnet50", Some(classes)) =
+        (plan.model.name.as_str(), exported.used.usage.encoding.as_ref().and_then(Encoding::classes))
+        && plan.table("model").get("stem").is_none_or(|stem| stem == "imagenet")
+    {
+        let _ = write!(
+            out,
+            "import torchvision\nmodel = torchvision.models.{}(num_classes={})\nmodel.load_state_dict(state)\n",
+            plan.model.name,
+            classes.len()
+        );
+    }
+    out += "```\n\n`config.json` has the model's table, the names of its classes and how inputs become samples. ";
+    out += "A job of ddp-run starts from the weights by `[model] pretrained = \"model.safetensors\"`, and `ddp-run predict` uses the checkpoint \
+            that they are from.\n";
+    out
+}
+
+fn sizes(facts: &DataFacts) -> String {
+    let of = |n: Option<usize>, split: &str| n.map(|n| format!("{n} {split}"));
+    let sizes =
+        [of(facts.train, "for training"), of(facts.val, "for validation"), of(facts.test, "for tests")];
+    let sizes: Vec<String> = sizes.into_iter().flatten().collect();
+    if sizes.is_empty() { String::new() } else { format!(" ({})", sizes.join(", ")) }
+}
+
+/// Commit and versions of the run, as far as its folder tells; those of this program otherwise.
+fn provenance_lines(exported: &Exported) -> String {
+    let file = exported.used.run().map(|run| run.join("run.json"));
+    let found: Option<Provenance> =
+        file.and_then(|file| provenance::read(&file).ok()).map(|file| file.latest);
+    let versions = |v: &Versions| {
+        let rustc = v.rustc.as_ref().map_or_else(String::new, |rustc| format!(", {rustc}"));
+        format!("ddp-run {}, Burn {}{rustc}", v.ddp_run, v.burn)
+    };
+    let mut out = String::new();
+    if let Some(run) = &found {
+        if let Some(git) = &run.git {
+            let dirty = if git.dirty == Some(true) { ", with changes" } else { "" };
+            let _ = writeln!(out, "* Commit: {}{dirty}", git.commit);
+        }
+        let _ = writeln!(out, "* Trained with: {}", versions(&run.versions));
+        let _ = writeln!(
+            out,
+            "* Devices: {}; backend {}; started {}",
+            run.devices.join(", "),
+            run.backend,
+            run.started
+        );
+    }
+    let _ = writeln!(out, "* Exported with: {}", versions(&Versions::here()));
+    let _ = writeln!(out, "* Hash of the job: {}", exported.used.loaded.state.spec_hash);
+    out
+}

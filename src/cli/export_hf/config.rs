@@ -1,0 +1,53 @@
+//! `config.json` and `preprocessor_config.json`.
+
+use super::Exported;
+use crate::data::{Encoding, ImageEncoding};
+use crate::telemetry::provenance::Versions;
+use serde_json::{Map, Value, json};
+
+/// The model's table, the names of its classes, and how inputs become samples.
+pub(super) fn config(exported: &Exported) -> Value {
+    let used = &exported.used;
+    let mut model = used.plan.table("model");
+    // Where the training started from is no part of the architecture.
+    model.retain(|key, _| !key.starts_with("pretrained"));
+    let mut config = Map::from_iter([
+        ("model_type".to_owned(), json!("ddp-run")),
+        ("architectures".to_owned(), json!([used.plan.model.name])),
+        ("model".to_owned(), Value::Object(model)),
+        ("input".to_owned(), json!(used.usage.facts.input)),
+        ("target".to_owned(), json!(used.usage.facts.target)),
+    ]);
+    if let Some(classes) = used.usage.encoding.as_ref().and_then(Encoding::classes) {
+        let by_id: Map<String, Value> =
+            classes.iter().enumerate().map(|(id, name)| (id.to_string(), json!(name))).collect();
+        let by_label: Map<String, Value> =
+            classes.iter().enumerate().map(|(id, name)| (name.clone(), json!(id))).collect();
+        config.insert("num_labels".to_owned(), json!(classes.len()));
+        config.insert("id2label".to_owned(), Value::Object(by_id));
+        config.insert("label2id".to_owned(), Value::Object(by_label));
+    }
+    config.insert("preprocessing".to_owned(), json!(used.usage.encoding));
+    config.insert("ddp_run_version".to_owned(), json!(Versions::here().ddp_run));
+    Value::Object(config)
+}
+
+/// As image processors of the hub's libraries have it. Images are scaled by their shorter side, then cropped at the centre.
+pub(super) fn preprocessor(images: &ImageEncoding) -> Value {
+    let ImageEncoding { channels, size, mean, std, .. } = images;
+    let plain = mean.iter().all(|m| *m == 0.0) && std.iter().all(|s| *s == 1.0);
+    json!({
+        "do_convert_rgb": *channels == 3,
+        "do_resize": true,
+        "size": { "shortest_edge": size },
+        // Bilinear, in Pillow's numbers.
+        "resample": 2,
+        "do_center_crop": true,
+        "crop_size": { "height": size, "width": size },
+        "do_rescale": true,
+        "rescale_factor": 1.0 / 255.0,
+        "do_normalize": !plain,
+        "image_mean": mean,
+        "image_std": std,
+    })
+}

@@ -1,0 +1,113 @@
+//! `ddp-run export RUN --hf DIR`: a folder as the Hugging Face hub has them: weights, configuration, model card.
+
+mod card;
+mod config;
+
+use super::export::ExportArgs;
+use super::used::Used;
+use crate::checkpoint::{ExportOptions, TensorMap, converted, tensor_file::write_tensors};
+use crate::data::Encoding;
+use crate::error::{Error, IoContext, Result};
+use crate::files::{Draft, Scratch, sync_folder};
+use crate::registry::Registry;
+use serde_json::Value;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+/// What is exported, and of which weights.
+pub(super) struct Exported {
+    pub used: Used,
+    /// The weights are the averaged ones.
+    pub averaged: bool,
+}
+
+impl Exported {
+    /// The metrics that were measured with these weights, by split; none are those of an average that is not exported.
+    pub fn metrics(&self) -> Option<&serde_json::Map<String, Value>> {
+        let state = &self.used.loaded.state;
+        let own = self.averaged || self.used.loaded.ema.is_empty();
+        state.metrics.as_object().filter(|_| own)
+    }
+}
+
+/// Writes the folder: it appears when it is whole. With `--force`, each file replaces the one of its name.
+///
+/// # Errors
+/// Exit 2: DIR is not empty. 74: the checkpoint can't be read or a file can't be written. 78: its job names what this program lacks.
+pub(super) fn run(args: &ExportArgs, dir: &Path, options: &ExportOptions, registry: &Registry) -> Result<()> {
+    let filled = dir.exists() && fs::read_dir(dir).doing("list", dir)?.next().is_some();
+    if filled && !args.force {
+        let what = format!("{} is not empty", dir.display());
+        return Err(Error::usage(what).hint(
+            "`--force` replaces the files of the same names and leaves the others; or name another folder",
+        ));
+    }
+    let used = Used::open(&args.checkpoint, args.of_run.as_deref(), registry)?;
+    used.loaded.warnings.iter().for_each(|warning| say!("warning: {warning}"));
+    let averaged = !options.no_ema && !used.loaded.ema.is_empty();
+    let weights = converted(used.loaded.weights(averaged).clone(), options)?;
+    let exported = Exported { used, averaged };
+    let parent = crate::files::folder(dir);
+    fs::create_dir_all(parent).doing("create", parent)?;
+    let scratch = Scratch::beside(dir).doing("write", dir)?;
+    fs::create_dir(scratch.path()).doing("create", scratch.path())?;
+    let names = write(scratch.path(), &exported, &weights)?;
+    publish(scratch.path(), dir, &names).doing("write", dir)?;
+    say!(
+        "wrote {} ({}) from {} (step {}{})",
+        dir.display(),
+        names.join(", "),
+        exported.used.loaded.path.display(),
+        exported.used.loaded.state.global_step,
+        if averaged { ", averaged weights" } else { "" }
+    );
+    Ok(())
+}
+
+/// Writes all files, and returns their names.
+fn write(folder: &Path, exported: &Exported, weights: &TensorMap) -> Result<Vec<&'static str>> {
+    let mut files = vec![
+        ("config.json", json(&config::config(exported))?),
+        ("README.md", card::card(exported, weights).into_bytes()),
+    ];
+    if let Some(Encoding::Images(images)) = &exported.used.usage.encoding {
+        files.push(("preprocessor_config.json", json(&config::preprocessor(images))?));
+    }
+    let mut names = vec!["model.safetensors"];
+    let model = folder.join(names[0]);
+    let done = Draft::new(&model).and_then(|mut draft| {
+        write_tensors(weights, &mut draft)?;
+        draft.put_synced()
+    });
+    done.doing("write", &model)?;
+    for (name, bytes) in files {
+        let path = folder.join(name);
+        let done = Draft::new(&path).and_then(|mut draft| {
+            draft.write_all(&bytes)?;
+            draft.put_synced()
+        });
+        done.doing("write", &path)?;
+        names.push(name);
+    }
+    Ok(names)
+}
+
+fn json(value: &Value) -> Result<Vec<u8>> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|e| Error::internal(format!("the configuration is no JSON: {e}")))?;
+    Ok((text + "\n").into_bytes())
+}
+
+/// Gives the written folder its name; if that is one already, its files are replaced one by one.
+fn publish(written: &Path, dir: &Path, names: &[&str]) -> std::io::Result<()> {
+    // An empty folder is replaced.
+    if !dir.exists() || fs::remove_dir(dir).is_ok() {
+        fs::rename(written, dir)?;
+        return sync_folder(crate::files::folder(dir));
+    }
+    for name in names {
+        fs::rename(written.join(name), dir.join(name))?;
+    }
+    sync_folder(dir)
+}

@@ -1,0 +1,159 @@
+//! A line per input: its class with probabilities, or its value in the target's own units.
+
+use super::Args;
+use super::inputs::{self, Read};
+use super::out::{Lines, unusable};
+use crate::data::{Encoding, TableEncoding, TargetEncoding};
+use crate::error::Result;
+use crate::worker::Predictor;
+use serde_json::{Map, Value, json};
+
+pub(super) fn run(args: &Args, encoding: &Encoding, predictor: &Predictor, batch: usize) -> Result<()> {
+    let mut lines = Lines::new(args.out.as_deref())?;
+    let mut left = inputs::list(encoding, &args.inputs).into_iter();
+    let (mut count, mut failed, mut first) = (0, 0, String::new());
+    loop {
+        let these: Vec<_> = left.by_ref().take(batch).collect();
+        if these.is_empty() {
+            break;
+        }
+        let (mut heads, mut values) = (Vec::new(), Vec::new());
+        for Read { head, values: read } in inputs::read(encoding, these) {
+            heads.push((head, read.map(|read| values.push(read))));
+        }
+        let mut outputs = predictor.outputs(count, values)?.into_iter();
+        for (mut line, read) in heads {
+            count += 1;
+            match read {
+                Ok(()) => answer(&mut line, encoding, &outputs.next().unwrap_or_default(), args.top),
+                Err(why) => {
+                    if failed == 0 {
+                        first = format!("{}: {why}", place(&line));
+                    }
+                    failed += 1;
+                    line.insert("error".to_owned(), json!(why));
+                }
+            }
+            lines.write(line)?;
+        }
+    }
+    lines.finish()?;
+    unusable(failed, count as usize, &first)
+}
+
+/// The input in words.
+fn place(line: &Map<String, Value>) -> String {
+    let input = line.get("input").and_then(Value::as_str).unwrap_or_default();
+    match line.get("line") {
+        Some(at) => format!("{input}, line {at}"),
+        None => input.to_owned(),
+    }
+}
+
+/// Adds what the outputs say.
+fn answer(line: &mut Map<String, Value>, encoding: &Encoding, outputs: &[f32], top: usize) {
+    if let Some(classes) = encoding.classes() {
+        let found = ranked(outputs);
+        let entry = |(index, probability): &(usize, f64)| {
+            let name = classes.get(*index).cloned().unwrap_or_else(|| index.to_string());
+            json!({ "class": name, "index": index, "probability": rounded(*probability) })
+        };
+        if let Some(Value::Object(best)) = found.first().map(entry) {
+            line.extend(best);
+        }
+        if top > 0 {
+            line.insert("top".to_owned(), found.iter().take(top).map(entry).collect());
+        }
+        return;
+    }
+    let (mean, std) = match encoding {
+        Encoding::Table(TableEncoding { target: TargetEncoding::Number { mean, std, .. }, .. }) => {
+            (*mean, *std)
+        }
+        _ => (0.0, 1.0),
+    };
+    let values: Vec<f64> = outputs.iter().map(|y| shortest(f64::from(*y) * std + mean)).collect();
+    match values[..] {
+        [value] => line.insert("value".to_owned(), json!(value)),
+        _ => line.insert("values".to_owned(), json!(values)),
+    };
+}
+
+/// The classes by probability, the softmax of their scores. Of equal scores the lower index comes first, as in an
+/// evaluation, and NaN before all.
+fn ranked(scores: &[f32]) -> Vec<(usize, f64)> {
+    let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weights: Vec<f64> =
+        scores.iter().map(|score| (f64::from(*score) - f64::from(largest)).exp()).collect();
+    let sum: f64 = weights.iter().sum();
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    let key = |i: usize| if scores[i].is_nan() { f32::INFINITY } else { scores[i] };
+    // Stable; +0 and -0 are equal.
+    order.sort_by(|a, b| {
+        let nan = scores[*b].is_nan().cmp(&scores[*a].is_nan());
+        nan.then(key(*b).partial_cmp(&key(*a)).unwrap_or(std::cmp::Ordering::Equal))
+    });
+    order.into_iter().map(|i| (i, weights[i] / sum)).collect()
+}
+
+/// To six decimals.
+fn rounded(probability: f64) -> f64 {
+    (probability * 1e6).round() / 1e6
+}
+
+/// The number with the fewest digits that is the same f32: outputs are no more exact.
+fn shortest(value: f64) -> f64 {
+    (value as f32).to_string().parse().unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{Blanks, ImageEncoding, transforms::TransformOptions};
+
+    fn line(encoding: &Encoding, outputs: &[f32], top: usize) -> String {
+        let mut line = Map::new();
+        answer(&mut line, encoding, outputs, top);
+        Value::Object(line).to_string()
+    }
+
+    fn images(classes: &[&str]) -> Encoding {
+        let classes = classes.iter().map(|name| (*name).to_owned()).collect();
+        Encoding::Images(ImageEncoding::new(1, 8, &TransformOptions::default(), classes))
+    }
+
+    #[test]
+    fn classes_are_ranked_with_their_probabilities() {
+        let found = line(&images(&["cat", "dog"]), &[0.0, 3.0_f32.ln(), f32::NEG_INFINITY], 2);
+        let expected = r#"{"class":"dog","index":1,"probability":0.75,"top":[{"class":"dog","index":1,"probability":0.75},{"class":"cat","index":0,"probability":0.25}]}"#;
+        assert_eq!(found, expected);
+        // A model with more outputs than the data has classes.
+        assert_eq!(
+            line(&images(&["cat", "dog"]), &[0.0, 0.0, 100.0], 0),
+            r#"{"class":"2","index":2,"probability":1.0}"#
+        );
+    }
+
+    #[test]
+    fn equal_scores_are_ranked_as_in_an_evaluation() {
+        let first = |scores: &[f32]| ranked(scores)[0].0;
+        assert_eq!(first(&[3.0, 3.0, 1.0]), 0);
+        assert_eq!(first(&[-0.0, 0.0]), 0);
+        assert_eq!(first(&[f32::INFINITY, f32::NAN, f32::NAN]), 1);
+    }
+
+    #[test]
+    fn values_are_in_the_units_of_the_table() {
+        let table = |std, mean| {
+            Encoding::Table(TableEncoding {
+                delimiter: ',',
+                columns: Vec::new(),
+                blanks: Blanks::Error,
+                blank_marks: Vec::new(),
+                target: TargetEncoding::Number { name: "y".to_owned(), mean, std },
+            })
+        };
+        assert_eq!(line(&table(2.0, 100.0), &[0.5], 5), r#"{"value":101.0}"#);
+        assert_eq!(line(&table(1.0, 0.0), &[0.1, -2.5], 5), r#"{"values":[0.1,-2.5]}"#);
+    }
+}

@@ -1,0 +1,49 @@
+//! Where predictions go: JSON lines to a file, which appears when it is whole, or to standard output.
+
+use super::super::printed;
+use crate::error::{Error, IoContext, Result};
+use crate::files::Draft;
+use serde_json::{Map, Value};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+pub(super) struct Lines {
+    to: Option<(Draft, PathBuf)>,
+}
+
+impl Lines {
+    /// To standard output without a file, and with `-`.
+    pub fn new(file: Option<&Path>) -> Result<Self> {
+        let file = file.filter(|file| *file != Path::new("-"));
+        let to = match file {
+            Some(file) => Some((Draft::new(file).doing("write", file)?, file.to_owned())),
+            None => None,
+        };
+        Ok(Self { to })
+    }
+
+    pub fn write(&mut self, line: Map<String, Value>) -> Result<()> {
+        let text = format!("{}\n", Value::Object(line));
+        match &mut self.to {
+            Some((draft, file)) => draft.write_all(text.as_bytes()).doing("write", file),
+            None => printed(std::io::stdout().write_all(text.as_bytes())),
+        }
+    }
+
+    /// Makes the file visible.
+    pub fn finish(self) -> Result<()> {
+        match self.to {
+            Some((draft, file)) => draft.put_synced().doing("write", &file),
+            None => printed(std::io::stdout().flush()),
+        }
+    }
+}
+
+/// The error of a command that could not use some of its inputs: their lines say why.
+pub(super) fn unusable(failed: usize, of: usize, first: &str) -> Result<()> {
+    match failed {
+        0 => Ok(()),
+        _ => Err(Error::data(format!("{failed} of {of} inputs can't be used; the first: {first}"))
+            .hint("the lines with `error` name all of them; the other lines are complete")),
+    }
+}

@@ -1,0 +1,192 @@
+//! What a trained model's use needs of its data set: how inputs become numbers, and what outputs stand for. A checkpoint
+//! carries it, so that it can be used without the data.
+
+use super::sets::Blanks;
+use super::transforms::TransformOptions;
+use serde::{Deserialize, Serialize};
+
+/// How the samples of a data set are made from what users have, and what the model's outputs are of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "inputs", rename_all = "kebab-case")]
+pub enum Encoding {
+    /// Images of classes.
+    Images(ImageEncoding),
+    /// Rows of a table.
+    Table(TableEncoding),
+    /// Texts, a character a token.
+    Text(TextEncoding),
+}
+
+/// Images are scaled by their shorter side, cropped at the centre, and normalised.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ImageEncoding {
+    /// 1 for grey, 3 for colour.
+    pub channels: usize,
+    /// Height and width.
+    pub size: usize,
+    /// Subtracted from pixels in 0 to 1, a number per channel.
+    pub mean: Vec<f64>,
+    /// What the difference is divided by, a number per channel.
+    pub std: Vec<f64>,
+    /// By index.
+    pub classes: Vec<String>,
+}
+
+impl ImageEncoding {
+    /// Of images that `transform` normalises.
+    pub(crate) fn new(
+        channels: usize,
+        size: usize,
+        transform: &TransformOptions,
+        classes: Vec<String>,
+    ) -> Self {
+        let none = || (vec![0.0; channels], vec![1.0; channels]);
+        let (mean, std) = transform.normalize.clone().unwrap_or_else(none);
+        Self { channels, size, mean, std, classes }
+    }
+}
+
+/// The columns of a table. They are found by name, in any order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TableEncoding {
+    /// Separator of columns in text files.
+    pub delimiter: char,
+    /// In the order of the inputs.
+    pub columns: Vec<ColumnEncoding>,
+    /// What is done about an empty cell.
+    pub blanks: Blanks,
+    /// Texts that count as empty.
+    pub blank_marks: Vec<String>,
+    /// What the outputs are of.
+    pub target: TargetEncoding,
+}
+
+/// A column of features.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ColumnEncoding {
+    /// In the header.
+    pub name: String,
+    /// What its cells are.
+    #[serde(flatten)]
+    pub kind: ColumnKind,
+}
+
+/// What the cells of a column become.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub enum ColumnKind {
+    /// `(x - mean) / std`.
+    Number {
+        /// Of the training rows, or 0 where columns are not scaled.
+        mean: f64,
+        /// Of the training rows, or 1.
+        std: f64,
+        /// In place of an empty cell, before it is scaled.
+        fill: f64,
+    },
+    /// One-hot.
+    Category {
+        /// By index.
+        categories: Vec<String>,
+        /// In place of an empty cell, a number per category.
+        fill: Vec<f64>,
+    },
+}
+
+impl ColumnKind {
+    /// Inputs of the column.
+    pub fn width(&self) -> usize {
+        match self {
+            Self::Number { .. } => 1,
+            Self::Category { categories, .. } => categories.len(),
+        }
+    }
+}
+
+/// The column that the model predicts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub enum TargetEncoding {
+    /// `output * std + mean`, in the table's units.
+    Number {
+        /// In the header.
+        name: String,
+        /// Of the training rows, or 0 where the target is not scaled.
+        mean: f64,
+        /// Of the training rows, or 1.
+        std: f64,
+    },
+    /// One score per class.
+    Class {
+        /// In the header.
+        name: String,
+        /// By index.
+        classes: Vec<String>,
+    },
+}
+
+/// A text as the indices of its characters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TextEncoding {
+    /// All characters that the model knows, by index.
+    pub vocabulary: String,
+    /// The longest context that the model was trained with, in characters.
+    pub block_size: usize,
+}
+
+impl TextEncoding {
+    /// The index of each character.
+    ///
+    /// # Errors
+    /// The first character that is not in the vocabulary.
+    pub fn encode(&self, text: &str) -> Result<Vec<i64>, char> {
+        let indices: std::collections::HashMap<char, i64> = self.vocabulary.chars().zip(0..).collect();
+        text.chars().map(|c| indices.get(&c).copied().ok_or(c)).collect()
+    }
+}
+
+impl Encoding {
+    /// The names of the classes, by index, if outputs are scores of classes.
+    pub fn classes(&self) -> Option<&[String]> {
+        match self {
+            Self::Images(images) => Some(&images.classes),
+            Self::Table(TableEncoding { target: TargetEncoding::Class { classes, .. }, .. }) => Some(classes),
+            Self::Table(_) | Self::Text(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encodings_round_trip_as_json_to_the_last_bit() {
+        let third = 1.0 / 3.0;
+        let number = ColumnKind::Number { mean: third, std: f64::from(0.1_f32), fill: f64::from(0.7_f32) };
+        let category =
+            ColumnKind::Category { categories: vec!["a".into(), "b".into()], fill: vec![third, 0.0] };
+        let column = |name: &str, kind| ColumnEncoding { name: name.to_owned(), kind };
+        let table = TableEncoding {
+            delimiter: ';',
+            columns: vec![column("x", number), column("type", category)],
+            blanks: Blanks::Mean,
+            blank_marks: vec![String::new(), "NA".into()],
+            target: TargetEncoding::Class { name: "y".into(), classes: vec!["no".into(), "yes".into()] },
+        };
+        let image = ImageEncoding::new(3, 32, &TransformOptions::default(), vec!["cat".into()]);
+        assert_eq!((image.mean.as_slice(), image.std.as_slice()), (&[0.0; 3][..], &[1.0; 3][..]));
+        let text = TextEncoding { vocabulary: "\0\n\"\\é\u{202e}".into(), block_size: 8 };
+        for encoding in [Encoding::Table(table), Encoding::Images(image), Encoding::Text(text)] {
+            let json = serde_json::to_string(&encoding).unwrap();
+            assert_eq!(serde_json::from_str::<Encoding>(&json).unwrap(), encoding, "{json}");
+        }
+    }
+
+    #[test]
+    fn characters_outside_of_the_vocabulary_are_named() {
+        let text = TextEncoding { vocabulary: "abé".into(), block_size: 8 };
+        assert_eq!(text.encode("éab"), Ok(vec![2, 0, 1]));
+        assert_eq!(text.encode("abcd"), Err('c'));
+    }
+}

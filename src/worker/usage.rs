@@ -1,0 +1,95 @@
+//! What a checkpoint's use needs besides its weights, `usage.json`: the job, the facts of its data, and how inputs become
+//! samples. With it a checkpoint can be used where neither the run's folder nor the data is. A resume does not read it.
+
+use super::{facts_of, fit};
+use crate::checkpoint::Loaded;
+use crate::data::{DataFacts, Encoding, transformed};
+use crate::error::{Error, Result};
+use crate::plan::{Plan, WorldRequest};
+use crate::registry::Registry;
+use crate::spec::JobTree;
+use serde::{Deserialize, Serialize};
+
+/// The version that this program writes, and the newest that it reads.
+const VERSION: u32 = 1;
+
+/// What a model's use needs besides its weights.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    version: u32,
+    /// Of the data set.
+    pub facts: DataFacts,
+    /// `None` if the data set does not say it.
+    pub encoding: Option<Encoding>,
+    /// The resolved job, as TOML.
+    pub spec: String,
+}
+
+impl Usage {
+    pub fn new(plan: &Plan, facts: &DataFacts, encoding: Option<Encoding>) -> Self {
+        Self { version: VERSION, facts: facts.clone(), encoding, spec: plan.to_toml() }
+    }
+
+    /// As text of `usage.json`.
+    pub fn json(&self) -> Result<String> {
+        let text = serde_json::to_string_pretty(self);
+        text.map(|text| text + "\n").map_err(|e| Error::internal(format!("what a use needs is no JSON: {e}")))
+    }
+
+    /// That of a checkpoint, with its job.
+    ///
+    /// # Errors
+    /// Exit code 74: it is of a newer version, or can't be decoded. 78: the job names what this program lacks.
+    pub fn read(text: &str, loaded: &Loaded, registry: &Registry) -> Result<(Self, Plan)> {
+        let place = loaded.path.join(crate::checkpoint::USAGE_FILE).display().to_string();
+        let invalid = |e: serde_json::Error| Error::checkpoint(format!("{place} is invalid: {e}"));
+        let Version { version } = serde_json::from_str(text).map_err(invalid)?;
+        if version > VERSION {
+            return Err(Error::checkpoint(format!("{place} has version {version}, from a newer ddp-run"))
+                .hint(format!("this one reads up to version {VERSION}")));
+        }
+        let usage: Self = serde_json::from_str(text).map_err(invalid)?;
+        let tree = JobTree::parse(&place, &usage.spec, &[])?;
+        let plan = Plan::resolve(&tree, registry, WorldRequest::of(1))?;
+        Ok((usage, plan))
+    }
+
+    /// For a checkpoint of an earlier version: from the data set, which must be there.
+    pub fn of_data(plan: &Plan) -> Result<Self> {
+        plan.dataset.source.prepare(&mut |_| ()).map_err(Error::of_data)?;
+        let splits = plan.dataset.source.open().map_err(Error::of_data)?;
+        let splits = transformed(splits, &plan.transforms);
+        fit::samples(&plan.dataset.name, &splits)?;
+        Ok(Self::new(plan, &facts_of(&splits), splits.train.encoding()))
+    }
+}
+
+#[derive(Deserialize)]
+struct Version {
+    version: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::FieldKind;
+    use crate::worker::testing::{Run, SPEC};
+
+    #[test]
+    fn a_checkpoint_tells_its_job_and_its_data() {
+        let run = Run::of(SPEC);
+        run.train(1, &[]).unwrap();
+        let loaded = run.loaded();
+        let text = loaded.usage.clone().expect("it is saved");
+        let (usage, plan) = Usage::read(&text, &loaded, &Registry::standard()).unwrap();
+        assert_eq!((plan.name.as_str(), plan.model.name.as_str()), ("run", "linear"));
+        let input = usage.facts.input.as_ref().unwrap();
+        assert_eq!((input.shape.as_slice(), input.kind), (&[4][..], FieldKind::Float));
+        let Some(Encoding::Table(table)) = &usage.encoding else { panic!("it is one of numbers") };
+        assert_eq!(table.columns.len(), 4);
+        assert_eq!(Usage::of_data(&plan).unwrap().encoding, usage.encoding);
+        let newer = text.replacen("\"version\": 1", "\"version\": 2", 1);
+        let error = Usage::read(&newer, &loaded, &Registry::standard()).unwrap_err();
+        assert!(error.message.contains("has version 2, from a newer ddp-run"), "{error}");
+    }
+}
