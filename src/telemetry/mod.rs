@@ -14,12 +14,14 @@ mod events;
 mod host;
 mod lines;
 mod numbers;
+mod observed;
 mod observers;
 mod progress;
 pub mod provenance;
 pub mod report;
 mod run_id;
 mod screen;
+mod sinks;
 mod summary;
 mod tensorboard;
 mod writer;
@@ -34,6 +36,7 @@ pub use events::{
 };
 pub use host::{Host, memory_of};
 pub use numbers::significant;
+pub use observed::ObservedRun;
 pub use observers::{EventObserver, ObserverKind, ObserverPlan, Observers};
 pub use progress::{
     EpochLine, Progress, ProgressMode, StepLine, Totals, epoch_summary, metric_words, tutorial_line,
@@ -41,6 +44,7 @@ pub use progress::{
 pub use provenance::Provenance;
 pub use run_id::RunId;
 pub use screen::{bar_target, forbid_bars};
+pub use sinks::{SinksConfig, short_form, standard_kinds};
 pub use summary::{Run as SummaryOf, summary};
 pub use tensorboard::TensorBoardWriter;
 pub use writer::{Found as MetricsFound, MetricsWriter, read_events};

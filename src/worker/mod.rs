@@ -79,7 +79,7 @@ use crate::launch::logs::SAID;
 use crate::models::{Model, TensorFacts};
 use crate::plan::{Plan, Running};
 use crate::show;
-use crate::telemetry::{ProgressMode, forbid_bars};
+use crate::telemetry::{ObservedRun, ProgressMode, forbid_bars};
 use crate::train::{Ended, Parts, Position, RunTensors, Trainer, Updater};
 use checkpoints::{Checkpoints, SAVE_DEADLINE};
 use metrics::Reported;
@@ -290,6 +290,16 @@ fn accepted(job: &Job<'_>, parent: Option<&Parent>) -> Result<bool> {
     Ok(start.accept(parent)? == Accepted::Begins)
 }
 
+/// What observers are told of the run.
+fn observed(job: &Job<'_>) -> ObservedRun {
+    let mut run = ObservedRun::default();
+    run.name.clone_from(&job.plan.name);
+    run.folder = job.out_dir.to_owned();
+    run.spec = job.plan.flat();
+    run.run = job.start.and_then(|start| serde_json::to_value(start.provenance).ok()).unwrap_or_default();
+    run
+}
+
 /// The files that rank 0 records to.
 fn files(
     job: &Job<'_>,
@@ -308,5 +318,6 @@ fn files(
         best: plan.checkpoint.best,
         parent,
         observers: plan.observers.clone(),
+        observed: observed(job),
     })
 }
