@@ -11,8 +11,8 @@ use crate::history::{Parent, relative};
 use crate::launch::logs::SAID;
 use crate::show;
 use crate::telemetry::{
-    CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, MetricsWriter, ObservedRun, ObserverPlan, Observers,
-    Progress, ProgressMode, RestartEvent, ResumeEvent, Stamped, StepEvent, StepLine, SummaryOf,
+    CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, MetricsWriter, ObservedRun, ObserverPlan,
+    Observers, Progress, ProgressMode, RestartEvent, ResumeEvent, Stamped, StepEvent, StepLine, SummaryOf,
     TensorBoardWriter, Totals, epoch_summary, read_events, report, summary, tutorial_line,
 };
 use crate::train::{BatchAlgebra, Ended, Observer, Position, RunTensors, Settings, StepReport, Sums};

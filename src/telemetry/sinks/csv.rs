@@ -49,7 +49,9 @@ impl EventObserver for Tables {
     }
 
     fn event(&mut self, event: &Value) -> Result<()> {
-        let (Some([steps, epochs]), Some(keys)) = (&mut self.tables, event.as_object()) else { return Ok(()) };
+        let (Some([steps, epochs]), Some(keys)) = (&mut self.tables, event.as_object()) else {
+            return Ok(());
+        };
         let table = match event["event"].as_str() {
             Some("step") => steps,
             Some("epoch") => epochs,
@@ -121,7 +123,8 @@ impl Table {
         } else if !new.is_empty() && self.path.is_file() {
             self.widen(columns)?;
         }
-        let cell = |column: &String| cells.iter().find(|(name, _)| name == column).map_or("", |(_, cell)| cell);
+        let cell =
+            |column: &String| cells.iter().find(|(name, _)| name == column).map_or("", |(_, cell)| cell);
         let row: Vec<&str> = self.columns.iter().map(cell).collect();
         self.write(&line(&row))
     }

@@ -26,10 +26,17 @@ fn a_row_for_each_step_and_epoch() {
         sink.event(&event).unwrap();
     }
     let [steps, epochs] = tables(dir.path());
-    assert!(steps.starts_with("step,epoch,loss,lr,samples_per_s,grad_norm,data_wait,time\n1,0,1.0,0.5,100.0,2.5,"));
+    assert!(
+        steps
+            .starts_with("step,epoch,loss,lr,samples_per_s,grad_norm,data_wait,time\n1,0,1.0,0.5,100.0,2.5,")
+    );
     assert_eq!(column(&steps, "loss"), ["1.0", "NaN"]);
-    let columns = "epoch,train.loss,train.accuracy,train.n,val.loss,val.accuracy,val.n,seconds,step,lr,samples_per_s";
-    assert!(epochs.starts_with(&format!("{columns},data_wait,time\n0,0.25,0.75,40,0.25,0.75,40,1.5,4,")), "{epochs}");
+    let columns =
+        "epoch,train.loss,train.accuracy,train.n,val.loss,val.accuracy,val.n,seconds,step,lr,samples_per_s";
+    assert!(
+        epochs.starts_with(&format!("{columns},data_wait,time\n0,0.25,0.75,40,0.25,0.75,40,1.5,4,")),
+        "{epochs}"
+    );
     assert_eq!((steps.lines().count(), epochs.lines().count()), (3, 2));
 }
 

@@ -97,7 +97,9 @@ fn kind<C: SinkConfig>() -> ObserverKind {
         },
         usual: |name| {
             let config = defaults::<C>()?;
-            config.problem().map_or_else(|| Ok(plan(name, config)), |(key, why)| Err(format!("`{key}` {why}")))
+            config
+                .problem()
+                .map_or_else(|| Ok(plan(name, config)), |(key, why)| Err(format!("`{key}` {why}")))
         },
     }
 }

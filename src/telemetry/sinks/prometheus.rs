@@ -167,7 +167,12 @@ impl State {
         let version = env!("CARGO_PKG_VERSION");
         page.family("info", "gauge", "What runs; always 1.");
         page.sample("info", &[("version", version), ("commit", &self.commit)], 1.0);
-        page.one("up", "gauge", "1 while the run trains, 0 after its end.", Some(f64::from(u8::from(self.up))));
+        page.one(
+            "up",
+            "gauge",
+            "1 while the run trains, 0 after its end.",
+            Some(f64::from(u8::from(self.up))),
+        );
         page.one("world_size", "gauge", "Processes.", self.world);
         page.one("step_total", "counter", "Completed optimizer steps.", Some(self.step as f64));
         page.one("epoch", "gauge", "Completed epochs.", Some(self.epoch as f64));

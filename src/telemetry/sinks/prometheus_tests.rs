@@ -16,7 +16,9 @@ fn parse(text: &str) -> BTreeMap<Series, f64> {
             assert!(!help.is_empty() && seen.insert(name.to_owned()), "{line}");
             let kind = lines.next().and_then(|line| line.strip_prefix("# TYPE ")?.strip_prefix(name));
             let kind = kind.unwrap_or_else(|| panic!("no type of {name}"));
-            assert!([" gauge", " counter"].contains(&kind) && (kind == " counter") == name.ends_with("_total"));
+            assert!(
+                [" gauge", " counter"].contains(&kind) && (kind == " counter") == name.ends_with("_total")
+            );
             family = name.to_owned();
             continue;
         }
@@ -88,7 +90,10 @@ fn the_file_has_the_latest_values() {
     let mut sink = started(dir.path());
     let now = samples(&path);
     let is = |name, labels: &[_]| value(&now, name, labels);
-    assert_eq!([is("up", &[]), is("step_total", &[]), is("restarts_total", &[])], [Some(1.0), Some(2.0), Some(3.0)]);
+    assert_eq!(
+        [is("up", &[]), is("step_total", &[]), is("restarts_total", &[])],
+        [Some(1.0), Some(2.0), Some(3.0)]
+    );
     assert_eq!(is("world_size", &[]), Some(2.0));
     assert_eq!(is("info", &[("version", env!("CARGO_PKG_VERSION")), ("commit", "abc123")]), Some(1.0));
     assert_eq!((is("loss", &[("split", "train")]), is("exit_code", &[])), (None, None));
@@ -137,5 +142,5 @@ fn a_file_that_cannot_be_written_is_an_error_each_time() {
     fs::create_dir(dir.path().join("collector")).unwrap();
     sink.event(&step(1)).unwrap();
     sink.end().unwrap();
-    assert_eq!(samples(&dir.path().join("collector/run.prom")).len(), 13);
+    assert_eq!(samples(&dir.path().join("collector/run.prom")).len(), 12);
 }

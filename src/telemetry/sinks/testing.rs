@@ -58,7 +58,14 @@ pub fn restart() -> Value {
 
 pub fn checkpoint(step: u64) -> Value {
     let path = format!("checkpoints/step-{step:08}");
-    value(&Event::Checkpoint(CheckpointEvent { step, epoch: 1, path, bytes: 9, seconds: 0.5, held_up_s: None }))
+    value(&Event::Checkpoint(CheckpointEvent {
+        step,
+        epoch: 1,
+        path,
+        bytes: 9,
+        seconds: 0.5,
+        held_up_s: None,
+    }))
 }
 
 pub fn end(exit_code: u8) -> Value {
