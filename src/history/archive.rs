@@ -15,7 +15,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The files of a run besides its checkpoints and logs.
-const FILES: [&str; 5] = ["metrics.jsonl", "tensorboard", "report.html", "run.json", "job.toml"];
+const FILES: [&str; 6] = ["metrics.jsonl", "metrics", "tensorboard", "report.html", "run.json", "job.toml"];
 
 /// A run's folder and the new numbered folder.
 struct Archive {
