@@ -147,24 +147,29 @@ impl EventObserver for Tracking {
         let deadline = self.run.waits_until().and_then(|until| until.checked_sub(MARGIN));
         let deadline = deadline.unwrap_or_else(|| Instant::now() + self.pace.request);
         let mut ended = false;
-        while self.server.is_some() && !ended {
+        loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if self.server.is_none() || left.is_zero() {
                 break;
             }
-            let done = if self.run_id.is_some() && self.is_empty() {
-                let updated = self.finish(left);
-                ended = updated.as_ref().is_ok_and(|()| true) || updated.as_ref().is_err_and(|e| !e.again);
-                updated
-            } else {
-                self.attempt(left)
-            };
-            if let Err(failed) = done {
-                let again = failed.again;
-                self.failed(failed).err().iter().for_each(|e| tracing::info!("{}", e.message));
-                if again {
-                    std::thread::sleep(self.pace.pause.min(left));
+            let is_last = self.run_id.is_some() && self.is_empty();
+            let Err(failed) = (if is_last { self.finish(left) } else { self.attempt(left) }) else {
+                ended = is_last;
+                if ended {
+                    break;
                 }
+                continue;
+            };
+            let again = failed.again;
+            if let Err(e) = self.failed(failed) {
+                tracing::info!("{}", e.message);
+            }
+            // Nobody waits for a server that has never answered.
+            match again {
+                true if self.run_id.is_none() => break,
+                true => std::thread::sleep(self.pace.pause.min(left)),
+                false if is_last => break,
+                false => {}
             }
         }
         self.outcome(ended)
