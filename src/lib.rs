@@ -126,7 +126,7 @@ pub mod prelude {
     };
     #[cfg(feature = "learner")]
     pub use crate::tasks::{LearnerModel, LearnerOutput};
-    pub use crate::telemetry::EventObserver;
+    pub use crate::telemetry::{EventObserver, ObservedRun};
     /// The allocator of `ddp-run`, to be named with `#[global_allocator]`.
     pub use mimalloc::MiMalloc as Allocator;
 }

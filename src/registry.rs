@@ -9,7 +9,7 @@ use crate::models::{self, ModelKind, Net};
 use crate::optim::schedule::{self, ScheduleConfig, ScheduleKind, Segment};
 use crate::optim::{OptimizerConfig, OptimizerKind, OptimizerPlan, standard_kinds};
 use crate::tasks::{self, Loss, LossKind, Metric, MetricKind, Task, TaskKind};
-use crate::telemetry::{EventObserver, ObserverKind, ObserverPlan};
+use crate::telemetry::{self, EventObserver, ObserverKind};
 use burn::tensor::Device;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -46,6 +46,7 @@ impl Registry {
             comm_hooks: hooks.map(|hook| (hook.name().to_owned(), hook.without_keys())).collect(),
             optimizers: owned(standard_kinds()),
             schedules: owned(schedule::standard_kinds()),
+            observers: owned(telemetry::standard_kinds()),
             ..Self::default()
         }
     }
@@ -152,7 +153,7 @@ impl Registry {
     where
         T: EventObserver + Clone + Sync + DeserializeOwned + JsonSchema,
     {
-        replace(&mut self.observers, name, ObserverPlan::read::<T>);
+        replace(&mut self.observers, name, ObserverKind::of::<T>());
         self
     }
 

@@ -15,8 +15,16 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The files of a run besides its checkpoints and logs.
-const FILES: [&str; 7] =
-    ["metrics.jsonl", "tensorboard", "report.html", "run.json", "job.toml", "profile.json", "profile"];
+const FILES: [&str; 8] = [
+    "metrics.jsonl",
+    "metrics",
+    "tensorboard",
+    "report.html",
+    "run.json",
+    "job.toml",
+    "profile.json",
+    "profile",
+];
 
 /// A run's folder and the new numbered folder.
 struct Archive {

@@ -35,6 +35,12 @@ impl Plan {
         !tables.chain([key]).any(|path| self.without_effect.contains(path))
     }
 
+    /// All values as JSON, by their dotted keys.
+    pub fn flat(&self) -> serde_json::Map<String, serde_json::Value> {
+        let value = |v: &ResolvedValue| (v.key.clone(), serde_json::to_value(&v.value).unwrap_or_default());
+        self.values.iter().map(value).collect()
+    }
+
     /// All values of a table as JSON, by key.
     pub fn table(&self, name: &str) -> serde_json::Map<String, serde_json::Value> {
         let in_table = |v: &ResolvedValue| {

@@ -15,7 +15,7 @@ use crate::optim::{OptimizerPlan, Schedule};
 use crate::registry::{Registry, by_name};
 use crate::spec::Fields;
 use crate::tasks::{Own, TaskPlan};
-use crate::telemetry::MetricsConfig;
+use crate::telemetry::{MetricsConfig, ObserverPlan, SinksConfig, short_form};
 use crate::train::{EarlyStop, Ema, TrainConfig};
 
 /// Reads all tables, even after problems. `None` only after a problem.
@@ -40,10 +40,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let ema = Ema::read(&mut root.section("ema"));
     let early_stop = early_stop(root, &facts, &train, task.as_ref());
     let checkpoint = checkpoint(root, &facts, &train, task.as_ref());
-    let metrics = metrics(root, &facts);
-    root.without_effect(&["observer"]);
-    let observers =
-        root.own_tables("observer", by_name(&registry.observers), |name, read, fields| read(name, fields));
+    let (metrics, observers) = metrics(root, registry, &facts);
     let (launch, nodes, slurm) = launch(root);
     let (distributed, gloo, reducer, comm_hook) = distributed(root, registry);
 
@@ -132,11 +129,25 @@ fn checkpoint(
     config
 }
 
-fn metrics(root: &mut Fields<'_>, facts: &DataFacts) -> MetricsConfig {
+/// `[metrics]` and the observers, which are there in two forms: `[[observer]]`, and `sinks` of `[metrics]`.
+fn metrics(
+    root: &mut Fields<'_>,
+    registry: &Registry,
+    facts: &DataFacts,
+) -> (MetricsConfig, Vec<ObserverPlan>) {
+    root.without_effect(&["observer"]);
+    let mut named = Vec::new();
+    let mut observers = root.own_tables("observer", by_name(&registry.observers), |name, kind, fields| {
+        named.push(name);
+        kind.read(name, fields)
+    });
     let mut fields = root.section("metrics");
     let mut config = fields.config();
     checks::top5(&mut fields, &mut config, facts.target.as_ref());
-    config
+    let SinksConfig { sinks } = fields.config();
+    let kinds: Vec<_> = by_name(&registry.observers).collect();
+    observers.extend(short_form(&mut fields, &sinks, &named, &kinds));
+    (config, observers)
 }
 
 fn launch(root: &mut Fields<'_>) -> (LaunchConfig, NodesConfig, SlurmConfig) {

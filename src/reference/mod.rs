@@ -15,6 +15,7 @@ pub use lookup::without_indices;
 
 use crate::plan::{Plan, table_rank};
 use crate::registry::Registry;
+use crate::spec::schema::ONLY_WORDS;
 use crate::spec::{Declaration, JobTree};
 use serde_json::{Value, json};
 
@@ -71,6 +72,10 @@ impl Reference {
             if declaration.table == "distributed" && !declaration.schema["properties"]["comm_hook"].is_null()
             {
                 declaration.schema["properties"]["comm_hook"]["enum"] = json!(hook_names);
+            }
+            if declaration.table == "metrics" && !declaration.schema["properties"]["sinks"].is_null() {
+                let observers = names.iter().find(|(table, _)| *table == "observer").map(|(_, names)| names);
+                declaration.schema["properties"]["sinks"]["items"][ONLY_WORDS] = json!(observers);
             }
             match tables.iter_mut().find(|table| table.path == declaration.table) {
                 Some(table) => table.declarations.push(declaration),

@@ -1,7 +1,8 @@
-//! Observers of users' crates. Each gets the events of the run on a thread of its own: one that fails or stalls neither
-//! ends nor slows the run.
+//! Observers: the sinks that ship with ddp-run (`sinks`) and those of users' crates. Each gets the events of the run on a
+//! thread of its own: one that fails or stalls neither ends nor slows the run.
 
 use super::events::Stamped;
+use super::observed::ObservedRun;
 use crate::caught::caught;
 use crate::error::Result;
 use crate::spec::Fields;
@@ -18,18 +19,56 @@ use std::time::{Duration, Instant};
 const QUEUE: usize = 1024;
 /// How long the end of the run waits for the observers.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Time without an event after which an observer may do what it has put off.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// Receives what happens in a run, `[[observer]] name = "…"`. It is its own config: its fields are the keys of the table.
+///
+/// All calls are on rank 0, one after another, on the observer's own thread. What a call returns as an error is printed as
+/// a warning, the first time; the next call is made all the same. After a panic there are no more calls.
 pub trait EventObserver: Send + 'static {
-    /// Called on rank 0 for each line of `metrics.jsonl`, in order, with the line as JSON; on the observer's own thread.
+    /// Called once, before the first event, with what the run is. By default it does nothing.
     ///
     /// # Errors
-    /// The first is printed as a warning; the next event is passed all the same. After a panic there are no more.
+    /// A warning.
+    fn start(&mut self, run: &ObservedRun) -> Result<()> {
+        let _ = run;
+        Ok(())
+    }
+
+    /// Called for each line of `metrics.jsonl`, in order, with the line as JSON.
+    ///
+    /// # Errors
+    /// A warning.
     fn event(&mut self, event: &Value) -> Result<()>;
+
+    /// Called when no event has come for a second, and after each further second without one: for observers that collect
+    /// events and pass them on together. By default it does nothing.
+    ///
+    /// # Errors
+    /// A warning.
+    fn idle(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Called once, after the last event. The run waits for it, but not longer than [`ObservedRun::waits_until`] says. It
+    /// is not called in a process that is killed. By default it does nothing.
+    ///
+    /// # Errors
+    /// A warning, also if there was one before.
+    fn end(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
-/// Reads an `[[observer]]` table of one observer; `None` after a problem.
-pub type ObserverKind = fn(&str, &mut Fields<'_>) -> Option<ObserverPlan>;
+/// How the observers of a name are made.
+#[derive(Clone, Copy)]
+pub struct ObserverKind {
+    /// From an `[[observer]]` table; `None` after a problem.
+    pub(super) read: fn(&str, &mut Fields<'_>) -> Option<ObserverPlan>,
+    /// With the defaults of all keys, for `[metrics] sinks`; the error says what is missing.
+    pub(super) usual: fn(&str) -> Result<ObserverPlan, String>,
+}
 
 /// A resolved `[[observer]]`.
 #[derive(Clone)]
@@ -44,20 +83,46 @@ impl fmt::Debug for ObserverPlan {
     }
 }
 
-impl ObserverPlan {
-    /// The [`ObserverKind`] of `T`.
-    pub fn read<T>(name: &str, fields: &mut Fields<'_>) -> Option<Self>
+impl ObserverKind {
+    /// The kind of `T`.
+    pub fn of<T>() -> Self
     where
         T: EventObserver + Clone + Sync + DeserializeOwned + JsonSchema,
     {
-        let observer = fields.parse::<T>()?;
-        Some(Self { name: name.to_owned(), make: Arc::new(move || Box::new(observer.clone())) })
+        fn plan<T: EventObserver + Clone + Sync>(name: &str, observer: T) -> ObserverPlan {
+            ObserverPlan::new(name, move || observer.clone())
+        }
+        Self {
+            read: |name, fields| Some(plan(name, fields.parse::<T>()?)),
+            usual: |name| Ok(plan(name, defaults::<T>()?)),
+        }
+    }
+
+    /// Reads an `[[observer]]` table. `None` after a problem.
+    pub fn read(self, name: &str, fields: &mut Fields<'_>) -> Option<ObserverPlan> {
+        (self.read)(name, fields)
+    }
+}
+
+/// A `T` of which no key is set.
+///
+/// # Errors
+/// What is missing: it has a key without a default.
+pub(super) fn defaults<T: DeserializeOwned>() -> Result<T, String> {
+    serde_json::from_value(Value::Object(serde_json::Map::new())).map_err(|e| e.to_string())
+}
+
+impl ObserverPlan {
+    /// An observer that `make` makes for each start.
+    pub(super) fn new<T: EventObserver>(name: &str, make: impl Fn() -> T + Send + Sync + 'static) -> Self {
+        Self { name: name.to_owned(), make: Arc::new(move || Box::new(make())) }
     }
 }
 
 /// The running observers.
 pub struct Observers {
     all: Vec<Running>,
+    run: ObservedRun,
 }
 
 struct Running {
@@ -73,8 +138,8 @@ struct Running {
 
 impl Observers {
     /// Starts a thread for each observer.
-    pub fn start(plans: &[ObserverPlan]) -> Self {
-        Self { all: plans.iter().filter_map(|plan| Running::start(plan, QUEUE)).collect() }
+    pub fn start(plans: &[ObserverPlan], run: ObservedRun) -> Self {
+        Self { all: plans.iter().filter_map(|plan| Running::start(plan, QUEUE, &run)).collect(), run }
     }
 
     pub fn pass(&mut self, event: &Stamped<'_>) {
@@ -85,43 +150,27 @@ impl Observers {
         self.all.iter_mut().for_each(|observer| observer.pass(&event));
     }
 
-    /// Waits, not long, until the observers have got every event.
+    /// Waits, not long, until the observers have got every event and have ended.
     pub fn finish(self) {
         let deadline = Instant::now() + PATIENCE;
+        self.run.end(deadline);
         self.all.into_iter().for_each(|observer| observer.finish(deadline));
     }
 }
 
 impl Running {
-    fn start(plan: &ObserverPlan, queue: usize) -> Option<Self> {
+    fn start(plan: &ObserverPlan, queue: usize, run: &ObservedRun) -> Option<Self> {
         let (events, queued) = bounded::<Value>(queue);
         let (end, ended) = bounded::<()>(0);
         let (name, make) = (plan.name.clone(), plan.make.clone());
-        let (of_thread, taken) = (name.clone(), Arc::new(AtomicUsize::new(0)));
+        let (of_thread, taken, run) = (name.clone(), Arc::new(AtomicUsize::new(0)), run.clone());
         let by_thread = taken.clone();
-        let run = move || {
+        let work = move || {
             let _end = end;
-            let (mut observer, mut failures) = (make(), 0);
-            for event in queued {
-                by_thread.fetch_add(1, Relaxed);
-                match caught(|| observer.event(&event)) {
-                    Ok(Ok(())) => {}
-                    Ok(Err(e)) => {
-                        failures += 1;
-                        if failures == 1 {
-                            warn(&of_thread, &e.message);
-                        }
-                    }
-                    Err(why) => {
-                        return warn(&of_thread, &format!("it panicked and gets no more events: {why}"));
-                    }
-                }
-            }
-            if failures > 1 {
-                warn(&of_thread, &format!("it failed in {failures} events"));
-            }
+            let mut calls = Calls { name: of_thread, observer: make(), failures: 0 };
+            calls.all(&run, &queued, &by_thread);
         };
-        match std::thread::Builder::new().name(format!("observer-{name}")).spawn(run) {
+        match std::thread::Builder::new().name(format!("observer-{name}")).spawn(work) {
             Ok(_) => Some(Self { name, events: Some(events), ended, queued: 0, taken, left_out: 0 }),
             Err(e) => {
                 warn(&name, &format!("cannot start its thread: {e}"));
@@ -153,77 +202,58 @@ impl Running {
     }
 }
 
+/// What an observer's thread calls.
+struct Calls {
+    name: String,
+    observer: Box<dyn EventObserver>,
+    failures: usize,
+}
+
+impl Calls {
+    /// Everything from the start to the end; returns after a panic.
+    fn all(&mut self, run: &ObservedRun, queued: &Receiver<Value>, taken: &AtomicUsize) -> Option<()> {
+        self.call(|observer| observer.start(run))?;
+        loop {
+            match queued.recv_timeout(IDLE) {
+                Ok(event) => {
+                    taken.fetch_add(1, Relaxed);
+                    self.call(|observer| observer.event(&event))?;
+                }
+                Err(RecvTimeoutError::Timeout) => self.call(|observer| observer.idle())?,
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        if self.failures > 1 {
+            warn(&self.name, &format!("it failed {} times", self.failures));
+        }
+        self.failures = 0;
+        self.call(|observer| observer.end())
+    }
+
+    /// `None` after a panic.
+    fn call(&mut self, what: impl FnOnce(&mut dyn EventObserver) -> Result<()>) -> Option<()> {
+        match caught(|| what(&mut *self.observer)) {
+            Ok(Ok(())) => {}
+            Ok(Err(e)) => {
+                self.failures += 1;
+                if self.failures == 1 {
+                    warn(&self.name, &e.message);
+                }
+            }
+            Err(why) => {
+                warn(&self.name, &format!("it panicked and gets no more events: {why}"));
+                return None;
+            }
+        }
+        Some(())
+    }
+}
+
 fn warn(name: &str, what: &str) {
     tracing::warn!("observer `{name}`: {what}");
     say!("warning: observer `{name}`: {what}");
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::Error;
-    use crate::telemetry::{EndEvent, Event};
-    use std::sync::Mutex;
-
-    type Seen = Arc<Mutex<Vec<u64>>>;
-
-    /// Notes the events' steps; fails at step 2 and panics at step 4. Each event waits for the gate, if there is one.
-    #[derive(Clone)]
-    struct Noting {
-        seen: Seen,
-        gate: Option<Receiver<()>>,
-    }
-
-    impl EventObserver for Noting {
-        fn event(&mut self, event: &Value) -> Result<()> {
-            if let Some(gate) = &self.gate {
-                let _ = gate.recv();
-            }
-            let step = event["step"].as_u64().unwrap();
-            self.seen.lock().unwrap().push(step);
-            assert_ne!(step, 4, "as told");
-            if step == 2 { Err(Error::data("not this one")) } else { Ok(()) }
-        }
-    }
-
-    fn event(step: u64) -> Event {
-        Event::End(EndEvent { step, epoch: 0, reason: String::new(), exit_code: 0, seconds: 0.0 })
-    }
-
-    fn plan(gate: Option<Receiver<()>>) -> (ObserverPlan, Seen) {
-        let seen = Seen::default();
-        let observer = Noting { seen: seen.clone(), gate };
-        (ObserverPlan { name: "noting".to_owned(), make: Arc::new(move || Box::new(observer.clone())) }, seen)
-    }
-
-    #[test]
-    fn every_event_is_passed_in_order_until_a_panic() {
-        let (plan, seen) = plan(None);
-        let mut observers = Observers::start(&[plan.clone(), plan]);
-        (1..=5).for_each(|step| observers.pass(&Stamped::now(&event(step))));
-        observers.finish();
-        let mut seen = seen.lock().unwrap().clone();
-        seen.sort_unstable();
-        // Of two observers.
-        assert_eq!(seen, [1, 1, 2, 2, 3, 3, 4, 4]);
-    }
-
-    #[test]
-    fn one_that_stalls_misses_events_and_delays_nobody() {
-        let (open, gate) = bounded::<()>(0);
-        let (plan, seen) = plan(Some(gate));
-        let mut running = Running::start(&plan, 2).unwrap();
-        let line = |step| serde_json::to_value(event(step)).unwrap();
-        // The thread may have taken one of the first three.
-        (11..=16).for_each(|step| running.pass(&line(step)));
-        assert!((3..=4).contains(&running.left_out), "{}", running.left_out);
-        let ended = running.ended.clone();
-        running.finish(Instant::now());
-        assert!(seen.lock().unwrap().is_empty());
-        // It ends once it goes on.
-        drop(open);
-        assert_eq!(ended.recv_timeout(Duration::from_secs(60)), Err(RecvTimeoutError::Disconnected));
-        let seen = seen.lock().unwrap();
-        assert!(seen.starts_with(&[11, 12]), "{seen:?}");
-    }
-}
+#[path = "observers_tests.rs"]
+mod tests;

@@ -24,6 +24,8 @@ pub struct Found {
     events: usize,
     /// The last step of any event other than an end.
     step: u64,
+    /// Restart events.
+    pub restarts: u64,
     /// Lines that are not events, and the number of the first.
     others: usize,
     first_other: usize,
@@ -127,6 +129,7 @@ impl Found {
         match &line.event {
             Some(event) => {
                 self.events += 1;
+                self.restarts += u64::from(matches!(event, Event::Restart(_)));
                 // An end event does not show which steps have lines.
                 let told = !matches!(event, Event::End(_));
                 self.step = self.step.max(event.step().filter(|_| told).unwrap_or(0));

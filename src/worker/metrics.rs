@@ -118,9 +118,14 @@ pub fn metrics_until(
     out_dir: &Path,
 ) -> Result<(MetricsWriter, MetricsFound)> {
     let mut metrics = MetricsWriter::open(&out_dir.join("metrics.jsonl"))?;
-    // If `max_steps` ended an epoch early and there are no more steps, the epoch's line stays.
-    let cut = position.step_in_epoch > 0 && settings.is_over(position);
-    let found = metrics.truncate_after(position.step, position.epoch + u64::from(cut))?;
+    let found = metrics.truncate_after(position.step, epochs_until(position, settings))?;
     found.warnings(position.step, settings.log_every.max(1), own).iter().for_each(|what| warn(what));
     Ok((metrics, found))
+}
+
+/// The epochs whose lines stay.
+pub fn epochs_until(position: &Position, settings: &Settings) -> u64 {
+    // If `max_steps` ended an epoch early and there are no more steps, the epoch's line stays.
+    let cut = position.step_in_epoch > 0 && settings.is_over(position);
+    position.epoch + u64::from(cut)
 }

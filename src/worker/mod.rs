@@ -88,7 +88,7 @@ use crate::launch::logs::SAID;
 use crate::models::{Model, TensorFacts};
 use crate::plan::{Plan, Running};
 use crate::show;
-use crate::telemetry::{Profile, ProgressMode, forbid_bars};
+use crate::telemetry::{ObservedRun, Profile, ProgressMode, forbid_bars};
 use crate::train::{Ended, Parts, Position, RunTensors, Settings, Trainer, Updater};
 use checkpoints::{Checkpoints, SAVE_DEADLINE};
 use common::Common;
@@ -309,6 +309,16 @@ fn accepted(job: &Job<'_>, parent: Option<&Parent>) -> Result<bool> {
     Ok(start.accept(parent)? == Accepted::Begins)
 }
 
+/// What observers are told of the run.
+fn observed(job: &Job<'_>) -> ObservedRun {
+    let mut run = ObservedRun::default();
+    run.name.clone_from(&job.plan.name);
+    run.folder = job.out_dir.to_owned();
+    run.spec = job.plan.flat();
+    run.run = job.start.and_then(|start| serde_json::to_value(start.provenance).ok()).unwrap_or_default();
+    run
+}
+
 /// The files that rank 0 records to.
 fn files(
     job: &Job<'_>,
@@ -331,5 +341,6 @@ fn files(
         parent,
         observers: plan.observers.clone(),
         hosts,
+        observed: observed(job),
     })
 }

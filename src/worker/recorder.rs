@@ -2,7 +2,7 @@
 //! and the report, and shows progress.
 
 use super::checkpoints::Checkpoints;
-use super::metrics::{Reported, metrics, metrics_until};
+use super::metrics::{Reported, epochs_until, metrics, metrics_until};
 use crate::checkpoint::RankBy;
 use crate::comm::ProcessGroup;
 use crate::ddp::HookState;
@@ -11,8 +11,8 @@ use crate::history::{Parent, relative};
 use crate::launch::logs::SAID;
 use crate::show;
 use crate::telemetry::{
-    CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, MetricsWriter, ObserverPlan, Observers,
-    Progress, ProgressMode, RestartEvent, ResumeEvent, Stamped, StepEvent, StepLine, SummaryOf,
+    CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, MetricsWriter, ObservedRun, ObserverPlan,
+    Observers, Progress, ProgressMode, RestartEvent, ResumeEvent, Stamped, StepEvent, StepLine, SummaryOf,
     TensorBoardWriter, Totals, epoch_summary, read_events, report, summary, tutorial_line,
 };
 use crate::train::{
@@ -47,6 +47,8 @@ pub struct Files {
     pub observers: Vec<ObserverPlan>,
     /// The name of each rank's host.
     pub hosts: Vec<String>,
+    /// What observers are told of the run, without its position.
+    pub observed: ObservedRun,
 }
 
 /// The observer of one rank.
@@ -110,14 +112,18 @@ impl Recorder {
         files: Files,
         options: RecorderOptions,
     ) -> Result<()> {
-        let Files { out_dir, reported, samples, checkpoints, best, parent, observers, hosts } = files;
+        let Files { out_dir, reported, samples, checkpoints, best, parent, observers, hosts, mut observed } =
+            files;
         let shows = options.progress != ProgressMode::None;
-        let mut observers = Observers::start(&observers);
         let (epochs, max_steps) = (self.settings.epochs, self.settings.train.max_steps);
         let left = position.steps_left(epochs, samples, self.settings.loader.drop_last);
         let totals = Totals { epochs, steps: position.step.saturating_add(left), max_steps };
         let own = parent.as_ref().is_some_and(|parent| parent.is_within(&out_dir));
         let (mut metrics, found) = metrics_until(position, own, &self.settings, &out_dir)?;
+        (observed.step, observed.epochs) = (position.step, epochs_until(position, &self.settings));
+        (observed.resumes, observed.restarts) = (parent.is_some(), found.restarts);
+        observed.set = options.set;
+        let mut observers = Observers::start(&observers, observed);
         let mut progress = Progress::new(options.progress, totals);
         // An earlier start that saved nothing has only left the event of its end.
         let again = || (parent.is_none() && found.has_events()).then(|| (1, NOTHING_SAVED.to_owned()));

@@ -21,18 +21,25 @@ pub enum Answer {
     /// As `Plain`, but the connection is closed after this many bytes.
     PlainCut(Vec<u8>, usize),
     Status(u16),
+    /// A status with JSON.
+    Json(u16, String),
+    /// The request is read, and nothing comes.
+    Silent,
     Redirect(String),
 }
 
 /// A request, as it arrived.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Path of the URL.
+    pub method: String,
+    /// Path of the URL, with its query.
     pub path: String,
     /// Header lines, with names in lower case.
     pub headers: Vec<(String, String)>,
     /// It came through a tunnel, to this host: the server is asked as a proxy.
     pub through: Option<String>,
+    /// As long as its header says.
+    pub body: Vec<u8>,
 }
 
 impl Request {
@@ -109,7 +116,10 @@ fn read(reader: &mut BufReader<TcpStream>) -> Option<Request> {
             headers.push((name.to_lowercase(), value.trim().to_owned()));
         }
         if method != "CONNECT" {
-            return Some(Request { path, headers, through });
+            let length = headers.iter().find(|(name, _)| name == "content-length");
+            let mut body = vec![0; length.map_or(0, |(_, n)| n.parse().expect("a length"))];
+            reader.read_exact(&mut body).ok()?;
+            return Some(Request { method, path, headers, through, body });
         }
         through = Some(path);
         reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\n\r\n").ok()?;
@@ -127,6 +137,13 @@ fn respond(mut stream: TcpStream, request: &Request, answer: &Answer) -> std::io
         Answer::Status(code) => {
             write!(stream, "HTTP/1.1 {code} No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         }
+        Answer::Json(code, text) => write!(
+            stream,
+            "HTTP/1.1 {code} As told\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}",
+            text.len()
+        ),
+        // Until the client goes away.
+        Answer::Silent => stream.read(&mut [0]).map(drop),
         Answer::Redirect(to) => {
             write!(
                 stream,

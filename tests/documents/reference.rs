@@ -97,7 +97,7 @@ fn name_key(noun: &str) -> Key {
         default: None,
         range: "a name below, or [one of your own](extending.md)".to_owned(),
         description: format!("The {noun}."),
-        changes_results: true,
+        changes_results: noun != "observer",
         choices: Vec::new(),
     }
 }

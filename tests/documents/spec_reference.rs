@@ -12,12 +12,12 @@ use std::collections::BTreeSet;
 const DOCUMENT: &str = "docs/spec.md";
 const SCHEMA: &str = "schema/ddp-run.schema.json";
 /// The tables whose `name` selects a component, and those without one.
-const NAMED: [&str; 4] = ["model", "dataset", "optimizer", "scheduler"];
+const NAMED: [&str; 5] = ["model", "dataset", "optimizer", "scheduler", "observer"];
 const OTHERS: [&str; 8] =
     ["optimizer.group", "train", "ema", "early_stop", "checkpoint", "metrics", "launch", "distributed"];
 
 /// The tables of components that only users' programs have.
-const OWN: [&str; 5] = ["[task]", "[loss]", "[[metric]]", "[[transform]]", "[[observer]]"];
+const OWN: [&str; 4] = ["[task]", "[loss]", "[[metric]]", "[[transform]]"];
 
 #[test]
 fn it_is_current() {
@@ -137,6 +137,8 @@ fn spec(table: &str, name: Option<&str>) -> String {
         _ => "",
     };
     let optimizer = of("optimizer", "sgd");
+    let observer = of("observer", "csv");
+    let command = if observer == "exec" { "command = ['cat']" } else { "" };
     let model = match (table, dataset.as_str()) {
         ("dataset", "text" | "tinyshakespeare") => "gpt",
         ("dataset", _) => "linear",
@@ -144,7 +146,7 @@ fn spec(table: &str, name: Option<&str>) -> String {
     };
     format!(
         "name = 'x'\nbatch_size = 4\n[model]\nname = '{model}'\npretrained = 'w.pt'\n[dataset]\nname = '{dataset}'\n{more}\n\
-         [optimizer]\nname = '{optimizer}'\n[scheduler]\nname = '{scheduler}'\n{length}\n"
+         [optimizer]\nname = '{optimizer}'\n[scheduler]\nname = '{scheduler}'\n{length}\n[observer]\nname = '{observer}'\n{command}\n"
     )
 }
 
