@@ -29,6 +29,7 @@ pub fn provenance(name: &str) -> Provenance {
             cpu: "EPYC".to_owned(),
             cores: 2,
         },
+        set: Default::default(),
     }
 }
 
