@@ -13,9 +13,13 @@ fn variables(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
+/// The number of the word that is being typed, if the script says it.
+fn index() -> Option<usize> {
+    variables("_CLAP_COMPLETE_INDEX")?.parse().ok()
+}
+
 /// The words of the command line that `shell` asks about, as the program would get them, and the one that is being typed.
 pub fn read(shell: &str, words: &[OsString]) -> (Vec<OsString>, Typed) {
-    let index = std::env::var("_CLAP_COMPLETE_INDEX").ok().and_then(|index| index.parse().ok());
     let last = words.len().saturating_sub(1);
     let of = |(at, word): (usize, &OsString)| match (shell, word.to_str()) {
         ("bash" | "zsh", Some(word)) => Some(Typed::new(word, false, &variables)),
@@ -31,7 +35,7 @@ pub fn read(shell: &str, words: &[OsString]) -> (Vec<OsString>, Typed) {
         None => word.clone(),
     };
     let plain = typed.iter().zip(words).map(plain).collect();
-    (plain, typed.get(index.unwrap_or(last)).cloned().flatten().unwrap_or_default())
+    (plain, typed.get(index().unwrap_or(last)).cloned().flatten().unwrap_or_default())
 }
 
 /// `word`, or `'word'`, as bash and zsh read it. Zsh takes no quotes in `#compdef`.
@@ -114,12 +118,12 @@ impl EnvCompleter for OwnBash {
         current_dir: Option<&Path>,
         buf: &mut dyn Write,
     ) -> Result<()> {
-        let number = |name: &str| std::env::var(name).ok();
-        let index = number("_CLAP_COMPLETE_INDEX").and_then(|index| index.parse().ok()).unwrap_or_default();
-        let separator = number("_CLAP_IFS").unwrap_or_else(|| "\n".to_owned());
+        let separator = variables("_CLAP_IFS").unwrap_or_else(|| "\n".to_owned());
         let word = |value: &std::ffi::OsStr| self.typed.completed(&value.to_string_lossy());
-        let words: Vec<String> =
-            complete(cmd, args, index, current_dir)?.iter().map(|found| word(found.get_value())).collect();
+        let words: Vec<String> = complete(cmd, args, index().unwrap_or_default(), current_dir)?
+            .iter()
+            .map(|found| word(found.get_value()))
+            .collect();
         buf.write_all(words.join(&separator).as_bytes())
     }
 }

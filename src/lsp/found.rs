@@ -2,7 +2,7 @@
 
 use super::text::Text;
 use crate::plan::Plan;
-use crate::spec::{Diagnostics, JobTree, Problem};
+use crate::spec::{Diagnostics, JobTree, Problem, Source};
 use lsp_types::DiagnosticSeverity;
 use std::path::PathBuf;
 
@@ -22,6 +22,15 @@ pub struct Found {
 pub struct Base {
     pub path: PathBuf,
     pub text: Text,
+}
+
+impl Base {
+    /// `None` for what is no file that the spec extends.
+    fn of(source: &Source) -> Option<Self> {
+        source
+            .is_base()
+            .then(|| Self { path: PathBuf::from(&source.name), text: Text::new(source.text.as_str()) })
+    }
 }
 
 impl Found {
@@ -52,11 +61,8 @@ pub fn unfit_edits(diagnostics: &Diagnostics) -> Vec<(String, Found)> {
 pub fn all(diagnostics: &Diagnostics) -> Vec<Found> {
     let of = |problem: &Problem| {
         let source = diagnostics.source(problem);
-        let base = source
-            .is_base()
-            .then(|| Base { path: PathBuf::from(&source.name), text: Text::new(source.text.as_str()) });
         Found {
-            base,
+            base: Base::of(source),
             range: problem.span.start..problem.span.end,
             message: format!("{}{}", problem.message, hint(problem)),
             code: problem.code(),
@@ -72,12 +78,9 @@ pub fn warnings(plan: &Plan, tree: &JobTree) -> Vec<Found> {
     let of = |(key, why): (&str, String)| {
         let place = tree.place(key);
         let source = place.map(|place| tree.source(place.value));
-        let base = source
-            .filter(|source| source.is_base())
-            .map(|source| Base { path: PathBuf::from(&source.name), text: Text::new(source.text.as_str()) });
         let own = place.filter(|_| source.is_some_and(|source| !source.is_override()));
         Found {
-            base,
+            base: source.and_then(Base::of),
             range: own.map_or(0..0, |place| place.value.start..place.value.end),
             message: format!("`{key}`: {why}"),
             code: "warning",

@@ -35,7 +35,7 @@ pub use load::{Examined, JobTree, identify, shown_name};
 pub use overrides::{Given, Override};
 pub use period::Period;
 pub(crate) use period::{duration, number_and_unit};
-pub use source::Origin;
+pub use source::{Origin, Source};
 pub use suggest::{closest, did_you_mean};
 pub use syntax::Syntax;
 pub(crate) use syntax::syntax;

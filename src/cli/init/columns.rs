@@ -12,7 +12,7 @@ pub struct ParquetArgs {
     #[arg(value_name = "FILE|DIR")]
     data: PathBuf,
     #[command(flatten)]
-    output: Output,
+    pub(super) output: Output,
     /// The configuration, if the data set has several
     #[arg(long, value_name = "NAME")]
     config: Option<String>,
@@ -25,22 +25,10 @@ pub struct SqliteArgs {
     #[arg(value_name = "FILE")]
     data: PathBuf,
     #[command(flatten)]
-    output: Output,
+    pub(super) output: Output,
     /// The table of all samples, if it is not one for each split
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
-}
-
-impl ParquetArgs {
-    pub fn path(&self) -> &Path {
-        &self.output.path
-    }
-}
-
-impl SqliteArgs {
-    pub fn path(&self) -> &Path {
-        &self.output.path
-    }
 }
 
 /// The spec for Parquet files, and what it took from them.

@@ -4,7 +4,7 @@ use super::{Output, commented, foreign, place, quoted, run_name, utf8};
 use crate::data::{CsvProposal, propose_csv};
 use crate::error::Result;
 use crate::show::count;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A table: looks at the columns of FILE and proposes target, task and features
 #[derive(Clone, Debug, clap::Args)]
@@ -13,17 +13,11 @@ pub struct Args {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
-    output: Output,
+    pub(super) output: Output,
 }
 
 /// With more, and none left out, the list says nothing that the file does not.
 const MAX_LISTED: usize = 60;
-
-impl Args {
-    pub fn path(&self) -> &Path {
-        &self.output.path
-    }
-}
 
 /// The spec, and what it took from the table.
 pub fn proposal(args: &Args) -> Result<(String, String)> {

@@ -3,7 +3,7 @@
 use super::{Output, commented, foreign, place, run_name, utf8};
 use crate::data::{ImageSurvey, survey_images};
 use crate::error::Result;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// PNG and JPEG images: counts those of each class in DIR, and looks at their size
 #[derive(Clone, Debug, clap::Args)]
@@ -12,19 +12,13 @@ pub struct Args {
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     #[command(flatten)]
-    output: Output,
+    pub(super) output: Output,
 }
 
 /// Classes that are listed.
 const MAX_LISTED: usize = 40;
 /// Images with a shorter side are small: an early pooling would leave little of them.
 const SMALL: usize = 64;
-
-impl Args {
-    pub fn path(&self) -> &Path {
-        &self.output.path
-    }
-}
 
 /// The spec, and what it took from the images.
 pub fn proposal(args: &Args) -> Result<(String, String)> {

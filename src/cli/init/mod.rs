@@ -77,23 +77,19 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
         let path = as_spec(path)?;
         write_spec(text, &path, about, registry)
     };
+    // A spec made from data, and what was taken from them.
+    let proposed = |found: Result<(String, String)>, to: &Output| {
+        found.and_then(|(text, about)| spec(&text, &to.path, &about))
+    };
     match &args.template {
         None => spec(SHAPES, args.spec_path()?, ""),
         Some(Template::Cifar10(to)) => spec(CIFAR10, &to.path, ""),
         Some(Template::Mnist(to)) => spec(MNIST, &to.path, ""),
         Some(Template::Text(to)) => spec(TEXT, &to.path, ""),
-        Some(Template::Csv(args)) => {
-            csv::proposal(args).and_then(|(text, about)| spec(&text, args.path(), &about))
-        }
-        Some(Template::ImageFolder(args)) => {
-            images::proposal(args).and_then(|(text, about)| spec(&text, args.path(), &about))
-        }
-        Some(Template::Parquet(args)) => {
-            columns::parquet(args).and_then(|(text, about)| spec(&text, args.path(), &about))
-        }
-        Some(Template::Sqlite(args)) => {
-            columns::sqlite(args).and_then(|(text, about)| spec(&text, args.path(), &about))
-        }
+        Some(Template::Csv(args)) => proposed(csv::proposal(args), &args.output),
+        Some(Template::ImageFolder(args)) => proposed(images::proposal(args), &args.output),
+        Some(Template::Parquet(args)) => proposed(columns::parquet(args), &args.output),
+        Some(Template::Sqlite(args)) => proposed(columns::sqlite(args), &args.output),
         Some(Template::Custom(args)) => custom::run(args),
     }
 }

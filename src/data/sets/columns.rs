@@ -10,6 +10,7 @@ use crate::show;
 use crate::spec::did_you_mean;
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ pub(super) trait RowSet: Send + Sync {
     fn len(&self) -> usize;
     /// The place of a row, for messages.
     fn place_of(&self, row: usize) -> String;
-    /// Calls `each` with the cells of these columns, for each row in order.
+    /// Calls `each` with the cells of these columns, for each row in order until it breaks off.
     fn read(&self, columns: &[usize], each: EachRow<'_>) -> Result<()>;
     /// The values of a column of bytes, for reading in any order. `say` receives progress messages.
     ///
@@ -51,8 +52,8 @@ pub(super) trait RowSet: Send + Sync {
     fn blobs(&self, column: usize, say: &mut dyn FnMut(&str)) -> Result<Box<dyn Blobs>>;
 }
 
-/// Takes the number of a row and its cells.
-pub(super) type EachRow<'a> = &'a mut dyn FnMut(usize, &[Cell<'_>]) -> Result<()>;
+/// Takes the number of a row and its cells, and says whether it wants the next.
+pub(super) type EachRow<'a> = &'a mut dyn FnMut(usize, &[Cell<'_>]) -> Result<ControlFlow<()>>;
 
 /// Values of bytes by row.
 pub(super) trait Blobs: Send + Sync {

@@ -10,6 +10,7 @@ use crate::show;
 use image::DynamicImage;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
+use std::ops::ControlFlow::Continue;
 use std::sync::Arc;
 
 /// Most classes of a column of numbers without names: the largest number is one of them.
@@ -43,8 +44,7 @@ pub(super) fn open_images(
             None => say(&format!("{}: left out, because no row has a label in `{target}`", set.place())),
         }
     }
-    let known = stored.train.columns().iter().find(|column| column.name == target);
-    let classes = Classes::of(known.and_then(|column| column.classes.clone()), &labelled)?;
+    let classes = Classes::of(&*stored.train, target, &labelled)?;
     let mut open = |wanted: &str| -> Result<Option<Arc<dyn ImageSource>>> {
         let Some((_, set, labels)) = labelled.iter().find(|(split, ..)| *split == wanted) else {
             return Ok(None);
@@ -74,9 +74,8 @@ type Labelled = (&'static str, Arc<dyn RowSet>, Vec<Label>);
 pub(super) fn count_classes(stored: &Stored, target: &str) -> Result<Vec<(String, usize)>> {
     let set = &stored.train;
     let labels = labels(&**set, target, true)?.unwrap_or_default();
-    let known = set.columns().iter().find(|column| column.name == target);
     let labelled = [("train", set.clone(), labels)];
-    let classes = Classes::of(known.and_then(|column| column.classes.clone()), &labelled)?;
+    let classes = Classes::of(&**set, target, &labelled)?;
     let mut counts = vec![0; classes.len()];
     labelled[0].2.iter().filter_map(|label| classes.index(label)).for_each(|class| counts[class] += 1);
     Ok(classes.names().into_iter().zip(counts).collect())
@@ -95,7 +94,7 @@ fn labels(set: &dyn RowSet, target: &str, needed: bool) -> Result<Option<Vec<Lab
             Some(label) => labels.push(label),
             None => without = without.or(Some(row)),
         }
-        Ok(())
+        Ok(Continue(()))
     })?;
     match without {
         Some(_) if labels.is_empty() && !needed => Ok(None),
@@ -114,8 +113,10 @@ enum Classes {
 }
 
 impl Classes {
-    fn of(known: Option<Vec<String>>, labelled: &[Labelled]) -> Result<Self> {
-        if let Some(names) = known {
+    /// Those that the column `target` of training declares, or else those of the labels.
+    fn of(train: &dyn RowSet, target: &str, labelled: &[Labelled]) -> Result<Self> {
+        let column = train.columns().iter().find(|column| column.name == target);
+        if let Some(names) = column.and_then(|column| column.classes.clone()) {
             return Ok(Self::Numbers(names));
         }
         let (mut largest, mut names) = (None, BTreeSet::new());

@@ -7,11 +7,12 @@ use super::columns_table::raw_table;
 use super::csv_proposal::{CsvProposal, propose};
 use super::csv_table::BLANK_MARKS;
 use super::image_decode::decode_bytes;
-use super::image_survey::ImageSurvey;
+use super::image_survey::{ImageSurvey, side_and_grey};
 use super::parquet::parquet_store;
 use super::sqlite::sqlite_store;
 use crate::error::{Error, Result};
 use image::DynamicImage;
+use std::ops::ControlFlow::{Break, Continue};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -121,25 +122,17 @@ fn survey(
     let set = &*stored.train;
     let at = column(set, name, "image")?;
     let (mut images, mut read): (Vec<DynamicImage>, usize) = (Vec::new(), 0);
-    let done = set.read(&[at], &mut |row, cells| {
+    set.read(&[at], &mut |row, cells| {
         let Cell::Bytes(bytes) = &cells[0] else {
             return Err(no_image(&set.place_of(row), name, &cells[0]));
         };
         images.extend(decode_bytes(bytes).ok());
         read = row + 1;
-        // Ends the reading.
-        if read == READ { Err(Error::internal("enough")) } else { Ok(()) }
-    });
-    if read < READ {
-        done?;
-    }
-    let mut sides: Vec<usize> =
-        images.iter().map(|image| image.width().min(image.height()) as usize).collect();
-    sides.sort_unstable();
-    let Some(side) = sides.get(sides.len() / 2).copied() else {
+        Ok(if read == READ { Break(()) } else { Continue(()) })
+    })?;
+    let Some((side, grey)) = side_and_grey(&images) else {
         let what = format!("{}: none of the first {read} values of `{name}` is an image", set.place());
         return Err(Error::data(what).hint("images are PNG or JPEG files as bytes"));
     };
-    let grey = images.iter().all(|image| !image.color().has_color());
     Ok(ImageSurvey { classes, val, test, side, grey, read: (read, read - images.len()) })
 }

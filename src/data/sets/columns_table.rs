@@ -10,6 +10,7 @@ use crate::data::split::SplitOptions;
 use crate::error::{Error, Result};
 use crate::show;
 use csv::StringRecord;
+use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
 
 /// The rows of all splits as one table.
@@ -91,10 +92,9 @@ fn is_labelled(set: &dyn RowSet, target: &str, keys: &TableKeys) -> Result<bool>
     let classes = set.columns()[at].classes.is_some();
     let mut found = set.len() == 0;
     set.read(&[at], &mut |_, cells| {
-        found = found
-            || filled(&cells[0], classes)
-                .is_ok_and(|text| !text.is_empty() && !keys.blank_marks.contains(&text));
-        Ok(())
+        found = filled(&cells[0], classes)
+            .is_ok_and(|text| !text.is_empty() && !keys.blank_marks.contains(&text));
+        Ok(if found { Break(()) } else { Continue(()) })
     })?;
     Ok(found)
 }
@@ -137,7 +137,7 @@ fn add_rows(table: &mut RawTable, set: &dyn RowSet, names: &[String]) -> Result<
             record.push_field(&text);
         }
         table.push(record);
-        Ok(())
+        Ok(Continue(()))
     })
 }
 
@@ -184,7 +184,7 @@ fn joined(set: &dyn RowSet, name: &str) -> Result<String> {
                     .hint("`[dataset] text` names a column of texts"));
             }
         }
-        Ok(())
+        Ok(Continue(()))
     })?;
     Ok(text)
 }

@@ -94,12 +94,12 @@ pub fn propose_csv(path: &Path) -> Result<CsvProposal> {
 
 /// What to do about a file that is no table.
 fn with_hint(error: Error) -> Error {
-    let hint = match error.message.as_str() {
+    let hint = match error.caused_by().map(csv::Error::kind) {
         _ if error.hint.is_some() => return error,
-        why if why.contains("UTF-8") => {
+        Some(csv::ErrorKind::Utf8 { .. }) => {
             "a table is UTF-8 text; `iconv -f LATIN1 -t UTF-8` converts one of Latin-1"
         }
-        why if why.contains("fields") => {
+        Some(csv::ErrorKind::UnequalLengths { .. }) => {
             "each line has as many cells as the first; a cell with a separator in it stands in double quotes"
         }
         _ => return error,

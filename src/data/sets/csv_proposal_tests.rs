@@ -198,6 +198,9 @@ fn files_that_are_no_tables_are_refused() {
     std::fs::write(latin.path(), b"a,y\n1,caf\xe9\n".repeat(20)).unwrap();
     let error = propose_csv(latin.path()).unwrap_err();
     assert!(error.hint.as_ref().is_some_and(|hint| hint.contains("iconv")), "{error}");
+    // The words of a hint's error may stand in a file.
+    let error = propose("fields,fields\n1,2\n").unwrap_err();
+    assert!(error.message.contains("of an earlier column") && error.hint.is_none(), "{error}");
     let missing = propose_csv(Path::new("no/such.csv")).unwrap_err();
     assert_eq!(missing.code, ExitCode::Spec);
     assert!(missing.message.starts_with("cannot read /"), "{missing}");

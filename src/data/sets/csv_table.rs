@@ -113,7 +113,7 @@ impl RawTable {
         let file = File::open(path).doing("read", path)?;
         let mut reader =
             csv::ReaderBuilder::new().delimiter(delimiter).trim(csv::Trim::All).from_reader(file);
-        let damaged = |e: csv::Error| Error::data(format!("{}: {e}", path.display()));
+        let damaged = |e: csv::Error| Error::data(format!("{}: {e}", path.display())).cause(e);
         let header: Vec<String> = reader.headers().map_err(damaged)?.iter().map(str::to_owned).collect();
         let shown = path.display().to_string();
         let mut table = Self::of(shown, header, blanks)?;

@@ -64,17 +64,22 @@ pub fn survey_images(root: &Path) -> Result<ImageSurvey> {
     let sample = || found.images.iter().step_by(apart).map(|(path, _)| decode(path));
     let images: Vec<DynamicImage> = sample().filter_map(|image| image.ok()).collect();
     let read = found.images.len().div_ceil(apart);
-    let mut sides: Vec<usize> =
-        images.iter().map(|image| image.width().min(image.height()) as usize).collect();
-    sides.sort_unstable();
-    let Some(side) = sides.get(sides.len() / 2).copied() else {
+    let Some((side, grey)) = side_and_grey(&images) else {
         return Err(invalid(root, &format!("none of {read} images can be decoded")));
     };
-    let grey = images.iter().all(|image| !image.color().has_color());
     let mut counts = vec![0; found.classes.len()];
     found.images.iter().for_each(|(_, class)| counts[*class] += 1);
     let classes = found.classes.into_iter().zip(counts).collect();
     Ok(ImageSurvey { classes, val, test, side, grey, read: (read, read - images.len()) })
+}
+
+/// The median length of the shorter sides, and whether all are grey; `None` without images.
+pub(super) fn side_and_grey(images: &[DynamicImage]) -> Option<(usize, bool)> {
+    let mut sides: Vec<usize> =
+        images.iter().map(|image| image.width().min(image.height()) as usize).collect();
+    sides.sort_unstable();
+    let side = *sides.get(sides.len() / 2)?;
+    Some((side, images.iter().all(|image| !image.color().has_color())))
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ mod columns_images;
 mod columns_proposal;
 mod columns_source;
 mod columns_table;
+#[cfg(all(test, any(feature = "parquet", feature = "sqlite")))]
+mod columns_testing;
 mod csv;
 mod csv_columns;
 mod csv_housing;

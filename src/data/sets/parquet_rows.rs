@@ -12,6 +12,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -115,8 +116,9 @@ fn damaged(path: &Path, why: &str) -> Error {
     Error::data(format!("{} is damaged: {why}", path.display())).hint("repeat the download")
 }
 
-/// Calls `each` with the number of each row of a file and the cells of these columns.
-fn read(path: &Path, names: &[&str], each: EachRow<'_>) -> Result<()> {
+/// Calls `each` with the number of each row of a file and the cells of these columns, until it breaks off; else returns how many
+/// rows there are.
+fn read(path: &Path, names: &[&str], each: EachRow<'_>) -> Result<ControlFlow<(), usize>> {
     let reader = reader(path)?;
     let all = sources(reader.metadata().file_metadata());
     let leaf = |name: &&str| {
@@ -146,13 +148,15 @@ fn read(path: &Path, names: &[&str], each: EachRow<'_>) -> Result<()> {
             }
             for _ in 0..rows {
                 let cells: Vec<Cell<'_>> = columns.iter_mut().map(Values::next).collect();
-                each(row, &cells)?;
+                if each(row, &cells)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
                 row += 1;
             }
             left -= rows;
         }
     }
-    Ok(())
+    Ok(ControlFlow::Continue(row))
 }
 
 impl RowSet for Rows {
@@ -175,26 +179,20 @@ impl RowSet for Rows {
 
     fn read(&self, columns: &[usize], each: EachRow<'_>) -> Result<()> {
         let names: Vec<&str> = columns.iter().map(|at| self.columns[*at].name.as_str()).collect();
-        self.files.iter().try_for_each(|part| {
-            let mut rows = 0;
-            read(&part.path, &names, &mut |row, cells| {
-                rows = row + 1;
-                each(part.first + row, cells)
-            })?;
-            part.check(rows)
-        })
+        for part in &self.files {
+            if part.read(&names, &mut |row, cells| each(part.first + row, cells))?.is_break() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn blobs(&self, column: usize, say: &mut dyn FnMut(&str)) -> Result<Box<dyn Blobs>> {
         let column = &self.columns[column].name;
         let mut pack = |part: &Part| {
             let mut fill = |add: &mut dyn FnMut(usize, &Cell<'_>) -> Result<()>| {
-                let mut rows = 0;
-                read(&part.path, &[column], &mut |row, cells| {
-                    rows = row + 1;
-                    add(row, &cells[0])
-                })?;
-                part.check(rows)
+                let each = &mut |row, cells: &[Cell<'_>]| add(row, &cells[0]).map(ControlFlow::Continue);
+                part.read(&[column], each).map(drop)
             };
             packed(&part.path, column, part.rows, &self.cache, &mut fill, say)
         };
@@ -214,10 +212,14 @@ impl Rows {
 }
 
 impl Part {
-    fn check(&self, rows: usize) -> Result<()> {
-        match rows == self.rows {
-            true => Ok(()),
-            false => Err(damaged(&self.path, &format!("it has {rows} rows instead of {}", self.rows))),
+    /// As [`read`]; all rows must be there.
+    fn read(&self, names: &[&str], each: EachRow<'_>) -> Result<ControlFlow<()>> {
+        match read(&self.path, names, each)? {
+            ControlFlow::Continue(rows) if rows != self.rows => {
+                Err(damaged(&self.path, &format!("it has {rows} rows instead of {}", self.rows)))
+            }
+            ControlFlow::Continue(_) => Ok(ControlFlow::Continue(())),
+            ControlFlow::Break(()) => Ok(ControlFlow::Break(())),
         }
     }
 }

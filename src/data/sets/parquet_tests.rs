@@ -1,23 +1,15 @@
 use super::*;
 use crate::data::images::class_facts;
+use crate::data::sets::columns_testing::{image_keys, png, read_until, seen, table_keys};
 use crate::data::testing::parquet_file::{IMAGES, ParquetFile, Values, write_images};
 use crate::data::testing::{configure, sample};
-use crate::data::{Dataset, FieldFacts, FieldKind, Splits};
+use crate::data::{FieldFacts, FieldKind, Splits};
 use crate::error::ExitCode;
 use ::parquet::basic::{Compression, ZstdLevel};
 use std::path::Path;
 
 const CLASSES: &str = r#"{"info":{"features":{"image":{"_type":"Image"},
     "label":{"names":["cat","dog","owl"],"_type":"ClassLabel"}}}}"#;
-
-/// A PNG of one colour.
-fn png(colour: [u8; 3]) -> Vec<u8> {
-    let mut bytes = std::io::Cursor::new(Vec::new());
-    image::RgbImage::from_pixel(9, 8, image::Rgb(colour))
-        .write_to(&mut bytes, image::ImageFormat::Png)
-        .unwrap();
-    bytes.into_inner()
-}
 
 /// Images whose red is their number, with labels 0, 1, 2, 0, …
 fn images(numbers: std::ops::Range<u8>) -> Vec<(Vec<u8>, i64)> {
@@ -42,24 +34,13 @@ impl Folder {
     }
 
     fn images(&self, more: &str) -> Result<Splits> {
-        let source = self.source(&format!("image_size = 8\nnormalize = false\n{more}"));
+        let source = self.source(&image_keys(more));
         source.prepare(&mut |_| ())?;
         source.open()
     }
 
     fn table(&self, more: &str) -> Result<Splits> {
-        let target = if more.contains("classification") {
-            ""
-        } else {
-            "standardise_target = false
-"
-        };
-        let keys = format!(
-            "content = 'table'
-standardise = false
-{target}{more}"
-        );
-        let source = self.source(&keys);
+        let source = self.source(&table_keys(more));
         source.prepare(&mut |_| ())?;
         source.open()
     }
@@ -72,15 +53,6 @@ standardise = false
     }
 }
 
-/// The first red value of each image, and its class.
-fn seen(set: &dyn Dataset) -> Vec<(u8, usize)> {
-    let one = |i| {
-        let (pixels, class) = sample(set, i, 0);
-        ((pixels[0] * 255.0).round() as u8, class[0] as usize)
-    };
-    (0..set.len()).map(one).collect()
-}
-
 #[test]
 fn reads_images_as_hugging_face_stores_them() {
     let folder = Folder::new();
@@ -88,6 +60,11 @@ fn reads_images_as_hugging_face_stores_them() {
     write_images(&folder.at("data/train-00001-of-00002.parquet"), &images(7..10), Some(CLASSES));
     write_images(&folder.at("data/test-00000-of-00001.parquet"), &images(20..24), Some(CLASSES));
     let splits = folder.images("").unwrap();
+    // In the first file, and in the second one.
+    for after in [4, 8, 9] {
+        let rows = read_until(&parquet_store(&folder.at(""), None), after);
+        assert_eq!(rows, (0..=after).collect::<Vec<_>>());
+    }
     let expected = |numbers: std::ops::Range<u8>| -> Vec<(u8, usize)> {
         numbers.map(|i| (i, usize::from(i % 3))).collect()
     };

@@ -48,7 +48,7 @@ impl Database {
         let (mut columns, own_id) = self.with(|connection| columns(connection, name))?;
         let id = own_id.filter(|_| self.has_row_ids(name).unwrap_or(false));
         let by_item = is_of_items(&columns);
-        let order = match (&id, columns.iter().any(|(column, _)| column.name.eq_ignore_ascii_case(ROW_ID))) {
+        let order = match (&id, columns.iter().any(|column| column.name.eq_ignore_ascii_case(ROW_ID))) {
             (Some(id), true) => format!("order by {}, {id}", quoted(ROW_ID)),
             (Some(id), false) => format!("order by {id}"),
             (None, true) => format!("order by {}", quoted(ROW_ID)),
@@ -72,9 +72,8 @@ impl Database {
             })? as usize,
         };
         if by_item {
-            columns = self.item_columns(&from, &place)?.into_iter().map(|column| (column, false)).collect();
+            columns = self.item_columns(&from, &place)?;
         }
-        let columns = columns.into_iter().map(|(column, _)| column).collect();
         let name = name.to_owned();
         Ok(Arc::new(Rows { database: self, place, name, from, columns, id, ids, len, by_item }))
     }
@@ -121,10 +120,8 @@ impl Database {
     }
 }
 
-/// The columns of a table, each with whether it is declared as a blob, and the name of SQLite's own row id.
-type Columns = (Vec<(Column, bool)>, Option<String>);
-
-fn columns(connection: &Connection, table: &str) -> rusqlite::Result<Columns> {
+/// The columns of a table, and the name of SQLite's own row id.
+fn columns(connection: &Connection, table: &str) -> rusqlite::Result<(Vec<Column>, Option<String>)> {
     let mut query =
         connection.prepare("select name, type, pk from pragma_table_xinfo(?) where hidden <> 1")?;
     let columns = query.query_map([table], |row| {
@@ -137,19 +134,18 @@ fn columns(connection: &Connection, table: &str) -> rusqlite::Result<Columns> {
             _ => Kind::Values,
         };
         let counts = key > 0 && declared == "integer" || name.eq_ignore_ascii_case(ROW_ID);
-        let blob = kind == Kind::Bytes;
-        Ok((Column { counter: counts, ..Column::new(name, kind) }, blob))
+        Ok(Column { counter: counts, ..Column::new(name, kind) })
     })?;
     let columns = columns.collect::<rusqlite::Result<Vec<_>>>()?;
-    let free = |id: &&str| !columns.iter().any(|(column, _)| column.name.eq_ignore_ascii_case(id));
+    let free = |id: &&str| !columns.iter().any(|column| column.name.eq_ignore_ascii_case(id));
     let id = ["rowid", "_rowid_", "oid"].into_iter().find(free).map(str::to_owned);
     Ok((columns, id))
 }
 
 /// Whether it is a table that Burn's writer made.
-fn is_of_items(columns: &[(Column, bool)]) -> bool {
-    let called = |at: usize, name: &str| columns[at].0.name.eq_ignore_ascii_case(name);
-    columns.len() == 2 && called(0, ROW_ID) && called(1, ITEM) && columns[1].1
+fn is_of_items(columns: &[Column]) -> bool {
+    let called = |at: usize, name: &str| columns[at].name.eq_ignore_ascii_case(name);
+    columns.len() == 2 && called(0, ROW_ID) && called(1, ITEM) && columns[1].kind == Kind::Bytes
 }
 
 pub(super) fn no_item(place: &str, why: &str) -> Error {
@@ -224,15 +220,18 @@ impl RowSet for Rows {
             let mut rows = query.query([]).map_err(failed)?;
             let mut number = 0;
             while let Some(row) = rows.next().map_err(failed)? {
-                if self.by_item {
+                let next = if self.by_item {
                     let item = self.item(number, &cell(row, 0).map_err(failed)?)?;
                     let cells: Vec<Cell<'_>> =
                         columns.iter().map(|at| item.cell(*at, &self.columns[*at].name)).collect();
-                    each(number, &cells)?;
+                    each(number, &cells)?
                 } else {
                     let cells: rusqlite::Result<Vec<Cell<'_>>> =
                         (0..columns.len()).map(|at| cell(row, at)).collect();
-                    each(number, &cells.map_err(failed)?)?;
+                    each(number, &cells.map_err(failed)?)?
+                };
+                if next.is_break() {
+                    break;
                 }
                 number += 1;
             }

@@ -1,18 +1,15 @@
 use super::*;
+use crate::data::Splits;
 use crate::data::images::class_facts;
+use crate::data::sets::columns_testing::{self, image_keys, read_until, seen, table_keys};
 use crate::data::testing::{configure, sample};
-use crate::data::{Dataset, Splits};
 use crate::error::ExitCode;
 use rusqlite::{Connection, params};
 use serde::Serialize;
 
 /// A PNG of one colour.
 fn png(red: u8) -> Vec<u8> {
-    let mut bytes = std::io::Cursor::new(Vec::new());
-    image::RgbImage::from_pixel(8, 8, image::Rgb([red, 0, 255]))
-        .write_to(&mut bytes, image::ImageFormat::Png)
-        .unwrap();
-    bytes.into_inner()
+    columns_testing::png([red, 0, 255])
 }
 
 struct Folder(tempfile::TempDir);
@@ -40,22 +37,11 @@ impl Folder {
     }
 
     fn images(&self, more: &str) -> Result<Splits> {
-        self.open(&format!("image_size = 8\nnormalize = false\n{more}"))
+        self.open(&image_keys(more))
     }
 
     fn table(&self, more: &str) -> Result<Splits> {
-        let target = if more.contains("classification") {
-            ""
-        } else {
-            "standardise_target = false
-"
-        };
-        let keys = format!(
-            "content = 'table'
-standardise = false
-{target}{more}"
-        );
-        self.open(&keys)
+        self.open(&table_keys(more))
     }
 
     /// The message without the folder.
@@ -74,15 +60,6 @@ standardise = false
         names.sort();
         names
     }
-}
-
-/// The first red value of each image, and its class.
-fn seen(set: &dyn Dataset) -> Vec<(u8, usize)> {
-    let one = |i| {
-        let (pixels, class) = sample(set, i, 0);
-        ((pixels[0] * 255.0).round() as u8, class[0] as usize)
-    };
-    (0..set.len()).map(one).collect()
 }
 
 /// As Burn's importer of Hugging Face data sets writes them.
@@ -172,6 +149,7 @@ fn reads_tables_of_any_database() {
         "{error}"
     );
     let splits = folder.table("target = 'price'\nblanks = 'mean'").unwrap();
+    assert_eq!(read_until(&sqlite_store(&folder.file(), None), 1), [0, 1]);
     assert_eq!(sample(&*splits.train, 0, 0), (vec![2., 0., 1., 45.25], vec![70.]));
     assert_eq!(sample(&*splits.train, 2, 0), (vec![4., 1., 0., 50.5], vec![100.]));
     folder.write(
