@@ -153,7 +153,7 @@ fn results(runs: &[&RunFolder]) -> Vec<Row> {
             let best = run.course.best.as_ref().zip(run.by.as_ref());
             some(best.map(|(best, by)| {
                 let value = metric_words(&by.metric, best.value);
-                format!("{} {value} (epoch {})", by.metric, best.epoch.epoch + 1)
+                format!("{} {value} (epoch {})", by.metric, best.epoch.epoch.saturating_add(1))
             }))
         }),
     ];

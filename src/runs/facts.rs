@@ -6,7 +6,7 @@ use crate::telemetry::{EpochEvent, Metrics, Provenance};
 use serde_json::{Map, Value as Json, json};
 
 /// Facts besides the keys of the spec and the metrics (`val.loss`).
-pub(super) const FACTS: [&str; 19] = [
+pub const FACTS: [&str; 19] = [
     "name",
     "folder",
     "state",
