@@ -104,7 +104,7 @@ impl RunFolder {
         let first = self.starts.as_ref().and_then(|file| file.earlier.first()).or(latest);
         let mut all = json!({
             "name": self.name,
-            "folder": self.folder,
+            "folder": self.folder.display().to_string(),
             "archived": self.archived,
             "state": self.state.word(),
             "exit_code": code,

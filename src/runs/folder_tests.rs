@@ -109,6 +109,17 @@ fn damaged_and_half_written_folders_are_listed_with_their_problem() {
     assert!(text.contains("run.json: ") && text.contains("job.toml: it is not TOML\n"), "{text}");
 }
 
+/// A path need not be text.
+#[test]
+fn a_folder_whose_name_is_not_utf_8_has_json() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let name = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"x\xff");
+    let run = read(&written(&dir.path().join(name), "y", "y"));
+    let shown = format!("{}/x\u{fffd}/y", dir.path().display());
+    assert_eq!(list_json(std::slice::from_ref(&run))[0]["folder"], shown);
+    assert_eq!(diff_json(&run, &run)["b"], shown);
+}
+
 #[test]
 fn numbered_folders_are_listed_where_they_are_asked_for() {
     let dir = tempfile::tempdir().expect("a folder");
