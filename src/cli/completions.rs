@@ -6,6 +6,7 @@ use crate::device::DeviceSpec;
 use crate::error::{Error, Result};
 use crate::launch::Nproc;
 use crate::registry::Registry;
+use crate::runs::{FACTS, State};
 use crate::spec::Syntax;
 use clap::{Arg, Command};
 use clap_complete::engine::{ArgValueCompleter, PathCompleter, ValueCompleter};
@@ -105,6 +106,8 @@ fn with_completers(command: Command, line: &Arc<Line>) -> Command {
                 found.extend(PathCompleter::any().complete(typed));
                 found
             })),
+            "sort" => arg.add(named(&FACTS)),
+            "filters" => arg.add(completer(line, conditions)),
             "key" if explains => arg.add(completer(line, Line::explain)),
             _ => arg,
         })
@@ -118,6 +121,20 @@ fn named(words: &'static [&'static str]) -> ArgValueCompleter {
 fn named_words(words: &[&str], typed: &std::ffi::OsStr) -> Vec<CompletionCandidate> {
     let fits = |word: &&&str| typed.to_str().is_some_and(|typed| word.starts_with(typed));
     words.iter().filter(fits).map(CompletionCandidate::new).collect()
+}
+
+/// `KEY=` for facts of runs and keys of specs, and their values.
+fn conditions(line: &Line, typed: &str) -> Vec<CompletionCandidate> {
+    let facts = FACTS.map(|fact| format!("{fact}=")).into_iter();
+    let all = facts.chain(State::WORDS.map(|state| format!("state={state}")));
+    let fits = all.filter(|word| word.starts_with(typed) && (typed.contains('=') || word.ends_with('=')));
+    let mut found: Vec<CompletionCandidate> =
+        fits.filter(|word| word != typed).map(CompletionCandidate::new).collect();
+    let of_spec = line.set(typed).into_iter();
+    let new = of_spec.filter(|word| !found.iter().any(|known| known.get_value() == word.get_value()));
+    let new: Vec<CompletionCandidate> = new.collect();
+    found.extend(new);
+    found
 }
 
 fn completer(line: &Arc<Line>, candidates: fn(&Line, &str) -> Vec<CompletionCandidate>) -> ArgValueCompleter {
@@ -138,6 +155,19 @@ fn specs() -> impl ValueCompleter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn conditions_of_runs_have_facts_keys_and_states() {
+        let line = Line::new(&Registry::standard(), &[]);
+        let offered = |typed: &str| -> Vec<String> {
+            let found = conditions(&line, typed);
+            found.iter().map(|word| word.get_value().to_string_lossy().into_owned()).collect()
+        };
+        assert_eq!(offered("st"), ["state=", "started=", "step="]);
+        assert_eq!(offered("state=d"), ["state=done"]);
+        assert_eq!(offered("name"), ["name="]);
+        assert_eq!(offered("optimizer.name=adamw"), ["optimizer.name=adamw"]);
+    }
 
     #[test]
     fn the_command_lines_that_are_completed_are_consistent() {

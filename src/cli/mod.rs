@@ -125,7 +125,7 @@ pub fn run(
 ) -> Result<ExitCode, Error> {
     let command = built();
     let arguments = words::with_dashes(&command, arguments.into_iter().collect());
-    let arguments = words::with_subcommand_first(&command, arguments);
+    let arguments = words::with_subcommand_first(&command, words::with_equals(arguments));
     let matches = command.try_get_matches_from(arguments);
     let cli = match matches.and_then(|m| Cli::from_arg_matches(&m)) {
         Ok(cli) => cli,

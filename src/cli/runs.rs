@@ -183,9 +183,8 @@ fn program() -> String {
 fn remove(args: &RmArgs, ranking: Ranking<'_>) -> Result<()> {
     let kept = if args.keep_best { Kept::Best } else { Kept::Nothing };
     let removal = |run: &PathBuf| Removal::of(&read(run, ranking)?, kept, args.all_files);
-    let mut removals = args.runs.iter().map(removal).collect::<Result<Vec<_>>>()?;
-    removals.sort_by(|a, b| a.folder().cmp(b.folder()));
-    removals.dedup_by(|a, b| a.folder() == b.folder());
+    let removals = args.runs.iter().map(removal).collect::<Result<Vec<_>>>()?;
+    let removals = Removal::without_repeats(removals);
     let bytes: u64 = removals.iter().map(|removal| removal.bytes).sum();
     if args.dry_run {
         let lines: String = removals.iter().map(|it| format!("would remove {}\n", it.words())).collect();

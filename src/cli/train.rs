@@ -44,7 +44,7 @@ pub struct Args {
     pub assertions: Vec<Assertion>,
     /// Record what each thread of each rank does: in STEPS steps (default 10) after two others, or in steps `100..120`; writes
     /// profile.json to the run's folder, for https://ui.perfetto.dev
-    #[arg(long, value_name = "STEPS", num_args = 0..=1, default_missing_value = "10")]
+    #[arg(long, value_name = "STEPS", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
     pub profile: Option<ProfileSteps>,
     /// Log more; `-vv` also logs every step, phase and collective
     #[arg(short, long, action = clap::ArgAction::Count)]

@@ -46,6 +46,30 @@ pub(super) fn with_dashes(root: &Command, words: Vec<OsString>) -> Vec<OsString>
     words.into_iter().map(dashed).collect()
 }
 
+/// Joins `--profile 20` to `--profile=20`: another word behind it is not its value, which may be left out.
+pub(super) fn with_equals(words: Vec<OsString>) -> Vec<OsString> {
+    let (mut joined, mut operands) = (Vec::with_capacity(words.len()), false);
+    let mut words = words.into_iter().peekable();
+    while let Some(mut word) = words.next() {
+        operands |= word == "--";
+        if word == "--profile"
+            && !operands
+            && let Some(steps) = words.next_if(is_number_or_range)
+        {
+            word.push("=");
+            word.push(steps);
+        }
+        joined.push(word);
+    }
+    joined
+}
+
+/// `20` or `100..120`, and no spec.
+fn is_number_or_range(word: &OsString) -> bool {
+    let text = word.to_string_lossy();
+    text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(|c| c.is_ascii_digit() || c == '.')
+}
+
 fn has_flag(command: &Command, name: &str) -> bool {
     command.get_arguments().any(|arg| arg.get_long() == Some(name))
         || command.get_subcommands().any(|sub| has_flag(sub, name))
@@ -85,7 +109,7 @@ fn first_operand(train: &Command, words: &[String]) -> Option<usize> {
 }
 
 fn takes_value(arg: &Arg) -> bool {
-    matches!(arg.get_action(), ArgAction::Set | ArgAction::Append)
+    matches!(arg.get_action(), ArgAction::Set | ArgAction::Append) && !arg.is_require_equals_set()
 }
 
 #[cfg(test)]
@@ -121,6 +145,37 @@ mod tests {
         // A value that looks like a subcommand or a spec is a value.
         becomes("ddp-run --out plan job.toml", "ddp-run train --out plan job.toml");
         becomes("ddp-run --out a/b", "ddp-run train --out a/b");
+    }
+
+    #[test]
+    fn the_steps_of_a_profile_may_be_left_out() {
+        let steps = |typed: &str| {
+            let read = with_subcommand_first(&built(), with_equals(words(typed)));
+            let read = built().try_get_matches_from(read).unwrap_or_else(|e| panic!("{typed}: {e}"));
+            let (name, train) = read.subcommand().expect("one");
+            assert_eq!(
+                (name, train.get_one::<std::path::PathBuf>("spec")),
+                ("train", Some(&"job.toml".into()))
+            );
+            train.get_one::<crate::telemetry::ProfileSteps>("profile").map(ToString::to_string)
+        };
+        for typed in
+            ["ddp-run --profile job.toml", "ddp-run train --profile job.toml", "ddp-run job.toml --profile"]
+        {
+            assert_eq!(steps(typed).as_deref(), Some("10"), "{typed}");
+        }
+        for typed in [
+            "ddp-run --profile 20 job.toml",
+            "ddp-run job.toml --profile=20",
+            "ddp-run train job.toml --profile 20",
+        ] {
+            assert_eq!(steps(typed).as_deref(), Some("20"), "{typed}");
+        }
+        assert_eq!(steps("ddp-run --profile 3..5 -q job.toml").as_deref(), Some("3..5"));
+        assert_eq!(steps("ddp-run --profile -q job.toml").as_deref(), Some("10"));
+        assert_eq!(steps("ddp-run -q job.toml"), None);
+        let kept = "ddp-run train -- --profile 20";
+        assert_eq!(with_equals(words(kept)), words(kept), "operands");
     }
 
     #[test]

@@ -14,8 +14,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The files of a run besides its checkpoints and logs.
-const FILES: [&str; 8] = [
+/// What a run writes to its folder besides checkpoints, logs and the lock.
+pub const FILES: [&str; 8] = [
     "metrics.jsonl",
     "metrics",
     "tensorboard",

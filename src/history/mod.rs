@@ -12,6 +12,7 @@ mod archive;
 mod folder_state;
 mod lock;
 
+pub use archive::FILES;
 pub use lock::FolderLock;
 
 use crate::error::{Error, ExitCode, IoContext, Result};

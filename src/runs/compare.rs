@@ -62,7 +62,8 @@ pub fn diff_json(a: &RunFolder, b: &RunFolder) -> Json {
     let metric = |name: &String| json!({ "key": name, "a": a.course.last(name), "b": b.course.last(name) });
     let measured: Vec<Json> =
         names.iter().filter(|n| a.course.last(n) != b.course.last(n)).map(metric).collect();
-    json!({ "a": a.folder, "b": b.folder, "spec": spec, "provenance": provenance, "metrics": measured })
+    let [a, b] = [a, b].map(|run| run.folder.display().to_string());
+    json!({ "a": a, "b": b, "spec": spec, "provenance": provenance, "metrics": measured })
 }
 
 /// `{ "runs": […], "spec": { KEY: [value of each run] } }` with the keys that are not the same in all runs.
@@ -153,7 +154,7 @@ fn results(runs: &[&RunFolder]) -> Vec<Row> {
             let best = run.course.best.as_ref().zip(run.by.as_ref());
             some(best.map(|(best, by)| {
                 let value = metric_words(&by.metric, best.value);
-                format!("{} {value} (epoch {})", by.metric, best.epoch.epoch + 1)
+                format!("{} {value} (epoch {})", by.metric, best.epoch.epoch.saturating_add(1))
             }))
         }),
     ];

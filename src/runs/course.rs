@@ -76,7 +76,8 @@ impl Course {
 
     fn add_epoch(&mut self, epoch: EpochEvent, by: Option<&RankedBy>) {
         self.trained = true;
-        self.epochs = epoch.epoch + 1;
+        // A damaged line may have any number.
+        self.epochs = epoch.epoch.saturating_add(1);
         self.seconds += epoch.seconds;
         self.samples += epoch.seconds * epoch.samples_per_s;
         let splits = [("train", Some(&epoch.train)), ("val", epoch.val.as_ref())];

@@ -6,7 +6,7 @@ use crate::telemetry::{EpochEvent, Metrics, Provenance};
 use serde_json::{Map, Value as Json, json};
 
 /// Facts besides the keys of the spec and the metrics (`val.loss`).
-pub(super) const FACTS: [&str; 19] = [
+pub const FACTS: [&str; 19] = [
     "name",
     "folder",
     "state",
@@ -104,7 +104,7 @@ impl RunFolder {
         let first = self.starts.as_ref().and_then(|file| file.earlier.first()).or(latest);
         let mut all = json!({
             "name": self.name,
-            "folder": self.folder,
+            "folder": self.folder.display().to_string(),
             "archived": self.archived,
             "state": self.state.word(),
             "exit_code": code,

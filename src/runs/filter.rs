@@ -1,7 +1,7 @@
 //! `--filter "val.accuracy>=0.9"` and `--sort -val.accuracy`.
 
 use super::facts::Fact;
-use super::folder::RunFolder;
+use super::folder::{RunFolder, State};
 use crate::spec::closest;
 use crate::telemetry::Relation;
 use std::cmp::Ordering;
@@ -53,12 +53,29 @@ impl FromStr for Filter {
         if key.is_empty() || key.contains(char::is_whitespace) {
             return Err(format!("`{key}` is not a key; {expected}"));
         }
-        let value = super::folder::plain(value.trim()).to_owned();
-        Ok(Self { key: key.to_owned(), test, value })
+        let value = value.trim();
+        if value.is_empty() || value.starts_with(['<', '>', '=', '!', '~']) {
+            let sign = typed[at..].trim();
+            return Err(format!("`{sign}` is no comparison and a value; {expected}"));
+        }
+        let value = super::folder::plain(value);
+        if key == "state" && matches!(test, Test::Is | Test::IsNot) && !State::WORDS.contains(&value) {
+            return Err(format!("`{value}` is no state: a run is {}", State::WORDS.join(", ")));
+        }
+        Ok(Self { key: key.to_owned(), test, value: value.to_owned() })
     }
 }
 
 impl Filter {
+    /// What to say where the key is a number in all `runs` that have it, and the value to compare it with is none.
+    pub(super) fn unfit(&self, runs: &[RunFolder]) -> Option<String> {
+        let compares = matches!(self.test, Test::Is | Test::IsNot | Test::Compares(_));
+        let mut facts = runs.iter().filter_map(|run| run.fact(&self.key)).peekable();
+        let unfit = compares && self.value.parse::<f64>().is_err() && facts.peek().is_some();
+        (unfit && facts.all(|fact| matches!(fact, Fact::Number(_))))
+            .then(|| format!("`{}` is a number, and `{}` is none", self.key, self.value))
+    }
+
     /// A run without the key meets only a condition that excludes a value.
     pub fn holds(&self, run: &RunFolder) -> bool {
         let Some(fact) = run.fact(&self.key) else { return matches!(self.test, Test::IsNot | Test::Lacks) };

@@ -32,7 +32,8 @@ pub fn find(folders: &[PathBuf], archived: bool, ranking: Ranking<'_>) -> Result
     if archived {
         // Where nothing could be moved beside a run, its numbered folders are in it.
         for run in found.clone() {
-            within(&run, &mut found)?;
+            // One that can't be read is listed nevertheless.
+            let _ = within(&run, &mut found);
         }
     }
     let mut seen = Vec::new();
@@ -68,8 +69,8 @@ pub fn of_argument(argument: &Path) -> Result<PathBuf> {
         return Ok(found.to_owned());
     }
     let shown = argument.display();
-    if argument.is_dir() {
-        let what = format!("{shown} is not a run folder: no run has written to it");
+    if let Some(folder) = [argument, &in_runs].into_iter().find(|path| path.is_dir()) {
+        let what = format!("{} is not a run folder: no run has written to it", folder.display());
         return Err(Error::usage(what).hint("`ddp-run runs list DIR` lists the runs in a folder"));
     }
     let known: Vec<String> = fs::read_dir(RUNS)

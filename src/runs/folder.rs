@@ -37,6 +37,8 @@ pub enum State {
 }
 
 impl State {
+    pub const WORDS: [&str; 6] = ["running", "done", "stopped", "failed", "untrained", "removing"];
+
     /// The word of lists and filters.
     pub fn word(&self) -> &'static str {
         match self {

@@ -3,7 +3,8 @@
 use super::folder::{RunFolder, State};
 use super::testing::{epoch, provenance};
 use super::*;
-use crate::history::FolderLock;
+use crate::checkpoint::format::step_dir_name;
+use crate::history::{FILES, FolderLock};
 use crate::telemetry::provenance::RunFile;
 use crate::telemetry::{CheckpointEvent, EndEvent, Event, MetricsWriter, RestartEvent, RunId, Stamped};
 use std::fs;
@@ -88,12 +89,35 @@ fn damaged_and_half_written_folders_are_listed_with_their_problem() {
     assert_eq!(named, ["run.json", "job.toml", "metrics.jsonl", "checkpoints"], "{:?}", run.problems);
     assert_eq!((run.name.as_str(), &run.state), ("x", &State::Untrained));
     assert_eq!(run.started.len(), "2026-11-21T03:35:00Z".len());
+    // Any number that can be read.
+    let whole = written(dir.path(), "z", "z");
+    let metrics = fs::read_to_string(whole.join("metrics.jsonl")).expect("read");
+    fs::write(
+        whole.join("metrics.jsonl"),
+        metrics.replace("\"epoch\":1,", &format!("\"epoch\":{},", u64::MAX)),
+    )
+    .expect("written");
+    let largest = read(&whole);
+    assert_eq!(largest.course.epochs, u64::MAX);
+    assert!(show(&largest, "ddp-run").contains(&format!("{}/2 epochs", u64::MAX)));
+    fs::remove_dir_all(whole).expect("removed");
     fs::create_dir(dir.path().join("y")).expect("created");
     fs::write(dir.path().join("y/job.toml"), "name = \"a spec of one's own\"\n").expect("written");
     assert_eq!(found(&[dir.path().to_owned()], true), ["x"]);
     let listing = Listing { filters: Vec::new(), sort: SortBy::newest_first(), limit: None };
     let text = list_text(&[run], &listing, None);
     assert!(text.contains("run.json: ") && text.contains("job.toml: it is not TOML\n"), "{text}");
+}
+
+/// A path need not be text.
+#[test]
+fn a_folder_whose_name_is_not_utf_8_has_json() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let name = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"x\xff");
+    let run = read(&written(&dir.path().join(name), "y", "y"));
+    let shown = format!("{}/x\u{fffd}/y", dir.path().display());
+    assert_eq!(list_json(std::slice::from_ref(&run))[0]["folder"], shown);
+    assert_eq!(diff_json(&run, &run)["b"], shown);
 }
 
 #[test]
@@ -114,6 +138,7 @@ fn numbered_folders_are_listed_where_they_are_asked_for() {
     assert_eq!(missing.code, crate::error::ExitCode::Checkpoint);
     let error = of_argument(dir.path()).unwrap_err();
     assert!(error.message.ends_with("is not a run folder: no run has written to it"), "{error}");
+    assert_eq!(error.code, crate::error::ExitCode::Usage);
     assert!(of_argument(&dir.path().join("none")).unwrap_err().message.starts_with("there is no run "));
 }
 
@@ -153,6 +178,89 @@ fn a_run_is_removed_and_links_are_not_followed() {
     assert_eq!(left, ["link"]);
     assert_eq!(fs::read_to_string(disk.path().join("weights")).ok().as_deref(), Some("kept"));
     assert!(ready.carry_out().unwrap_err().message.ends_with(" is gone") && !folder.exists());
+}
+
+/// With `--profile` and sinks, a run writes more than without.
+#[test]
+fn all_that_a_run_writes_can_be_removed() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = written(dir.path(), "x", "x");
+    for name in FILES {
+        let path = folder.join(name);
+        if !path.exists() {
+            fs::write(path, "").expect("written");
+        }
+    }
+    removal(&folder, false).expect("it may be removed");
+}
+
+/// Completion of a shell ends the name of a link to a folder with a slash.
+#[test]
+fn a_link_with_a_slash_is_a_link() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = written(dir.path(), "x", "x");
+    std::os::unix::fs::symlink(&folder, dir.path().join("link")).expect("linked");
+    for name in ["link/", "link/."] {
+        let error = removal(&dir.path().join(name), true).unwrap_err();
+        assert!(error.message.contains("is a link to "), "{error}");
+    }
+}
+
+#[test]
+fn only_numbered_folders_of_a_run_are_removed_with_it() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = written(dir.path(), "x", "x");
+    let numbered = written(&folder, "x.1", "x");
+    removal(&folder, false).expect("it may be removed");
+    let other = written(&folder, "y", "y");
+    fs::write(numbered.join("notes.txt"), "mine").expect("written");
+    let error = removal(&folder, false).unwrap_err();
+    assert!(error.message.ends_with("has files that no run has written: x.1/notes.txt, y"), "{error}");
+    let running = FolderLock::take(&numbered, &RunId::default(), std::time::Duration::ZERO, &|| false);
+    assert!(removal(&folder, true).unwrap_err().message.ends_with("x.1 is running"));
+    drop(running);
+    fs::remove_dir_all(other).expect("removed");
+    fs::remove_file(numbered.join("notes.txt")).expect("removed");
+    // An interrupted removal has renamed it.
+    let renamed = dir.path().join("x.removing-2");
+    fs::rename(&folder, &renamed).expect("renamed");
+    removal(&renamed, false).expect("it may be removed");
+}
+
+#[test]
+fn a_run_under_several_paths_is_removed_once() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = written(dir.path(), "x", "x");
+    let inner = written(&folder, "x.1", "x");
+    let paths = [inner.clone(), folder.join("."), folder.clone(), folder.join("logs/..")];
+    let all = |kept| {
+        let all = paths.iter().map(|path| Removal::of(&read(path), kept, false).expect("it may be removed"));
+        Removal::without_repeats(all.collect())
+    };
+    assert_eq!((all(Kept::Nothing).len(), all(Kept::Best).len()), (1, 2));
+    all(Kept::Nothing).iter().for_each(|removal| removal.carry_out().expect("removed"));
+    assert!(!folder.exists());
+}
+
+/// Larger or smaller: only the program that measures a metric of one's own knows.
+#[test]
+fn the_best_checkpoint_is_not_guessed() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = written(dir.path(), "x", "x");
+    for step in [10, 20] {
+        fs::create_dir_all(folder.join("checkpoints").join(step_dir_name(step))).expect("created");
+    }
+    let keep_best = || Removal::of(&read(&folder), Kept::Best, false);
+    keep_best().expect("the metric is known");
+    for (spec, why) in [
+        ("# Resolved by ddp-run\n[checkpoint]\nbest = \"val.dice\"\n", "knows `val.dice`"),
+        ("x =", "job.toml"),
+    ] {
+        fs::write(folder.join("job.toml"), spec).expect("written");
+        let error = keep_best().unwrap_err();
+        assert!(error.message.ends_with("is the best is unknown"), "{error}");
+        assert!(error.hint.clone().unwrap_or_default().contains(why), "{error}");
+    }
 }
 
 /// Killed after the rename, or after everything in the folder was removed.

@@ -18,10 +18,11 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// The runs to list, and what is to be said of keys that none has.
+    /// The runs to list, and what is to be said of keys that none has, and of values that fit none.
     pub fn of(&self, mut runs: Vec<RunFolder>) -> (Vec<RunFolder>, Vec<String>) {
         let keys = self.filters.iter().map(|filter| &filter.key).chain([&self.sort.key]);
-        let unknown = keys.filter_map(|key| filter::unknown(key, &runs)).collect();
+        let unknown = keys.filter_map(|key| filter::unknown(key, &runs));
+        let unknown = unknown.chain(self.filters.iter().filter_map(|filter| filter.unfit(&runs))).collect();
         runs.retain(|run| self.filters.iter().all(|filter| filter.holds(run)));
         self.sort.apply(&mut runs);
         runs.truncate(self.limit.unwrap_or(usize::MAX));

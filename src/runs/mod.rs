@@ -15,9 +15,10 @@ mod show;
 mod table;
 
 pub use compare::{compare, compare_json, diff, diff_json};
+pub use facts::FACTS;
 pub use filter::{Filter, SortBy};
 pub use find::{find, of_argument};
-pub use folder::{Ranking, RunFolder, ranking};
+pub use folder::{Ranking, RunFolder, State, ranking};
 pub use list::{Listing, list_json, list_text};
 pub use remove::{Kept, Removal};
 pub use show::show;

@@ -6,7 +6,7 @@
 use super::folder::{REMOVING, RunFolder, State, is_being_removed, size};
 use crate::checkpoint::CheckpointStore;
 use crate::error::{Error, ExitCode, IoContext, Result};
-use crate::history::{FolderLock, checkpoints};
+use crate::history::{FILES, FolderLock, checkpoints};
 use crate::show;
 use crate::telemetry::RunId;
 use std::fs;
@@ -14,9 +14,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What a run writes to its folder, besides numbered folders and files that are being written.
-const OWN: [&str; 8] =
-    ["metrics.jsonl", "tensorboard", "report.html", "run.json", "job.toml", "checkpoints", "logs", ".lock"];
+/// What a run writes to its folder besides [`FILES`], numbered folders and files that are being written.
+const OWN: [&str; 3] = ["checkpoints", "logs", ".lock"];
 
 /// What of a run stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,36 +39,67 @@ impl Removal {
     /// Checks that `run` may be removed. Changes nothing. With `all_files`, also what no run has written.
     ///
     /// # Errors
-    /// Exit code 2: it is running, it is a link, or it has files of others.
+    /// Exit code 2: it is running, it is a link, it has files of others, or the best checkpoint is unknown.
     pub fn of(run: &RunFolder, kept: Kept, all_files: bool) -> Result<Self> {
-        let (folder, shown) = (&run.folder, run.folder.display());
+        // Without a slash at its end, with which a link is the folder that it leads to.
+        let folder: PathBuf = run.folder.components().collect();
+        let shown = folder.display();
         if run.state == State::Running {
             return Err(Error::usage(format!("{shown} is running"))
                 .hint("stop the run first, with Ctrl-C or SIGTERM"));
         }
         if kept == Kept::Best {
-            let store = CheckpointStore::read_only(checkpoints(folder));
-            let best = store.best_or_newest(run.rank_by())?;
-            let others = run.checkpoints.iter().filter(|entry| Some(&entry.path) != best.as_ref());
-            let bytes = others.map(|entry| size(&entry.path)).sum();
-            return Ok(Self { folder: folder.clone(), kept, best, bytes });
+            return Self::but_the_best(run, folder);
         }
         if folder.is_symlink() {
-            let target = fs::read_link(folder).unwrap_or_default();
+            let target = fs::read_link(&folder).unwrap_or_default();
             let what = format!("{shown} is a link to {}", target.display());
             return Err(Error::usage(what).hint("name the folder itself, and remove the link afterwards"));
         }
-        let others = if all_files { Vec::new() } else { others(folder)? };
+        let numbered = numbered(&folder)?;
+        if let Some(running) = numbered.iter().find(|path| FolderLock::is_held(path)) {
+            return Err(Error::usage(format!("{} is running", running.display()))
+                .hint("it is in the folder that is to be removed; stop it first, with Ctrl-C or SIGTERM"));
+        }
+        let others = if all_files { Vec::new() } else { others(&folder)? };
         if !others.is_empty() {
             let named: Vec<String> = others.iter().take(8).map(|name| show::name(name)).collect();
             let what = format!("{shown} has files that no run has written: {}", named.join(", "));
             return Err(Error::usage(what).hint("move them away, or `--all-files` removes them too"));
         }
-        Ok(Self { folder: folder.clone(), kept, best: None, bytes: run.bytes })
+        Ok(Self { folder, kept, best: None, bytes: run.bytes })
     }
 
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    /// All checkpoints but the best.
+    fn but_the_best(run: &RunFolder, folder: PathBuf) -> Result<Self> {
+        // Without a ranking the best would be taken for any other.
+        if run.by.is_none() && run.checkpoints.len() > 1 {
+            let what = format!("which checkpoint of {} is the best is unknown", folder.display());
+            let own = run.of_spec("checkpoint.best").map(|metric| show::name(&metric));
+            return Err(Error::usage(what).hint(match own {
+                Some(metric) => format!(
+                    "the program that has trained it knows `{metric}`: its `runs rm` removes the others"
+                ),
+                None => "its job.toml, which names the metric in `checkpoint.best`, is missing or damaged"
+                    .to_owned(),
+            }));
+        }
+        let store = CheckpointStore::read_only(checkpoints(&folder));
+        let best = store.best_or_newest(run.rank_by())?;
+        let others = store.list()?.into_iter().filter(|entry| Some(&entry.path) != best.as_ref());
+        let bytes = others.map(|entry| size(&entry.path)).sum();
+        Ok(Self { folder, kept: Kept::Best, best, bytes })
+    }
+
+    /// Each folder once, and none that is removed with the one that it is in.
+    pub fn without_repeats(mut all: Vec<Self>) -> Vec<Self> {
+        let place = |it: &Self| it.folder.canonicalize().unwrap_or_else(|_| it.folder.clone());
+        all.sort_by_cached_key(place);
+        all.dedup_by(|next, before| {
+            let [next_at, before_at] = [&*next, &*before].map(place);
+            next_at == before_at || (before.kept == Kept::Nothing && next_at.starts_with(before_at))
+        });
+        all
     }
 
     /// What would be removed, in words.
@@ -111,19 +141,36 @@ impl Removal {
     }
 }
 
-/// Entries of a run's folder that no run writes.
+/// Entries of a run's folder, and of the numbered folders in it, that no run writes.
 fn others(folder: &Path) -> Result<Vec<String>> {
-    let mut others = Vec::new();
+    let (mut others, numbered) = (Vec::new(), numbered(folder)?);
     for entry in fs::read_dir(folder).doing("read", folder)? {
         let path = entry.doing("read", folder)?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let own = OWN.contains(&name.as_str()) || name.ends_with(".partial") || name.starts_with(".nfs");
-        if !own && !(path.is_dir() && !path.is_symlink() && RunFolder::is_one(&path)) {
+        let known = FILES.contains(&name.as_str()) || OWN.contains(&name.as_str());
+        if numbered.contains(&path) {
+            others.extend(self::others(&path)?.into_iter().map(|within| format!("{name}/{within}")));
+        } else if !known && !name.ends_with(".partial") && !name.starts_with(".nfs") {
             others.push(name);
         }
     }
     others.sort();
     Ok(others)
+}
+
+/// The numbered folders of earlier starts that are in `folder`, where they could not be beside it.
+fn numbered(folder: &Path) -> Result<Vec<PathBuf>> {
+    let whole = folder.canonicalize().doing("read", folder)?;
+    let name = whole.file_name().unwrap_or_default().to_string_lossy();
+    let stem = name.rsplit_once(REMOVING).map_or(&*name, |(stem, _)| stem);
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_one = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let number = name.strip_prefix(stem).and_then(|rest| rest.strip_prefix('.'));
+        number.is_some_and(is_number) && path.is_dir() && !path.is_symlink() && RunFolder::is_one(path)
+    };
+    let entries = fs::read_dir(folder).doing("read", folder)?.flatten().map(|entry| entry.path());
+    Ok(entries.filter(is_one).collect())
 }
 
 /// Gives the folder the name of one that is being removed, if it has none yet. Returns its path.
@@ -149,11 +196,11 @@ fn renamed(folder: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Removes all entries, `run.json` last, then the folder.
+/// Removes all entries, then the folder. `run.json`, and before it the lock, by which it is known as a run's, come last.
 fn remove_folder(folder: &Path) -> Result<()> {
     let mut entries: Vec<PathBuf> =
         fs::read_dir(folder).doing("read", folder)?.flatten().map(|entry| entry.path()).collect();
-    entries.sort_by_key(|path| path.ends_with("run.json"));
+    entries.sort_by_key(|path| (path.ends_with("run.json"), path.ends_with(".lock")));
     for path in &entries {
         let kind = path.symlink_metadata().doing("read", path)?;
         let removed = if kind.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };

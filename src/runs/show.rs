@@ -104,7 +104,7 @@ fn best(run: &RunFolder) -> Option<String> {
     let all = run.of_spec("epochs").map_or_else(String::new, |all| format!("/{}", show::name(&all)));
     let saved = run.best_checkpoint().map_or_else(String::new, |name| format!("  checkpoints/{name}"));
     let value = metric_words(&by.metric, best.value);
-    Some(format!("epoch {}{all}  {} {value}{saved}", best.epoch.epoch + 1, by.metric))
+    Some(format!("epoch {}{all}  {} {value}{saved}", best.epoch.epoch.saturating_add(1), by.metric))
 }
 
 fn origin(start: &Provenance) -> Vec<(&'static str, String)> {

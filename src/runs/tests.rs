@@ -88,6 +88,11 @@ fn filters_compare_numbers_texts_and_parts_of_texts() {
     assert!(refused("!x").starts_with("`!` alone compares nothing"));
     assert!(refused("= 1").starts_with("`` is not a key"));
     assert!(refused("the loss < 1").starts_with("`the loss` is not a key"));
+    for typed in ["val.loss=<1", "val.loss=>1", "val.loss<>1", "name~=a", "state=", "val.loss< "] {
+        assert!(refused(typed).contains(" is no comparison and a value; expected KEY=VALUE"), "{typed}");
+    }
+    assert!(refused("state=don").starts_with("`don` is no state: a run is running, done, "));
+    assert_eq!(names(&["name!~'=x'", "state~on"], "name"), ["a"]);
 }
 
 #[test]
@@ -113,6 +118,11 @@ fn runs_are_sorted_by_any_key_and_those_without_it_come_last() {
         ]
     );
     assert_eq!("-".parse::<SortBy>().ok(), None);
+    let (_, unfit) = listing(&["val.accuracy>50%", "name<3", "epochs=2/2"], "name").of(two());
+    assert_eq!(
+        unfit,
+        ["`val.accuracy` is a number, and `50%` is none", "`epochs` is a number, and `2/2` is none"]
+    );
 }
 
 #[test]
@@ -241,6 +251,7 @@ fn docs_runs_has_all_facts_and_states() {
         State::Untrained,
         State::Removing,
     ];
+    assert_eq!(states.each_ref().map(State::word), State::WORDS);
     for name in FACTS.into_iter().chain(states.iter().map(State::word)) {
         assert!(document.contains(&format!("`{name}`")), "docs/runs.md lacks `{name}`");
     }

@@ -69,7 +69,10 @@ fn events(line: &[u8], whole: bool) -> Vec<(Option<Event>, &[u8])> {
 
 /// Splits a line wherever an event may start.
 fn parts(line: &[u8]) -> Vec<&[u8]> {
-    let mut starts: Vec<usize> = (1..line.len()).filter(|at| line[*at..].starts_with(EVENT_START)).collect();
+    // Comparing at every byte would take much of the time in which a long run is read.
+    let may_start = line.iter().enumerate().skip(1).filter(|(_, byte)| **byte == EVENT_START[0]);
+    let mut starts: Vec<usize> =
+        may_start.map(|(at, _)| at).filter(|at| line[*at..].starts_with(EVENT_START)).collect();
     starts.insert(0, 0);
     let ends = starts.iter().skip(1).copied().chain([line.len()]);
     starts.iter().zip(ends).map(|(start, end)| &line[*start..end]).collect()
@@ -92,15 +95,13 @@ enum Part<'a> {
 fn parse_part(part: &[u8]) -> Part<'_> {
     let mut rest = part;
     loop {
+        if let Ok(event) = serde_json::from_slice(rest) {
+            return Part::Event(Box::new(Some(event)), rest);
+        }
         let is_event = rest.iter().zip(EVENT_START).all(|(a, b)| a == b);
         match serde_json::from_slice::<serde_json::Value>(rest) {
             Ok(_) => {
-                let event = serde_json::from_slice(rest).ok();
-                return if event.is_some() || is_event {
-                    Part::Event(Box::new(event), rest)
-                } else {
-                    Part::Foreign
-                };
+                return if is_event { Part::Event(Box::new(None), rest) } else { Part::Foreign };
             }
             Err(e) if e.is_eof() && is_event => return Part::Torn,
             Err(_) => {}

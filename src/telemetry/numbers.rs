@@ -2,7 +2,7 @@
 
 /// `epoch 1/12`: people count epochs from 1.
 pub(super) fn epoch_of(epoch: u64, epochs: u64) -> String {
-    format!("epoch {}/{epochs}", epoch + 1)
+    format!("epoch {}/{epochs}", epoch.saturating_add(1))
 }
 
 /// Four significant digits, without an exponent for common magnitudes.

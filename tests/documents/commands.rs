@@ -48,11 +48,14 @@ impl Help {
         let Some(help) = self.of(&command) else {
             return Some(format!("no command `{}`", command.join(" ")));
         };
-        let known: Vec<&str> = help.split_whitespace().map(|word| word.trim_end_matches(',')).collect();
+        // `-v,`, and `--profile[=<STEPS>]`, whose value may be left out.
+        let plain =
+            |word: &'_ str| word.trim_end_matches(',').split("[=").next().unwrap_or_default().to_owned();
+        let known: Vec<String> = help.split_whitespace().map(plain).collect();
         let flags = arguments.iter().filter(|word| word.len() > 1 && word.starts_with('-'));
         // Underscores are taken for dashes.
         let names = flags.map(|flag| flag.split('=').next().unwrap_or(flag).replace('_', "-"));
-        let mut unknown = names.filter(|name| !known.contains(&name.as_str()));
+        let mut unknown = names.filter(|name| !known.contains(name));
         unknown.next().map(|flag| format!("`{}` has no flag {flag}", command.join(" ")))
     }
 }

@@ -143,7 +143,9 @@ impl NamedFile {
                 "`[dataset] path` must be the path of a file; a relative one starts in the working directory of ddp-run",
             ));
         }
-        let missing = Error::data(format!("{} is missing\n  expected {}", path.display(), self.spec));
+        let known = self.spec.size.is_some() || self.spec.digest.is_some();
+        let expected = if known { format!("\n  expected {}", self.spec) } else { String::new() };
+        let missing = Error::data(format!("{} is missing{expected}", path.display()));
         let Some(url) = self.urls.first() else {
             return Err(missing.hint(
                 "copy it there, correct `[dataset] path` (a relative one starts in the working directory of ddp-run), \
