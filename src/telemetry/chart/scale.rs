@@ -45,7 +45,9 @@ impl Scale {
         let (low, high) = if axis.log {
             (round_below(low / 1.1), -round_below(-high * 1.1))
         } else {
-            let span = if low == high { high.abs() + 0.5 } else { high - low };
+            // The mean of equal values differs from them by rounding.
+            let flat = high - low <= 1e-9 * high.abs().max(low.abs());
+            let span = if flat { high.abs() + 0.5 } else { high - low };
             let near_zero = low >= 0.0 && low < 0.35 * span + f64::MIN_POSITIVE;
             (if near_zero { 0.0 } else { low - 0.06 * span }, high + 0.06 * span)
         };

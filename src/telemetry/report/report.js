@@ -16,6 +16,8 @@ const NAMED = 3;
 /** In pixels: how close to the crosshair a mark is named; how far a drag must go. */
 const NEAR = 6, DRAG = 5;
 const RIGHT = 14, TOP = 10, EDGE = 4;
+/** Half the width of a layer that has one point, in pixels. */
+const BAR = 14;
 
 // Elements ---------------------------------------------------------------------------------------------------------
 
@@ -217,30 +219,33 @@ function height(figure, lines, [from, to]) {
     }
     if (low > high) return [log ? 0.1 : 0, 1];
     if (log) return low === high ? [low / 2, high * 2] : [low / (high / low) ** 0.05, high * (high / low) ** 0.05];
-    const span = low === high ? Math.abs(high) + 0.5 : high - low;
+    const flat = high - low <= 1e-9 * Math.max(Math.abs(high), Math.abs(low));
+    const span = flat ? Math.abs(high) + 0.5 : high - low;
     const nearZero = low >= 0 && low < 0.35 * span;
     return [nearZero ? 0 : low - 0.06 * span, figure.stacked ? high + 0.02 * span : high + 0.06 * span];
 }
 
-/** A path through the points; it has gaps where a value is missing. */
+/** A path through the points; it has gaps where a value is missing. A point between gaps is a dot, by the line's round ends. */
 function path(x, values, toX, toY, first, last) {
     let text = "", pen = "M";
     for (let i = first; i <= last; i++) {
         const y = values[i] == null ? NaN : toY(values[i]);
         if (!isFinite(y)) { pen = "M"; continue; }
-        text += pen + toX(x[i]).toFixed(1) + " " + y.toFixed(1);
+        text += pen + toX(x[i]).toFixed(1) + " " + y.toFixed(1) + (pen === "M" ? "h0" : "");
         pen = "L";
     }
     return text;
 }
 
-/** An area between two edges. */
+/** An area between two edges; a bar if there is one point. */
 function area(x, low, high, toX, toY, first, last) {
     const forth = [], back = [];
     for (let i = first; i <= last; i++) {
         if (low[i] == null || high[i] == null) continue;
-        forth.push(toX(x[i]).toFixed(1) + " " + toY(high[i]).toFixed(1));
-        back.push(toX(x[i]).toFixed(1) + " " + toY(low[i]).toFixed(1));
+        for (const by of x.length === 1 ? [-BAR, BAR] : [0]) {
+            forth.push((toX(x[i]) + by).toFixed(1) + " " + toY(high[i]).toFixed(1));
+            back.push((toX(x[i]) + by).toFixed(1) + " " + toY(low[i]).toFixed(1));
+        }
     }
     return forth.length ? "M" + forth.join("L") + "L" + back.reverse().join("L") + "Z" : "";
 }
@@ -402,8 +407,8 @@ class Chart {
             const i = this.nearest(series);
             if (i === null) continue;
             const line = shown(series), value = (series.own ?? line)[i], raw = series.y[i];
-            const y = this.toY(line[i]);
-            if (isFinite(y) && !series.area) drawn(over, "circle", { class: `dot m${series.colour}`, cx: this.toX(places(series)[i]), cy: y, r: 4 });
+            const x = places(series)[i], y = this.toY(line[i]), inside = x >= this.range[0] && x <= this.range[1];
+            if (inside && isFinite(y) && !series.area) drawn(over, "circle", { class: `dot m${series.colour}`, cx: this.toX(x), cy: y, r: 4 });
             const extra = series.low && !series.area ? `${format.text(series.low[i])} – ${format.text(series.high[i])}`
                 : line !== series.y ? `now ${format.text(raw)}` : "";
             rows.push({ series, text: format.text(value), extra });
@@ -611,7 +616,7 @@ function tools() {
 function runKey() {
     const line = html("div", { class: "runs", role: "group", "aria-label": "Runs" });
     data.runs.forEach((run, i) => {
-        const button = html("button", { type: "button", class: `key s${run.colour}`, "aria-pressed": "true" }, run.name);
+        const button = html("button", { type: "button", class: `key s${run.colour}${run.dashed ? " dashed" : ""}`, "aria-pressed": "true" }, run.name);
         button.addEventListener("click", () => toggle("run " + i));
         line.append(button);
     });

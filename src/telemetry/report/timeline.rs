@@ -3,7 +3,7 @@
 use super::records::{Record, Run};
 use crate::error::ExitCode;
 use crate::show::count;
-use crate::telemetry::events::{CheckpointEvent, Event};
+use crate::telemetry::events::{CheckpointEvent, EpochEvent, Event};
 use serde::Serialize;
 
 /// Rows of the axis table in the page; between them the page interpolates.
@@ -131,14 +131,22 @@ fn clocked(records: &[Record]) -> (Vec<f64>, Vec<f64>) {
     (steps, times)
 }
 
-/// Steps at which a known number of epochs is complete.
+/// Steps at which a known number of epochs is complete. Of the last one, which `max_steps` may have cut short, the part counts
+/// that its samples are of the most that an epoch had.
 fn anchors(run: &Run) -> Vec<(f64, f64)> {
+    let most = run.epochs().filter_map(|epoch| epoch.train.n).max();
+    let part = |epoch: &EpochEvent| match (epoch.train.n, most) {
+        (Some(n), Some(most)) if most > 0 => n as f64 / most as f64,
+        _ => 1.0,
+    };
+    let last = run.epochs().last().map(|epoch| epoch.epoch);
     let mut anchors: Vec<(f64, f64)> = Vec::new();
     for epoch in run.epochs() {
         if anchors.is_empty() && epoch.epoch == 0 {
             anchors.push((0.0, 0.0));
         }
-        let anchor = (epoch.step as f64, (epoch.epoch + 1) as f64);
+        let done = if Some(epoch.epoch) == last { part(epoch) } else { 1.0 };
+        let anchor = (epoch.step as f64, epoch.epoch as f64 + done);
         if anchors.last().is_none_or(|last| last.0 < anchor.0 && last.1 < anchor.1) {
             anchors.push(anchor);
         }
@@ -210,7 +218,11 @@ pub(super) fn marks(of: &Run, run: usize) -> Vec<Mark> {
 fn saved(it: &CheckpointEvent) -> String {
     let name = it.path.rsplit('/').next().unwrap_or(&it.path);
     let held = it.held_up_s.map_or(String::new(), |s| format!(", held up training for {s:.2} s"));
-    format!("checkpoint {name}, {:.1} MB{held}", it.bytes as f64 / 1e6)
+    let size = match it.bytes {
+        0..1_000_000 => format!("{:.1} kB", it.bytes as f64 / 1e3),
+        bytes => format!("{:.1} MB", bytes as f64 / 1e6),
+    };
+    format!("checkpoint {name}, {size}{held}")
 }
 
 fn thinned(mut marks: Vec<Mark>) -> Vec<Mark> {
@@ -265,6 +277,20 @@ mod tests {
         assert_eq!(axis.step, [10.0, 20.0, 30.0]);
         assert_eq!(axis.time, [0.0, 5.0, 12.0], "the epoch ends 7 s after the resume");
         assert_eq!(axis.epoch, [0.3333, 0.6667, 1.0]);
+    }
+
+    #[test]
+    fn an_epoch_that_was_cut_short_is_a_part_of_one() {
+        let of = |epoch_number, at, n| {
+            let mut event = epoch(epoch_number, at, 1.0);
+            if let Event::Epoch(it) = &mut event {
+                it.train.n = Some(n);
+            }
+            event
+        };
+        let axis = Axis::of(&run(vec![step(4, 1.0), of(0, 8, 128), step(10, 1.0), of(1, 12, 64)]));
+        assert_eq!(axis.step, [4.0, 8.0, 10.0, 12.0]);
+        assert_eq!(axis.epoch, [0.5, 1.0, 1.25, 1.5]);
     }
 
     #[test]
