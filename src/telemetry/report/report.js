@@ -52,22 +52,37 @@ function significant(value) {
 /** A tick's value, with the digits needed for ticks of an axis with this span. */
 function label(value, span) {
     const size = Math.max(Math.abs(value), span);
+    const digits = unit => Math.min(9, Math.max(0, 2 - Math.floor(Math.log10(span / unit))));
     if (value === 0) return "0";
-    if (size >= 1e6) return trimmed((value / 1e6).toFixed(2)) + "M";
-    if (size >= 1e4) return trimmed((value / 1e3).toFixed(1)) + "k";
-    if (size < 1e-3) return power(value.toExponential(2));
-    return trimmed(value.toFixed(Math.min(6, Math.max(0, 2 - Math.floor(Math.log10(span))))));
+    // A narrow zoom needs all digits.
+    if (size >= 1e6 && span >= 1e5) return trimmed((value / 1e6).toFixed(digits(1e6))) + "M";
+    if (size >= 1e4 && span >= 1e3) return trimmed((value / 1e3).toFixed(digits(1e3))) + "k";
+    if (size < 1e-3) return power(value.toExponential(digits(10 ** Math.floor(Math.log10(size)))));
+    return trimmed(value.toFixed(digits(1)));
 }
 
-/** `42s`, `3m07s`, `2h05m`, `3d04h`; a second part that is zero is left out of ticks. */
-function clock(seconds, short) {
+/** `42s`, `3m07s`, `2h05m`, `3d04h`. */
+function clock(seconds) {
     const s = Math.round(seconds);
     if (Math.abs(seconds) < 10) return trimmed(seconds.toFixed(seconds < 1 ? 2 : 1)) + "s";
-    const parts = (a, unit, b, rest) => a + unit + (short && b === 0 ? "" : String(b).padStart(2, "0") + rest);
+    const parts = (a, unit, b, rest) => a + unit + String(b).padStart(2, "0") + rest;
     if (s < 60) return s + "s";
     if (s < 3600) return parts(Math.floor(s / 60), "m", s % 60, "s");
     if (s < 86400) return parts(Math.floor(s / 3600), "h", Math.floor(s / 60) % 60, "m");
     return parts(Math.floor(s / 86400), "d", Math.floor(s / 3600) % 24, "h");
+}
+
+/** A tick's time, from the first unit that is not zero to the last one: `3m`, `3m07s`, `2h05m`, `6h56m04.5s`. */
+function clockTick(seconds, span) {
+    const digits = span < 10 ? Math.min(6, 2 - Math.floor(Math.log10(span))) : 0;
+    const time = Number(seconds.toFixed(digits));
+    const part = (length, of) => Math.floor(time / length) % of;
+    const units = [[part(86400, Infinity), "d"], [part(3600, 24), "h"], [part(60, 60), "m"], [trimmed((time % 60).toFixed(digits)), "s"]];
+    const used = units.map(([value]) => Number(value) !== 0);
+    const [first, last] = [used.indexOf(true), used.lastIndexOf(true)];
+    if (first < 0) return "0s";
+    const padded = (value, i) => i === 0 ? value : String(value).replace(/^\d(?!\d)/, "0$&");
+    return units.slice(first, last + 1).map(([value, unit], i) => padded(value, i) + unit).join("");
 }
 
 const percent = value => trimmed((100 * value).toFixed(2)) + " %";
@@ -79,7 +94,7 @@ const FORMATS = {
 const AXES = {
     step: { name: "step", text: v => "step " + Math.round(v), tick: label, whole: true },
     epoch: { name: "epoch", text: v => "epoch " + trimmed(v.toFixed(2)), tick: label },
-    time: { name: "time", text: v => clock(v), tick: v => clock(v, true), steps: timeStep },
+    time: { name: "time", text: v => clock(v), tick: clockTick, steps: timeStep },
 };
 
 /** The smallest round step that is not below `rough`. */
