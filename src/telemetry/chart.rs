@@ -1,8 +1,11 @@
 //! Line charts as SVG, for the report page and for separate files. Colours and strokes are in [`STYLE`].
 
+mod points;
 mod scale;
 
 use super::report::escape;
+pub(crate) use points::smoothed;
+use points::thinned;
 use scale::Scale;
 pub(crate) use scale::label;
 use std::fmt::Write;
@@ -23,9 +26,6 @@ const BAR: f64 = 14.0;
 
 /// Number of colours in the style sheet.
 const COLOURS: usize = 8;
-
-/// More points on a line are indistinguishable; they are averaged.
-const MAX_POINTS: usize = 600;
 
 type Point = (f64, f64);
 
@@ -286,51 +286,6 @@ fn marker(out: &mut String, number: usize, (x, y): Point, tip: &str) {
         number % COLOURS,
         escape(tip)
     );
-}
-
-/// Averages neighbouring points so that at most [`MAX_POINTS`] remain.
-fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
-    if points.len() <= MAX_POINTS {
-        return points;
-    }
-    let size = points.len().div_ceil(MAX_POINTS);
-    points
-        .chunks(size)
-        .map(|c| {
-            let n = c.len() as f64;
-            (c.iter().map(|p| p.0).sum::<f64>() / n, c.iter().map(|p| p.1).sum::<f64>() / n)
-        })
-        .collect()
-}
-
-/// A centred moving average over about a fortieth of the points; at the ends, where there are no points on one side, the
-/// straight line through as many. Points that are not finite are left out.
-pub(crate) fn smoothed(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    let points: Vec<(f64, f64)> = points.iter().copied().filter(|p| p.1.is_finite()).collect();
-    let half = points.len() / 80;
-    let mut sums = vec![0.0];
-    for p in &points {
-        sums.push(sums[sums.len() - 1] + p.1);
-    }
-    let mean = |(i, p): (usize, &(f64, f64))| {
-        if half <= i && i + half < points.len() {
-            return (p.0, (sums[i + half + 1] - sums[i - half]) / (2 * half + 1) as f64);
-        }
-        let first = if i < half { 0 } else { points.len() - 1 - 2 * half };
-        (p.0, line_through(&points[first..=first + 2 * half], p.0))
-    };
-    points.iter().enumerate().map(mean).collect()
-}
-
-/// The value at `x` of the line with the least squares through the points.
-fn line_through(points: &[Point], x: f64) -> f64 {
-    let n = points.len() as f64;
-    let (mean_x, mean_y) =
-        (points.iter().map(|p| p.0).sum::<f64>() / n, points.iter().map(|p| p.1).sum::<f64>() / n);
-    let (above, below) = points.iter().fold((0.0, 0.0), |(above, below), p| {
-        (above + (p.0 - mean_x) * (p.1 - mean_y), below + (p.0 - mean_x).powi(2))
-    });
-    if below > 0.0 { mean_y + above / below * (x - mean_x) } else { mean_y }
 }
 
 #[cfg(test)]
