@@ -164,6 +164,8 @@ fn a_profile_that_cannot_be_written_is_a_warning() {
     std::fs::write(dir.path().join("run/profile"), "in the way").unwrap();
     let (out, said) = trained(dir.path(), "run", &["--profile"]);
     assert!(said.contains("warning: the profile of rank 0 is lost"), "{said}");
+    assert_eq!(said.matches("the profile of rank 0").count(), 1, "once: {said}");
+    assert!(!said.contains("there is no profile"), "a wrong reason: {said}");
     assert!(!out.join("profile.json").exists());
     assert_eq!(events(&out).last().unwrap()["reason"], "done");
 }

@@ -190,7 +190,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let ended = recorder.finish(ended, early)?;
     final_barrier(&*group, plan)?;
     if let Some(profile) = &job.profile {
-        profile::merge(profile.steps(), job.out_dir, group.rank(), job.local_rank, group.world_size());
+        profile::merge(profile, job.out_dir, group.rank(), job.local_rank, group.world_size());
     }
     Ok(ended)
 }

@@ -33,6 +33,8 @@ struct Recording {
     /// The same moment on both clocks: microseconds since 1970, so that the ranks' times can be compared.
     began: (Instant, u64),
     on: AtomicBool,
+    /// Something was recorded.
+    any: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -89,6 +91,7 @@ impl Profile {
             restarted,
             began: (Instant::now(), since),
             on: AtomicBool::new(false),
+            any: AtomicBool::new(false),
             state: Mutex::default(),
         }))
     }
@@ -98,8 +101,9 @@ impl Profile {
         metadata.is_span() && metadata.target().split("::").next() == Some("ddp_run")
     }
 
-    pub fn steps(&self) -> ProfileSteps {
-        self.0.steps
+    /// Why nothing was recorded; `None` if something was. Call it after [`Profile::finish`].
+    pub fn why_none(&self) -> Option<String> {
+        (!self.0.any.load(Relaxed)).then(|| self.0.steps.none())
     }
 
     /// Ends the recording. Returns when the file is written; what cannot be written is a warning.
@@ -140,6 +144,7 @@ impl Profile {
         if spans.is_empty() && self.0.restarted {
             return;
         }
+        self.0.any.store(!spans.is_empty(), Relaxed);
         let rank = self.0.rank;
         if spans.len() >= MAX_SPANS {
             tracing::warn!("the profile of rank {rank} ends early: it has {MAX_SPANS} spans");
@@ -151,7 +156,10 @@ impl Profile {
         }
         let mut events = names.into_iter().chain(spans.into_iter().map(|span| self.event(span)));
         if let Err(e) = trace::write(&self.0.place, |put| events.try_for_each(put)) {
-            tracing::warn!("the profile of rank {rank} is lost: {}", e.message);
+            // With the target of what is printed anyway; standard error of the other ranks is their log already.
+            if rank == 0 {
+                tracing::warn!(target: "ddp_run::said", "the profile of rank {rank} is lost: {}", e.message);
+            }
             say!("warning: the profile of rank {rank} is lost: {}", e.message);
         }
     }

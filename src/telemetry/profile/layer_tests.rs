@@ -113,6 +113,9 @@ fn a_file_that_cannot_be_written_is_no_error() {
     std::fs::write(dir.path().join("profile"), "a file").unwrap();
     let place = dir.path().join("profile/rank-1.json");
     let profile = Profile::new(ProfileSteps::default(), 1, "host".to_owned(), place.clone(), false);
+    let layer = profile.clone().with_filter(filter_fn(Profile::records));
+    tracing::subscriber::with_default(registry().with(layer), || (0..3).for_each(step));
     profile.finish();
     assert!(!place.exists());
+    assert_eq!(profile.why_none(), None, "it is lost, but not empty");
 }
