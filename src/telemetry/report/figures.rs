@@ -232,7 +232,8 @@ impl Figure {
 
 impl Format {
     fn axis(self) -> Axis {
-        let (tick, text): (fn(f64, f64) -> String, fn(f64) -> String) = match self {
+        type Texts = (fn(f64, f64) -> String, fn(f64) -> String);
+        let (tick, text): Texts = match self {
             Format::Number => (chart::label, significant),
             Format::Percent => (
                 |value, span| format!("{} %", chart::label(100.0 * value, 100.0 * span)),
