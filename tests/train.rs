@@ -59,10 +59,7 @@ fn a_run_begins_with_a_short_plan_and_ends_with_a_summary_whose_command_works() 
     // What was set is recorded, and marked in the report.
     let run = std::fs::read_to_string(out.join("run.json")).unwrap();
     let run: serde_json::Value = serde_json::from_str(&run).unwrap();
-    assert_eq!(
-        (&run["set"]["model.hidden"], &run["set"]["train.accumulate"]),
-        (&"override".into(), &().into())
-    );
+    assert_eq!((&run["set"]["model.hidden"], &run["set"]["train.accumulate"]), (&"--set".into(), &().into()));
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
     assert!(page.contains("<mark class=\"override\">hidden = ["), "{run}");
     let next = summary.lines().find_map(|line| line.strip_prefix("  next    ddp-run ")).expect("a command");

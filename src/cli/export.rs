@@ -21,10 +21,10 @@ pub struct ExportArgs {
     #[arg(long, value_name = "DIR")]
     pub hf: Option<PathBuf>,
     /// Of a run: a checkpoint, `best` (by `checkpoint.best`) or `last` [default: last]
-    #[arg(long = "checkpoint", value_name = "PATH|best|last", requires = "hf")]
+    #[arg(long = "checkpoint", value_name = "PATH|best|last", requires = "hf", conflicts_with = "out")]
     pub of_run: Option<PathBuf>,
     /// Write to DIR though it is not empty; files of other names stay
-    #[arg(long, requires = "hf")]
+    #[arg(long, requires = "hf", conflicts_with = "out")]
     pub force: bool,
     /// Names that start with OLD start with NEW instead; may be given several times
     #[arg(long, value_name = "OLD=NEW", value_parser = parse_rename, conflicts_with = "hf")]

@@ -62,7 +62,10 @@ mod tests {
         ] {
             let model = if name == "tinyshakespeare" { "gpt" } else { "linear" };
             let hash = |place: &str| {
-                let keys: String = places.iter().map(|key| format!("{key} = '{place}'\n")).collect();
+                let keys: String = places
+                    .iter()
+                    .map(|key| format!("{key} = '{}{place}'\n", if *key == "url" { "http://" } else { "" }))
+                    .collect();
                 let spec = format!(
                     "name = 'x'\nbatch_size = 4\n[model]\nname = '{model}'\n\
                      [dataset]\nname = '{name}'\n{keys}{more}\n[optimizer]\nname = 'sgd'\n"

@@ -2,6 +2,7 @@
 //! at the end of an event but never renamed or reordered.
 
 use super::rank_times::RankTimes;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -67,10 +68,10 @@ pub struct StepEvent {
     pub grad_norm: Option<f64>,
     /// Fraction of the time that the training step waited for data, 0 to 1.
     pub data_wait: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "none_if_other")]
     pub times: Option<RankTimes>,
     /// Fraction of the averaging of gradients that ran during the backward pass, over all ranks, 0 to 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "none_if_other")]
     pub overlap: Option<f64>,
 }
 
@@ -178,6 +179,11 @@ impl Metrics {
 /// Reads NaN from `null`: JSON has no NaN, and serde_json writes `null` for values that are not finite.
 pub fn nan_if_null<'de, D: Deserializer<'de>>(json: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(json)?.unwrap_or(f64::NAN))
+}
+
+/// Reads `None` from what is no `T`: the rest of a line that another version writes is read all the same.
+fn none_if_other<'de, D: Deserializer<'de>, T: DeserializeOwned>(json: D) -> Result<Option<T>, D::Error> {
+    Ok(serde_json::from_value(Value::deserialize(json)?).ok())
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub struct Provenance {
     pub versions: Versions,
     pub host: Host,
     /// The keys of the spec that are set, each with its origin as `ddp-run plan` tells it (`spec`, `base FILE`,
-    /// `override` …); all others have their defaults. Empty in files of early versions.
+    /// `--set` …); all others have their defaults. Empty in files of early versions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub set: BTreeMap<String, String>,
 }

@@ -3,7 +3,7 @@
 //! What counts as the name of a file of the repository, everywhere in a document and in comments:
 //! * a word that begins with a top-level folder of the repository (`docs/…`, `src/…`), and
 //! * a word that ends in `.md`, or in the extension of a program (`.rs`, `.py`, `.sh`, `.sbatch`): the end of a path is enough;
-//! * between backticks, a path that begins with a folder of src/ (`comm/gloo`).
+//! * between backticks, a path that begins with a folder of src/ (`comm/gloo`), but for `runs/…`: a user's runs.
 
 use super::markdown::spans;
 use super::{documents, root};
@@ -50,7 +50,8 @@ impl Paths {
             [0].into_iter().chain(starts).map(|at| path[at..].to_owned())
         });
         let rooms = all.iter().filter_map(|path| path.strip_prefix("src/")?.split_once('/'));
-        Self { ends: ends.collect(), rooms: rooms.map(|(room, _)| room.to_owned()).collect() }
+        let rooms = rooms.map(|(room, _)| room.to_owned()).filter(|room| room != "runs");
+        Self { ends: ends.collect(), rooms: rooms.collect() }
     }
 
     fn has(&self, path: &str) -> bool {

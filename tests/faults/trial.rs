@@ -189,9 +189,11 @@ fn documented(path: &Path, world: usize) -> bool {
         }
         ["checkpoints", ".lock"] => true,
         // A writer that was killed leaves its hidden folder to the next one.
-        ["checkpoints", folder, "model.safetensors" | "optimizer.safetensors" | "state.json"] => {
-            ["step-", ".tmp-step-", ".old-step-"].iter().any(|p| folder.starts_with(p))
-        }
+        [
+            "checkpoints",
+            folder,
+            "model.safetensors" | "optimizer.safetensors" | "state.json" | "usage.json",
+        ] => ["step-", ".tmp-step-", ".old-step-"].iter().any(|p| folder.starts_with(p)),
         _ => false,
     }
 }

@@ -30,7 +30,7 @@ fn made_up(root: &Path, name: &str, lr: f64) -> PathBuf {
             "samples_per_s": 900.0, "grad_norm": 1.0 + x, "data_wait": 0.01,
             "times": {
                 "data": ranks(1e-3), "forward": ranks(2e-2), "backward": ranks(4e-2), "comm": ranks(5e-3),
-                "optimizer": ranks(3e-3), "checkpoint": ranks(1e-4),
+                "optimizer": ranks(3e-3), "checkpoint": ranks(1e-4), "other": ranks(1e-4),
             },
             "overlap": 0.8, "time": time,
         }));
@@ -73,7 +73,7 @@ fn made_up(root: &Path, name: &str, lr: f64) -> PathBuf {
             "run": { "job": "a", "attempt": 1, "start": "a" }, "git": null,
             "versions": { "ddp_run": "0.1.0", "burn": "0.22.1", "rustc": null },
             "host": { "name": "vm", "os": "Debian", "kernel": "Linux 6", "arch": "x86_64", "cpu": "AMD EPYC", "cores": 2 },
-            "set": { "name": "spec", "optimizer.lr": "override" },
+            "set": { "name": "spec", "optimizer.lr": "--set" },
         })
     };
     let mut file = start(4);

@@ -131,7 +131,7 @@ fn text_shows_values_and_derived_values() {
     let has = |line: &str| {
         assert!(text.lines().any(|l| l.split_whitespace().eq(line.split_whitespace())), "{line}\n{text}")
     };
-    has("seed 9 override");
+    has("seed 9 --set");
     has("name \"adamw\" spec");
     has("eps 1e-8 default");
     has("[optimizer]");

@@ -4,8 +4,8 @@ use crate::error::Result;
 use crate::telemetry::events::{EpochEvent, Event, StepEvent};
 use crate::telemetry::lines::for_each_line;
 use crate::telemetry::provenance::{self, Provenance};
+use crate::telemetry::rank_times::RankTimes;
 use serde::Deserialize;
-use serde_json::Value;
 use std::path::Path;
 
 /// A line of `metrics.jsonl`.
@@ -15,12 +15,12 @@ pub(super) struct Record {
     pub time: Option<f64>,
 }
 
-/// Where the time of steps goes: optional fields of step events. Means are kept of each window (the steps up to an event), and
+/// Where the time of steps goes: the `times` of step events. Means are kept of each window (the steps up to an event), and
 /// sums of each rank, so that a long run does not need the memory for all.
 #[derive(Debug, Default)]
 pub(super) struct Anatomy {
-    /// The parts of a step (`data`, `forward` …), in the order of the first window.
-    pub phases: Vec<String>,
+    /// The parts of a step (`data`, `forward` …); empty without windows.
+    pub phases: Vec<&'static str>,
     pub windows: Vec<Window>,
     /// By rank and phase, over those windows that have as many ranks as the last one.
     pub sums: Vec<Vec<f64>>,
@@ -37,13 +37,11 @@ pub(super) struct Window {
     pub overlap: Option<f64>,
 }
 
-/// What a line has besides its event. `times` is read leniently: a line of another version has a report, too.
+/// What a line has besides its event.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Extras {
     time: Option<f64>,
-    times: Option<Value>,
-    overlap: Option<Value>,
 }
 
 /// A run's folder.
@@ -113,8 +111,8 @@ fn read(path: &Path) -> Result<(Vec<Record>, Anatomy)> {
     for_each_line(path, |line| {
         if let Some(event) = line.event {
             let extras: Extras = serde_json::from_slice(line.bytes).unwrap_or_default();
-            if let (Event::Step(it), Some(times)) = (&event, &extras.times) {
-                anatomy.add(it.step, times, extras.overlap.as_ref().and_then(Value::as_f64));
+            if let Event::Step(StepEvent { step, times: Some(times), overlap, .. }) = &event {
+                anatomy.add(*step, times, *overlap);
             }
             records.push(Record { event, time: extras.time });
         }
@@ -124,27 +122,20 @@ fn read(path: &Path) -> Result<(Vec<Record>, Anatomy)> {
 }
 
 impl Anatomy {
-    /// Adds a window with `times`, an array of seconds by rank for each phase. One of another form is left out.
-    pub fn add(&mut self, step: u64, times: &Value, overlap: Option<f64>) {
-        let Some(times) = times.as_object() else { return };
-        let numbers =
-            |value: &Value| value.as_array()?.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>();
-        if self.phases.is_empty() {
-            self.phases = times.keys().cloned().collect();
-        }
-        let ranks = |phase: &String| numbers(times.get(phase)?);
-        let Some(ranks) = self.phases.iter().map(ranks).collect::<Option<Vec<Vec<f64>>>>() else { return };
-        let world = ranks.first().map_or(0, Vec::len);
-        if world == 0 || ranks.iter().any(|of| of.len() != world) {
+    /// Adds a window. One whose parts are not of the same ranks, of another version, is left out.
+    pub fn add(&mut self, step: u64, times: &RankTimes, overlap: Option<f64>) {
+        let (parts, world) = (times.parts(), times.ranks());
+        if world == 0 || parts.iter().any(|(_, of)| of.len() != world) {
             return;
         }
-        let means = ranks.iter().map(|of| of.iter().sum::<f64>() / world as f64).collect();
+        self.phases = parts.map(|(name, _)| name).into();
+        let means = parts.map(|(_, of)| of.iter().sum::<f64>() / world as f64).into();
         self.windows.push(Window { step, means, overlap });
         if self.sums.len() != world {
-            (self.sums, self.summed) = (vec![vec![0.0; ranks.len()]; world], 0);
+            (self.sums, self.summed) = (vec![vec![0.0; parts.len()]; world], 0);
         }
-        for (phase, of) in ranks.iter().enumerate() {
-            self.sums.iter_mut().zip(of).for_each(|(sum, value)| sum[phase] += value);
+        for (phase, (_, of)) in parts.iter().enumerate() {
+            self.sums.iter_mut().zip(*of).for_each(|(sum, value)| sum[phase] += value);
         }
         self.summed += 1;
     }
@@ -153,39 +144,52 @@ impl Anatomy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+
+    fn times(data: &[f64], comm: &[f64]) -> RankTimes {
+        let [data, comm] = [data, comm].map(<[f64]>::to_vec);
+        let none = vec![0.0; data.len()];
+        RankTimes {
+            data,
+            forward: none.clone(),
+            backward: none.clone(),
+            comm,
+            optimizer: none.clone(),
+            checkpoint: none.clone(),
+            other: none,
+        }
+    }
 
     #[test]
     fn reads_times_and_what_another_version_writes() {
         let dir = tempfile::tempdir().unwrap();
         let step =
             r#"{"event":"step","step":1,"epoch":0,"loss":1.0,"lr":0.1,"samples_per_s":1.0,"data_wait":0.0"#;
+        let own = serde_json::to_string(&times(&[0.125, 0.375], &[0.5, 1.5])).unwrap();
         let lines = [
-            format!(
-                "{step},\"times\":{{\"data\":[0.125,0.375],\"comm\":[0.5,1.5]}},\"overlap\":0.5,\"time\":7.5}}"
-            ),
-            format!("{step},\"times\":\"later\",\"time\":8.5}}"),
+            format!("{step},\"times\":{own},\"overlap\":0.5,\"time\":7.5}}"),
+            format!("{step},\"times\":\"later\",\"overlap\":[1],\"time\":8.5}}"),
             format!("{step}}}"),
         ];
         std::fs::write(dir.path().join("metrics.jsonl"), lines.join("\n") + "\n").unwrap();
         let run = Run::read(dir.path()).unwrap();
-        let times: Vec<Option<f64>> = run.records.iter().map(|r| r.time).collect();
-        assert_eq!(times, [Some(7.5), Some(8.5), None]);
-        assert_eq!(run.anatomy.phases, ["data", "comm"]);
-        assert_eq!(run.anatomy.windows, [Window { step: 1, means: vec![0.25, 1.0], overlap: Some(0.5) }]);
+        let clock: Vec<Option<f64>> = run.records.iter().map(|r| r.time).collect();
+        assert_eq!(clock, [Some(7.5), Some(8.5), None]);
+        assert_eq!(run.anatomy.phases[..4], ["data", "forward", "backward", "comm"]);
+        let means = vec![0.25, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0];
+        assert_eq!(run.anatomy.windows, [Window { step: 1, means, overlap: Some(0.5) }]);
     }
 
     #[test]
     fn sums_are_those_of_the_last_number_of_ranks() {
         let mut anatomy = Anatomy::default();
-        for times in [json!({ "data": [8.0] }), json!({ "data": [1.0, 2.0] }), json!({ "data": [3.0, 4.0] })]
+        for (data, comm) in [(&[8.0][..], &[1.0][..]), (&[1.0, 2.0], &[5.0, 6.0]), (&[3.0, 4.0], &[7.0, 8.0])]
         {
-            anatomy.add(1, &times, None);
+            anatomy.add(1, &times(data, comm), None);
         }
-        for wrong in [json!({ "data": [] }), json!({ "data": "1" }), json!({ "other": [1.0] }), json!(1)] {
-            anatomy.add(1, &wrong, None);
-        }
+        anatomy.add(1, &RankTimes::default(), None);
+        anatomy.add(1, &times(&[1.0, 2.0], &[5.0]), None);
         assert_eq!((anatomy.windows.len(), anatomy.summed), (3, 2));
-        assert_eq!(anatomy.sums, [[4.0], [6.0]]);
+        let sums: Vec<(f64, f64)> = anatomy.sums.iter().map(|of| (of[0], of[3])).collect();
+        assert_eq!(sums, [(4.0, 12.0), (6.0, 14.0)]);
     }
 }

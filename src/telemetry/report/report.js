@@ -2,7 +2,7 @@
 // all charts share, series that can be hidden. Without this script the page shows static drawings of the same data.
 //
 // The data (`figures.rs` writes it) is {runs, figures, marks, glyphs}. Every point, and every mark, has a step; `runs[i].axis`
-// tells the epoch and the seconds at a step. `figures[i]` belongs to the i-th <figure class="chart">.
+// tells the epoch and the seconds at a step. `figures[i]` belongs to the i-th figure of class `chart`.
 (() => {
 "use strict";
 

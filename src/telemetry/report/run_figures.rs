@@ -87,9 +87,9 @@ fn linear_speed(figure: Figure) -> Figure {
 /// The mean over ranks of each phase of a step, stacked, and how much of the communication is hidden.
 fn anatomy(run: &Run) -> Vec<Figure> {
     let Anatomy { phases, windows, .. } = &run.anatomy;
-    let line = |(i, name): (usize, &String)| {
+    let line = |(i, name): (usize, &&str)| {
         let points = windows.iter().map(|window| (window.step as f64, window.means[i])).collect();
-        Line::new(name, 0, points).coloured(i)
+        Line::new(*name, 0, points).coloured(i)
     };
     let lines = phases.iter().enumerate().map(line).collect();
     let overlap = windows.iter().map(|window| (window.step as f64, window.overlap.unwrap_or(f64::NAN)));

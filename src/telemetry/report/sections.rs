@@ -110,7 +110,7 @@ pub(super) fn tiles(out: &mut String, run: &Run) {
 pub(super) fn ranks(out: &mut String, run: &Run) {
     let Anatomy { phases, sums, summed, .. } = &run.anatomy;
     let own = |rank: &[f64]| -> f64 {
-        let own = phases.iter().zip(rank).filter(|(name, _)| !["comm", "other"].contains(&name.as_str()));
+        let own = phases.iter().zip(rank).filter(|(name, _)| !["comm", "other"].contains(name));
         own.map(|(_, seconds)| seconds).sum()
     };
     let slowest = (0..sums.len()).max_by(|a, b| own(&sums[*a]).total_cmp(&own(&sums[*b])));

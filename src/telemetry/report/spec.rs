@@ -22,7 +22,9 @@ pub(super) fn section(out: &mut String, job_toml: &str, set: &BTreeMap<String, S
         let _ = match origin {
             // The spec itself is told by the mark.
             Some("spec") => write!(out, "<mark>{text}</mark>"),
-            Some(by @ "override") => write!(out, "<mark class=\"override\">{text}<i>{by}</i></mark>"),
+            Some(by) if by.starts_with("--") => {
+                write!(out, "<mark class=\"override\">{text}<i>{}</i></mark>", escape(by))
+            }
             Some(by) => write!(out, "<mark>{text}<i>{}</i></mark>", escape(by)),
             None if line.starts_with('[') => write!(out, "<span class=\"head\">{text}</span>"),
             None => write!(out, "<span>{text}</span>"),
@@ -117,13 +119,13 @@ mod tests {
     #[test]
     fn every_line_of_a_set_value_is_marked() {
         let set =
-            [("optimizer.betas", "spec"), ("optimizer.lr", "override"), ("scheduler.1.name", "base a.toml")];
+            [("optimizer.betas", "spec"), ("optimizer.lr", "--set"), ("scheduler.1.name", "base a.toml")];
         let set = set.map(|(key, by)| (key.to_owned(), by.to_owned())).into();
         let mut out = String::new();
         section(&mut out, JOB, &set);
         for part in [
             "<mark>betas = [</mark><mark>    0.9,</mark><mark>    0.999,</mark><mark>]</mark>",
-            "<mark class=\"override\">lr = 0.1<i>override</i></mark>",
+            "<mark class=\"override\">lr = 0.1<i>--set</i></mark>",
             "<span>name = &quot;a&lt;b&quot;</span><span>seed = 1</span>",
             "<span class=\"head\">[[scheduler]]</span><span>name = &quot;step&quot;</span>",
             "<mark>name = &quot;linear&quot;<i>base a.toml</i></mark>",

@@ -1,8 +1,9 @@
 use super::*;
 use crate::telemetry::provenance::{self, Provenance};
+use crate::telemetry::rank_times::RankTimes;
 use crate::telemetry::{EndEvent, EpochEvent, Event, Metrics, ResumeEvent, StepEvent};
 use records::{Anatomy, Record};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 pub(super) fn step(step: u64, loss: f64) -> Event {
     Event::Step(StepEvent {
@@ -71,7 +72,7 @@ fn events() -> Vec<Event> {
 fn folder(lines: &str, name: &str, spec: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("metrics.jsonl"), lines).unwrap();
-    let set = [("optimizer.lr".to_owned(), "override".to_owned())].into();
+    let set = [("optimizer.lr".to_owned(), "--set".to_owned())].into();
     let start = Provenance { name: name.into(), set, ..provenance::sample(dir.path()) };
     provenance::write(&dir.path().join("run.json"), start).unwrap();
     std::fs::write(dir.path().join("job.toml"), spec).unwrap();
@@ -102,7 +103,7 @@ fn the_page_is_complete_and_self_contained() {
         "<h2>Provenance</h2>",
         "cifar10-&lt;resnet18&gt;",
         "&quot;a&lt;b&quot;",
-        "<mark class=\"override\">lr = 0.1<i>override</i></mark>",
+        "<mark class=\"override\">lr = 0.1<i>--set</i></mark>",
         "state good",
     ] {
         assert!(page.contains(part), "{part} is missing");
@@ -164,7 +165,7 @@ fn a_million_steps_make_a_page_of_less_than_two_megabytes() {
         records::Window { step, means, overlap: Some(0.5) }
     };
     run.anatomy = Anatomy {
-        phases: names.map(str::to_owned).into(),
+        phases: names.into(),
         windows: (1..=1_000_000).map(window).collect(),
         sums: vec![vec![1.0; names.len()]; 64],
         summed: 1_000_000,
@@ -181,10 +182,20 @@ fn a_million_steps_make_a_page_of_less_than_two_megabytes() {
 fn the_slowest_rank_has_the_most_work_of_its_own() {
     let mut run = run(vec![step(10, 1.0), step(20, 1.0)]);
     for step in [10, 20] {
-        run.anatomy.add(step, &json!({ "forward": [0.010, 0.030], "comm": [0.025, 0.001] }), None);
+        let none = || vec![0.0; 2];
+        let times = RankTimes {
+            data: none(),
+            forward: vec![0.010, 0.030],
+            backward: none(),
+            comm: vec![0.025, 0.001],
+            optimizer: none(),
+            checkpoint: none(),
+            other: none(),
+        };
+        run.anatomy.add(step, &times, None);
     }
     let page = render(&run);
-    let row = "<tr class=\"slow\"><td>1</td><td>30.00</td><td>1.000</td><td>slowest</td></tr>";
+    let row = "<tr class=\"slow\"><td>1</td><td>0</td><td>30.00</td><td>0</td><td>1.000</td><td>0</td><td>0</td><td>0</td><td>slowest</td></tr>";
     assert!(page.contains(row) && page.matches("slowest</td>").count() == 1, "{page}");
     assert_eq!(data_of(&page)["figures"].as_array().unwrap().last().unwrap()["stacked"], true);
 }

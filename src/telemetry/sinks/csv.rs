@@ -12,7 +12,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Writes `steps.csv` and `epochs.csv`, with a row for each `step` and `epoch` line of `metrics.jsonl`. A run that resumes removes
+/// Writes `steps.csv` and `epochs.csv`, with a row for each `step` and `epoch` line of `metrics.jsonl`, without the times of ranks. A run that resumes removes
 /// the rows after its position, which are repeated. Columns stay where they are; a new one is added behind the others.
 #[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
@@ -64,12 +64,13 @@ impl EventObserver for Tables {
     }
 }
 
-/// `{"train": {"loss": 1.5}}` as `train.loss`, 1.5.
+/// `{"train": {"loss": 1.5}}` as `train.loss`, 1.5. Lists, which have a value for each rank, are left out.
 fn flatten(keys: &Map<String, Value>, prefix: &str, cells: &mut Vec<(String, String)>) {
     for (name, value) in keys {
         let name = format!("{prefix}{name}");
         match value {
             Value::Object(inner) => flatten(inner, &format!("{name}."), cells),
+            Value::Array(_) => {}
             Value::Null => cells.push((name, "NaN".to_owned())),
             Value::String(text) => cells.push((name, text.clone())),
             other => cells.push((name, other.to_string())),

@@ -236,7 +236,7 @@ fn what_is_refused_is_given_up() {
     });
     let all = errors_of(&server, 2);
     assert_eq!(all.len(), 2, "{all:?}");
-    assert!(all[0].contains("answers 400 ") && all[0].ends_with(": too.many"), "{all:?}");
+    assert!(all[0].contains("answers 400 ") && all[0].ends_with(": too·many"), "{all:?}");
     assert!(all[1].contains("10 values were not logged to"), "{all:?}");
     assert_eq!(bodies(&server, "runs/update")[0]["status"], "FINISHED");
 }
