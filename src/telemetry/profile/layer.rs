@@ -17,7 +17,7 @@ use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::LookupSpan;
 
 /// Spans up to which a rank records: about 100 MB until they are written.
-const MAX_SPANS: usize = 500_000;
+const MAX_SPANS: usize = if cfg!(test) { 900 } else { 500_000 };
 
 /// The recording of one rank. Copies are the same recording.
 #[derive(Clone)]

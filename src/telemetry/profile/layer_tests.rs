@@ -95,6 +95,13 @@ fn a_restart_keeps_what_was_recorded_before_and_a_new_start_does_not() {
 }
 
 #[test]
+fn a_recording_is_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let events = recorded("1..9000", &dir.path().join("a.json"), || (0..400).for_each(step));
+    assert_eq!(spans(&events).count(), MAX_SPANS);
+}
+
+#[test]
 fn a_new_start_removes_an_old_part_at_its_first_step() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("a.json");
