@@ -124,6 +124,26 @@ fn a_profile_has_the_phases_and_collectives_of_both_ranks() {
 }
 
 #[test]
+fn a_profile_has_what_was_recorded_before_a_restart() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("restarted");
+    // Attempt 2 begins at step 10 and records none of these steps.
+    let mut command = train_command(Path::new(SMOKE), &out, &["--profile", "3..6", "--max-restarts", "1"]);
+    let output = output_of(command.env("DDP_RUN_FAULT", "kill:rank=1,phase=forward,step=12,generation=1"));
+    assert_code(&output, 0);
+    let spans = spans(&out.join("profile.json"));
+    for rank in 0..2 {
+        let steps = spans.iter().filter(|span| span["name"] == "step" && span["pid"] == rank);
+        let numbers: Vec<_> = steps.map(|step| step["args"]["step"].as_u64()).collect();
+        assert_eq!(numbers, [3, 4, 5, 6].map(Some), "rank {rank}");
+    }
+    // A start of its own has a profile of its own, or none.
+    let (_, said) = trained(dir.path(), "restarted", &["--set", "epochs=3", "--profile", "3..6"]);
+    assert!(said.contains("there is no profile: this start had no step of `--profile 3..6`"), "{said}");
+}
+
+#[test]
 fn results_depend_neither_on_a_profile_nor_on_how_often_times_are_exchanged() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
@@ -144,6 +164,8 @@ fn a_profile_that_cannot_be_written_is_a_warning() {
     std::fs::write(dir.path().join("run/profile"), "in the way").unwrap();
     let (out, said) = trained(dir.path(), "run", &["--profile"]);
     assert!(said.contains("warning: the profile of rank 0 is lost"), "{said}");
+    assert_eq!(said.matches("the profile of rank 0").count(), 1, "once: {said}");
+    assert!(!said.contains("there is no profile"), "a wrong reason: {said}");
     assert!(!out.join("profile.json").exists());
     assert_eq!(events(&out).last().unwrap()["reason"], "done");
 }

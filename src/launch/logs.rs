@@ -170,7 +170,8 @@ pub fn init_worker(handoff: &Handoff) -> Result<Option<Profile>> {
     let shown = !is_standard_error(&file);
     let profile = handoff.job.profile.map(|steps| {
         let rank = handoff.place.rank;
-        Profile::new(steps, rank, host_name(), profile::part(&handoff.job.out_dir, rank))
+        let part = profile::part(&handoff.job.out_dir, rank);
+        Profile::new(steps, rank, host_name(), part, handoff.generation > 1)
     });
     let terminal = shown.then_some(verbosity.of_terminal());
     install(&handoff.job, Mutex::new(file), verbosity.of_worker(), terminal, profile.clone())?;

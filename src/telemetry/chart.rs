@@ -1,8 +1,11 @@
 //! Line charts as SVG, for the report page and for separate files. Colours and strokes are in [`STYLE`].
 
+mod points;
 mod scale;
 
 use super::report::escape;
+pub(crate) use points::smoothed;
+use points::thinned;
 use scale::Scale;
 pub(crate) use scale::label;
 use std::fmt::Write;
@@ -18,11 +21,11 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 36.0;
 
+/// Half the width of a layer that has one point.
+const BAR: f64 = 14.0;
+
 /// Number of colours in the style sheet.
 const COLOURS: usize = 8;
-
-/// More points on a line are indistinguishable; they are averaged.
-const MAX_POINTS: usize = 600;
 
 type Point = (f64, f64);
 
@@ -67,7 +70,7 @@ impl Series {
 
     fn class(&self) -> String {
         match self.look {
-            Look::Line(number) | Look::Marked(number) => format!("line s{}", number % COLOURS),
+            Look::Line(number) | Look::Marked(number) => format!("line {}", colour(number)),
             Look::Faint => "faint".to_owned(),
             Look::Limit(number) => format!("limit l{number}"),
             Look::Layer(number) => format!("layer s{}", number % COLOURS),
@@ -173,7 +176,11 @@ impl<'a> Chart<'a> {
         let y = Scale::upwards(&self.y, all().map(|p| p.1), height - BOTTOM, TOP);
         self.axes(out, &x, &y, [width - RIGHT, height - BOTTOM]);
         for s in &self.series {
-            let places: Vec<Point> = s.points.iter().map(|p| (x.at(p.0), y.at(p.1))).collect();
+            let mut places: Vec<Point> = s.points.iter().map(|p| (x.at(p.0), y.at(p.1))).collect();
+            if let (Look::Layer(_), [(x, y)]) = (s.look, &places[..]) {
+                // A layer over one point would be invisible.
+                places = vec![(x - BAR, *y), (x + BAR, *y)];
+            }
             let mut line = path(&places);
             if let (Look::Layer(_), Some(first), Some(last)) = (s.look, places.first(), places.last()) {
                 let base = height - BOTTOM;
@@ -250,6 +257,12 @@ impl<'a> Chart<'a> {
     }
 }
 
+/// The class of the colour with this number; lines beyond the number of colours are dashed.
+pub(crate) fn colour(number: usize) -> String {
+    let dashed = if number / COLOURS % 2 == 1 { " dashed" } else { "" };
+    format!("s{}{dashed}", number % COLOURS)
+}
+
 /// An SVG path through the points.
 fn path(points: &[Point]) -> String {
     points.iter().enumerate().fold(String::new(), |mut text, (i, (x, y))| {
@@ -273,37 +286,6 @@ fn marker(out: &mut String, number: usize, (x, y): Point, tip: &str) {
         number % COLOURS,
         escape(tip)
     );
-}
-
-/// Averages neighbouring points so that at most [`MAX_POINTS`] remain.
-fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
-    if points.len() <= MAX_POINTS {
-        return points;
-    }
-    let size = points.len().div_ceil(MAX_POINTS);
-    points
-        .chunks(size)
-        .map(|c| {
-            let n = c.len() as f64;
-            (c.iter().map(|p| p.0).sum::<f64>() / n, c.iter().map(|p| p.1).sum::<f64>() / n)
-        })
-        .collect()
-}
-
-/// A centred moving average over about a fortieth of the points, narrowed at the ends so that it stays symmetric.
-/// Points that are not finite are left out.
-pub(crate) fn smoothed(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    let points: Vec<(f64, f64)> = points.iter().copied().filter(|p| p.1.is_finite()).collect();
-    let half = points.len() / 80;
-    let mut sums = vec![0.0];
-    for p in &points {
-        sums.push(sums[sums.len() - 1] + p.1);
-    }
-    let mean = |(i, p): (usize, &(f64, f64))| {
-        let half = half.min(i).min(points.len() - 1 - i);
-        (p.0, (sums[i + half + 1] - sums[i - half]) / (2 * half + 1) as f64)
-    };
-    points.iter().enumerate().map(mean).collect()
 }
 
 #[cfg(test)]

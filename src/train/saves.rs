@@ -1,7 +1,6 @@
 //! When a run saves. A save at the end of an epoch waits for the evaluation, so that the checkpoint contains the
 //! metrics of exactly its weights. A stop does not wait.
 
-use super::anatomy::Part;
 use super::flags::Flags;
 use super::{Ended, Position, RunTensors, Trainer};
 use crate::checkpoint::{Every, OnPreempt};
@@ -69,7 +68,7 @@ impl Trainer<'_> {
     pub(super) fn save(&mut self) -> Result<()> {
         self.report_phase(Phase::Save);
         let done = self.pass_checkpoint();
-        self.step_clock.reach(Part::Other);
+        self.end_phase();
         done
     }
 

@@ -5,7 +5,7 @@ use crate::comm::Phase;
 use std::cell::RefCell;
 use tracing::span::EnteredSpan;
 
-/// The open spans. A phase lasts until the next one begins, a step until the next one or the end of the epoch.
+/// The open spans. A phase lasts until it is ended or the next one begins, a step until the next one or the end of the epoch.
 #[derive(Debug, Default)]
 pub(super) struct Spans(RefCell<Open>);
 
@@ -37,6 +37,11 @@ impl Spans {
         let mut open = self.0.borrow_mut();
         open.phase = None;
         open.phase = Some(tracing::trace_span!("phase", phase = phase.name()).entered());
+    }
+
+    /// What follows belongs to no phase.
+    pub(super) fn end_of_phase(&self) {
+        self.0.borrow_mut().phase = None;
     }
 
     /// The last step of an epoch is done.
@@ -93,6 +98,8 @@ mod tests {
                 spans.step(1, step);
                 spans.phase(Phase::Forward);
                 spans.phase(Phase::Sync);
+                spans.end_of_phase();
+                tracing::debug!("reported");
             }
             spans.end_of_steps();
             spans.phase(Phase::Evaluate);
@@ -104,16 +111,17 @@ mod tests {
 
     #[test]
     fn spans_are_nested_and_closed_in_order() {
+        let reported = |within: &str| format!("{within}: reported");
         let epoch = "epoch{rank=1 epoch=0}";
         let step = |n| format!("{epoch}:step{{rank=1 step={n}}}");
         let phase = |of: &str, name: &str| format!("{of}:phase{{phase=\"{name}\"}}");
         let mut lines = Vec::new();
         for n in 0..2 {
-            lines.extend([phase(&step(n), "forward"), phase(&step(n), "sync"), step(n)]);
+            lines.extend([phase(&step(n), "forward"), phase(&step(n), "sync"), reported(&step(n)), step(n)]);
         }
         lines.extend([phase(epoch, "evaluate"), epoch.to_owned()]);
         assert_eq!(told(tracing::Level::TRACE), lines);
-        assert_eq!(told(tracing::Level::DEBUG), [epoch]);
+        assert_eq!(told(tracing::Level::DEBUG), [reported(epoch), reported(epoch), epoch.to_owned()]);
         assert_eq!(told(tracing::Level::INFO), [""; 0]);
     }
 }

@@ -8,6 +8,9 @@ const RATIO: f64 = 1.25;
 /// For how many exchanges in a row, and for how many seconds of steps, it is slow before it is named.
 const WINDOWS: u32 = 3;
 const SECONDS: f64 = 10.0;
+/// Which part of the difference the others have to wait for it. On a device, the host only enqueues the passes: it may take
+/// its time while the device is busy, and nobody waits.
+const WAITED: f64 = 0.5;
 
 /// A rank that was slow for a while.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,18 +58,21 @@ impl Stragglers {
     }
 }
 
-/// The ranks that are slow in these steps. Waiting for others is not counted: it is in `comm`.
+/// The ranks that are slow in these steps. Waiting for others is not counted: it is in `comm`, where the others have to wait
+/// for a slow one.
 fn slow(anatomy: &Anatomy) -> Vec<Straggler> {
-    let [data, forward, backward, ..] = anatomy.times.parts();
+    let [data, forward, backward, (_, comm), ..] = anatomy.times.parts();
     let own = [data, forward, backward];
     let total: Vec<f64> =
         (0..anatomy.times.ranks()).map(|rank| own.iter().map(|(_, of)| of[rank]).sum()).collect();
     let of_rank = |rank: usize| {
         let seconds = total[rank];
-        let ratio = seconds / median_without(&total, rank)?;
+        let others = median_without(&total, rank)?;
+        let (ratio, waited) = (seconds / others, median_without(comm, rank)? - comm[rank]);
         let excess = |of: &[f64]| of[rank] - median_without(of, rank).unwrap_or(0.0);
         let (part, _) = own.iter().max_by(|a, b| excess(a.1).total_cmp(&excess(b.1)))?;
-        (ratio > RATIO).then_some(Straggler { rank, seconds, ratio, part })
+        let is_slow = ratio > RATIO && waited >= WAITED * (seconds - others);
+        is_slow.then_some(Straggler { rank, seconds, ratio, part })
     };
     (0..total.len()).filter_map(of_rank).collect()
 }
@@ -148,6 +154,15 @@ mod tests {
             assert_eq!(stragglers.after(&steps(10, &[0.5, 1.5])), []);
             assert_eq!(stragglers.after(&steps(10, &[0.5, 0.5])), []);
         }
+    }
+
+    #[test]
+    fn a_rank_that_nobody_waits_for_is_not_slow() {
+        let mut anatomy = steps(10, &[0.5, 1.5, 0.5]);
+        assert_eq!(slow(&anatomy).len(), 1);
+        // All wait for their devices.
+        anatomy.times.comm = vec![4.5, 4.4, 4.5];
+        assert_eq!(slow(&anatomy), []);
     }
 
     #[test]

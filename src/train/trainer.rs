@@ -158,6 +158,12 @@ impl<'a> Trainer<'a> {
         self.group.note(Place { step, phase });
     }
 
+    /// What follows (events, the beginning of an epoch) belongs to no phase.
+    pub(super) fn end_phase(&self) {
+        self.spans.end_of_phase();
+        self.step_clock.reach(Part::Other);
+    }
+
     /// The position after the step in flight, without its sums.
     pub(super) fn ahead(&self) -> Position {
         let mut position = self.position.clone();
@@ -184,7 +190,7 @@ impl<'a> Trainer<'a> {
 
     fn epoch(&mut self) -> Result<Ended> {
         let begun = Instant::now();
-        self.step_clock.reach(Part::Other);
+        self.end_phase();
         self.spans.epoch(self.group.rank(), self.position.epoch);
         let mut feed = self.feed()?;
         let rest = self.position.rest_algebra(self.splits.train.len(), self.settings.loader.drop_last);
@@ -243,7 +249,7 @@ impl<'a> Trainer<'a> {
     pub(super) fn done(&mut self, micro_batches: u64, report: &StepReport) {
         self.position.advance(micro_batches, &report.sums);
         self.data_wait += Duration::from_secs_f64(report.data_wait);
-        self.step_clock.reach(Part::Other);
+        self.end_phase();
         self.observer.step(&self.position, report);
         if self.settings.logs(self.position.step) {
             self.position.window = Sums::default();
@@ -314,6 +320,7 @@ impl<'a> Trainer<'a> {
         self.swap_average()?;
         let sums = self.evaluate_model(dataset);
         self.swap_average()?;
+        self.end_phase();
         sums
     }
 

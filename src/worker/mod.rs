@@ -189,8 +189,8 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     job.profile.iter().for_each(Profile::finish);
     let ended = recorder.finish(ended, early)?;
     final_barrier(&*group, plan)?;
-    if job.profile.is_some() {
-        profile::merge(job.out_dir, group.rank(), job.local_rank, group.world_size());
+    if let Some(profile) = &job.profile {
+        profile::merge(profile, job.out_dir, group.rank(), job.local_rank, group.world_size());
     }
     Ok(ended)
 }

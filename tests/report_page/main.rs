@@ -198,6 +198,52 @@ fn the_page_by_keyboard_and_mouse() {
 }
 
 #[test]
+fn labels_of_a_narrow_zoom_differ() {
+    let _alone = alone();
+    let Some(mut browser) = Browser::start() else { return };
+    let root = tempfile::tempdir().unwrap();
+    let page = reported(&[&made_up(root.path(), "toy", 1.0)], root.path());
+    browser.open(&page, WINDOWS[1], false);
+    for axis in ["step", "epoch", "time"] {
+        browser.eval(&format!("document.querySelector('input[value={axis}]').click()"));
+        browser.eval("document.querySelector('figure.chart > svg').focus()");
+        (0..7).for_each(|_| browser.press("+"));
+        let labels = browser.eval(
+            "[...document.querySelectorAll('figure.chart > svg')[0].querySelectorAll(':scope > text[text-anchor=middle]')].map(t => t.textContent)",
+        );
+        let all: Vec<&str> = labels.as_array().unwrap().iter().map(|label| label.as_str().unwrap()).collect();
+        let different: std::collections::HashSet<&str> = all.iter().copied().collect();
+        assert!(!all.is_empty() && different.len() == all.len(), "{axis}: {labels}");
+        browser.press("Escape");
+    }
+}
+
+#[test]
+fn a_single_step_shows_where_its_time_goes() {
+    let _alone = alone();
+    let Some(mut browser) = Browser::start() else { return };
+    let root = tempfile::tempdir().unwrap();
+    let folder = made_up(root.path(), "toy", 1.0);
+    let metrics = folder.join("metrics.jsonl");
+    let first = std::fs::read_to_string(&metrics).unwrap().lines().next().unwrap().to_owned();
+    std::fs::write(&metrics, first + "\n").unwrap();
+    let page = reported(&[&folder], root.path());
+    let text = std::fs::read_to_string(&page).unwrap();
+    let drawn = page.with_file_name("drawn.html");
+    std::fs::write(&drawn, text.replace("script-src 'sha256-", "script-src 'sha256-AAAA")).unwrap();
+    for (page, scripted) in [(page, true), (drawn, false)] {
+        browser.open(&page, WINDOWS[1], false);
+        assert_eq!(browser.eval("document.documentElement.className === 'scripted'"), scripted);
+        let widths = browser.eval("[...document.querySelectorAll('path.layer')].map(p => p.getBBox().width)");
+        let widths = widths.as_array().unwrap();
+        assert!(
+            !widths.is_empty() && widths.iter().all(|width| number(width) > 5.0),
+            "{scripted}: {widths:?}"
+        );
+    }
+}
+
+#[test]
 fn the_page_without_scripts() {
     let _alone = alone();
     let Some(mut browser) = Browser::start() else { return };

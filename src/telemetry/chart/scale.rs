@@ -45,7 +45,9 @@ impl Scale {
         let (low, high) = if axis.log {
             (round_below(low / 1.1), -round_below(-high * 1.1))
         } else {
-            let span = if low == high { high.abs() + 0.5 } else { high - low };
+            // The mean of equal values differs from them by rounding.
+            let flat = high - low <= 1e-9 * high.abs().max(low.abs());
+            let span = if flat { high.abs() + 0.5 } else { high - low };
             let near_zero = low >= 0.0 && low < 0.35 * span + f64::MIN_POSITIVE;
             (if near_zero { 0.0 } else { low - 0.06 * span }, high + 0.06 * span)
         };
@@ -135,16 +137,17 @@ fn round_below(value: f64) -> f64 {
 /// A tick's text, with the digits needed for ticks `span` apart.
 pub(crate) fn label(value: f64, span: f64) -> String {
     let size = value.abs().max(span);
+    let digits = |unit: f64| (2 - (span / unit).log10().floor() as i32).clamp(0, 6) as usize;
     if value == 0.0 {
         "0".to_owned()
-    } else if size >= 1e6 {
-        format!("{}M", trimmed(value / 1e6, 2))
-    } else if size >= 1e4 {
-        format!("{}k", trimmed(value / 1e3, 1))
+    } else if size >= 1e6 && span >= 1e5 {
+        format!("{}M", trimmed(value / 1e6, digits(1e6)))
+    } else if size >= 1e4 && span >= 1e3 {
+        format!("{}k", trimmed(value / 1e3, digits(1e3)))
     } else if size < 1e-3 {
         exponent(value)
     } else {
-        trimmed(value, (2 - span.log10().floor() as i32).clamp(0, 6) as usize)
+        trimmed(value, digits(1.0))
     }
 }
 
@@ -175,6 +178,9 @@ mod tests {
         for (value, span, text) in [
             (0.2, 1.0, "0.2"),
             (15000.0, 2e4, "15k"),
+            (50012.0, 10.0, "50012"),
+            (1_250_000.0, 2e6, "1.25M"),
+            (1_002_500.0, 5e3, "1002.5k"),
             (5e-4, 5e-4, "5e-4"),
             (2.15, 0.1, "2.15"),
             (0.0, 1.0, "0"),

@@ -1,8 +1,10 @@
 //! The tracing layer that records spans while the chosen steps run.
 
 use super::steps::ProfileSteps;
-use super::trace::{Trace, TraceEvent};
+use super::trace::{self, TraceEvent};
 use serde_json::{Map, Value};
+use std::collections::HashMap;
+use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +16,9 @@ use tracing::{Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::LookupSpan;
 
+/// Spans up to which a rank records: about 100 MB until they are written.
+const MAX_SPANS: usize = if cfg!(test) { 900 } else { 500_000 };
+
 /// The recording of one rank. Copies are the same recording.
 #[derive(Clone)]
 pub struct Profile(Arc<Recording>);
@@ -23,9 +28,13 @@ struct Recording {
     rank: usize,
     host: String,
     place: PathBuf,
+    /// An earlier attempt of the same start may have recorded the steps.
+    restarted: bool,
     /// The same moment on both clocks: microseconds since 1970, so that the ranks' times can be compared.
     began: (Instant, u64),
     on: AtomicBool,
+    /// Something was recorded.
+    any: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -34,8 +43,10 @@ struct State {
     /// Steps that have begun.
     steps: u64,
     spans: Vec<Recorded>,
-    /// The first is the training thread.
-    threads: Vec<(ThreadId, String)>,
+    /// The number of each thread, and the names by number; the first is the training thread. Threads that follow each other
+    /// under one name, as those that load the batches of an epoch, are one.
+    numbers: HashMap<ThreadId, usize>,
+    threads: Vec<String>,
     written: Written,
 }
 
@@ -68,16 +79,19 @@ struct Open {
 }
 
 impl Profile {
-    /// A recording of `steps` of `rank`, which is written to `place`.
-    pub fn new(steps: ProfileSteps, rank: usize, host: String, place: PathBuf) -> Self {
+    /// A recording of `steps` of `rank`, which is written to `place`. `restarted`: what is there may be of this start, and
+    /// stays if this attempt records nothing.
+    pub fn new(steps: ProfileSteps, rank: usize, host: String, place: PathBuf, restarted: bool) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros() as u64);
         Self(Arc::new(Recording {
             steps,
             rank,
             host,
             place,
+            restarted,
             began: (Instant::now(), since),
             on: AtomicBool::new(false),
+            any: AtomicBool::new(false),
             state: Mutex::default(),
         }))
     }
@@ -85,6 +99,11 @@ impl Profile {
     /// Whether a span of this kind is recorded: those of this program.
     pub fn records(metadata: &Metadata<'_>) -> bool {
         metadata.is_span() && metadata.target().split("::").next() == Some("ddp_run")
+    }
+
+    /// Why nothing was recorded; `None` if something was. Call it after [`Profile::finish`].
+    pub fn why_none(&self) -> Option<String> {
+        (!self.0.any.load(Relaxed)).then(|| self.0.steps.none())
     }
 
     /// Ends the recording. Returns when the file is written; what cannot be written is a warning.
@@ -102,39 +121,47 @@ impl Profile {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last step is done.
+    /// The last step is done, or nothing more fits.
     fn end_of_steps(&self) {
         self.0.on.store(false, Relaxed);
+        let mut state = self.lock();
+        if !matches!(state.written, Written::No) {
+            return;
+        }
         let of_thread = self.clone();
         let thread = std::thread::Builder::new().name("profile".into()).spawn(move || of_thread.write());
         // Without a thread, `finish` writes it.
         if let Ok(thread) = thread {
-            self.lock().written = Written::By(thread);
+            state.written = Written::By(thread);
         }
     }
 
     fn write(&self) {
-        let trace = self.trace();
-        if let Err(e) = trace.write(&self.0.place) {
-            tracing::warn!("the profile of rank {} is lost: {}", self.0.rank, e.message);
-            say!("warning: the profile of rank {} is lost: {}", self.0.rank, e.message);
-        }
-    }
-
-    /// What was recorded, which is gone then.
-    fn trace(&self) -> Trace {
         let (spans, threads) = {
             let mut state = self.lock();
             (std::mem::take(&mut state.spans), state.threads.clone())
         };
-        let pid = self.0.rank;
-        let process = format!("rank {pid} ({})", self.0.host);
-        let mut events: Vec<TraceEvent> = TraceEvent::names("process", pid, 1, &process).into();
-        for (at, (_, name)) in threads.iter().enumerate() {
-            events.extend(TraceEvent::names("thread", pid, at + 1, name));
+        if spans.is_empty() && self.0.restarted {
+            return;
         }
-        events.extend(spans.into_iter().map(|span| self.event(span)));
-        Trace::new(events)
+        self.0.any.store(!spans.is_empty(), Relaxed);
+        let rank = self.0.rank;
+        if spans.len() >= MAX_SPANS {
+            tracing::warn!("the profile of rank {rank} ends early: it has {MAX_SPANS} spans");
+        }
+        let process = format!("rank {rank} ({})", self.0.host);
+        let mut names: Vec<TraceEvent> = TraceEvent::names("process", rank, 1, &process).into();
+        for (at, name) in threads.iter().enumerate() {
+            names.extend(TraceEvent::names("thread", rank, at + 1, name));
+        }
+        let mut events = names.into_iter().chain(spans.into_iter().map(|span| self.event(span)));
+        if let Err(e) = trace::write(&self.0.place, |put| events.try_for_each(put)) {
+            // With the target of what is printed anyway; standard error of the other ranks is their log already.
+            if rank == 0 {
+                tracing::warn!(target: "ddp_run::said", "the profile of rank {rank} is lost: {}", e.message);
+            }
+            say!("warning: the profile of rank {rank} is lost: {}", e.message);
+        }
     }
 
     /// Begin and end are rounded, not the length, so that spans stay within each other.
@@ -170,13 +197,17 @@ impl Profile {
 
     /// A step begins. Returns whether it is the last one that is recorded.
     fn step_begins(&self, done: u64) -> bool {
-        let nth = {
+        let (nth, written) = {
             let mut state = self.lock();
             state.steps += 1;
             state.number_of_this_thread();
-            state.steps
+            (state.steps, !matches!(state.written, Written::No))
         };
-        self.0.on.store(self.0.steps.contains(done + 1, nth), Relaxed);
+        if nth == 1 && !self.0.restarted {
+            // Of an earlier start, whose times would be put together with those of this one.
+            let _ = fs::remove_file(&self.0.place);
+        }
+        self.0.on.store(!written && self.0.steps.contains(done + 1, nth), Relaxed);
         self.0.steps.ends_with(done + 1, nth)
     }
 }
@@ -184,14 +215,17 @@ impl Profile {
 impl State {
     fn number_of_this_thread(&mut self) -> usize {
         let thread = std::thread::current();
-        let known = self.threads.iter().position(|(id, _)| *id == thread.id());
-        known.unwrap_or_else(|| {
-            let name = match (self.threads.is_empty(), thread.name()) {
+        let (numbers, threads) = (&mut self.numbers, &mut self.threads);
+        *numbers.entry(thread.id()).or_insert_with(|| {
+            let name = match (threads.is_empty(), thread.name()) {
                 (true, _) => "training",
                 (false, name) => name.unwrap_or("unnamed"),
             };
-            self.threads.push((thread.id(), name.to_owned()));
-            self.threads.len() - 1
+            let known = threads.iter().position(|known| known == name && name != "unnamed");
+            known.unwrap_or_else(|| {
+                threads.push(name.to_owned());
+                threads.len() - 1
+            })
         })
     }
 }
@@ -224,13 +258,15 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Profile {
         let Some(Open { begin: Some(begin), fields, last }) = span.extensions_mut().remove::<Open>() else {
             return;
         };
+        let mut full = false;
         if self.0.on.load(Relaxed) {
             let (name, end) = (span.name(), Instant::now());
             let mut state = self.lock();
             let thread = state.number_of_this_thread();
             state.spans.push(Recorded { name, thread, begin, end, fields });
+            full = state.spans.len() >= MAX_SPANS;
         }
-        if last {
+        if last || full {
             self.end_of_steps();
         }
     }

@@ -20,7 +20,12 @@ fn step(done: u64) {
 
 /// Records `steps` of a start after `before` others, with `body` as its steps.
 fn recorded(steps: &str, place: &Path, body: impl FnOnce()) -> Vec<Value> {
-    let profile = Profile::new(steps.parse().unwrap(), 1, "host".to_owned(), place.to_owned());
+    recorded_after(false, steps, place, body)
+}
+
+/// The same, after another attempt of the same start.
+fn recorded_after(restart: bool, steps: &str, place: &Path, body: impl FnOnce()) -> Vec<Value> {
+    let profile = Profile::new(steps.parse().unwrap(), 1, "host".to_owned(), place.to_owned(), restart);
     let layer = profile.clone().with_filter(filter_fn(Profile::records));
     tracing::subscriber::with_default(registry().with(layer), body);
     profile.finish();
@@ -64,7 +69,7 @@ fn the_chosen_steps_are_recorded_with_what_runs_in_them() {
         of_what.map(|event| event["args"]["name"].as_str().unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(named("process_name"), ["rank 1 (host)"]);
-    assert_eq!(named("thread_name"), ["training", "ddp-comm", "ddp-comm"]);
+    assert_eq!(named("thread_name"), ["training", "ddp-comm"], "threads that follow each other");
 }
 
 #[test]
@@ -77,11 +82,47 @@ fn a_run_that_ends_early_leaves_what_there_is() {
 }
 
 #[test]
+fn a_restart_keeps_what_was_recorded_before_and_a_new_start_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("a.json");
+    recorded("1..2", &place, || (0..3).for_each(step));
+    let after = |restart| spans(&recorded_after(restart, "1..2", &place, || (2..5).for_each(step))).count();
+    assert_eq!(after(true), 6, "two steps, each with a phase and a collective");
+    assert_eq!(after(false), 0);
+    // A step of the range again: the newer one counts.
+    recorded("1..2", &place, || (0..2).for_each(step));
+    assert_eq!(spans(&recorded_after(true, "1..2", &place, || (1..5).for_each(step))).count(), 3);
+}
+
+#[test]
+fn a_recording_is_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let events = recorded("1..9000", &dir.path().join("a.json"), || (0..400).for_each(step));
+    assert_eq!(spans(&events).count(), MAX_SPANS);
+}
+
+#[test]
+fn a_new_start_removes_an_old_part_at_its_first_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("a.json");
+    for restart in [true, false] {
+        std::fs::write(&place, "old").unwrap();
+        let profile = Profile::new("50..60".parse().unwrap(), 1, "host".to_owned(), place.clone(), restart);
+        let layer = profile.with_filter(filter_fn(Profile::records));
+        tracing::subscriber::with_default(registry().with(layer), || step(0));
+        assert_eq!(place.exists(), restart, "without the end of the recording, as after a kill");
+    }
+}
+
+#[test]
 fn a_file_that_cannot_be_written_is_no_error() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("profile"), "a file").unwrap();
     let place = dir.path().join("profile/rank-1.json");
-    let profile = Profile::new(ProfileSteps::default(), 1, "host".to_owned(), place.clone());
+    let profile = Profile::new(ProfileSteps::default(), 1, "host".to_owned(), place.clone(), false);
+    let layer = profile.clone().with_filter(filter_fn(Profile::records));
+    tracing::subscriber::with_default(registry().with(layer), || (0..3).for_each(step));
     profile.finish();
     assert!(!place.exists());
+    assert_eq!(profile.why_none(), None, "it is lost, but not empty");
 }

@@ -25,6 +25,16 @@ impl ProfileSteps {
         }
     }
 
+    /// That no step of a run was recorded, and why.
+    pub fn none(self) -> String {
+        match self {
+            Self::Count(_) => {
+                format!("this start had no step after its first {WARM_UP}, which are not recorded")
+            }
+            Self::Range { .. } => format!("this start had no step of `--profile {self}`"),
+        }
+    }
+
     /// Whether it is the last one.
     pub fn ends_with(self, step: u64, nth: u64) -> bool {
         match self {
@@ -92,7 +102,9 @@ mod tests {
     #[test]
     fn texts_are_read_and_written() {
         for text in ["20", "1..1", "100..120"] {
-            assert_eq!(text.parse::<ProfileSteps>().unwrap().to_string(), text);
+            let steps = text.parse::<ProfileSteps>().unwrap();
+            assert_eq!(steps.to_string(), text);
+            assert_eq!(steps.none().contains(text), text.contains(".."));
         }
         for wrong in ["", "0", "x", "-3", "3..", "..3", "5..4", "0..3", "1...3", "job.toml"] {
             let e = wrong.parse::<ProfileSteps>().unwrap_err();

@@ -4,16 +4,9 @@ use crate::error::{Error, IoContext, Result};
 use crate::files::Draft;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Trace {
-    #[serde(rename = "traceEvents")]
-    pub events: Vec<TraceEvent>,
-    #[serde(rename = "displayTimeUnit")]
-    unit: String,
-}
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct TraceEvent {
@@ -35,24 +28,41 @@ pub(super) struct TraceEvent {
     pub args: Map<String, Value>,
 }
 
-impl Trace {
-    pub fn new(events: Vec<TraceEvent>) -> Self {
-        Self { events, unit: "ms".to_owned() }
-    }
+/// A file has an event a line, between these, so that neither writing nor merging needs all of them at once.
+const HEAD: &str = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+const TAIL: &str = "]}";
 
-    pub fn write(&self, place: &Path) -> Result<()> {
-        fs::create_dir_all(crate::files::folder(place)).doing("create the folder of", place)?;
-        let mut draft = Draft::new(place).doing("write", place)?;
-        serde_json::to_writer(&mut draft, self)
-            .map_err(|e| Error::internal(format!("cannot write {}: {e}", place.display())))?;
-        draft.put().doing("write", place)
-    }
+/// Writes a file with the events that `fill` passes to its argument.
+pub(super) fn write(
+    place: &Path,
+    fill: impl FnOnce(&mut dyn FnMut(TraceEvent) -> Result<()>) -> Result<()>,
+) -> Result<()> {
+    fs::create_dir_all(crate::files::folder(place)).doing("create the folder of", place)?;
+    let mut draft = Draft::new(place).doing("write", place)?;
+    draft.write_all(HEAD.as_bytes()).doing("write", place)?;
+    let mut before = "\n";
+    fill(&mut |event| {
+        draft.write_all(before.as_bytes()).doing("write", place)?;
+        before = ",\n";
+        serde_json::to_writer(&mut draft, &event).map_err(io::Error::from).doing("write", place)
+    })?;
+    draft.write_all(format!("\n{TAIL}\n").as_bytes()).doing("write", place)?;
+    draft.put().doing("write", place)
+}
 
-    fn read(place: &Path) -> Result<Self> {
-        let bytes = fs::read(place).doing("read", place)?;
-        let wrong = |e| Error::internal(format!("{} is no trace: {e}", place.display()));
-        serde_json::from_slice(&bytes).map_err(wrong)
+/// Passes the events of a file that [`write`] has written to `f`.
+fn read(place: &Path, mut f: impl FnMut(TraceEvent) -> Result<()>) -> Result<()> {
+    let wrong =
+        |why: &str| Error::internal(format!("{} is no trace of this version: {why}", place.display()));
+    let mut last = String::new();
+    for line in BufReader::new(File::open(place).doing("read", place)?).lines() {
+        last = line.doing("read", place)?;
+        if last != HEAD && last != TAIL {
+            let event = serde_json::from_str(last.trim_end_matches(','));
+            f(event.map_err(|e| wrong(&e.to_string()))?)?;
+        }
     }
+    if last == TAIL { Ok(()) } else { Err(wrong("it has no end")) }
 }
 
 impl TraceEvent {
@@ -79,19 +89,22 @@ impl TraceEvent {
 /// # Errors
 /// A file cannot be read or written.
 pub fn merge(out_dir: &Path, world: usize) -> Result<Option<(PathBuf, Vec<usize>)>> {
-    let (mut all, mut ranks) = (Vec::new(), Vec::new());
-    for rank in 0..world {
-        let part = super::part(out_dir, rank);
-        if part.exists() {
-            all.extend(Trace::read(&part)?.events);
-            ranks.push(rank);
-        }
+    let parts: Vec<(usize, PathBuf)> =
+        (0..world).map(|rank| (rank, super::part(out_dir, rank))).filter(|(_, part)| part.exists()).collect();
+    let mut begin = None;
+    for (_, part) in &parts {
+        read(part, |event| {
+            begin = begin.into_iter().chain(event.ts).min();
+            Ok(())
+        })?;
     }
-    let Some(begin) = all.iter().filter_map(|event| event.ts).min() else { return Ok(None) };
-    all.iter_mut().filter_map(|event| event.ts.as_mut()).for_each(|at| *at -= begin);
+    let Some(begin) = begin else { return Ok(None) };
     let place = super::path(out_dir);
-    Trace::new(all).write(&place)?;
-    Ok(Some((place, ranks)))
+    write(&place, |put| {
+        let moved = |event: TraceEvent| TraceEvent { ts: event.ts.map(|at| at - begin), ..event };
+        parts.iter().try_for_each(|(_, part)| read(part, |event| put(moved(event))))
+    })?;
+    Ok(Some((place, parts.into_iter().map(|(rank, _)| rank).collect())))
 }
 
 #[cfg(test)]
@@ -111,14 +124,18 @@ mod tests {
         }
     }
 
+    fn written(dir: &Path, rank: usize, events: impl IntoIterator<Item = TraceEvent>) {
+        write(&super::super::part(dir, rank), |put| events.into_iter().try_for_each(put)).unwrap();
+    }
+
     #[test]
     fn parts_of_ranks_are_put_together_from_their_first_moment_on() {
         let dir = tempfile::tempdir().unwrap();
         assert!(merge(dir.path(), 3).unwrap().is_none());
         for (rank, ts) in [(0, 1_763_873_456_123_456), (2, 1_763_873_456_123_400), (3, 5)] {
             let names = TraceEvent::names("process", rank, 1, &format!("rank {rank}"));
-            let events = names.into_iter().chain([event(rank, ts)]).collect();
-            Trace::new(events).write(&super::super::part(dir.path(), rank)).unwrap();
+            let events = names.into_iter().chain([event(rank, ts)]);
+            written(dir.path(), rank, events);
         }
         // Rank 3 is of an earlier start.
         let (place, ranks) = merge(dir.path(), 3).unwrap().unwrap();
@@ -140,9 +157,11 @@ mod tests {
     #[test]
     fn parts_without_events_make_no_file() {
         let dir = tempfile::tempdir().unwrap();
-        Trace::new(Vec::new()).write(&super::super::part(dir.path(), 0)).unwrap();
+        written(dir.path(), 0, []);
         assert!(merge(dir.path(), 1).unwrap().is_none());
-        fs::write(super::super::part(dir.path(), 0), "{").unwrap();
-        assert!(merge(dir.path(), 1).unwrap_err().message.contains("rank-0.json"));
+        for torn in ["{", "", HEAD] {
+            fs::write(super::super::part(dir.path(), 0), torn).unwrap();
+            assert!(merge(dir.path(), 1).unwrap_err().message.contains("rank-0.json"), "{torn}");
+        }
     }
 }

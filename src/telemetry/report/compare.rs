@@ -3,6 +3,7 @@
 use super::records::Run;
 use super::sections::{best, commit, last_step, prefers_larger, state, value_of};
 use super::{escape, page, run_figures, spec, timeline};
+use crate::telemetry::chart::colour;
 use crate::telemetry::numbers::seconds;
 use crate::telemetry::provenance::Provenance;
 use std::fmt::Write;
@@ -69,7 +70,7 @@ fn results(out: &mut String, runs: &[(&str, &Run)]) {
     });
     out.push_str("</tr></thead><tbody>");
     for (i, ((name, _), row)) in runs.iter().zip(rows).enumerate() {
-        let _ = write!(out, "<tr><th><span class=\"key s{}\">{}</span></th>", i % 8, escape(name));
+        let _ = write!(out, "<tr><th><span class=\"key {}\">{}</span></th>", colour(i), escape(name));
         for (cell, best) in row {
             let class = if best { " class=\"best\"" } else { "" };
             let _ = write!(out, "<td{class}>{}</td>", escape(&cell));
@@ -136,7 +137,7 @@ fn table(
     }
     out.push_str("<div class=\"wide words\" tabindex=\"0\"><table><thead><tr><th></th>");
     for (i, (name, _)) in runs.iter().enumerate() {
-        let _ = write!(out, "<th><span class=\"key s{}\">{}</span></th>", i % 8, escape(name));
+        let _ = write!(out, "<th><span class=\"key {}\">{}</span></th>", colour(i), escape(name));
     }
     out.push_str("</tr></thead><tbody>");
     for (key, values) in rows {

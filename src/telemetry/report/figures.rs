@@ -62,6 +62,7 @@ pub(super) struct PageData<'a> {
 struct RunData<'a> {
     name: &'a str,
     colour: usize,
+    dashed: bool,
     axis: RunAxis,
 }
 
@@ -96,7 +97,7 @@ impl<'a> PageData<'a> {
             let (name, run) = *pair;
             let axis = RunAxis::of(run);
             let axis = RunAxis { time: axis.time.iter().map(|t| short(*t).unwrap_or(0.0)).collect(), ..axis };
-            RunData { name, colour: i % COLOURS, axis }
+            RunData { name, colour: i % COLOURS, dashed: is_dashed(i), axis }
         };
         Self {
             runs: runs.iter().enumerate().map(run).collect(),
@@ -134,8 +135,7 @@ impl Line {
             run: self.run,
             colour: self.colour % COLOURS,
             smooth: self.smooth,
-            // Runs beyond the number of colours.
-            dashed: self.colour / COLOURS % 2 == 1,
+            dashed: is_dashed(self.colour),
             step: Vec::new(),
             y: Vec::new(),
             low: None,
@@ -159,6 +159,11 @@ impl Line {
         }
         data
     }
+}
+
+/// Of runs beyond the number of colours.
+fn is_dashed(colour: usize) -> bool {
+    colour / COLOURS % 2 == 1
 }
 
 /// With six significant digits, which are shorter as text.
@@ -227,7 +232,8 @@ impl Figure {
 
 impl Format {
     fn axis(self) -> Axis {
-        let (tick, text): (fn(f64, f64) -> String, fn(f64) -> String) = match self {
+        type Texts = (fn(f64, f64) -> String, fn(f64) -> String);
+        let (tick, text): Texts = match self {
             Format::Number => (chart::label, significant),
             Format::Percent => (
                 |value, span| format!("{} %", chart::label(100.0 * value, 100.0 * span)),

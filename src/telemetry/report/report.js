@@ -16,6 +16,8 @@ const NAMED = 3;
 /** In pixels: how close to the crosshair a mark is named; how far a drag must go. */
 const NEAR = 6, DRAG = 5;
 const RIGHT = 14, TOP = 10, EDGE = 4;
+/** Half the width of a layer that has one point, in pixels. */
+const BAR = 14;
 
 // Elements ---------------------------------------------------------------------------------------------------------
 
@@ -50,22 +52,37 @@ function significant(value) {
 /** A tick's value, with the digits needed for ticks of an axis with this span. */
 function label(value, span) {
     const size = Math.max(Math.abs(value), span);
+    const digits = unit => Math.min(9, Math.max(0, 2 - Math.floor(Math.log10(span / unit))));
     if (value === 0) return "0";
-    if (size >= 1e6) return trimmed((value / 1e6).toFixed(2)) + "M";
-    if (size >= 1e4) return trimmed((value / 1e3).toFixed(1)) + "k";
-    if (size < 1e-3) return power(value.toExponential(2));
-    return trimmed(value.toFixed(Math.min(6, Math.max(0, 2 - Math.floor(Math.log10(span))))));
+    // A narrow zoom needs all digits.
+    if (size >= 1e6 && span >= 1e5) return trimmed((value / 1e6).toFixed(digits(1e6))) + "M";
+    if (size >= 1e4 && span >= 1e3) return trimmed((value / 1e3).toFixed(digits(1e3))) + "k";
+    if (size < 1e-3) return power(value.toExponential(digits(10 ** Math.floor(Math.log10(size)))));
+    return trimmed(value.toFixed(digits(1)));
 }
 
-/** `42s`, `3m07s`, `2h05m`, `3d04h`; a second part that is zero is left out of ticks. */
-function clock(seconds, short) {
+/** `42s`, `3m07s`, `2h05m`, `3d04h`. */
+function clock(seconds) {
     const s = Math.round(seconds);
     if (Math.abs(seconds) < 10) return trimmed(seconds.toFixed(seconds < 1 ? 2 : 1)) + "s";
-    const parts = (a, unit, b, rest) => a + unit + (short && b === 0 ? "" : String(b).padStart(2, "0") + rest);
+    const parts = (a, unit, b, rest) => a + unit + String(b).padStart(2, "0") + rest;
     if (s < 60) return s + "s";
     if (s < 3600) return parts(Math.floor(s / 60), "m", s % 60, "s");
     if (s < 86400) return parts(Math.floor(s / 3600), "h", Math.floor(s / 60) % 60, "m");
     return parts(Math.floor(s / 86400), "d", Math.floor(s / 3600) % 24, "h");
+}
+
+/** A tick's time, from the first unit that is not zero to the last one: `3m`, `3m07s`, `2h05m`, `6h56m04.5s`. */
+function clockTick(seconds, span) {
+    const digits = span < 10 ? Math.min(6, 2 - Math.floor(Math.log10(span))) : 0;
+    const time = Number(seconds.toFixed(digits));
+    const part = (length, of) => Math.floor(time / length) % of;
+    const units = [[part(86400, Infinity), "d"], [part(3600, 24), "h"], [part(60, 60), "m"], [trimmed((time % 60).toFixed(digits)), "s"]];
+    const used = units.map(([value]) => Number(value) !== 0);
+    const [first, last] = [used.indexOf(true), used.lastIndexOf(true)];
+    if (first < 0) return "0s";
+    const padded = (value, i) => i === 0 ? value : String(value).replace(/^\d(?!\d)/, "0$&");
+    return units.slice(first, last + 1).map(([value, unit], i) => padded(value, i) + unit).join("");
 }
 
 const percent = value => trimmed((100 * value).toFixed(2)) + " %";
@@ -77,7 +94,7 @@ const FORMATS = {
 const AXES = {
     step: { name: "step", text: v => "step " + Math.round(v), tick: label, whole: true },
     epoch: { name: "epoch", text: v => "epoch " + trimmed(v.toFixed(2)), tick: label },
-    time: { name: "time", text: v => clock(v), tick: v => clock(v, true), steps: timeStep },
+    time: { name: "time", text: v => clock(v), tick: clockTick, steps: timeStep },
 };
 
 /** The smallest round step that is not below `rough`. */
@@ -217,30 +234,33 @@ function height(figure, lines, [from, to]) {
     }
     if (low > high) return [log ? 0.1 : 0, 1];
     if (log) return low === high ? [low / 2, high * 2] : [low / (high / low) ** 0.05, high * (high / low) ** 0.05];
-    const span = low === high ? Math.abs(high) + 0.5 : high - low;
+    const flat = high - low <= 1e-9 * Math.max(Math.abs(high), Math.abs(low));
+    const span = flat ? Math.abs(high) + 0.5 : high - low;
     const nearZero = low >= 0 && low < 0.35 * span;
     return [nearZero ? 0 : low - 0.06 * span, figure.stacked ? high + 0.02 * span : high + 0.06 * span];
 }
 
-/** A path through the points; it has gaps where a value is missing. */
+/** A path through the points; it has gaps where a value is missing. A point between gaps is a dot, by the line's round ends. */
 function path(x, values, toX, toY, first, last) {
     let text = "", pen = "M";
     for (let i = first; i <= last; i++) {
         const y = values[i] == null ? NaN : toY(values[i]);
         if (!isFinite(y)) { pen = "M"; continue; }
-        text += pen + toX(x[i]).toFixed(1) + " " + y.toFixed(1);
+        text += pen + toX(x[i]).toFixed(1) + " " + y.toFixed(1) + (pen === "M" ? "h0" : "");
         pen = "L";
     }
     return text;
 }
 
-/** An area between two edges. */
+/** An area between two edges; a bar if there is one point. */
 function area(x, low, high, toX, toY, first, last) {
     const forth = [], back = [];
     for (let i = first; i <= last; i++) {
         if (low[i] == null || high[i] == null) continue;
-        forth.push(toX(x[i]).toFixed(1) + " " + toY(high[i]).toFixed(1));
-        back.push(toX(x[i]).toFixed(1) + " " + toY(low[i]).toFixed(1));
+        for (const by of x.length === 1 ? [-BAR, BAR] : [0]) {
+            forth.push((toX(x[i]) + by).toFixed(1) + " " + toY(high[i]).toFixed(1));
+            back.push((toX(x[i]) + by).toFixed(1) + " " + toY(low[i]).toFixed(1));
+        }
     }
     return forth.length ? "M" + forth.join("L") + "L" + back.reverse().join("L") + "Z" : "";
 }
@@ -402,8 +422,8 @@ class Chart {
             const i = this.nearest(series);
             if (i === null) continue;
             const line = shown(series), value = (series.own ?? line)[i], raw = series.y[i];
-            const y = this.toY(line[i]);
-            if (isFinite(y) && !series.area) drawn(over, "circle", { class: `dot m${series.colour}`, cx: this.toX(places(series)[i]), cy: y, r: 4 });
+            const x = places(series)[i], y = this.toY(line[i]), inside = x >= this.range[0] && x <= this.range[1];
+            if (inside && isFinite(y) && !series.area) drawn(over, "circle", { class: `dot m${series.colour}`, cx: this.toX(x), cy: y, r: 4 });
             const extra = series.low && !series.area ? `${format.text(series.low[i])} – ${format.text(series.high[i])}`
                 : line !== series.y ? `now ${format.text(raw)}` : "";
             rows.push({ series, text: format.text(value), extra });
@@ -611,7 +631,7 @@ function tools() {
 function runKey() {
     const line = html("div", { class: "runs", role: "group", "aria-label": "Runs" });
     data.runs.forEach((run, i) => {
-        const button = html("button", { type: "button", class: `key s${run.colour}`, "aria-pressed": "true" }, run.name);
+        const button = html("button", { type: "button", class: `key s${run.colour}${run.dashed ? " dashed" : ""}`, "aria-pressed": "true" }, run.name);
         button.addEventListener("click", () => toggle("run " + i));
         line.append(button);
     });

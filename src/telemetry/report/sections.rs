@@ -155,7 +155,7 @@ pub(super) fn epochs(out: &mut String, run: &Run) {
         }
     }
     out.push_str("<th>lr</th><th>seconds</th><th>samples/s</th><th>data wait</th></tr></thead><tbody>");
-    for (_, e) in run.epochs().enumerate().filter(|(i, _)| (count - 1 - i) % stride == 0) {
+    for (_, e) in run.epochs().enumerate().filter(|(i, _)| (count - 1 - i).is_multiple_of(stride)) {
         let _ = write!(out, "<tr><td>{}</td>", e.epoch + 1);
         for (metrics, names) in [(Some(&e.train), &train), (e.val.as_ref(), &val)] {
             for name in names {

@@ -3,7 +3,7 @@
 use super::records::{Record, Run};
 use crate::error::ExitCode;
 use crate::show::count;
-use crate::telemetry::events::{CheckpointEvent, Event};
+use crate::telemetry::events::{CheckpointEvent, EpochEvent, Event};
 use serde::Serialize;
 
 /// Rows of the axis table in the page; between them the page interpolates.
@@ -131,14 +131,22 @@ fn clocked(records: &[Record]) -> (Vec<f64>, Vec<f64>) {
     (steps, times)
 }
 
-/// Steps at which a known number of epochs is complete.
+/// Steps at which a known number of epochs is complete. Of the last one, which `max_steps` may have cut short, the part counts
+/// that its samples are of the most that an epoch had.
 fn anchors(run: &Run) -> Vec<(f64, f64)> {
+    let most = run.epochs().filter_map(|epoch| epoch.train.n).max();
+    let part = |epoch: &EpochEvent| match (epoch.train.n, most) {
+        (Some(n), Some(most)) if most > 0 => n as f64 / most as f64,
+        _ => 1.0,
+    };
+    let last = run.epochs().last().map(|epoch| epoch.epoch);
     let mut anchors: Vec<(f64, f64)> = Vec::new();
     for epoch in run.epochs() {
         if anchors.is_empty() && epoch.epoch == 0 {
             anchors.push((0.0, 0.0));
         }
-        let anchor = (epoch.step as f64, (epoch.epoch + 1) as f64);
+        let done = if Some(epoch.epoch) == last { part(epoch) } else { 1.0 };
+        let anchor = (epoch.step as f64, epoch.epoch as f64 + done);
         if anchors.last().is_none_or(|last| last.0 < anchor.0 && last.1 < anchor.1) {
             anchors.push(anchor);
         }
@@ -210,7 +218,11 @@ pub(super) fn marks(of: &Run, run: usize) -> Vec<Mark> {
 fn saved(it: &CheckpointEvent) -> String {
     let name = it.path.rsplit('/').next().unwrap_or(&it.path);
     let held = it.held_up_s.map_or(String::new(), |s| format!(", held up training for {s:.2} s"));
-    format!("checkpoint {name}, {:.1} MB{held}", it.bytes as f64 / 1e6)
+    let size = match it.bytes {
+        0..1_000_000 => format!("{:.1} kB", it.bytes as f64 / 1e3),
+        bytes => format!("{:.1} MB", bytes as f64 / 1e6),
+    };
+    format!("checkpoint {name}, {size}{held}")
 }
 
 fn thinned(mut marks: Vec<Mark>) -> Vec<Mark> {
@@ -225,95 +237,5 @@ fn thinned(mut marks: Vec<Mark>) -> Vec<Mark> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::telemetry::report::tests::{end, epoch, run, step};
-    use crate::telemetry::{RestartEvent, ResumeEvent};
-
-    fn resume(step: u64, world: usize) -> Event {
-        let path = format!("checkpoints/step-{step:08}");
-        Event::Resume(ResumeEvent { step, epoch: 0, path, world, global_batch: 8, accumulate: 1 })
-    }
-
-    fn restart() -> Event {
-        Event::Restart(RestartEvent { attempt: 2, reason: "rank 1 was killed".into() })
-    }
-
-    /// With the second at which each event was written.
-    fn timed(events: Vec<(f64, Event)>) -> Run {
-        let (times, events): (Vec<f64>, Vec<Event>) = events.into_iter().unzip();
-        let mut run = run(events);
-        for (record, time) in run.records.iter_mut().zip(times) {
-            record.time = Some(1e9 + time);
-        }
-        run
-    }
-
-    #[test]
-    fn the_time_of_training_leaves_out_pauses_and_lost_steps() {
-        let run = timed(vec![
-            (0.0, step(10, 1.0)),
-            (5.0, step(20, 1.0)),
-            // Steps up to 27 are lost.
-            (9.0, end(27, 90, "rank 1 was killed")),
-            (1000.0, restart()),
-            (1001.0, resume(20, 2)),
-            (1006.0, step(30, 1.0)),
-            (1008.0, epoch(0, 30, 1.0)),
-        ]);
-        let axis = Axis::of(&run);
-        assert_eq!(axis.step, [10.0, 20.0, 30.0]);
-        assert_eq!(axis.time, [0.0, 5.0, 12.0], "the epoch ends 7 s after the resume");
-        assert_eq!(axis.epoch, [0.3333, 0.6667, 1.0]);
-    }
-
-    #[test]
-    fn a_line_without_time_leaves_no_axis_of_time() {
-        let mut run = timed(vec![(0.0, step(10, 1.0)), (5.0, step(20, 1.0))]);
-        run.records[1].time = None;
-        let axis = Axis::of(&run);
-        assert_eq!((axis.step.len(), axis.time.len(), axis.epoch.len()), (2, 0, 0));
-        assert_eq!(Axis::of(&super::super::tests::run(vec![])), Axis::default());
-    }
-
-    #[test]
-    fn a_long_run_has_a_short_axis_up_to_its_last_step() {
-        let run = run((1..=5555).map(|n| step(n, 1.0)).collect());
-        let axis = Axis::of(&run);
-        assert!(axis.step.len() <= MAX_ROWS + 1, "{}", axis.step.len());
-        assert_eq!((axis.step[0], axis.step.last()), (1.0, Some(&5555.0)));
-    }
-
-    #[test]
-    fn what_happens_at_one_point_is_one_mark() {
-        let run = run(vec![
-            resume(0, 2),
-            step(10, 1.0),
-            end(12, 90, "rank 1 was killed"),
-            restart(),
-            resume(10, 2),
-            step(20, 1.0),
-            end(20, 0, "stopped"),
-            resume(20, 4),
-            step(30, 1.0),
-            end(30, 0, "done"),
-        ]);
-        let found: Vec<(Kind, u64, bool)> =
-            marks(&run, 0).into_iter().map(|mark| (mark.kind, mark.step, mark.bad)).collect();
-        assert_eq!(
-            found,
-            [
-                (Kind::Resume, 0, false),
-                (Kind::Restart, 10, true),
-                (Kind::Resize, 20, false),
-                (Kind::End, 30, false)
-            ]
-        );
-        let texts: Vec<String> = marks(&run, 0).into_iter().map(|mark| mark.text).collect();
-        assert_eq!(
-            texts[1],
-            "ended at step 12: rank 1 was killed; attempt 2: rank 1 was killed; resumed at step 10 on 2 processes"
-        );
-        assert_eq!(texts[2], "ended at step 20: stopped; resumed at step 20 on 4 processes (before: 2)");
-    }
-}
+#[path = "timeline_tests.rs"]
+mod tests;
