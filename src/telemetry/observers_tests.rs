@@ -92,10 +92,8 @@ fn one_that_hangs_keeps_no_other_from_its_end() {
     let (now, ended) = unbounded::<()>();
     let hangs = Waiting { gate: never, ended: unbounded().0 };
     let ends = Waiting { gate: bounded(0).1, ended: now };
-    let plans = [
-        ObserverPlan::new("hangs", move || hangs.clone()),
-        ObserverPlan::new("ends", move || ends.clone()),
-    ];
+    let plans =
+        [ObserverPlan::new("hangs", move || hangs.clone()), ObserverPlan::new("ends", move || ends.clone())];
     let mut observers = Observers::start(&plans, ObservedRun::default());
     observers.pass(&Stamped::now(&event(1)));
     // The run waits for the first one until the test ends.

@@ -45,7 +45,10 @@ impl Api<'_> {
     fn limit(&self) -> Duration {
         let left = |until: Instant| until.saturating_duration_since(Instant::now()).saturating_sub(MARGIN);
         // No time at all would be no limit.
-        self.run.waits_until().map_or(self.most, |until| self.most.min(left(until))).max(Duration::from_millis(1))
+        self.run
+            .waits_until()
+            .map_or(self.most, |until| self.most.min(left(until)))
+            .max(Duration::from_millis(1))
     }
 
     /// The id of the experiment of this name, which is created if there is none.

@@ -65,10 +65,13 @@ impl Client {
         let mut response = done.map_err(|e| self.failed(&e, limit))?;
         let status = response.status();
         if status.is_redirection() {
-            let to = response.headers().get(header::LOCATION).and_then(|to| to.to_str().ok()).unwrap_or_default();
+            let to =
+                response.headers().get(header::LOCATION).and_then(|to| to.to_str().ok()).unwrap_or_default();
             // What follows may be a secret.
             let to = show::piece(&show::cut(to.split(['?', '#']).next().unwrap_or_default(), SHOWN));
-            return Err(self.there(&format!("redirects to {to}; `uri` is to be the server's own address"), false));
+            return Err(
+                self.there(&format!("redirects to {to}; `uri` is to be the server's own address"), false)
+            );
         }
         let text = response.body_mut().with_config().limit(ANSWER).read_to_string();
         let json: Option<Value> = text.as_ref().ok().and_then(|text| serde_json::from_str(text).ok());

@@ -308,7 +308,9 @@ fn no_request_takes_longer_than_the_run_waits() {
 #[test]
 fn names_are_those_that_mlflow_takes() {
     let long = "x".repeat(300);
-    for (name, taken) in [("a/b c", "a/b c"), ("k@5", "k_5"), ("a//b/./..", "a/_/b/_/_"), (&long, &long[..250])] {
+    for (name, taken) in
+        [("a/b c", "a/b c"), ("k@5", "k_5"), ("a//b/./..", "a/_/b/_/_"), (&long, &long[..250])]
+    {
         assert_eq!(facts::name(name), taken);
     }
 }
