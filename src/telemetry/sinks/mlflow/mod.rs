@@ -333,17 +333,16 @@ impl Tracking {
             return why.map_or(Ok(()), |why| Err(Error::data(why.clone())));
         };
         let uri = &server.uri;
-        let missing = [
-            (self.lost + self.metrics.len(), "values"),
-            (self.lost_pairs + self.params.len() + self.tags.len(), "parameters and tags"),
-        ];
-        let missing = missing.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
-        let missing = missing.collect::<Vec<_>>().join(" and ");
-        let what = match &self.run_id {
-            None => format!("{uri} was never reached; this run is not logged there"),
-            _ if !missing.is_empty() => format!("{missing} were not logged to {uri}"),
-            _ if ended => return Ok(()),
-            _ => format!("the end of the run was not logged to {uri}"),
+        let pairs = self.lost_pairs + self.params.len() + self.tags.len();
+        let what = match (&self.run_id, self.lost + self.metrics.len(), pairs) {
+            (None, ..) => format!("{uri} was never reached; this run is not logged there"),
+            (_, 0, 0) if ended => return Ok(()),
+            (_, 0, 0) => format!("the end of the run was not logged to {uri}"),
+            (_, 0, n) => format!("{n} parameters and tags were not logged to {uri}"),
+            (_, n, 0) => format!("{n} values were not logged to {uri}"),
+            (_, n, pairs) => {
+                format!("{n} values were not logged to {uri}, nor were {pairs} parameters and tags")
+            }
         };
         Err(Error::data(why.map_or(what.clone(), |why| format!("{what}: {why}"))))
     }
