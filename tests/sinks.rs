@@ -79,14 +79,14 @@ fn every_sink_gets_the_run() {
     assert_code(&train_with(METRICS, &plain, &[]), 0);
     let got = dir.path().join("got");
     let sinks = format!("{METRICS}sinks = [\"csv\", \"prometheus\", \"mlflow\"]\n{}", mlflow(&server));
-    let output = train_with(&(sinks + &exec("cat > $1", &got)), &out, &[]);
+    let output = train_with(&(sinks + &exec("cat > $1", &got)), &out, &["--set", "dataset.prefetch=3"]);
     assert_code(&output, 0);
     assert!(!stderr(&output).contains("warning: observer"), "{}", stderr(&output));
     assert!(bits(&out) == bits(&plain), "sinks changed the result");
     let lines: Vec<Value> =
         fs::read_to_string(&got).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((&lines[0]["event"], &lines[0]["spec"]["optimizer.lr"]), (&json!("start"), &json!(0.05)));
-    assert_eq!(lines[0]["run"]["world"], 2);
+    assert_eq!((&lines[0]["run"]["world"], &lines[0]["set"]), (&json!(2), &json!(["dataset.prefetch=3"])));
     assert_eq!(lines[1..], events(&out));
     assert_eq!((rows(&out, "steps.csv").len(), rows(&out, "epochs.csv").len()), (8, 2));
     let page = fs::read_to_string(out.join("metrics/ddp_run.prom")).unwrap();
@@ -294,7 +294,8 @@ fn a_real_mlflow_server() {
         "{METRICS}[[observer]]\nname = \"mlflow\"\nuri = \"{}\"\nexperiment = \"of tests & more\"\n",
         server.address()
     );
-    for flags in [&["--set", "train.max_steps=5"][..], &["--set", "optimizer.lr=0.01"]] {
+    let changed = ["--accept-changes", "--set", "optimizer.lr=0.01"];
+    for flags in [&["--set", "train.max_steps=5"][..], &changed] {
         let output = train_with(&sink, &out, flags);
         assert_code(&output, 0);
         assert!(!stderr(&output).contains("warning: observer"), "{}", stderr(&output));

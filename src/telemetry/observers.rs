@@ -6,7 +6,7 @@ use super::observed::ObservedRun;
 use crate::caught::caught;
 use crate::error::Result;
 use crate::spec::Fields;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Events that wait for an observer; later ones are left out.
+/// Events that wait for an observer; later ones other than the end are left out.
 const QUEUE: usize = 1024;
 /// How long the end of the run waits for the observers.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -131,6 +131,8 @@ struct Running {
     events: Option<Sender<Value>>,
     /// Disconnected when the thread has passed its last event.
     ended: Receiver<()>,
+    /// How many events may wait.
+    most: usize,
     queued: usize,
     taken: Arc<AtomicUsize>,
     left_out: usize,
@@ -152,15 +154,20 @@ impl Observers {
 
     /// Waits, not long, until the observers have got every event and have ended.
     pub fn finish(self) {
-        let deadline = Instant::now() + PATIENCE;
+        self.finish_by(Instant::now() + PATIENCE);
+    }
+
+    fn finish_by(mut self, deadline: Instant) {
         self.run.end(deadline);
-        self.all.into_iter().for_each(|observer| observer.finish(deadline));
+        // All are told before one is waited for: none has less time because another one hangs.
+        let told: Vec<bool> = self.all.iter_mut().map(|observer| observer.events.take().is_some()).collect();
+        self.all.into_iter().zip(told).for_each(|(observer, gets_more)| observer.finish(gets_more, deadline));
     }
 }
 
 impl Running {
-    fn start(plan: &ObserverPlan, queue: usize, run: &ObservedRun) -> Option<Self> {
-        let (events, queued) = bounded::<Value>(queue);
+    fn start(plan: &ObserverPlan, most: usize, run: &ObservedRun) -> Option<Self> {
+        let (events, queued) = unbounded::<Value>();
         let (end, ended) = bounded::<()>(0);
         let (name, make) = (plan.name.clone(), plan.make.clone());
         let (of_thread, taken, run) = (name.clone(), Arc::new(AtomicUsize::new(0)), run.clone());
@@ -171,7 +178,7 @@ impl Running {
             calls.all(&run, &queued, &by_thread);
         };
         match std::thread::Builder::new().name(format!("observer-{name}")).spawn(work) {
-            Ok(_) => Some(Self { name, events: Some(events), ended, queued: 0, taken, left_out: 0 }),
+            Ok(_) => Some(Self { name, events: Some(events), ended, most, queued: 0, taken, left_out: 0 }),
             Err(e) => {
                 warn(&name, &format!("cannot start its thread: {e}"));
                 None
@@ -180,16 +187,19 @@ impl Running {
     }
 
     fn pass(&mut self, event: &Value) {
-        match self.events.as_ref().map(|events| events.try_send(event.clone())) {
-            Some(Err(TrySendError::Full(_))) => self.left_out += 1,
-            Some(Err(TrySendError::Disconnected(_))) => self.events = None,
-            Some(Ok(())) => self.queued += 1,
-            None => {}
+        let Some(events) = &self.events else { return };
+        // The end is passed in any case: it says how the run has ended.
+        if events.len() >= self.most && event["event"] != "end" {
+            self.left_out += 1;
+        } else if events.send(event.clone()).is_ok() {
+            self.queued += 1;
+        } else {
+            self.events = None;
         }
     }
 
-    fn finish(mut self, deadline: Instant) {
-        let gets_more = self.events.take().is_some();
+    /// `gets_more`: it has not ended by itself, and its queue has been closed.
+    fn finish(self, gets_more: bool, deadline: Instant) {
         // The thread never sends: the channel is disconnected when it ends.
         let hangs = self.ended.recv_deadline(deadline) == Err(RecvTimeoutError::Timeout);
         let waiting = if gets_more && hangs { self.queued - self.taken.load(Relaxed) } else { 0 };

@@ -47,22 +47,60 @@ fn every_event_is_passed_in_order_until_a_panic() {
 }
 
 #[test]
-fn one_that_stalls_misses_events_and_delays_nobody() {
+fn one_that_stalls_misses_events_but_not_the_end() {
     let (open, gate) = bounded::<()>(0);
     let (plan, seen) = plan(Some(gate));
     let mut running = Running::start(&plan, 2, &ObservedRun::default()).unwrap();
-    let line = |step| serde_json::to_value(event(step)).unwrap();
+    let restart = |step: u64| serde_json::json!({ "event": "restart", "step": step });
     // The thread may have taken one of the first three.
-    (11..=16).for_each(|step| running.pass(&line(step)));
+    (11..=16).for_each(|step| running.pass(&restart(step)));
     assert!((3..=4).contains(&running.left_out), "{}", running.left_out);
+    running.pass(&serde_json::to_value(event(17)).unwrap());
     let ended = running.ended.clone();
-    running.finish(Instant::now());
+    let gets_more = running.events.take().is_some();
+    running.finish(gets_more, Instant::now());
     assert!(seen.lock().unwrap().is_empty());
     // It ends once it goes on.
     drop(open);
     assert_eq!(ended.recv_timeout(Duration::from_secs(60)), Err(RecvTimeoutError::Disconnected));
     let seen = seen.lock().unwrap();
-    assert!(seen.starts_with(&[11, 12]), "{seen:?}");
+    assert!(seen.starts_with(&[11, 12]) && seen.ends_with(&[17]), "{seen:?}");
+}
+
+/// Waits in each event, and tells that it has ended.
+#[derive(Clone)]
+struct Waiting {
+    gate: Receiver<()>,
+    ended: Sender<()>,
+}
+
+impl EventObserver for Waiting {
+    fn event(&mut self, _: &Value) -> Result<()> {
+        let _ = self.gate.recv();
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let _ = self.ended.send(());
+        Ok(())
+    }
+}
+
+#[test]
+fn one_that_hangs_keeps_no_other_from_its_end() {
+    let (open, never) = bounded::<()>(0);
+    let (now, ended) = unbounded::<()>();
+    let hangs = Waiting { gate: never, ended: unbounded().0 };
+    let ends = Waiting { gate: bounded(0).1, ended: now };
+    let plans =
+        [ObserverPlan::new("hangs", move || hangs.clone()), ObserverPlan::new("ends", move || ends.clone())];
+    let mut observers = Observers::start(&plans, ObservedRun::default());
+    observers.pass(&Stamped::now(&event(1)));
+    // The run waits for the first one until the test ends.
+    let waits = std::thread::spawn(move || observers.finish_by(Instant::now() + Duration::from_secs(3600)));
+    assert_eq!(ended.recv_timeout(Duration::from_secs(60)), Ok(()));
+    drop(open);
+    waits.join().unwrap();
 }
 
 /// Notes the names of its calls; fails in all of them.

@@ -316,6 +316,10 @@ fn observed(job: &Job<'_>) -> ObservedRun {
     run.folder = job.out_dir.to_owned();
     run.spec = job.plan.flat();
     run.run = job.start.and_then(|start| serde_json::to_value(start.provenance).ok()).unwrap_or_default();
+    let set = job.start.map(|start| start.provenance.set.iter()).into_iter().flatten();
+    let changed = set.filter(|(_, origin)| *origin != "spec" && !origin.starts_with("base "));
+    let shown = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    run.set = changed.filter_map(|(key, _)| Some(format!("{key}={}", shown(run.spec.get(key)?)))).collect();
     run
 }
 

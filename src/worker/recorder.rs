@@ -122,7 +122,6 @@ impl Recorder {
         let (mut metrics, found) = metrics_until(position, own, &self.settings, &out_dir)?;
         (observed.step, observed.epochs) = (position.step, epochs_until(position, &self.settings));
         (observed.resumes, observed.restarts) = (parent.is_some(), found.restarts);
-        observed.set = options.set;
         let mut observers = Observers::start(&observers, observed);
         let mut progress = Progress::new(options.progress, totals);
         // An earlier start that saved nothing has only left the event of its end.

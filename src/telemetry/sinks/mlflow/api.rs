@@ -1,8 +1,10 @@
 //! What of MLflow's REST API 2.0 is used.
 
+use super::MARGIN;
 use super::client::Client;
+use crate::telemetry::ObservedRun;
 use serde_json::{Map, Value, json};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A request that failed.
 #[derive(Debug)]
@@ -30,20 +32,32 @@ pub struct Metric {
 /// Names and values.
 pub type Pairs = Vec<(String, String)>;
 
-/// The requests of one `limit` each.
 pub struct Api<'a> {
     pub client: &'a Client,
-    pub limit: Duration,
+    /// The run may end while requests are made: they are not to take longer than it waits.
+    pub run: &'a ObservedRun,
+    /// Longest time of a request.
+    pub most: Duration,
 }
 
 impl Api<'_> {
+    /// How long the next request may take.
+    fn limit(&self) -> Duration {
+        let left = |until: Instant| until.saturating_duration_since(Instant::now()).saturating_sub(MARGIN);
+        // No time at all would be no limit.
+        self.run
+            .waits_until()
+            .map_or(self.most, |until| self.most.min(left(until)))
+            .max(Duration::from_millis(1))
+    }
+
     /// The id of the experiment of this name, which is created if there is none.
     pub fn experiment(&self, name: &str) -> Answered<String> {
         match self.experiment_named(name) {
             Err(failed) if failed.code == "RESOURCE_DOES_NOT_EXIST" => {}
             found => return found,
         }
-        match self.client.post("experiments/create", &json!({ "name": name }), self.limit) {
+        match self.client.post("experiments/create", &json!({ "name": name }), self.limit()) {
             Ok(made) => text(&made["experiment_id"]),
             // Another run has created it meanwhile.
             Err(failed) if failed.code == "RESOURCE_ALREADY_EXISTS" => self.experiment_named(name),
@@ -52,7 +66,7 @@ impl Api<'_> {
     }
 
     fn experiment_named(&self, name: &str) -> Answered<String> {
-        let found = self.client.get("experiments/get-by-name", ("experiment_name", name), self.limit)?;
+        let found = self.client.get("experiments/get-by-name", ("experiment_name", name), self.limit())?;
         text(&found["experiment"]["experiment_id"])
     }
 
@@ -61,12 +75,12 @@ impl Api<'_> {
         let body = json!({
             "experiment_id": experiment, "run_name": name, "start_time": time, "tags": pairs(tags),
         });
-        text(&self.client.post("runs/create", &body, self.limit)?["run"]["info"]["run_id"])
+        text(&self.client.post("runs/create", &body, self.limit())?["run"]["info"]["run_id"])
     }
 
     /// The parameters of a run; `None` if there is no such run any more.
     pub fn parameters(&self, run: &str) -> Answered<Option<Map<String, Value>>> {
-        let found = match self.client.get("runs/get", ("run_id", run), self.limit) {
+        let found = match self.client.get("runs/get", ("run_id", run), self.limit()) {
             Err(failed) if failed.code == "RESOURCE_DOES_NOT_EXIST" => return Ok(None),
             found => found?,
         };
@@ -83,7 +97,7 @@ impl Api<'_> {
         if let Some(end) = end {
             body["end_time"] = end.into();
         }
-        self.client.post("runs/update", &body, self.limit).map(drop)
+        self.client.post("runs/update", &body, self.limit()).map(drop)
     }
 
     /// At most 1000 metrics, 100 parameters and 100 tags.
@@ -97,7 +111,7 @@ impl Api<'_> {
         let body = json!({
             "run_id": run, "metrics": metrics, "params": pairs(params), "tags": pairs(tags),
         });
-        self.client.post("runs/log-batch", &body, self.limit).map(drop)
+        self.client.post("runs/log-batch", &body, self.limit()).map(drop)
     }
 }
 

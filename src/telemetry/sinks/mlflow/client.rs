@@ -27,6 +27,8 @@ impl Client {
             .http_status_as_error(false)
             .user_agent(concat!("ddp-run/", env!("CARGO_PKG_VERSION")))
             .tls_config(tls)
+            // A POST that follows one becomes a GET, which writes nothing.
+            .max_redirects(0)
             // A server may have closed a connection that was kept.
             .max_idle_connections(0)
             .build()
@@ -62,6 +64,15 @@ impl Client {
     fn answer(&self, done: Result<Response<Body>, Error>, limit: Duration) -> Result<Value, Failed> {
         let mut response = done.map_err(|e| self.failed(&e, limit))?;
         let status = response.status();
+        if status.is_redirection() {
+            let to =
+                response.headers().get(header::LOCATION).and_then(|to| to.to_str().ok()).unwrap_or_default();
+            // What follows may be a secret.
+            let to = show::piece(&show::cut(to.split(['?', '#']).next().unwrap_or_default(), SHOWN));
+            return Err(
+                self.there(&format!("redirects to {to}; `uri` is to be the server's own address"), false)
+            );
+        }
         let text = response.body_mut().with_config().limit(ANSWER).read_to_string();
         let json: Option<Value> = text.as_ref().ok().and_then(|text| serde_json::from_str(text).ok());
         if status.is_success() {
@@ -84,9 +95,10 @@ impl Client {
         let why = match e {
             Error::Timeout(_) => format!("does not answer within {:.1} s", limit.as_secs_f64()),
             Error::BadUri(_) => "is not an address".to_owned(),
+            Error::Http(e) => format!("cannot be asked: {e}; are the credentials one line?"),
             e => format!("cannot be reached: {e}"),
         };
-        self.there(&why, !matches!(e, Error::BadUri(_)))
+        self.there(&why, !matches!(e, Error::BadUri(_) | Error::Http(_)))
     }
 
     fn there(&self, what: &str, again: bool) -> Failed {

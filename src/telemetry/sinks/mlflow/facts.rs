@@ -7,7 +7,7 @@ use crate::telemetry::sinks::{metrics as of_split, number};
 use data_encoding::BASE64;
 use serde_json::Value;
 
-/// Longest name of a parameter, and longest value: older servers take 500 characters, newer ones 6000.
+/// Longest name of a parameter or metric, and longest value: older servers take 500 characters, newer ones 6000.
 const NAME: usize = 250;
 const VALUE: usize = 500;
 
@@ -38,7 +38,9 @@ pub fn wrong_uri(uri: &str) -> Option<&'static str> {
 impl Server {
     /// By the keys and the environment.
     pub fn of(config: &MlFlow, run: &ObservedRun, env: Env) -> Result<Self, String> {
-        let set = |name: &str| env(name).filter(|value| !value.is_empty());
+        // A file that the value comes from may end with a newline.
+        let line = |value: String| value.trim_end_matches(['\r', '\n']).to_owned();
+        let set = |name: &str| env(name).map(line).filter(|value| !value.is_empty());
         let uri = match &config.uri {
             Some(uri) => uri.clone(),
             None => {
@@ -65,7 +67,7 @@ impl Server {
 /// The values of the spec.
 pub fn params(run: &ObservedRun) -> Pairs {
     let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    run.spec.iter().map(|(key, value)| (cut(&name(key), NAME), cut(&shown(value), VALUE))).collect()
+    run.spec.iter().map(|(key, value)| (name(key), cut(&shown(value), VALUE))).collect()
 }
 
 pub fn tags(run: &ObservedRun, env: Env) -> Pairs {
@@ -113,9 +115,12 @@ pub fn metrics(event: &Value) -> Vec<Metric> {
 }
 
 /// A name as MLflow takes it.
-fn name(text: &str) -> String {
+pub fn name(text: &str) -> String {
     let taken = |c: char| c.is_alphanumeric() || "_-. /".contains(c);
-    text.chars().map(|c| if taken(c) { c } else { '_' }).collect()
+    let text: String = text.chars().map(|c| if taken(c) { c } else { '_' }).take(NAME).collect();
+    // It is a path there, and is refused with its whole batch if the path could be shorter.
+    let parts = text.split('/').map(|part| if ["", ".", ".."].contains(&part) { "_" } else { part });
+    parts.collect::<Vec<_>>().join("/")
 }
 
 /// The first characters of a text.

@@ -30,7 +30,7 @@ const PARAMS: usize = 100;
 /// Values that wait for a server; of more, the oldest are lost.
 const WAITING: usize = 100_000;
 /// The process exits this long after the last request at the latest.
-const MARGIN: Duration = Duration::from_millis(500);
+const MARGIN: Duration = Duration::from_secs(1);
 
 /// Why a build without a client can't have this sink.
 const NO_CLIENT: &str = "this build has no HTTP client (cargo feature `mlflow`)";
@@ -104,6 +104,10 @@ pub struct Tracking {
     metrics: VecDeque<Metric>,
     /// Metrics that are lost.
     lost: usize,
+    /// Parameters and tags that are lost.
+    lost_pairs: usize,
+    /// Why something was given up that no warning has told.
+    given_up: Option<String>,
     not_before: Instant,
     pause: Duration,
     /// There was a warning.
@@ -146,14 +150,14 @@ impl EventObserver for Tracking {
     fn end(&mut self) -> Result<()> {
         let deadline = self.run.waits_until().and_then(|until| until.checked_sub(MARGIN));
         let deadline = deadline.unwrap_or_else(|| Instant::now() + self.pace.request);
+        let left = || deadline.saturating_duration_since(Instant::now());
         let mut ended = false;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if self.server.is_none() || left.is_zero() {
+            if self.server.is_none() || left().is_zero() {
                 break;
             }
             let is_last = self.run_id.is_some() && self.is_empty();
-            let Err(failed) = (if is_last { self.finish(left) } else { self.attempt(left) }) else {
+            let Err(failed) = (if is_last { self.finish() } else { self.attempt() }) else {
                 ended = is_last;
                 if ended {
                     break;
@@ -163,11 +167,12 @@ impl EventObserver for Tracking {
             let again = failed.again;
             if let Err(e) = self.failed(failed) {
                 tracing::info!("{}", e.message);
+                self.given_up = self.given_up.take().or((!again).then_some(e.message));
             }
             // Nobody waits for a server that has never answered.
             match again {
                 true if self.run_id.is_none() => break,
-                true => std::thread::sleep(self.pace.pause.min(left)),
+                true => std::thread::sleep(self.pace.pause.min(left())),
                 false if is_last => break,
                 false => {}
             }
@@ -189,6 +194,8 @@ impl Tracking {
             tags: Pairs::new(),
             metrics: VecDeque::new(),
             lost: 0,
+            lost_pairs: 0,
+            given_up: None,
             not_before: Instant::now(),
             pause: pace.pause,
             told: false,
@@ -206,7 +213,7 @@ impl Tracking {
         if self.server.is_none() || now < self.not_before || (self.run_id.is_some() && self.is_empty()) {
             return Ok(());
         }
-        match self.attempt(self.pace.request) {
+        match self.attempt() {
             Ok(()) => {
                 (self.pause, self.not_before) = (self.pace.pause, Instant::now() + self.pace.every);
                 Ok(())
@@ -229,16 +236,22 @@ impl Tracking {
             self.drop_batch();
             why
         };
-        if std::mem::replace(&mut self.told, true) { Ok(()) } else { Err(Error::data(why)) }
+        if !std::mem::replace(&mut self.told, true) {
+            return Err(Error::data(why));
+        }
+        if !again {
+            self.given_up.get_or_insert(why);
+        }
+        Ok(())
     }
 
-    /// Sends one batch; before the first, the run is created or found again. Each request takes at most `limit`.
-    fn attempt(&mut self, limit: Duration) -> Answered<()> {
+    /// Sends one batch; before the first, the run is created or found again.
+    fn attempt(&mut self) -> Answered<()> {
         if self.run_id.is_none() {
-            self.connect(limit)?;
+            self.connect()?;
         }
         let (Some((_, client)), Some(run)) = (&self.server, &self.run_id) else { return Ok(()) };
-        let api = Api { client, limit: limit.min(self.pace.request) };
+        let api = Api { client, run: &self.run, most: self.pace.request };
         let none = Pairs::new();
         match (self.params.is_empty(), self.tags.is_empty()) {
             (false, _) => api.log(run, &[], &self.params[..self.params.len().min(PARAMS)].to_vec(), &none)?,
@@ -253,26 +266,27 @@ impl Tracking {
         Ok(())
     }
 
-    /// Forgets the first batch, and returns how many metrics it had.
-    fn next_batch(&mut self) -> usize {
+    /// Forgets the first batch, and returns how many metrics, and how many parameters and tags it had.
+    fn next_batch(&mut self) -> (usize, usize) {
         if !self.params.is_empty() {
-            self.params.drain(..self.params.len().min(PARAMS));
+            (0, self.params.drain(..self.params.len().min(PARAMS)).count())
         } else if !self.tags.is_empty() {
-            self.tags.clear();
+            (0, self.tags.drain(..).count())
         } else {
-            return self.metrics.drain(..self.metrics.len().min(METRICS)).count();
+            (self.metrics.drain(..self.metrics.len().min(METRICS)).count(), 0)
         }
-        0
     }
 
     /// Gives up the first batch, which was refused.
     fn drop_batch(&mut self) {
-        self.lost += self.next_batch();
+        let (metrics, pairs) = self.next_batch();
+        self.lost += metrics;
+        self.lost_pairs += pairs;
     }
 
-    fn connect(&mut self, limit: Duration) -> Answered<()> {
+    fn connect(&mut self) -> Answered<()> {
         let Some((server, client)) = &self.server else { return Ok(()) };
-        let api = Api { client, limit: limit.min(self.pace.request) };
+        let api = Api { client, run: &self.run, most: self.pace.request };
         let Server { uri, experiment, .. } = server;
         let path = self.kept();
         let kept = std::fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Kept>(&text).ok());
@@ -307,22 +321,30 @@ impl Tracking {
     }
 
     /// Sets the state of the run, after everything else.
-    fn finish(&self, limit: Duration) -> Answered<()> {
+    fn finish(&self) -> Answered<()> {
         let (Some((_, client)), Some(run)) = (&self.server, &self.run_id) else { return Ok(()) };
-        Api { client, limit: limit.min(self.pace.request) }.update(run, self.status, Some(now()))
+        Api { client, run: &self.run, most: self.pace.request }.update(run, self.status, Some(now()))
     }
 
     /// What has not arrived.
     fn outcome(&self, ended: bool) -> Result<()> {
-        let Some((server, _)) = &self.server else { return Ok(()) };
-        let missing = self.lost + self.metrics.len();
+        let why = self.given_up.as_ref();
+        let Some((server, _)) = &self.server else {
+            return why.map_or(Ok(()), |why| Err(Error::data(why.clone())));
+        };
         let uri = &server.uri;
-        match (&self.run_id, missing) {
-            (None, _) => Err(Error::data(format!("{uri} was never reached; this run is not logged there"))),
-            (_, 0) if ended => Ok(()),
-            (_, 0) => Err(Error::data(format!("the end of the run was not logged to {uri}"))),
-            (_, n) => Err(Error::data(format!("{n} values were not logged to {uri}"))),
-        }
+        let pairs = self.lost_pairs + self.params.len() + self.tags.len();
+        let what = match (&self.run_id, self.lost + self.metrics.len(), pairs) {
+            (None, ..) => format!("{uri} was never reached; this run is not logged there"),
+            (_, 0, 0) if ended => return Ok(()),
+            (_, 0, 0) => format!("the end of the run was not logged to {uri}"),
+            (_, 0, n) => format!("{n} parameters and tags were not logged to {uri}"),
+            (_, n, 0) => format!("{n} values were not logged to {uri}"),
+            (_, n, pairs) => {
+                format!("{n} values were not logged to {uri}, nor were {pairs} parameters and tags")
+            }
+        };
+        Err(Error::data(why.map_or(what.clone(), |why| format!("{what}: {why}"))))
     }
 }
 

@@ -261,6 +261,61 @@ fn a_server_that_never_answers_costs_the_limit_of_a_request() {
 }
 
 #[test]
+fn what_is_refused_after_another_warning_is_told_at_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    // It wants credentials, once it is there.
+    let server = Http::script(vec![Answer::Status(503), Answer::Status(401)]);
+    let all = errors(whole(&at(&server), dir.path(), quick(), &[step(1), end(0)]));
+    assert_eq!(all.len(), 2, "{all:?}");
+    assert!(all[0].contains("answers 503 "), "{all:?}");
+    assert!(all[1].contains("answers 401 ") && all[1].ends_with("this run is not logged there"), "{all:?}");
+    // One that refuses parameters.
+    let server = Http::start(|request, number| match request.path.strip_prefix(API).unwrap() {
+        _ if number == 0 => Answer::Status(503),
+        "runs/log-batch" if String::from_utf8_lossy(&request.body).contains("train.accumulate") => {
+            json_of(400, &json!({ "message": "not these" }))
+        }
+        "runs/create" => json_of(200, &json!({ "run": { "info": { "run_id": "run-0" } } })),
+        _ => json_of(200, &json!({ "experiment": { "experiment_id": "7" } })),
+    });
+    let all = errors(whole(&at(&server), dir.path(), quick(), &[step(1), end(0)]));
+    assert_eq!(all.len(), 2, "{all:?}");
+    assert!(all[1].starts_with("2 parameters and tags were not logged to "), "{all:?}");
+    assert!(all[1].contains("answers 400 ") && all[1].ends_with(": not these"), "{all:?}");
+}
+
+#[test]
+fn a_redirect_is_not_followed_but_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Http::script(vec![Answer::Redirect("https://there/login?token=secret".to_owned())]);
+    let all = errors(whole(&at(&server), dir.path(), quick(), &[step(1), end(0)]));
+    assert_eq!(all.len(), 1, "{all:?}");
+    assert!(all[0].contains("redirects to https://there/login; `uri` is to be"), "{all:?}");
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[test]
+fn no_request_takes_longer_than_the_run_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Http::script(vec![Answer::Silent]);
+    let (mut sink, run) = (sink(&at(&server), quick()), run(dir.path(), 0, 0));
+    run.end(Instant::now());
+    // By the pace it has a minute.
+    let error = sink.start(&run).unwrap_err();
+    assert!(error.message.contains("does not answer within 0.0 s"), "{error}");
+}
+
+#[test]
+fn names_are_those_that_mlflow_takes() {
+    let long = "x".repeat(300);
+    for (name, taken) in
+        [("a/b c", "a/b c"), ("k@5", "k_5"), ("a//b/./..", "a/_/b/_/_"), (long.as_str(), &long[..250])]
+    {
+        assert_eq!(facts::name(name), taken);
+    }
+}
+
+#[test]
 fn nobody_listens() {
     let dir = tempfile::tempdir().unwrap();
     // A port of which nobody else is told.
@@ -282,7 +337,8 @@ fn the_environment_names_server_experiment_and_credentials() {
             "MLFLOW_TRACKING_URI" => "http://tracking:5000/",
             "MLFLOW_EXPERIMENT_NAME" => "mine",
             "MLFLOW_TRACKING_USERNAME" => "me",
-            "MLFLOW_TRACKING_PASSWORD" => "secret",
+            // As a file has it.
+            "MLFLOW_TRACKING_PASSWORD" => "secret\n",
             _ => return None,
         };
         Some(value.to_owned())
