@@ -182,7 +182,7 @@ impl Encoding {
         let same = input.kind == FieldKind::Float
             && match self {
                 Self::Images(_) => given == input.shape,
-                _ => given.iter().product::<usize>() == input.shape.iter().product(),
+                _ => given.iter().product::<usize>() == input.shape.iter().product::<usize>(),
             };
         let kind = if input.kind == FieldKind::Float { "numbers" } else { "indices" };
         same.then_some(())
