@@ -88,7 +88,8 @@ fn values(
     record: ByteRecord,
 ) -> Result<Vec<f32>, UnusableRow> {
     let row = |why: String| UnusableRow { column: None, why };
-    let cells = StringRecord::from_byte_record(record).map_err(|e| row(format!("it is not UTF-8: {e}")))?;
+    let cells = StringRecord::from_byte_record(record)
+        .map_err(|e| row(format!("cell {} of the row is not UTF-8", e.utf8_error().field() + 1)))?;
     if cells.len() != width {
         let counts = format!("{}, and the first line has {width}", show::count(cells.len(), "cell"));
         return Err(row(format!("the row has {counts}")));
@@ -255,7 +256,7 @@ mod tests {
             (why(1).column, why(1).why.as_str()),
             (None, "the row has 2 cells, and the first line has 5")
         );
-        assert!(why(3).column.is_none() && why(3).why.starts_with("it is not UTF-8"), "{}", why(3).why);
+        assert_eq!((why(3).column, why(3).why.as_str()), (None, "cell 1 of the row is not UTF-8"));
         assert_eq!((why(4).column.as_deref(), why(4).why.as_str()), (Some("size"), "`1e39` is too large"));
         let (_folder, path) = written("id;size;kind;size\n1;1;a;2\n");
         let error = read_rows(&encoding, &path).unwrap_err().to_string();
