@@ -46,7 +46,13 @@ pub(crate) struct Draft {
 
 impl Draft {
     /// Several processes may write drafts for one place.
+    ///
+    /// # Errors
+    /// Something is there that is no file: a rename would replace a device such as `/dev/null`.
     pub(crate) fn new(place: &Path) -> io::Result<Self> {
+        if fs::metadata(place).is_ok_and(|there| !there.is_file()) {
+            return Err(io::Error::other("it is no file, so it is not replaced"));
+        }
         let written = Scratch::beside(place)?;
         let file = BufWriter::with_capacity(256 << 10, File::create(written.path())?);
         Ok(Self { file, written, place: place.to_owned() })
@@ -146,6 +152,17 @@ mod tests {
         assert_eq!((fs::read(&place).unwrap(), names(&folder).len()), (b"old".to_vec(), 2));
         draft.put_synced().unwrap();
         assert_eq!((fs::read(&place).unwrap(), names(&folder)), (b"new".to_vec(), vec!["f".to_owned()]));
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let (device, link) = (Path::new("/dev/null"), folder.path().join("link"));
+        std::os::unix::fs::symlink(device, &link).unwrap();
+        for place in [folder.path(), &link] {
+            assert!(Draft::new(place).err().unwrap().to_string().contains("is no file"));
+        }
+        assert_eq!(names(&folder), ["link"]);
     }
 
     #[test]

@@ -6,7 +6,9 @@ mod common;
 use common::*;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 fn spec(model: &str, dataset: &str, more: &str) -> String {
     format!(
@@ -97,17 +99,21 @@ fn rows_of_a_table_agree_with_an_evaluation() {
         lines[0]["top"].as_array().unwrap().iter().map(|top| top["probability"].as_f64().unwrap()).sum();
     assert!((probabilities - 1.0).abs() < 1e-5);
 
-    // Cells that can't be used have a line each, and the other rows are there.
-    std::fs::write(&input, "island,length\nDream,40\nDreams,40\nDream,long\nBiscoe,\n").unwrap();
+    // Cells and rows that can't be used have a line each, and the other rows are there. Lines end as on Windows.
+    let text = "island,length,note,note\nDream,40,,\nDreams,40,,\nDream,long,,\nBiscoe,,,\nDream\nDream,1e39,,\nDream,41,,\n";
+    std::fs::write(&input, text.replace('\n', "\r\n")).unwrap();
     let out = dir.path().join("preds.jsonl");
     let words = [checkpoint.to_str().unwrap(), input.to_str().unwrap(), "--out", out.to_str().unwrap()];
     let (code, lines, said) = predict(&words);
     assert_eq!((code, lines.len()), (Some(78), 0));
-    assert!(said.contains("2 of 4 inputs can't be used") && said.contains("line 3"), "{said}");
+    assert!(said.contains("4 of 7 inputs can't be used") && said.contains("line 3:"), "{said}");
     let text = std::fs::read_to_string(&out).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let wrong: Vec<bool> = lines.iter().map(|line| line.get("error").is_some()).collect();
-    assert_eq!(wrong, [false, true, true, false]);
+    assert_eq!(wrong, [false, true, true, false, true, true, false]);
+    assert!(lines.iter().zip(2u64..).all(|(line, at)| line["line"] == at), "{text}");
+    assert_eq!(lines[4]["error"], "the row has 1 cell, and the first line has 4");
+    assert_eq!(lines[5]["error"], "column `length`: `1e39` is too large");
     assert_eq!((lines[1]["column"].as_str(), lines[2]["column"].as_str()), (Some("island"), Some("length")));
     assert!(lines[1]["error"].as_str().unwrap().contains("did you mean `Dream`?"), "{}", lines[1]);
 }
@@ -271,6 +277,18 @@ fn texts_are_continued_and_the_same_seed_gives_the_same_text() {
     assert_eq!((lines[0]["prompt"].as_str(), lines[0]["text"].as_str()), (Some("sat"), Some(" on")));
     assert_eq!(lines[1]["text"], "at.");
     assert!(lines[2]["error"].as_str().unwrap().contains("`Z` (U+005A)"), "{}", lines[2]);
+    // A reader that goes ends the work; the text would take days.
+    let mut child = ddp_run()
+        .args(["predict", run, "--prompt", "the c", "--max-tokens", "1000000000"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut some = [0; 20];
+    child.stdout.take().unwrap().read_exact(&mut some).unwrap();
+    assert_eq!(finish(child).status.code(), Some(0));
+    let (code, _, said) = predict(&[run, unknown.to_str().unwrap()]);
+    assert_eq!((code, said.matches("U+005A").count()), (Some(78), 1), "{said}");
+    assert!(!said.contains("lines with `error`"), "there are no lines:\n{said}");
     let (code, _, said) = predict(&[run]);
     assert_eq!(code, Some(2));
     assert!(said.contains("`--prompt TEXT`"), "{said}");

@@ -3,6 +3,7 @@
 
 use super::sets::Blanks;
 use super::transforms::TransformOptions;
+use super::{FieldFacts, FieldKind};
 use serde::{Deserialize, Serialize};
 
 /// How the samples of a data set are made from what users have, and what the model's outputs are of.
@@ -143,6 +144,19 @@ impl TextEncoding {
         let indices: std::collections::HashMap<char, i64> = self.vocabulary.chars().zip(0..).collect();
         text.chars().map(|c| indices.get(&c).copied().ok_or(c)).collect()
     }
+
+    /// See [`Encoding::fits`].
+    fn fits(&self, input: &FieldFacts) -> Result<(), String> {
+        let (known, time) = (self.vocabulary.chars().count(), input.shape.first().copied().unwrap_or(0));
+        match input.kind {
+            FieldKind::Index(n) if known <= n && (1..=time).contains(&self.block_size) => Ok(()),
+            FieldKind::Index(n) => Err(format!(
+                "it gives up to {} of {known} characters, and samples are {time} of {n}",
+                self.block_size
+            )),
+            FieldKind::Float => Err("it gives indices, and samples are numbers".to_owned()),
+        }
+    }
 }
 
 impl Encoding {
@@ -153,6 +167,26 @@ impl Encoding {
             Self::Table(TableEncoding { target: TargetEncoding::Class { classes, .. }, .. }) => Some(classes),
             Self::Table(_) | Self::Text(_) => None,
         }
+    }
+
+    /// Whether what is encoded are samples as a data set has them, whose inputs are `input`. A data set of one's own says both.
+    ///
+    /// # Errors
+    /// In words: what the encoding gives, and what the samples are.
+    pub fn fits(&self, input: &FieldFacts) -> Result<(), String> {
+        let given = match self {
+            Self::Images(ImageEncoding { channels, size, .. }) => vec![*channels, *size, *size],
+            Self::Table(table) => vec![table.columns.iter().map(|column| column.kind.width()).sum()],
+            Self::Text(text) => return text.fits(input),
+        };
+        let same = input.kind == FieldKind::Float
+            && match self {
+                Self::Images(_) => given == input.shape,
+                _ => given.iter().product::<usize>() == input.shape.iter().product::<usize>(),
+            };
+        let kind = if input.kind == FieldKind::Float { "numbers" } else { "indices" };
+        same.then_some(())
+            .ok_or_else(|| format!("it gives {given:?} numbers, and samples are {:?} {kind}", input.shape))
     }
 }
 
@@ -180,6 +214,20 @@ mod tests {
         for encoding in [Encoding::Table(table), Encoding::Images(image), Encoding::Text(text)] {
             let json = serde_json::to_string(&encoding).unwrap();
             assert_eq!(serde_json::from_str::<Encoding>(&json).unwrap(), encoding, "{json}");
+        }
+    }
+
+    #[test]
+    fn an_encoding_gives_what_samples_are() {
+        let of = |shape: &[usize], kind| FieldFacts { shape: shape.to_vec(), kind };
+        let image = Encoding::Images(ImageEncoding::new(3, 8, &TransformOptions::default(), Vec::new()));
+        assert_eq!(image.fits(&of(&[3, 8, 8], FieldKind::Float)), Ok(()));
+        let why = image.fits(&of(&[1, 8, 8], FieldKind::Float)).unwrap_err();
+        assert_eq!(why, "it gives [3, 8, 8] numbers, and samples are [1, 8, 8] numbers");
+        let text = Encoding::Text(TextEncoding { vocabulary: "abé".into(), block_size: 8 });
+        assert_eq!(text.fits(&of(&[8], FieldKind::Index(3))), Ok(()));
+        for (shape, kind) in [(8, FieldKind::Index(2)), (7, FieldKind::Index(3)), (8, FieldKind::Float)] {
+            assert!(text.fits(&of(&[shape], kind)).is_err(), "{shape}, {kind:?}");
         }
     }
 

@@ -46,8 +46,8 @@ pub(crate) use sample::no_field;
 pub use sample::{FieldMut, FieldsMut, SampleMut};
 pub use sampler::{DistributedSampler, EvalShard, Order, Prefix};
 pub use sets::{
-    Blanks, ColumnsFormat, ColumnsProposal, CsvProposal, Holds, ImageSurvey, InputRow, images_below,
-    propose_columns, propose_csv, read_image, read_rows, survey_images,
+    Blanks, ColumnsFormat, ColumnsProposal, CsvProposal, Holds, ImageSurvey, InputRow, UnusableRow,
+    images_below, propose_columns, propose_csv, read_image, read_rows, survey_images,
 };
 pub use standard::standard_kinds;
 pub use store::Cache;

@@ -4,6 +4,7 @@ use super::Plan;
 use crate::spec::ResolvedValue;
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
+use std::path::Path;
 use toml::{Table, Value};
 
 impl Plan {
@@ -28,6 +29,22 @@ impl Plan {
         toml::to_string_pretty(&root).expect("a table of TOML values is always TOML")
     }
 
+    /// The job as far as the use of its model may depend on it, as TOML that resolves. It may be given away with the weights: it
+    /// names no observers, which may have tokens, nothing of the launch, and of files that results don't depend on only the names.
+    pub fn usage_toml(&self) -> String {
+        let mut root = Table::new();
+        for resolved in self.values.iter().filter(|value| !is_of_the_start(&value.key)) {
+            let segments: Vec<&str> = resolved.key.split('.').collect();
+            let mut value = resolved.value.clone();
+            let inert = resolved.key != "name" && !self.changes_results(&resolved.key);
+            if inert || resolved.key.starts_with("model.pretrained") {
+                without_places(&mut value);
+            }
+            insert(&mut root, &segments, value);
+        }
+        toml::to_string_pretty(&root).expect("a table of TOML values is always TOML")
+    }
+
     /// Whether results may depend on a key, given by its dotted path: neither the key nor its table is declared as
     /// without effect.
     pub fn changes_results(&self, key: &str) -> bool {
@@ -48,6 +65,30 @@ impl Plan {
             Some((key.to_owned(), serde_json::to_value(&v.value).unwrap_or_default()))
         };
         self.values.iter().filter_map(in_table).collect()
+    }
+}
+
+/// Keys of what watches a run and of how it is started.
+fn is_of_the_start(key: &str) -> bool {
+    key == "metrics.sinks" || ["observer", "launch"].contains(&key.split('.').next().unwrap_or_default())
+}
+
+/// Leaves the names of files, and addresses without a user and a query.
+fn without_places(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Some((scheme, rest)) = text.split_once("://") {
+                let rest = rest.split(['?', '#']).next().unwrap_or_default();
+                let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+                let host = host.rsplit('@').next().unwrap_or_default();
+                *text = format!("{scheme}://{host}{path}");
+            } else if let Some(name) = Path::new(text.as_str()).file_name().filter(|_| text.contains('/')) {
+                *text = name.to_string_lossy().into_owned();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_places),
+        Value::Table(table) => table.iter_mut().for_each(|(_, value)| without_places(value)),
+        _ => {}
     }
 }
 

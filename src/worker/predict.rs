@@ -42,6 +42,11 @@ impl Predictor {
             let what = format!("checkpoint {} does not say what its model takes", loaded.path.display());
             return Err(Error::checkpoint(what));
         };
+        if let Some(Err(why)) = usage.encoding.as_ref().map(|encoding| encoding.fits(&input)) {
+            let what =
+                format!("the encoding of data set `{}` is not that of its samples: {why}", plan.dataset.name);
+            return Err(Error::spec(what).hint("a data set of your own says it by `Dataset::encoding`"));
+        }
         // Weights are f32: a device without the precision of training computes in f32.
         let possible = supports_precision(plan.precision, device).is_ok();
         let on = compute(device, if possible { plan.precision } else { Precision::F32 })?;
@@ -137,6 +142,7 @@ impl Dataset for Inputs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::Encoding;
     use crate::models::Net;
     use crate::registry::Registry;
     use crate::worker::testing::{Run, SPEC, fixed};
@@ -179,6 +185,12 @@ mod tests {
             assert!(output.len() == 1 && (output[0] - expected).abs() < 1e-5, "{output:?}, {expected}");
         }
         assert!(predictor.outputs(2, Vec::new()).unwrap().is_empty());
+        // A data set of one's own may say what its samples are not.
+        let mut other = usage.clone();
+        let Some(Encoding::Table(table)) = &mut other.encoding else { panic!("it is one of numbers") };
+        table.columns.pop();
+        let error = Predictor::new(&plan, &other, &loaded, true, ComputeDevice::Cpu).err().unwrap();
+        assert!(error.message.contains("it gives [3] numbers, and samples are [4] numbers"), "{error}");
         // A program without the model says so.
         let error = Usage::read(text, &loaded, &Registry::standard()).unwrap_err();
         assert!(error.message.contains("mine"), "{error}");

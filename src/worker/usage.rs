@@ -1,4 +1,4 @@
-//! What a checkpoint's use needs besides its weights, `usage.json`: the job, the facts of its data, and how inputs become
+//! What a checkpoint's use needs besides its weights, `usage.json`: the job without places and observers, the facts of its data, and how inputs become
 //! samples. With it a checkpoint can be used where neither the run's folder nor the data is. A resume does not read it.
 
 use super::{facts_of, fit};
@@ -21,13 +21,13 @@ pub struct Usage {
     pub facts: DataFacts,
     /// `None` if the data set does not say it.
     pub encoding: Option<Encoding>,
-    /// The resolved job, as TOML.
+    /// The resolved job, as TOML, without observers, launch and places of files.
     pub spec: String,
 }
 
 impl Usage {
     pub fn new(plan: &Plan, facts: &DataFacts, encoding: Option<Encoding>) -> Self {
-        Self { version: VERSION, facts: facts.clone(), encoding, spec: plan.to_toml() }
+        Self { version: VERSION, facts: facts.clone(), encoding, spec: plan.usage_toml() }
     }
 
     /// As text of `usage.json`.
@@ -73,7 +73,7 @@ struct Version {
 mod tests {
     use super::*;
     use crate::data::FieldKind;
-    use crate::worker::testing::{Run, SPEC};
+    use crate::worker::testing::{Run, SPEC, plan};
 
     #[test]
     fn a_checkpoint_tells_its_job_and_its_data() {
@@ -91,5 +91,25 @@ mod tests {
         let newer = text.replacen("\"version\": 1", "\"version\": 2", 1);
         let error = Usage::read(&newer, &loaded, &Registry::standard()).unwrap_err();
         assert!(error.message.contains("has version 2, from a newer ddp-run"), "{error}");
+    }
+
+    #[test]
+    fn a_checkpoint_tells_no_places_and_no_observers_and_needs_none() {
+        let spec = "name = \"run\"\nbatch_size = 8\n[model]\nname = \"linear\"\npretrained = \"/secret/w.safetensors\"\n\
+             [dataset]\nname = \"csv\"\npath = \"/secret/t.csv\"\nurl = \"https://me:secret@host/a/t.csv?secret=1\"\n\
+             target = \"y\"\ncategories = { x = [\"/a\", \"b/c\"] }\n\
+             [optimizer]\nname = \"sgd\"\nlr = 0.05\n[checkpoint]\nbest = \"train.loss\"\n\
+             [[observer]]\nname = \"exec\"\ncommand = [\"send\", \"secret\"]\n[metrics]\nsinks = [\"csv\"]\n";
+        let whole = plan(spec, &[], 1);
+        let usage = Usage::new(&whole, &DataFacts::default(), None);
+        for absent in ["secret", "observer", "sinks", "[launch]"] {
+            assert!(!usage.spec.contains(absent), "{absent} is in it:\n{}", usage.spec);
+        }
+        for there in ["\"t.csv\"", "\"w.safetensors\"", "https://host/a/t.csv\"", "\"/a\"", "\"b/c\""] {
+            assert!(usage.spec.contains(there), "{there} is not in it:\n{}", usage.spec);
+        }
+        let read = plan(&usage.spec, &[], 1);
+        assert_eq!((&read.name, read.checkpoint.best), (&whole.name, whole.checkpoint.best));
+        assert_eq!((read.table("model")["name"].as_str(), read.observers.len()), (Some("linear"), 0));
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn card(exported: &Exported, weights: &TensorMap) -> String {
     out += "## Measured\n\n";
     out += &measured(exported);
     out += "\n## Use\n\n";
-    out += &usage(exported);
+    out += &usage(exported, weights);
     out += "\n## Training\n\n";
     out += &format!(
         "* Checkpoint: step {}, after {}, {} samples\n* Data set: `{}`{}\n* Processes: {}; seed {}\n",
@@ -57,7 +57,7 @@ fn kind(exported: &Exported) -> (&'static str, &'static str) {
     }
 }
 
-/// YAML. JSON's strings and numbers are YAML's.
+/// YAML. JSON's strings are YAML's.
 fn front_matter(exported: &Exported) -> String {
     let (plan, (task, _)) = (&exported.used.plan, kind(exported));
     let mut out = String::from("---\nlibrary_name: ddp-run\n");
@@ -66,22 +66,31 @@ fn front_matter(exported: &Exported) -> String {
     }
     out += &format!("tags:\n- ddp-run\n- burn\n- {}\n", json!(plan.model.name));
     let results: Vec<String> = splits(exported)
-        .map(|(split, metrics)| {
+        .filter_map(|(split, metrics)| {
             let metric = |(name, value): (&str, f64)| {
-                format!("    - type: {}\n      value: {}\n", json!(name), json!(value))
+                format!("    - type: {}\n      value: {}\n", json!(name), yaml_number(value))
             };
             let metrics: String = numbers(exported, metrics).map(metric).collect();
-            format!(
+            (!metrics.is_empty()).then(|| format!(
                 "  - task:\n      type: {task}\n    dataset:\n      name: {name}\n      type: {name}\n      split: {split}\n    \
                  metrics:\n{metrics}",
                 name = json!(plan.dataset.name)
-            )
+            ))
         })
         .collect();
     if !results.is_empty() {
         out += &format!("model-index:\n- name: {}\n  results:\n{}", json!(plan.name), results.concat());
     }
     out + "---\n\n"
+}
+
+/// A number that YAML 1.1 has, which the hub's library reads: `1e-7` is a text there, and `1e+16` is one.
+fn yaml_number(value: f64) -> String {
+    let text = json!(value).to_string();
+    let Some((digits, power)) = text.split_once('e') else { return text };
+    let point = if digits.contains('.') { "" } else { ".0" };
+    let sign = if power.starts_with(['-', '+']) { "" } else { "+" };
+    format!("{digits}{point}e{sign}{power}")
 }
 
 /// The splits other than that of training, with their metrics.
@@ -128,23 +137,26 @@ fn measured(exported: &Exported) -> String {
             let _ = writeln!(out, "| {split} | {samples} | {name} | {} |", metric_words(name, value));
         }
     }
+    if exported.metrics().is_some_and(|all| all.contains_key("train")) {
+        out += "\n`train` is over the last epoch of training, while the weights changed.\n";
+    }
     out
 }
 
-fn usage(exported: &Exported) -> String {
+fn usage(exported: &Exported, weights: &TensorMap) -> String {
     let plan = &exported.used.plan;
+    let dims = |name: &str| weights.get(name).map_or(&[][..], |tensor| tensor.shape.as_slice());
     let mut out = String::from(
         "The weights are a PyTorch state dict:\n\n```python\nfrom safetensors.torch import load_file\nstate = load_file(\"model.safetensors\")\n",
     );
-    if let ("resnet18" | "resnet34" | "resnet50", Some(classes)) =
-        (plan.model.name.as_str(), exported.used.usage.encoding.as_ref().and_then(Encoding::classes))
-        && plan.table("model").get("stem").is_none_or(|stem| stem == "imagenet")
+    // torchvision's have the first layer of ImageNet's, for images in colour.
+    if let ("resnet18" | "resnet34" | "resnet50", [64, 3, 7, 7], [outputs, _]) =
+        (plan.model.name.as_str(), dims("conv1.weight"), dims("fc.weight"))
     {
         let _ = write!(
             out,
-            "import torchvision\nmodel = torchvision.models.{}(num_classes={})\nmodel.load_state_dict(state)\n",
-            plan.model.name,
-            classes.len()
+            "import torchvision\nmodel = torchvision.models.{}(num_classes={outputs})\nmodel.load_state_dict(state)\n",
+            plan.model.name
         );
     }
     out += "```\n\n`config.json` has the model's table, the names of its classes and how inputs become samples. ";
@@ -188,4 +200,23 @@ fn provenance_lines(exported: &Exported) -> String {
     let _ = writeln!(out, "* Exported with: {}", versions(&Versions::here()));
     let _ = writeln!(out, "* Hash of the job: {}", exported.used.loaded.state.spec_hash);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_yaml_1_1() {
+        for (value, expected) in [
+            (1e-7, "1.0e-7"),
+            (7.25e-7, "7.25e-7"),
+            (1e16, "1.0e+16"),
+            (0.5, "0.5"),
+            (1.0, "1.0"),
+            (-3e-9, "-3.0e-9"),
+        ] {
+            assert_eq!(yaml_number(value), expected);
+        }
+    }
 }

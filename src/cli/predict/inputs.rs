@@ -1,6 +1,6 @@
 //! The inputs on the command line, one by one: images of files and folders, rows of tables.
 
-use crate::data::{Encoding, ImageEncoding, InputRow, images_below, read_image, read_rows};
+use crate::data::{Encoding, ImageEncoding, InputRow, UnusableRow, images_below, read_image, read_rows};
 use crate::error::Result;
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
@@ -54,9 +54,12 @@ fn read_row(path: &Path, number: usize, row: InputRow) -> Read {
     let mut head = head(path);
     head.insert("row".to_owned(), json!(number));
     head.insert("line".to_owned(), json!(row.line));
-    let values = row.values.map_err(|(column, why)| {
-        head.insert("column".to_owned(), json!(column));
-        format!("column `{column}`: {why}")
+    let values = row.values.map_err(|UnusableRow { column, why }| match column {
+        Some(column) => {
+            head.insert("column".to_owned(), json!(column));
+            format!("column `{column}`: {why}")
+        }
+        None => why,
     });
     Read { head, values }
 }

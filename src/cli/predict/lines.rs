@@ -12,7 +12,7 @@ pub(super) fn run(args: &Args, encoding: &Encoding, predictor: &Predictor, batch
     let mut lines = Lines::new(args.out.as_deref())?;
     let mut left = inputs::list(encoding, &args.inputs).into_iter();
     let (mut count, mut failed, mut first) = (0, 0, String::new());
-    loop {
+    'all: loop {
         let these: Vec<_> = left.by_ref().take(batch).collect();
         if these.is_empty() {
             break;
@@ -24,21 +24,22 @@ pub(super) fn run(args: &Args, encoding: &Encoding, predictor: &Predictor, batch
         let mut outputs = predictor.outputs(count, values)?.into_iter();
         for (mut line, read) in heads {
             count += 1;
-            match read {
-                Ok(()) => answer(&mut line, encoding, &outputs.next().unwrap_or_default(), args.top),
-                Err(why) => {
-                    if failed == 0 {
-                        first = format!("{}: {why}", place(&line));
-                    }
-                    failed += 1;
-                    line.insert("error".to_owned(), json!(why));
+            let answered = read
+                .and_then(|()| answer(&mut line, encoding, &outputs.next().unwrap_or_default(), args.top));
+            if let Err(why) = answered {
+                if failed == 0 {
+                    first = format!("{}: {why}", place(&line));
                 }
+                failed += 1;
+                line.insert("error".to_owned(), json!(why));
             }
-            lines.write(line)?;
+            if !lines.write(line)? {
+                break 'all;
+            }
         }
     }
     lines.finish()?;
-    unusable(failed, count as usize, &first)
+    unusable(failed, count as usize, &first, true)
 }
 
 /// The input in words.
@@ -51,9 +52,22 @@ fn place(line: &Map<String, Value>) -> String {
 }
 
 /// Adds what the outputs say.
-fn answer(line: &mut Map<String, Value>, encoding: &Encoding, outputs: &[f32], top: usize) {
+///
+/// # Errors
+/// In words: they say nothing.
+fn answer(
+    line: &mut Map<String, Value>,
+    encoding: &Encoding,
+    outputs: &[f32],
+    top: usize,
+) -> Result<(), String> {
+    let nothing =
+        || Err("the model's outputs are no numbers: the input is too far from those of training".to_owned());
     if let Some(classes) = encoding.classes() {
         let found = ranked(outputs);
+        if found.iter().any(|(_, probability)| probability.is_nan()) {
+            return nothing();
+        }
         let entry = |(index, probability): &(usize, f64)| {
             let name = classes.get(*index).cloned().unwrap_or_else(|| index.to_string());
             json!({ "class": name, "index": index, "probability": rounded(*probability) })
@@ -64,7 +78,7 @@ fn answer(line: &mut Map<String, Value>, encoding: &Encoding, outputs: &[f32], t
         if top > 0 {
             line.insert("top".to_owned(), found.iter().take(top).map(entry).collect());
         }
-        return;
+        return Ok(());
     }
     let (mean, std) = match encoding {
         Encoding::Table(TableEncoding { target: TargetEncoding::Number { mean, std, .. }, .. }) => {
@@ -73,10 +87,14 @@ fn answer(line: &mut Map<String, Value>, encoding: &Encoding, outputs: &[f32], t
         _ => (0.0, 1.0),
     };
     let values: Vec<f64> = outputs.iter().map(|y| shortest(f64::from(*y) * std + mean)).collect();
+    if !values.iter().all(|value| value.is_finite()) {
+        return nothing();
+    }
     match values[..] {
         [value] => line.insert("value".to_owned(), json!(value)),
         _ => line.insert("values".to_owned(), json!(values)),
     };
+    Ok(())
 }
 
 /// The classes by probability, the softmax of their scores. Of equal scores the lower index comes first, as in an
@@ -113,7 +131,7 @@ mod tests {
 
     fn line(encoding: &Encoding, outputs: &[f32], top: usize) -> String {
         let mut line = Map::new();
-        answer(&mut line, encoding, outputs, top);
+        answer(&mut line, encoding, outputs, top).unwrap();
         Value::Object(line).to_string()
     }
 
@@ -143,6 +161,15 @@ mod tests {
     }
 
     #[test]
+    fn outputs_that_are_no_numbers_are_an_error_and_not_null() {
+        for outputs in [[0.0, f32::NAN], [f32::INFINITY, 0.0]] {
+            let mut line = Map::new();
+            let why = answer(&mut line, &images(&["cat", "dog"]), &outputs, 5).unwrap_err();
+            assert!(why.contains("no numbers") && line.is_empty(), "{why}, {line:?}");
+        }
+    }
+
+    #[test]
     fn values_are_in_the_units_of_the_table() {
         let table = |std, mean| {
             Encoding::Table(TableEncoding {
@@ -155,5 +182,6 @@ mod tests {
         };
         assert_eq!(line(&table(2.0, 100.0), &[0.5], 5), r#"{"value":101.0}"#);
         assert_eq!(line(&table(1.0, 0.0), &[0.1, -2.5], 5), r#"{"values":[0.1,-2.5]}"#);
+        assert!(answer(&mut Map::new(), &table(1e30, 0.0), &[1e30], 5).is_err());
     }
 }

@@ -4,7 +4,7 @@ use super::super::printed;
 use crate::error::{Error, IoContext, Result};
 use crate::files::Draft;
 use serde_json::{Map, Value};
-use std::io::Write;
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 pub(super) struct Lines {
@@ -22,11 +22,12 @@ impl Lines {
         Ok(Self { to })
     }
 
-    pub fn write(&mut self, line: Map<String, Value>) -> Result<()> {
+    /// Whether there is still a reader.
+    pub fn write(&mut self, line: Map<String, Value>) -> Result<bool> {
         let text = format!("{}\n", Value::Object(line));
         match &mut self.to {
-            Some((draft, file)) => draft.write_all(text.as_bytes()).doing("write", file),
-            None => printed(std::io::stdout().write_all(text.as_bytes())),
+            Some((draft, file)) => draft.write_all(text.as_bytes()).doing("write", file).map(|()| true),
+            None => is_read(io::stdout().write_all(text.as_bytes())),
         }
     }
 
@@ -34,16 +35,26 @@ impl Lines {
     pub fn finish(self) -> Result<()> {
         match self.to {
             Some((draft, file)) => draft.put_synced().doing("write", &file),
-            None => printed(std::io::stdout().flush()),
+            None => printed(io::stdout().flush()),
         }
     }
 }
 
-/// The error of a command that could not use some of its inputs: their lines say why.
-pub(super) fn unusable(failed: usize, of: usize, first: &str) -> Result<()> {
+/// Whether somebody reads what was written to standard output: the work behind it ends with a reader that closes the pipe
+/// (`| head`), which is no error.
+pub(super) fn is_read(written: io::Result<()>) -> Result<bool> {
+    let closed = written.as_ref().is_err_and(|e| e.kind() == ErrorKind::BrokenPipe);
+    printed(written).map(|()| !closed)
+}
+
+/// The error of a command that could not use some of its inputs: their lines say why, if there are lines.
+pub(super) fn unusable(failed: usize, of: usize, first: &str, lines: bool) -> Result<()> {
+    let error = Error::data(format!("{failed} of {of} inputs can't be used; the first: {first}"));
     match failed {
         0 => Ok(()),
-        _ => Err(Error::data(format!("{failed} of {of} inputs can't be used; the first: {first}"))
-            .hint("the lines with `error` name all of them; the other lines are complete")),
+        _ if lines => {
+            Err(error.hint("the lines with `error` name all of them; the other lines are complete"))
+        }
+        _ => Err(error),
     }
 }

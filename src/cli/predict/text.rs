@@ -1,10 +1,9 @@
 //! Continues texts with a model that predicts the next character.
 
-use super::super::printed;
 use super::Args;
-use super::out::{Lines, unusable};
+use super::out::{Lines, is_read, unusable};
 use crate::data::TextEncoding;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::show;
 use crate::worker::{Generator, Predictor, Sampling};
 use serde_json::{Map, json};
@@ -20,7 +19,7 @@ pub struct TextArgs {
     #[arg(long, value_name = "N", default_value_t = 200, help_heading = "Texts")]
     pub max_tokens: usize,
     /// Below 1 prefers probable characters more, above 1 less; 0 always takes the most probable one
-    #[arg(long, value_name = "T", default_value_t = 0.8, value_parser = parse_temperature, help_heading = "Texts")]
+    #[arg(long, value_name = "T", default_value_t = 0.8, value_parser = parse_temperature, allow_negative_numbers = true, help_heading = "Texts")]
     pub temperature: f64,
     /// Draw among the K most probable characters only
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Texts")]
@@ -43,55 +42,108 @@ pub(super) fn run(args: &Args, encoding: &TextEncoding, predictor: &Predictor) -
         seed: args.text.seed,
     };
     let vocabulary: Vec<char> = encoding.vocabulary.chars().collect();
-    let mut lines = args.out.as_deref().map(|out| Lines::new(Some(out))).transpose()?;
     let prompts = prompts(args);
+    let mut to = match &args.out {
+        Some(out) => To::Lines(Lines::new(Some(out))?),
+        None => To::Screen { texts: 0, only: prompts.len() == 1 },
+    };
     let (count, mut failed, mut first) = (prompts.len(), 0, String::new());
-    for (number, (source, prompt)) in prompts.into_iter().enumerate() {
-        let tokens = prompt.and_then(|prompt| Ok((tokens(encoding, &prompt)?, prompt)));
-        let (tokens, prompt) = match tokens {
-            Ok(read) => read,
+    for (number, (source, prompt)) in (0..).zip(prompts) {
+        let read = prompt.and_then(|prompt| Ok((tokens(encoding, &prompt)?, prompt)));
+        let is_read = match read {
+            Ok((tokens, prompt)) => {
+                let mut generator = Generator::new(
+                    predictor,
+                    tokens,
+                    encoding.block_size,
+                    vocabulary.len(),
+                    sampling,
+                    number,
+                );
+                let next = || Ok(vocabulary.get(generator.next_token()?).copied().unwrap_or('\u{fffd}'));
+                to.text(&source, &prompt, args.text.max_tokens, next)?
+            }
             Err(why) => {
                 if failed == 0 {
-                    first = format!("{source}: {why}");
+                    first = format!("{}: {why}", show::piece(&source));
                 }
                 failed += 1;
-                match &mut lines {
-                    Some(lines) => lines.write(Map::from_iter([
-                        ("input".to_owned(), json!(source)),
-                        ("error".to_owned(), json!(why)),
-                    ]))?,
-                    None => say!("error: {}: {}", show::piece(&source), show::message(&why)),
-                }
-                continue;
+                to.error(&source, &why)?
             }
         };
-        let mut text = String::new();
-        if lines.is_none() {
-            stream(if number > 0 { "\n" } else { "" })?;
-            stream(&prompt)?;
-        }
-        let mut generator =
-            Generator::new(predictor, tokens, encoding.block_size, vocabulary.len(), sampling, number as u64);
-        for _ in 0..args.text.max_tokens {
-            let token = generator.next_token()?;
-            let next = vocabulary.get(token).copied().unwrap_or('\u{fffd}');
-            text.push(next);
-            if lines.is_none() {
-                stream(next.encode_utf8(&mut [0; 4]))?;
-            }
-        }
-        match &mut lines {
-            Some(lines) => lines.write(Map::from_iter([
-                ("input".to_owned(), json!(source)),
-                ("prompt".to_owned(), json!(prompt)),
-                ("text".to_owned(), json!(text)),
-                ("tokens".to_owned(), json!(args.text.max_tokens)),
-            ]))?,
-            None => stream("\n")?,
+        if !is_read {
+            break;
         }
     }
-    lines.map_or(Ok(()), Lines::finish)?;
-    unusable(failed, count, &first)
+    let has_lines = matches!(to, To::Lines(_));
+    if let To::Lines(lines) = to {
+        lines.finish()?;
+    }
+    unusable(failed, count, &first, has_lines)
+}
+
+/// Where texts go. Its functions return whether there is still a reader.
+enum To {
+    Lines(Lines),
+    /// Standard output, with an empty line between two texts.
+    Screen {
+        /// So far.
+        texts: usize,
+        /// There is one prompt.
+        only: bool,
+    },
+}
+
+impl To {
+    fn text(
+        &mut self,
+        source: &str,
+        prompt: &str,
+        tokens: usize,
+        mut next: impl FnMut() -> Result<char>,
+    ) -> Result<bool> {
+        match self {
+            Self::Lines(lines) => {
+                let text = (0..tokens).map(|_| next()).collect::<Result<String>>()?;
+                lines.write(Map::from_iter([
+                    ("input".to_owned(), json!(source)),
+                    ("prompt".to_owned(), json!(prompt)),
+                    ("text".to_owned(), json!(text)),
+                    ("tokens".to_owned(), json!(tokens)),
+                ]))
+            }
+            Self::Screen { texts, .. } => {
+                let between = if *texts > 0 { "\n" } else { "" };
+                *texts += 1;
+                if !stream(&format!("{between}{prompt}"))? {
+                    return Ok(false);
+                }
+                for _ in 0..tokens {
+                    if !stream(next()?.encode_utf8(&mut [0; 4]))? {
+                        return Ok(false);
+                    }
+                }
+                stream("\n")
+            }
+        }
+    }
+
+    /// The prompt can't be used.
+    fn error(&mut self, source: &str, why: &str) -> Result<bool> {
+        match self {
+            Self::Lines(lines) => lines.write(Map::from_iter([
+                ("input".to_owned(), json!(source)),
+                ("error".to_owned(), json!(why)),
+            ])),
+            Self::Screen { only, .. } => {
+                // The last message names the first one.
+                if !*only {
+                    say!("error: {}: {}", show::piece(source), show::message(why));
+                }
+                Ok(true)
+            }
+        }
+    }
 }
 
 /// The prompts, each with where it is from: those of the command line, then those of files.
@@ -128,10 +180,10 @@ fn tokens(encoding: &TextEncoding, prompt: &str) -> Result<Vec<i64>, String> {
     })
 }
 
-/// Shows a piece at once. A terminal gets no control characters.
-fn stream(text: &str) -> Result<(), Error> {
+/// Shows a piece at once, and returns whether there is still a reader. A terminal gets no control characters.
+fn stream(text: &str) -> Result<bool> {
     let mut out = std::io::stdout();
     let plain = |c: char| if show::is_control(c) && c != '\n' && c != '\t' { '\u{b7}' } else { c };
     let text = if out.is_terminal() { text.chars().map(plain).collect() } else { text.to_owned() };
-    printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    is_read(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }

@@ -7,7 +7,6 @@ use crate::show;
 use crate::spec::did_you_mean;
 use csv::{Position, StringRecord};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::File;
 use std::path::Path;
 
 /// A text column with more values than this is rejected: it holds names or notes, not categories.
@@ -106,23 +105,44 @@ pub(super) fn reads_as_number(text: &str) -> bool {
     plain.len() < text.len() && plain.parse::<f64>().is_ok()
 }
 
+/// A finite number.
+pub(super) fn number(cell: &str) -> Option<f64> {
+    cell.parse::<f64>().ok().filter(|x| x.is_finite())
+}
+
+/// The line in `bytes`, from 1, of the record that was read at `at`: the reader takes it before the line ends that are ahead of the
+/// record, those of empty lines and the `\n` of `\r\n`.
+pub(super) fn line_of(at: &Position, bytes: &[u8]) -> u64 {
+    let ahead = usize::try_from(at.byte()).ok().and_then(|from| bytes.get(from..)).unwrap_or_default();
+    let ends = ahead.iter().take_while(|byte| matches!(byte, b'\r' | b'\n'));
+    at.line() + ends.filter(|byte| **byte == b'\n').count() as u64
+}
+
 impl RawTable {
     pub fn read(path: &Path, delimiter: u8, blanks: Vec<String>) -> Result<Self> {
         // Errors show the absolute path.
         let path = &absolute(path);
-        let file = File::open(path).doing("read", path)?;
+        let bytes = std::fs::read(path).doing("read", path)?;
         let mut reader =
-            csv::ReaderBuilder::new().delimiter(delimiter).trim(csv::Trim::All).from_reader(file);
+            csv::ReaderBuilder::new().delimiter(delimiter).trim(csv::Trim::All).from_reader(bytes.as_slice());
         let damaged = |e: csv::Error| Error::data(format!("{}: {e}", path.display())).cause(e);
         let header: Vec<String> = reader.headers().map_err(damaged)?.iter().map(str::to_owned).collect();
         let shown = path.display().to_string();
         let mut table = Self::of(shown, header, blanks)?;
         let header = &table.header;
-        let rows = reader.records().collect::<Result<Vec<_>, _>>().map_err(|e| match &header[..] {
+        let mut rows = reader.records().collect::<Result<Vec<_>, _>>().map_err(|e| match &header[..] {
             // For example decimal commas, with another separator between columns.
             [only] => damaged(e).hint(one_column(only)),
             _ => damaged(e),
         })?;
+        for row in &mut rows {
+            let at_its_line = row.position().map(|at| {
+                let mut own = at.clone();
+                own.set_line(line_of(at, &bytes));
+                own
+            });
+            row.set_position(at_its_line);
+        }
         (table.rows, table.delimiter) = (rows, delimiter);
         Ok(table)
     }
@@ -194,13 +214,8 @@ impl RawTable {
         }
     }
 
-    /// Of a row of a text file, from 1.
-    pub fn line(&self, row: usize) -> u64 {
-        self.rows[row].position().map_or(0, Position::line)
-    }
-
     pub fn number(&self, row: usize, column: usize) -> Option<f64> {
-        self.rows[row][column].parse::<f64>().ok().filter(|x| x.is_finite())
+        number(&self.rows[row][column])
     }
 
     /// The type of a column: the categories in the spec if given, numbers if all cells are numeric, otherwise the texts that

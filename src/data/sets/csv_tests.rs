@@ -39,6 +39,9 @@ fn handles_blanks_as_specified() {
     let error = open(TABLE, plain).err().unwrap().to_string();
     assert!(error.contains("t.csv, line 4, column `colour`: the cell is blank"), "{error}");
     assert!(error.contains("hint: set `[dataset] blanks` to"), "{error}");
+    let lines = format!("\r\n{}", TABLE.replace('\n', "\r\n"));
+    let error = open(&lines, plain).err().unwrap().to_string();
+    assert!(error.contains("t.csv, line 5, column `colour`"), "{error}");
     let drop = rows(&*open(TABLE, &format!("{plain}blanks = 'drop'")).unwrap().train);
     assert_eq!(drop.len(), 6);
     // size, then blue, green, red, then weight.

@@ -70,5 +70,5 @@ pub use random::random;
 pub use shapes::shapes;
 pub use sqlite::sqlite;
 pub use table::Blanks;
-pub use table_encoding::{InputRow, read_rows};
+pub use table_encoding::{InputRow, UnusableRow, read_rows};
 pub use text::{text, tinyshakespeare};
