@@ -49,8 +49,7 @@ impl Help {
             return Some(format!("no command `{}`", command.join(" ")));
         };
         // `-v,`, and `--profile[=<STEPS>]`, whose value may be left out.
-        let plain =
-            |word: &'_ str| word.trim_end_matches(',').split("[=").next().unwrap_or_default().to_owned();
+        let plain = |word: &str| word.trim_end_matches(',').split("[=").next().unwrap_or_default().to_owned();
         let known: Vec<String> = help.split_whitespace().map(plain).collect();
         let flags = arguments.iter().filter(|word| word.len() > 1 && word.starts_with('-'));
         // Underscores are taken for dashes.
