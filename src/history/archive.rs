@@ -15,9 +15,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// What a run writes to its folder besides checkpoints, logs and the lock.
-pub const FILES: [&str; 8] = [
+pub const FILES: [&str; 9] = [
     "metrics.jsonl",
     "metrics",
+    "evaluations",
     "tensorboard",
     "report.html",
     "run.json",

@@ -42,7 +42,7 @@ use crate::registry::Registry;
 use crate::spec::{Declaration, Diagnostics, Examined, JobTree, Origin, ResolvedValue};
 use crate::tasks::TaskPlan;
 use crate::telemetry::{MetricsConfig, ObserverPlan};
-use crate::train::{Batching, EarlyStop, Ema, Settings, TrainConfig};
+use crate::train::{Batching, Details, EarlyStop, Ema, Settings, TrainConfig};
 use std::collections::BTreeSet;
 
 /// A resolved job: the configurations of its components, and the values derived from them together.
@@ -187,6 +187,7 @@ impl Plan {
             save_every: self.save_every,
             on_preempt: self.checkpoint.on_preempt,
             log_every: self.metrics.log_every,
+            details: Details { per_class: self.metrics.per_class, samples: self.metrics.samples },
         }
     }
 

@@ -16,6 +16,14 @@ pub struct MetricsConfig {
     pub log_every: u64,
     /// Measure top-5 accuracy; `auto` does so with more than five classes.
     pub top5: Top5,
+    /// Count the predictions of each evaluation by class, for the report: confusion matrix, precision and recall.
+    #[default = true]
+    pub per_class: bool,
+    /// Validation samples with the largest losses that each evaluation writes down for the report, images as small pictures; of a
+    /// language model, texts that it generates. 0: none.
+    #[default = 16]
+    #[schemars(range(max = 64))]
+    pub samples: usize,
 }
 
 /// `None`: `auto`, decided when the data set is open.

@@ -1,6 +1,6 @@
 //! `[train]`: loss, accumulation, clipping, evaluation.
 
-use super::{BufferSync, EarlyStop, Ema, Mixing, OnResize, Position};
+use super::{BufferSync, Details, EarlyStop, Ema, Mixing, OnResize, Position};
 use crate::checkpoint::{Every, OnPreempt};
 use crate::data::{FieldFacts, FieldKind, LoaderConfig};
 use crate::ddp::{HookSource, ReducerConfig};
@@ -139,6 +139,8 @@ pub struct Settings {
     pub on_preempt: OnPreempt,
     /// Optimizer steps per step event.
     pub log_every: u64,
+    /// What evaluations look at besides the metrics.
+    pub details: Details,
 }
 
 impl Settings {

@@ -1,6 +1,7 @@
 //! The events of the training loop. Rank 0's observer writes metrics, progress and checkpoints; the others' write a log.
 
-use super::{BatchAlgebra, Position, StepReport, Sums, Updater, WeightAverage};
+use super::{BatchAlgebra, Position, StepReport, Sums, Tally, Updater, WeightAverage};
+use crate::data::Dataset;
 use crate::ddp::HookState;
 use crate::error::Result;
 use crate::models::Model;
@@ -11,6 +12,15 @@ pub trait Observer {
     fn epoch_begins(&mut self, position: &Position, algebra: &BatchAlgebra);
     /// Called after each optimizer step; `position` already counts it.
     fn step(&mut self, position: &Position, report: &StepReport);
+    /// Rank 0 only, after an evaluation of `dataset` and before [`Observer::epoch`]: `model` has the weights that were evaluated.
+    fn evaluated(
+        &mut self,
+        _position: &Position,
+        _model: &dyn Model,
+        _dataset: &dyn Dataset,
+        _tally: Option<&Tally>,
+    ) {
+    }
     /// Called after the epoch's evaluation; `position.epoch` is the epoch that ends, or that `max_steps` cuts short.
     fn epoch(
         &mut self,

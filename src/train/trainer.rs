@@ -3,7 +3,7 @@
 //! decision about what follows (stop, save, end) depends on that exchange, so all ranks decide alike.
 
 use super::anatomy::{Part, StepClock};
-use super::evaluate::evaluate;
+use super::evaluate::{Evaluated, evaluate};
 use super::feed::Feed;
 use super::flags::Flags;
 use super::in_flight::InFlight;
@@ -11,8 +11,8 @@ use super::saves::Saves;
 use super::spans::Spans;
 use super::{Anatomy, Clock, Observer, Position, Settings, Sums, Updater, WeightAverage, buffers};
 use crate::checkpoint::Every;
-use crate::comm::{Phase, Place, ProcessGroup};
-use crate::data::{Dataset, DistributedSampler, LoaderOptions, Prefix, Splits};
+use crate::comm::{Phase, Place, ProcessGroup, Wait};
+use crate::data::{Dataset, DistributedSampler, FieldKind, LoaderOptions, Prefix, Splits};
 use crate::ddp::{BucketLayout, HookState, Reducer, TapLadder};
 use crate::device::{Precision, is_host};
 use crate::error::{Error, Result};
@@ -327,6 +327,17 @@ impl<'a> Trainer<'a> {
     fn evaluate_model(&mut self, dataset: &Arc<dyn Dataset>) -> Result<Sums> {
         buffers::before_evaluation(self.settings.train.buffers, &mut *self.model, &*self.group)?;
         let options = self.settings.loader.options(self.position.batching.batch_size, self.settings.seed);
-        evaluate(&*self.model, &*self.settings.task, dataset, options, &*self.group)
+        let details = self.settings.details;
+        let task = &*self.settings.task;
+        let Evaluated { sums, tally } = evaluate(&*self.model, task, dataset, options, &*self.group, details)?;
+        if self.group.rank() == 0 {
+            self.observer.evaluated(&self.position, &*self.model, &**dataset, tally.as_ref());
+        }
+        let target = dataset.target();
+        if details.samples > 0 && !target.shape.is_empty() && matches!(target.kind, FieldKind::Index(_)) {
+            // Rank 0 generates texts, for which a step's deadline need not suffice.
+            self.group.barrier(Wait::WhilePeersLive)?;
+        }
+        Ok(sums)
     }
 }
