@@ -146,7 +146,7 @@ impl TextEncoding {
     }
 
     /// See [`Encoding::fits`].
-    fn fits(&self, input: &FieldFacts) -> Result<(), String> {
+    pub(crate) fn fits(&self, input: &FieldFacts) -> Result<(), String> {
         let (known, time) = (self.vocabulary.chars().count(), input.shape.first().copied().unwrap_or(0));
         match input.kind {
             FieldKind::Index(n) if known <= n && (1..=time).contains(&self.block_size) => Ok(()),

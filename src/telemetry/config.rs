@@ -22,7 +22,7 @@ pub struct MetricsConfig {
     /// Validation samples with the largest losses that each evaluation writes down for the report, images as small pictures; of a
     /// language model, texts that it generates. 0: none.
     #[default = 16]
-    #[schemars(range(max = 64))]
+    #[schemars(range(min = 0, max = 64))]
     pub samples: usize,
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod chart;
 mod clock;
 mod conclude;
 mod config;
+pub mod evaluations;
 mod events;
 mod host;
 mod lines;

@@ -9,6 +9,7 @@ use crate::device::ComputeDevice;
 use crate::error::{Error, Result};
 use crate::named::named;
 use crate::plan::Plan;
+use crate::train::Details;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -82,7 +83,8 @@ pub fn evaluate(
     state::restore_model(plan, loaded, &saved, device, weights, &mut *model)?;
     let dataset = split.of(&splits).ok_or_else(|| no_split(plan, split, &splits))?;
     let options = plan.loader.options(plan.batch_size, plan.seed);
-    let sums = crate::train::evaluate(&*model, &*plan.task.build(), dataset, options, &*group)?;
-    let found = metrics::evaluation(&sums, Reported::of(&plan.task, plan.metrics.top5, &facts));
+    let evaluated =
+        crate::train::evaluate(&*model, &*plan.task.build(), dataset, options, &*group, Details::default())?;
+    let found = metrics::evaluation(&evaluated.sums, Reported::of(&plan.task, plan.metrics.top5, &facts));
     Ok(Evaluation { warnings: data.into_iter().chain(spec).collect(), ..found })
 }

@@ -1,12 +1,11 @@
 //! Continues a sequence of tokens, with the keys and values of earlier ones kept for a GPT.
 
-use super::Predictor;
 use crate::caught::caught;
 use crate::data::rng::{CounterRng, Stream};
 use crate::data::{FieldData, HostField, SampleKey};
 use crate::device::read;
 use crate::error::{Error, Result};
-use crate::models::{Gpt, GptCache, Input};
+use crate::models::{Evaluator, Gpt, GptCache, Input};
 
 /// How the next token is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,7 +19,7 @@ pub struct Sampling {
 
 /// A sequence that grows.
 pub struct Generator<'a> {
-    predictor: &'a Predictor,
+    evaluator: &'a Evaluator,
     /// The last tokens, at most `context` of them.
     window: Vec<i64>,
     context: usize,
@@ -37,7 +36,7 @@ pub struct Generator<'a> {
 impl<'a> Generator<'a> {
     /// Continues `prompt`, which has at least one token. The model sees the last `context` tokens.
     pub fn new(
-        predictor: &'a Predictor,
+        evaluator: &'a Evaluator,
         mut prompt: Vec<i64>,
         context: usize,
         vocabulary: usize,
@@ -45,9 +44,9 @@ impl<'a> Generator<'a> {
         sequence: u64,
     ) -> Self {
         prompt.drain(..prompt.len().saturating_sub(context));
-        let is_gpt = predictor.evaluator().net().module().is::<Gpt>();
+        let is_gpt = evaluator.net().module().is::<Gpt>();
         let cache = is_gpt.then(GptCache::default);
-        Self { predictor, window: prompt, context, vocabulary, cache, sampling, sequence, drawn: 0 }
+        Self { evaluator, window: prompt, context, vocabulary, cache, sampling, sequence, drawn: 0 }
     }
 
     /// The next token, which becomes part of the sequence.
@@ -71,7 +70,7 @@ impl<'a> Generator<'a> {
 
     /// The scores of the tokens that may follow the window.
     fn logits(&mut self) -> Result<Vec<f32>> {
-        let evaluator = self.predictor.evaluator();
+        let evaluator = self.evaluator;
         let device = evaluator.device();
         let input = |tokens: &[i64]| {
             let field = HostField { shape: vec![tokens.len()], data: FieldData::Index(tokens.to_vec()) };
@@ -120,7 +119,7 @@ mod tests {
     use crate::data::Encoding;
     use crate::device::ComputeDevice;
     use crate::registry::Registry;
-    use crate::worker::Usage;
+    use crate::worker::{Predictor, Usage};
     use crate::worker::testing::Run;
 
     const ALL: Sampling = Sampling { temperature: 1.0, top_k: None, seed: 0 };
@@ -172,7 +171,7 @@ mod tests {
         {
             let written = |cached: bool| -> Vec<usize> {
                 let sampling = Sampling { temperature, ..ALL };
-                let mut generator = Generator::new(&predictor, prompt.clone(), 8, vocabulary, sampling, 0);
+                let mut generator = Generator::new(predictor.evaluator(), prompt.clone(), 8, vocabulary, sampling, 0);
                 assert!(generator.cache.is_some());
                 generator.cache = generator.cache.filter(|_| cached);
                 (0..30).map(|_| generator.next_token().unwrap()).collect()

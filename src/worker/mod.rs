@@ -20,6 +20,7 @@ mod hook;
 mod intercepted_group;
 mod kernels;
 mod metrics;
+mod notes;
 mod optimizer;
 #[cfg(test)]
 mod own_models_tests;
@@ -345,6 +346,7 @@ fn files(
         parent,
         observers: plan.observers.clone(),
         hosts,
+        encoding: usage.encoding.clone(),
         observed: observed(job),
     })
 }

@@ -3,12 +3,15 @@
 
 use super::checkpoints::Checkpoints;
 use super::metrics::{Reported, epochs_until, metrics, metrics_until};
+use super::notes::Notes;
 use crate::checkpoint::RankBy;
 use crate::comm::ProcessGroup;
+use crate::data::{Dataset, Encoding};
 use crate::ddp::HookState;
 use crate::error::{Error, ExitCode, Result};
 use crate::history::{Parent, relative};
 use crate::launch::logs::SAID;
+use crate::models::Model;
 use crate::show;
 use crate::telemetry::{
     CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, MetricsWriter, ObservedRun, ObserverPlan,
@@ -17,6 +20,7 @@ use crate::telemetry::{
 };
 use crate::train::{
     Anatomy, BatchAlgebra, Ended, Observer, Position, RunTensors, Settings, StepReport, Stragglers, Sums,
+    Tally,
 };
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -47,6 +51,8 @@ pub struct Files {
     pub observers: Vec<ObserverPlan>,
     /// The name of each rank's host.
     pub hosts: Vec<String>,
+    /// Of the data.
+    pub encoding: Option<Encoding>,
     /// What observers are told of the run, without its position.
     pub observed: ObservedRun,
 }
@@ -64,6 +70,7 @@ struct First {
     reported: Reported,
     metrics: MetricsWriter,
     tensorboard: TensorBoardWriter,
+    notes: Notes,
     progress: Progress,
     observers: Observers,
     checkpoints: Checkpoints,
@@ -112,8 +119,8 @@ impl Recorder {
         files: Files,
         options: RecorderOptions,
     ) -> Result<()> {
-        let Files { out_dir, reported, samples, checkpoints, best, parent, observers, hosts, mut observed } =
-            files;
+        let Files { out_dir, reported, samples, checkpoints, best, parent, observers, hosts, encoding, .. } = files;
+        let mut observed = files.observed;
         let shows = options.progress != ProgressMode::None;
         let (epochs, max_steps) = (self.settings.epochs, self.settings.train.max_steps);
         let left = position.steps_left(epochs, samples, self.settings.loader.drop_last);
@@ -144,7 +151,10 @@ impl Recorder {
             metrics.write(&event)?;
             observers.pass(&event);
         }
+        let tokens = reported.perplexity;
+        let notes = Notes::open(&out_dir, position.step, best, &self.settings, tokens, encoding)?;
         self.first = Some(First {
+            notes,
             reported,
             tensorboard: TensorBoardWriter::create(&out_dir.join("tensorboard"), position.step)?,
             checkpoints,
@@ -314,6 +324,18 @@ impl Observer for Recorder {
         }
     }
 
+    fn evaluated(
+        &mut self,
+        position: &Position,
+        model: &dyn Model,
+        dataset: &dyn Dataset,
+        tally: Option<&Tally>,
+    ) {
+        let Some(first) = &mut self.first else { return };
+        let done = first.notes.evaluated(position, model, dataset, tally);
+        first.note(done);
+    }
+
     fn epoch(
         &mut self,
         position: &Position,
@@ -340,6 +362,8 @@ impl Observer for Recorder {
         first.progress.message(&line);
         let whole = position.micro >= first.micro_batches;
         first.last = (position.step, position.epoch + u64::from(whole));
+        let done = first.notes.measured(&event);
+        first.note(done);
         first.write(&Event::Epoch(event));
     }
 

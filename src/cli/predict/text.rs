@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args, encoding: &TextEncoding, predictor: &Predictor) -
         let is_read = match read {
             Ok((tokens, prompt)) => {
                 let mut generator = Generator::new(
-                    predictor,
+                    predictor.evaluator(),
                     tokens,
                     encoding.block_size,
                     vocabulary.len(),

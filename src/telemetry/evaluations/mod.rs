@@ -1,0 +1,283 @@
+//! `evaluations/` in a run's folder: what evaluations found by class and by sample, for the report. One JSON file an evaluation, named by its step;
+//! the newest few are kept, and the newest few of those that were the best when they were made, so that a resume from an earlier
+//! checkpoint still has some.
+
+mod classes;
+
+pub use classes::{ClassRow, Classes, Figures, class_name};
+
+use super::nan_if_null;
+use crate::error::{Error, IoContext, Result};
+use crate::files;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// The name of the folder.
+const FOLDER: &str = "evaluations";
+
+/// The version that this program writes, and the newest that it reads.
+const VERSION: u32 = 1;
+
+/// Evaluations of either kind that are kept.
+const KEPT: usize = 4;
+
+/// An evaluation of the validation split.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EvaluationRecord {
+    version: u32,
+    /// Optimizer steps before it.
+    pub step: u64,
+    /// Counted from 0.
+    pub epoch: u64,
+    /// The metric that ranks checkpoints, with `val.` or `train.` before its name.
+    pub metric: String,
+    /// Its value after this epoch.
+    #[serde(deserialize_with = "nan_if_null")]
+    pub value: f64,
+    /// The value is better than that of every evaluation before.
+    pub best: bool,
+    /// Predictions by class; `None` if samples do not have one class each, or they are not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classes: Option<Classes>,
+    /// The samples with the largest losses, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub worst: Vec<WorstSample>,
+    /// What a language model generates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub texts: Vec<GeneratedText>,
+}
+
+/// A sample that the model is wrong or unsure about.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorstSample {
+    /// In the validation split, from 0.
+    pub index: u64,
+    /// The name of its class, or its number.
+    pub class: String,
+    /// The name of the class that the model predicts, or its number.
+    pub predicted: String,
+    /// Of the class that the model predicts, 0 to 1.
+    #[serde(deserialize_with = "nan_if_null")]
+    pub probability: f64,
+    /// `-ln` of the probability of its class.
+    #[serde(deserialize_with = "nan_if_null")]
+    pub loss: f64,
+    /// Of an image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub picture: Option<RecordedPicture>,
+}
+
+/// A small image.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecordedPicture {
+    /// In pixels.
+    pub width: usize,
+    /// In pixels.
+    pub height: usize,
+    /// PNG, in base64.
+    pub png: String,
+}
+
+/// A text that the model continues.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GeneratedText {
+    /// Of the validation split.
+    pub prompt: String,
+    /// What follows it.
+    pub text: String,
+    /// It is shorter than others because its time was over.
+    #[serde(default)]
+    pub cut: bool,
+}
+
+impl EvaluationRecord {
+    /// Of an evaluation after `step` steps, in `epoch`; its metric follows.
+    pub fn new(step: u64, epoch: u64) -> Self {
+        Self {
+            version: VERSION,
+            step,
+            epoch,
+            metric: String::new(),
+            value: f64::NAN,
+            best: false,
+            classes: None,
+            worst: Vec::new(),
+            texts: Vec::new(),
+        }
+    }
+
+    /// Whether there is nothing to show.
+    pub fn is_empty(&self) -> bool {
+        self.classes.is_none() && self.worst.is_empty() && self.texts.is_empty()
+    }
+}
+
+/// The folder of a run's evaluations, on the rank that writes it.
+#[derive(Debug)]
+pub struct Evaluations {
+    folder: PathBuf,
+    /// The metric that ranks them.
+    metric: &'static str,
+    prefers_larger: bool,
+    /// Step, whether it was the best then, and the metric's value; oldest first.
+    kept: Vec<(u64, bool, f64)>,
+}
+
+impl Evaluations {
+    /// Removes the evaluations after `step`, because those steps are repeated.
+    ///
+    /// # Errors
+    /// A file can't be removed.
+    pub fn open(out_dir: &Path, step: u64, metric: &'static str, prefers_larger: bool) -> Result<Self> {
+        let folder = out_dir.join(FOLDER);
+        let mut kept = Vec::new();
+        for record in read(out_dir) {
+            if record.step > step {
+                let file = folder.join(file_name(record.step));
+                std::fs::remove_file(&file).doing("remove", &file)?;
+            } else {
+                // Values of another metric do not compare.
+                let best = record.best && record.metric == metric;
+                kept.push((record.step, best, record.value));
+            }
+        }
+        Ok(Self { folder, metric, prefers_larger, kept })
+    }
+
+    /// Writes an evaluation, with the `value` of the metric that ranks them (`None`: it was not measured), and removes those that are no
+    /// longer kept. One of the same step is replaced.
+    ///
+    /// # Errors
+    /// A file can't be written or removed.
+    pub fn write(&mut self, record: EvaluationRecord, value: Option<f64>) -> Result<()> {
+        let value = value.unwrap_or(f64::NAN);
+        let step = record.step;
+        self.kept.retain(|(other, ..)| *other != step);
+        let mut bests = self.kept.iter().filter(|(_, best, _)| *best).map(|(.., value)| *value);
+        let better = |than: f64| if self.prefers_larger { value > than } else { value < than };
+        let best = !value.is_nan() && bests.all(better);
+        let record = EvaluationRecord { metric: self.metric.to_owned(), value, best, ..record };
+        std::fs::create_dir_all(&self.folder).doing("create", &self.folder)?;
+        let mut text = serde_json::to_vec(&record)
+            .map_err(|e| Error::internal(format!("an evaluation is no JSON: {e}")))?;
+        text.push(b'\n');
+        files::replace(&self.folder.join(file_name(step)), &text)?;
+        self.kept.push((step, best, value));
+        self.prune()
+    }
+
+    fn prune(&mut self) -> Result<()> {
+        let newest = self.kept.len().saturating_sub(KEPT);
+        let bests = self.kept.iter().filter(|(_, best, _)| *best).count();
+        let (mut at, mut best_at) = (0, 0);
+        let mut gone = Vec::new();
+        self.kept.retain(|(step, best, _)| {
+            let stays = at >= newest || (*best && best_at + KEPT >= bests);
+            at += 1;
+            best_at += usize::from(*best);
+            if !stays {
+                gone.push(*step);
+            }
+            stays
+        });
+        for step in gone {
+            let file = self.folder.join(file_name(step));
+            std::fs::remove_file(&file).doing("remove", &file)?;
+        }
+        Ok(())
+    }
+}
+
+fn file_name(step: u64) -> String {
+    format!("step-{step:08}.json")
+}
+
+/// The evaluations in a run's folder, oldest first. Files that are no evaluation, or one of a newer version, are left out: the report
+/// is about what can be read.
+pub fn read(out_dir: &Path) -> Vec<EvaluationRecord> {
+    let entries = std::fs::read_dir(out_dir.join(FOLDER)).into_iter().flatten().flatten();
+    let mut records: Vec<EvaluationRecord> = entries
+        .filter_map(|entry| {
+            let record: EvaluationRecord = serde_json::from_slice(&std::fs::read(entry.path()).ok()?).ok()?;
+            let own = entry.file_name().to_str() == Some(&file_name(record.step));
+            (own && record.version <= VERSION).then_some(record)
+        })
+        .collect();
+    records.sort_by_key(|record| record.step);
+    records
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps(dir: &Path) -> Vec<(u64, bool)> {
+        read(dir).iter().map(|record| (record.step, record.best)).collect()
+    }
+
+    fn open(dir: &Path, step: u64) -> Evaluations {
+        Evaluations::open(dir, step, "val.accuracy", true).unwrap()
+    }
+
+    #[test]
+    fn the_newest_and_the_best_are_kept_and_later_ones_are_removed_by_a_resume() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut evaluations = open(dir.path(), 0);
+        let values = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.55, f64::NAN, 0.6, 0.5, 0.4];
+        for (step, value) in (1..).zip(values) {
+            evaluations.write(EvaluationRecord::new(step, step - 1), Some(value)).unwrap();
+        }
+        // An equal value is not better.
+        let best = [(3, true), (4, true), (5, true), (6, true)];
+        let last = [(8, false), (9, false), (10, false), (11, false)];
+        assert_eq!(steps(dir.path()), [best, last].concat());
+        // The run continues from step 5, and 0.55 is better than what was best then.
+        let mut evaluations = open(dir.path(), 5);
+        assert_eq!(steps(dir.path()), best[..3]);
+        evaluations.write(EvaluationRecord::new(6, 5), Some(0.55)).unwrap();
+        evaluations.write(EvaluationRecord::new(7, 6), None).unwrap();
+        assert_eq!(steps(dir.path())[3..], [(6, true), (7, false)]);
+        // The same step again, after an end by `max_steps`.
+        open(dir.path(), 7).write(EvaluationRecord::new(7, 6), Some(0.7)).unwrap();
+        assert_eq!(steps(dir.path()).last(), Some(&(7, true)));
+    }
+
+    #[test]
+    fn values_of_another_metric_do_not_compare() {
+        let dir = tempfile::tempdir().unwrap();
+        open(dir.path(), 0).write(EvaluationRecord::new(1, 0), Some(0.9)).unwrap();
+        let mut evaluations = Evaluations::open(dir.path(), 1, "val.loss", false).unwrap();
+        for (step, value, best) in [(2, 1.5, true), (3, 2.0, false), (4, 1.0, true)] {
+            evaluations.write(EvaluationRecord::new(step, 0), Some(value)).unwrap();
+            assert_eq!(steps(dir.path()).last(), Some(&(step, best)));
+        }
+    }
+
+    #[test]
+    fn records_round_trip_and_what_is_none_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let picture = RecordedPicture { width: 2, height: 1, png: "AAAA".into() };
+        let worst = WorstSample {
+            index: 7,
+            class: "<cat>".into(),
+            predicted: "1".into(),
+            probability: f64::NAN,
+            loss: 1.0 / 3.0,
+            picture: Some(picture),
+        };
+        let text = GeneratedText { prompt: "a\u{2028}".into(), text: "\"b\"".into(), cut: true };
+        let record = EvaluationRecord { worst: vec![worst], texts: vec![text], ..EvaluationRecord::new(3, 1) };
+        open(dir.path(), 0).write(record.clone(), Some(0.25)).unwrap();
+        let folder = dir.path().join("evaluations");
+        std::fs::write(folder.join("step-00000009.json"), "{\"version\":1").unwrap();
+        std::fs::write(folder.join("notes.txt"), "mine").unwrap();
+        let newer = std::fs::read_to_string(folder.join("step-00000003.json")).unwrap();
+        let newer = newer.replacen("\"version\":1", "\"version\":2", 1).replacen("\"step\":3", "\"step\":4", 1);
+        std::fs::write(folder.join("step-00000004.json"), newer).unwrap();
+        let read = read(dir.path());
+        assert_eq!(read.len(), 1);
+        assert!(read[0].worst[0].probability.is_nan() && read[0].worst[0].loss == 1.0 / 3.0);
+        assert_eq!((&read[0].texts, read[0].value, read[0].best), (&record.texts, 0.25, true));
+        assert_eq!(read[0].worst[0].picture, record.worst[0].picture);
+    }
+}

@@ -1,0 +1,168 @@
+//! Rank 0's notes of evaluations, for the report: predictions by class, the samples with the largest losses, and texts that a language
+//! model generates. They are made from what evaluations compute anyway, and draw nothing from the run's random streams.
+
+use super::{Generator, Sampling};
+use crate::checkpoint::RankBy;
+use crate::data::{Dataset, Encoding, FieldData, SampleKey, TextEncoding, input_of, picture_of};
+use crate::error::Result;
+use crate::models::Model;
+use crate::telemetry::EpochEvent;
+use crate::telemetry::evaluations::{
+    Classes, EvaluationRecord, Evaluations, GeneratedText, RecordedPicture, WorstSample, class_name,
+};
+use crate::train::{Details, Position, Settings, Tally};
+use data_encoding::BASE64;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Texts of an evaluation.
+const TEXTS: u64 = 2;
+
+/// Tokens of the validation split that a text continues.
+const PROMPT: usize = 32;
+
+/// Tokens that are generated of each text.
+const TOKENS: usize = 200;
+
+/// For all texts of an evaluation: of a large model they are shorter.
+const TIME: Duration = Duration::from_secs(5);
+
+/// Sharper than the model's own probabilities, as texts of small models are usually shown.
+const TEMPERATURE: f64 = 0.8;
+
+/// The notes of a run.
+pub struct Notes {
+    evaluations: Evaluations,
+    details: Details,
+    seed: u64,
+    best: RankBy,
+    /// The names of classes.
+    names: Vec<String>,
+    /// Of a language model's data.
+    text: Option<TextEncoding>,
+    /// Of the evaluation whose metrics have not been reported yet.
+    pending: Option<EvaluationRecord>,
+}
+
+impl Notes {
+    /// Removes the notes after `step`. `tokens`: outputs are of the tokens that follow. `encoding` is that of the data.
+    ///
+    /// # Errors
+    /// A file can't be removed.
+    pub fn open(
+        out_dir: &Path,
+        step: u64,
+        best: RankBy,
+        settings: &Settings,
+        tokens: bool,
+        encoding: Option<Encoding>,
+    ) -> Result<Self> {
+        let names = encoding.as_ref().and_then(Encoding::classes).unwrap_or_default().to_vec();
+        let text = match encoding {
+            Some(Encoding::Text(text)) if tokens => Some(text),
+            _ => None,
+        };
+        let evaluations = Evaluations::open(out_dir, step, best.name(), best.prefers_larger())?;
+        let (details, seed) = (settings.details, settings.seed);
+        Ok(Self { evaluations, details, seed, best, names, text, pending: None })
+    }
+
+    /// Takes down an evaluation of `dataset`.
+    ///
+    /// # Errors
+    /// A sample can't be read, or the device fails.
+    pub fn evaluated(
+        &mut self,
+        position: &Position,
+        model: &dyn Model,
+        dataset: &dyn Dataset,
+        tally: Option<&Tally>,
+    ) -> Result<()> {
+        let mut record = EvaluationRecord::new(position.step, position.epoch);
+        if let Some(tally) = tally {
+            record.classes =
+                tally.per_class().map(|counts| Classes::new(counts, tally.matrix(), &self.names));
+            record.worst = self.worst(dataset, tally)?;
+        }
+        if let Some(text) = self.text.as_ref().filter(|_| self.details.samples > 0) {
+            record.texts = texts(text, model, dataset, self.seed)?;
+        }
+        self.pending = Some(record).filter(|record| !record.is_empty());
+        Ok(())
+    }
+
+    /// Writes what was taken down, with the metrics of its epoch.
+    ///
+    /// # Errors
+    /// A file can't be written.
+    pub fn measured(&mut self, event: &EpochEvent) -> Result<()> {
+        let Some(record) = self.pending.take() else { return Ok(()) };
+        let value = match self.best.name().split_once('.') {
+            Some(("val", name)) => event.val.as_ref().and_then(|val| val.get(name)),
+            Some((_, name)) => event.train.get(name),
+            None => None,
+        };
+        self.evaluations.write(record, value)
+    }
+
+    fn worst(&self, dataset: &dyn Dataset, tally: &Tally) -> Result<Vec<WorstSample>> {
+        let sample = |judged: &crate::train::Judged| {
+            let key = SampleKey { seed: self.seed, epoch: 0, sample: judged.index };
+            let picture = picture_of(dataset, key)?.map(|picture| RecordedPicture {
+                width: picture.width,
+                height: picture.height,
+                png: BASE64.encode(&picture.png),
+            });
+            Ok(WorstSample {
+                index: judged.index,
+                class: class_name(&self.names, judged.label),
+                predicted: class_name(&self.names, judged.predicted),
+                probability: judged.probability.into(),
+                loss: judged.loss.into(),
+                picture,
+            })
+        };
+        tally.worst().iter().map(sample).collect()
+    }
+}
+
+/// What the model makes of the beginnings of some samples. It is drawn by the seed and the number of the text alone.
+fn texts(
+    encoding: &TextEncoding,
+    model: &dyn Model,
+    dataset: &dyn Dataset,
+    seed: u64,
+) -> Result<Vec<GeneratedText>> {
+    // A data set of one's own may say what its samples are not.
+    if dataset.is_empty() || encoding.fits(&dataset.input()).is_err() {
+        return Ok(Vec::new());
+    }
+    let evaluator = model.evaluator();
+    let vocabulary: Vec<char> = encoding.vocabulary.chars().collect();
+    let shown = |tokens: &[i64]| -> String {
+        let of = |token: &i64| usize::try_from(*token).ok().and_then(|at| vocabulary.get(at)).copied();
+        tokens.iter().map(|token| of(token).unwrap_or('\u{fffd}')).collect()
+    };
+    let sampling = Sampling { temperature: TEMPERATURE, top_k: None, seed };
+    let (begun, count) = (Instant::now(), TEXTS.min(dataset.len() as u64));
+    let mut texts = Vec::new();
+    for number in 0..count {
+        let sample = number * dataset.len() as u64 / count;
+        let FieldData::Index(mut prompt) = input_of(dataset, SampleKey { seed, epoch: 0, sample })?.data
+        else {
+            return Ok(Vec::new());
+        };
+        prompt.truncate(PROMPT);
+        let before = shown(&prompt);
+        let context = encoding.block_size;
+        let mut generator =
+            Generator::new(&evaluator, prompt, context, vocabulary.len(), sampling, number);
+        let mut tokens = Vec::with_capacity(TOKENS);
+        while tokens.len() < TOKENS && (tokens.is_empty() || begun.elapsed() < TIME) {
+            tokens.push(generator.next_token()? as i64);
+        }
+        let cut = tokens.len() < TOKENS;
+        texts.push(GeneratedText { prompt: before, text: shown(&tokens), cut });
+    }
+    Ok(texts)
+}
