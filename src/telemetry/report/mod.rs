@@ -1,8 +1,9 @@
-//! `report.html`: a self-contained page about a run, generated from `metrics.jsonl`, `run.json` and `job.toml`; and a page
-//! about several runs. It loads nothing, so it can be sent by mail. Its charts are drawings that one script of its own
+//! `report.html`: a self-contained page about a run, generated from `metrics.jsonl`, `run.json`, `job.toml` and `evaluations/`;
+//! and a page about several runs. It loads nothing, so it can be sent by mail. Its charts are drawings that one script of its own
 //! makes interactive (`report.js`).
 
 mod compare;
+mod evaluations;
 mod figures;
 mod page;
 mod records;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 /// What follows the charts of a run, in this order; one without content writes nothing.
 const SECTIONS: &[fn(&mut String, &Run)] =
-    &[sections::ranks, sections::epochs, sections::history, sections::provenance, sections::job];
+    &[evaluations::section, sections::ranks, sections::epochs, sections::history, sections::provenance, sections::job];
 
 pub(super) fn path(run_dir: &Path) -> PathBuf {
     run_dir.join("report.html")

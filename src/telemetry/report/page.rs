@@ -1,4 +1,4 @@
-//! The frame of a page: style, charts, data and script. It loads nothing, and the one script that its content-security
+//! The frame of a page: style, charts, data and script. It loads nothing (small pictures are in it), and the one script that its content-security
 //! policy allows, by its hash, is its own; without it the page shows static drawings of the same charts.
 
 use super::escape;
@@ -22,6 +22,8 @@ pub(super) fn whole(
     marks: &[Mark],
 ) -> String {
     let (mut policy, mut scripts) = (String::new(), String::new());
+    // Texts of users are escaped: only a picture of our own begins so.
+    let images = if body.contains("<img ") { "img-src data:; " } else { "" };
     if !figures.is_empty() {
         let hash = BASE64.encode(&Sha256::digest(SCRIPT));
         policy = format!("; script-src 'sha256-{hash}'");
@@ -32,7 +34,7 @@ pub(super) fn whole(
     }
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'{policy}\">\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; {images}style-src 'unsafe-inline'{policy}\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <meta name=\"color-scheme\" content=\"light dark\">\
          <title>{} · ddp-run</title><style>{}{STYLE}</style></head><body><main>{body}</main>{scripts}</body></html>\n",

@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::telemetry::events::{EpochEvent, Event, StepEvent};
+use crate::telemetry::evaluations::{self, EvaluationRecord};
 use crate::telemetry::lines::for_each_line;
 use crate::telemetry::provenance::{self, Provenance};
 use crate::telemetry::rank_times::RankTimes;
@@ -49,6 +50,8 @@ pub(super) struct Run {
     pub name: String,
     pub records: Vec<Record>,
     pub anatomy: Anatomy,
+    /// Oldest first.
+    pub evaluations: Vec<EvaluationRecord>,
     /// The starts of the run, oldest first; empty without a `run.json`.
     pub starts: Vec<Provenance>,
     /// `job.toml`.
@@ -70,6 +73,7 @@ impl Run {
             name: starts.last().map_or(folder_name, |start| start.name.clone()),
             records,
             anatomy,
+            evaluations: evaluations::read(folder),
             starts,
             spec: std::fs::read_to_string(folder.join("job.toml")).ok(),
         })

@@ -105,8 +105,11 @@ pub(super) fn tiles(out: &mut String, run: &Run) {
     out.push_str("</dl>");
 }
 
-/// The mean time of each phase by rank. The slowest rank is the one with the most work of its own: the others wait for
-/// it, in the communication and in what is not of a step (evaluations).
+/// By how much of its work the slowest rank exceeds the median: ranks that share a machine differ by a little.
+const SLOWER: f64 = 1.05;
+
+/// The mean time of each phase by rank. The slowest rank is the one with the most work of its own, if that is clearly more than others have:
+/// they wait for it, in the communication and in what is not of a step (evaluations).
 pub(super) fn ranks(out: &mut String, run: &Run) {
     let Anatomy { phases, sums, summed, .. } = &run.anatomy;
     let own = |rank: &[f64]| -> f64 {
@@ -114,13 +117,17 @@ pub(super) fn ranks(out: &mut String, run: &Run) {
         own.map(|(_, seconds)| seconds).sum()
     };
     let slowest = (0..sums.len()).max_by(|a, b| own(&sums[*a]).total_cmp(&own(&sums[*b])));
-    let slowest = slowest.filter(|_| sums.len() > 1);
+    let mut works: Vec<f64> = sums.iter().map(|rank| own(rank)).collect();
+    works.sort_by(f64::total_cmp);
+    // The lower one of two: of two ranks, one may be the slowest.
+    let median = works.get(works.len().saturating_sub(1) / 2).copied().unwrap_or(0.0);
+    let slowest = slowest.filter(|rank| sums.len() > 1 && own(&sums[*rank]) > SLOWER * median);
     if sums.is_empty() {
         return;
     }
     out.push_str(
-        "<section><h2>Time per step, by rank</h2><p>Mean milliseconds. The slowest rank has the most work of its own; the \
-         others wait for it in the communication.</p><div class=\"wide\" tabindex=\"0\"><table><thead><tr><th>rank</th>",
+        "<section><h2>Time per step, by rank</h2><p>Mean milliseconds. A rank that has 5 % more work of its own than the median \
+         is marked; the others wait for it in the communication.</p><div class=\"wide\" tabindex=\"0\"><table><thead><tr><th>rank</th>",
     );
     phases.iter().for_each(|name| {
         let _ = write!(out, "<th>{}</th>", escape(name));
