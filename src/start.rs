@@ -59,6 +59,20 @@ pub fn start(plan: &Plan, mut job: JobHandoff, start: Start, stop: &StopFlag) ->
     if first { asserted(code, &folder, &assertions) } else { Ok(code) }
 }
 
+/// Runs the ranks of an evaluation on this machine, `job.evaluation`. Their logs are in `job.log_dir`.
+///
+/// # Errors
+/// A rank failed (its report, with its exit code), or could not be started.
+pub(crate) fn evaluate(plan: &Plan, job: JobHandoff, stop: &StopFlag) -> Result<ExitCode> {
+    ready(plan, &Origin::Own)?;
+    logs::init_terminal(&job)?;
+    let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
+    launch.threads_per_worker = plan.launch.threads;
+    launch.stop = stop.clone();
+    let (interface, plan_hash) = (plan.gloo.address()?, plan.hash.clone());
+    Nodes { bind: plan.nodes.bind, interface, plan_hash, ..Nodes::default() }.run(launch)
+}
+
 /// Checks what is asserted of a run that is done, by its metrics.
 ///
 /// # Errors

@@ -1,21 +1,25 @@
-//! `ddp-run eval SPEC|RUN`: the metrics of a checkpoint on one split, computed in this process.
+//! `ddp-run eval SPEC|RUN`: the metrics of a checkpoint on one split: in this process, on several ranks that it starts, or as one of the ranks
+//! that a launcher has started.
 
 use super::spec_args::SpecArgs;
 use crate::checkpoint::{CheckpointStore, Loaded, load_any};
-use crate::comm::SoloGroup;
-use crate::device::of_rank;
-use crate::error::{Error, Result};
+use crate::clusters::{self, LaunchFlags, Origin, WorkerEnv};
+use crate::comm::{Backend, SoloGroup};
+use crate::device::{self, of_rank};
+use crate::error::{Error, ExitCode, IoContext, Result};
+use crate::files::Scratch;
 use crate::history::checkpoints;
+use crate::launch::{EvaluationHandoff, JobHandoff, Nproc, StopFlag};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::show;
-use crate::spec::did_you_mean;
-use crate::start::{available, verdict};
-use crate::telemetry::{Assertion, metric_words};
-use crate::worker::{Evaluation, Split, evaluate, keep_kernels};
+use crate::spec::{Override, did_you_mean, shown_name};
+use crate::start::{self, available, verdict};
+use crate::telemetry::evaluations::{Classes, Figures};
+use crate::telemetry::{Assertion, ProgressMode, metric_words};
+use crate::worker::{Evaluation, Split, Wanted, evaluate, evaluate_external, keep_kernels};
 use serde_json::{Value as Json, json};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -27,9 +31,15 @@ pub struct Args {
     pub checkpoint: Option<PathBuf>,
     #[arg(long, value_enum, default_value_t = Split::Val)]
     pub split: Split,
+    /// Processes on this machine, as of `ddp-run train` [default: the spec's]; the metrics do not depend on it
+    #[arg(long, value_name = "N")]
+    pub nproc_per_node: Option<Nproc>,
     /// Evaluate the weights of the last step, not their average (`[ema]`)
     #[arg(long)]
     pub no_ema: bool,
+    /// Print precision, recall and F1 of each class as well, and with few classes the confusion matrix
+    #[arg(long)]
+    pub per_class: bool,
     /// Exit with 1 unless this holds, as in "accuracy >= 0.9" (also <=, >, <); repeatable
     #[arg(long = "assert", value_name = "CONDITION")]
     pub assertions: Vec<Assertion>,
@@ -38,27 +48,148 @@ pub struct Args {
     pub json: bool,
 }
 
-/// Prints the checkpoint and its metrics to standard output.
+/// The checkpoint, for messages: its tensors are released before ranks load it again.
+struct Of {
+    path: PathBuf,
+    step: u64,
+    epochs: u64,
+    steps_in_epoch: u64,
+}
+
+impl Of {
+    fn new(loaded: &Loaded) -> Self {
+        let state = &loaded.state;
+        let (step, epochs, steps_in_epoch) = (state.global_step, state.epochs_completed, state.step_in_epoch);
+        Self { path: loaded.path.clone(), step, epochs, steps_in_epoch }
+    }
+}
+
+/// Prints the checkpoint and its metrics to standard output; under a launcher, rank 0 does.
 ///
 /// # Errors
-/// Exit 74: there is no such checkpoint. Exit 78: the spec is invalid.
-pub fn run(args: &Args, registry: &Registry) -> Result<()> {
+/// Exit 74: there is no such checkpoint. Exit 78: the spec is invalid. What a rank fails with.
+pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     let SpecArgs { spec: named, overrides } = &args.spec;
     let spec = if named.is_dir() { &named.join("job.toml") } else { named };
-    let plan = overrides.plan(spec, registry, WorldRequest::of(1))?;
+    let launcher = launcher(args)?;
+    let request = WorldRequest {
+        world_size: launcher.as_ref().map(|worker| worker.place.world_size),
+        nnodes: launcher.is_none().then_some(1),
+        nproc_per_node: args.nproc_per_node,
+        devices: device::count,
+        ..WorldRequest::default()
+    };
+    let mut overrides = overrides.clone();
+    let own_nodes = |plan: &Plan| launcher.is_none() && plan.is_set("launch.nnodes");
+    let mut plan = overrides.plan(spec, registry, request)?;
+    if own_nodes(&plan) || args.nproc_per_node.is_some() {
+        // What the ranks read says the same.
+        let each = plan.world.nproc_per_node;
+        for set in ["launch.nnodes=1".to_owned(), format!("launch.nproc_per_node={each}")] {
+            overrides.given.push(Override::Set(set));
+        }
+        plan = overrides.plan(spec, registry, request)?;
+    }
+    let run = if named.is_dir() { named.clone() } else { run_folder(spec, &plan) };
+    let first = launcher.as_ref().is_none_or(|worker| worker.place.rank == 0);
+    let find = || find(&plan, &run, args.checkpoint.as_deref());
+    let alone = plan.world.world_size == 1 || (launcher.is_none() && plan.backend == Backend::Mpi);
+    let (of, found) = if alone {
+        stop.release();
+        let loaded = find()?;
+        (Of::new(&loaded), evaluated_here(args, &plan, &loaded)?)
+    } else {
+        // Without its tensors: the ranks read them.
+        let of = if first { Some(told(find()?)) } else { None };
+        let place = std::env::temp_dir().join("ddp-run-eval");
+        let scratch = Scratch::beside(&place).doing("create a folder beside", &place)?;
+        std::fs::create_dir_all(scratch.path()).doing("create", scratch.path())?;
+        let job = job(args, &plan, of.as_ref(), scratch.path());
+        let done = match launcher {
+            Some(worker) => evaluate_external(worker, &plan, job, stop),
+            None => start::evaluate(&plan, job, stop),
+        };
+        let code = match done {
+            Ok(code) => code,
+            Err(error) => {
+                // Its report names the logs.
+                std::mem::forget(scratch);
+                return Err(error);
+            }
+        };
+        match of {
+            Some(of) if code == ExitCode::Done => {
+                let found = Evaluation::read(&result(scratch.path()))?;
+                (of, found)
+            }
+            _ => return Ok(code),
+        }
+    };
+    found.warnings.iter().for_each(|warning| say!("warning: {warning}"));
+    super::print(&match args.json {
+        true => format!("{}\n", json(&found, &of, args.split)),
+        false => text(&found, &of, args.split),
+    })?;
+    verdict(args.assertions.iter().map(|assertion| held(assertion, &found, args.split)))?;
+    Ok(ExitCode::Done)
+}
+
+/// The place of this process among the ranks that a launcher has started; `None` without one.
+///
+/// # Errors
+/// Flags and variables are inconsistent, or the launcher starts a supervisor per node (exit 2).
+fn launcher(args: &Args) -> Result<Option<WorkerEnv>> {
+    let get = |name: &str| std::env::var(name).ok();
+    let flags = LaunchFlags { nproc_per_node: args.nproc_per_node, ..LaunchFlags::default() };
+    let settings = flags.settings(&get, clusters::starter_pid())?;
+    match clusters::detect(&get, &settings)? {
+        Origin::Own => Ok(None),
+        Origin::Worker(worker) => Ok(Some(worker)),
+        Origin::Node(node) => {
+            let what = format!("{} has started a process per node; an evaluation has no nodes", node.launcher.name());
+            Err(Error::usage(what).hint("let it start every rank, or one process alone, which starts `--nproc-per-node` ranks"))
+        }
+    }
+}
+
+fn evaluated_here(args: &Args, plan: &Plan, loaded: &Loaded) -> Result<Evaluation> {
     let device = of_rank(plan.device, 0);
     keep_kernels(device, plan.precision, "eval");
-    available(&plan)?;
-    let run = if named.is_dir() { named.clone() } else { run_folder(spec, &plan) };
-    let loaded = find(&plan, &run, args.checkpoint.as_deref())?;
-    let group = Arc::new(SoloGroup::default());
-    let found = evaluate(&plan, &loaded, args.split, !args.no_ema, device, group)?;
-    loaded.warnings.iter().chain(&found.warnings).for_each(|warning| say!("warning: {warning}"));
-    super::print(&match args.json {
-        true => format!("{}\n", json(&found, &loaded, args.split)),
-        false => text(&found, &loaded, args.split),
-    })?;
-    verdict(args.assertions.iter().map(|assertion| held(assertion, &found, args.split)))
+    available(plan)?;
+    loaded.warnings.iter().for_each(|warning| say!("warning: {warning}"));
+    let Args { split, per_class, .. } = *args;
+    let wanted = Wanted { split, averaged: !args.no_ema, per_class };
+    evaluate(plan, Some(loaded), wanted, device, 0, &SoloGroup::default())
+}
+
+/// What is said of a checkpoint, with its warnings told.
+fn told(loaded: Loaded) -> Of {
+    loaded.warnings.iter().for_each(|warning| say!("warning: {warning}"));
+    Of::new(&loaded)
+}
+
+/// The file with what rank 0 found.
+fn result(folder: &Path) -> PathBuf {
+    folder.join("result.json")
+}
+
+/// What the ranks are told; `of` on the process that rank 0 is, or is started by.
+fn job(args: &Args, plan: &Plan, of: Option<&Of>, folder: &Path) -> JobHandoff {
+    JobHandoff {
+        spec_name: shown_name(&args.spec.spec),
+        job_toml: plan.to_toml(),
+        out_dir: folder.to_owned(),
+        resume: "never".to_owned(),
+        progress: ProgressMode::None,
+        evaluation: Some(EvaluationHandoff {
+            checkpoint: of.map_or_else(PathBuf::new, |of| of.path.clone()),
+            split: args.split.to_string(),
+            averaged: !args.no_ema,
+            per_class: args.per_class,
+            result: result(folder),
+        }),
+        ..JobHandoff::default()
+    }
 }
 
 /// Whether it holds of the metrics of this split, which may be named before the metric's name.
@@ -101,10 +232,9 @@ fn find(plan: &Plan, run: &Path, checkpoint: Option<&Path>) -> Result<Loaded> {
     }
 }
 
-fn text(found: &Evaluation, loaded: &Loaded, split: Split) -> String {
-    let state = &loaded.state;
-    let path = show::message(&loaded.path.display().to_string()).into_owned();
-    let epochs = match (state.epochs_completed, state.step_in_epoch) {
+fn text(found: &Evaluation, of: &Of, split: Split) -> String {
+    let path = show::message(&of.path.display().to_string()).into_owned();
+    let epochs = match (of.epochs, of.steps_in_epoch) {
         (epochs, 0) => show::count(epochs, "epoch"),
         (epochs, steps) => {
             format!("{} and {}", show::count(epochs, "epoch"), show::count(steps, "step"))
@@ -112,24 +242,61 @@ fn text(found: &Evaluation, loaded: &Loaded, split: Split) -> String {
     };
     let mut out = format!(
         "{path} (step {}, after {epochs}), on {} of `{split}`\n",
-        state.global_step,
+        of.step,
         show::count(found.samples as usize, "sample")
     );
     let width = found.metrics.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     for (name, value) in &found.metrics {
         out += &format!("  {name:width$}  {}\n", metric_words(name, *value));
     }
+    found.classes.iter().for_each(|classes| out += &by_class(classes));
+    out
+}
+
+/// A table of the classes, and the confusion matrix if there is one.
+fn by_class(classes: &Classes) -> String {
+    let name = |text: &str| show::name(text).to_string();
+    let width = classes.rows.iter().map(|row| name(&row.class).chars().count()).max().unwrap_or(0).max(5);
+    let mut out = String::new();
+    if classes.rows.len() < classes.count {
+        out += &format!("of {} classes those with the smallest F1\n", classes.count);
+    }
+    out += &format!("  {:width$}  precision  recall      F1  samples\n", "class");
+    let cell = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{:.2} %", 100.0 * value));
+    let mut line = |name: &str, Figures { precision, recall, f1 }: Figures, samples: String| {
+        let [precision, recall, f1] = [precision, recall, f1].map(cell);
+        out += format!("  {name:width$}  {precision:>9}  {recall:>8}  {f1:>8}  {samples:>7}").trim_end();
+        out.push('\n');
+    };
+    classes.rows.iter().for_each(|row| line(&name(&row.class), row.figures(), row.support.to_string()));
+    line("mean", classes.mean, String::new());
+    let Some(matrix) = &classes.matrix else {
+        for (class, predicted, count) in &classes.confused {
+            out += &format!("  {} predicted as {}: {count}\n", name(class), name(predicted));
+        }
+        return out;
+    };
+    // The last column, of what is no class, only if it was predicted.
+    let beyond = matrix.iter().any(|row| row.last().is_some_and(|n| *n > 0));
+    let columns = classes.count + usize::from(beyond);
+    let cells = matrix.iter().flatten().map(|n| n.to_string().len()).max().unwrap_or(1);
+    out += "confusion matrix: rows are classes, columns predictions\n";
+    for (row, counts) in classes.rows.iter().zip(matrix) {
+        let counts: Vec<String> = counts.iter().take(columns).map(|n| format!("{n:>cells$}")).collect();
+        out += &format!("  {:width$}  {}\n", name(&row.class), counts.join(" "));
+    }
     out
 }
 
 /// The metrics by name, `n` samples, and of what they are.
-fn json(found: &Evaluation, loaded: &Loaded, split: Split) -> Json {
+fn json(found: &Evaluation, of: &Of, split: Split) -> Json {
     let mut all = found.json();
     let of = [
-        ("checkpoint", json!(loaded.path.display().to_string())),
-        ("step", json!(loaded.state.global_step)),
+        ("checkpoint", json!(of.path.display().to_string())),
+        ("step", json!(of.step)),
         ("split", json!(split.to_string())),
     ];
     all.extend(of.map(|(key, value)| (key.to_owned(), value)));
+    all.extend(found.classes.iter().map(|classes| ("classes".to_owned(), json!(classes))));
     Json::Object(all)
 }

@@ -139,14 +139,14 @@ pub fn run(
         }
     };
     let done = |()| ExitCode::Done;
-    if !matches!(cli.command, Command::Train(_) | Command::Worker) {
+    if !matches!(cli.command, Command::Train(_) | Command::Eval(_) | Command::Worker) {
         stop.release();
     }
     match cli.command {
         Command::Train(args) => train::run(&args, registry, stop),
         Command::Check(args) => check::run(&args, registry).map(done),
         Command::Plan(args) => plan::run(&args, registry).map(done),
-        Command::Eval(args) => eval::run(&args, registry).map(done),
+        Command::Eval(args) => eval::run(&args, registry, stop),
         Command::Predict(args) => predict::run(&args, registry).map(done),
         Command::Inspect(args) => inspect::run(&args).map(done),
         Command::Export(args) => export::run(&args, registry).map(done),

@@ -43,10 +43,10 @@ pub use fn_dataset::from_fn;
 pub use images::ImageSource;
 pub use loader::{Loader, LoaderOptions};
 pub use own_transform::{Sample, SampleRng, Transform, TransformKind, TransformPlan, transformed};
-pub use peek::{SmallPicture, input_of, picture_of};
+pub use peek::{input_of, picture_of};
 pub(crate) use sample::no_field;
 pub use sample::{FieldMut, FieldsMut, SampleMut};
-pub use sampler::{DistributedSampler, EvalShard, Order, Prefix};
+pub use sampler::{DistributedSampler, EvalBatches, EvalShard, Order, Prefix};
 pub use sets::{
     Blanks, ColumnsFormat, ColumnsProposal, CsvProposal, Holds, ImageSurvey, InputRow, UnusableRow,
     images_below, propose_columns, propose_csv, read_image, read_rows, survey_images,

@@ -143,6 +143,42 @@ impl Order for EvalShard {
     }
 }
 
+/// One rank's part of an evaluation in whole batches: batches `rank`, `rank + world`, … of those that one process would have. So outputs, which
+/// may depend on the batch, are the same with any number of ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EvalBatches {
+    /// Samples in the data set.
+    pub len: usize,
+    /// At least 1.
+    pub batch_size: usize,
+    /// At least 1.
+    pub world: usize,
+    /// Below `world`.
+    pub rank: usize,
+}
+
+impl EvalBatches {
+    /// Batches of all ranks.
+    pub fn batches(&self) -> usize {
+        self.len.div_ceil(self.batch_size)
+    }
+}
+
+impl Order for EvalBatches {
+    fn len(&self) -> usize {
+        let own = self.batches().saturating_sub(self.rank).div_ceil(self.world);
+        // The last batch of all may be short, and is the last one of its rank.
+        let has_last = own > 0 && self.rank + (own - 1) * self.world + 1 == self.batches();
+        let missing = if has_last { self.batches() * self.batch_size - self.len } else { 0 };
+        own * self.batch_size - missing
+    }
+    fn get(&self, position: usize) -> u64 {
+        assert!(position < self.len(), "position {position} of {}", self.len());
+        let (batch, within) = (position / self.batch_size, position % self.batch_size);
+        ((self.rank + batch * self.world) * self.batch_size + within) as u64
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,6 +283,23 @@ mod tests {
             prop_assert!(seen.into_iter().eq(0..len as u64));
             let sizes = shards.iter().map(Order::len);
             prop_assert!(sizes.into_iter().all(|n| n == len / world || n == len.div_ceil(world)));
+        }
+    }
+
+    #[test]
+    fn batches_of_an_evaluation_are_those_of_one_process() {
+        for (len, batch_size) in [(0, 4), (1, 4), (8, 4), (10, 4), (13, 3), (5, 8)] {
+            let of = |world, rank| all(&EvalBatches { len, batch_size, world, rank });
+            let one = of(1, 0);
+            assert_eq!(one, (0..len as u64).collect::<Vec<_>>());
+            for world in 2..5 {
+                let ranks: Vec<Vec<u64>> = (0..world).map(|rank| of(world, rank)).collect();
+                for (number, batch) in one.chunks(batch_size).enumerate() {
+                    let own = ranks[number % world].chunks(batch_size).nth(number / world);
+                    assert_eq!(own, Some(batch), "batch {number} of {len} samples on {world} ranks");
+                }
+                assert_eq!(ranks.iter().map(Vec::len).sum::<usize>(), len);
+            }
         }
     }
 }

@@ -96,6 +96,24 @@ pub struct JobHandoff {
     /// `--profile`.
     #[serde(default)]
     pub profile: Option<ProfileSteps>,
+    /// `ddp-run eval`: what the ranks do instead of training.
+    #[serde(default)]
+    pub evaluation: Option<EvaluationHandoff>,
+}
+
+/// The evaluation of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EvaluationHandoff {
+    /// Only rank 0 reads it.
+    pub checkpoint: PathBuf,
+    /// `train`, `val` or `test`.
+    pub split: String,
+    /// Of the averaged weights, if there are some.
+    pub averaged: bool,
+    /// Count predictions by class.
+    pub per_class: bool,
+    /// The file that rank 0 writes what is found to.
+    pub result: PathBuf,
 }
 
 impl JobHandoff {

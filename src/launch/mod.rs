@@ -37,7 +37,7 @@ pub use error_file::{write_error_file, write_error_file_of};
 pub use failure::{Failure, clear as clear_notes};
 pub use flight::FlightRecord;
 pub(crate) use generation::{Controller, Part, Recall};
-pub use handoff::{Endpoint, Handoff, JobHandoff, Place, Received};
+pub use handoff::{Endpoint, EvaluationHandoff, Handoff, JobHandoff, Place, Received};
 pub(crate) use inbox::{Inbox, MAX_LINE};
 pub use local::LocalLaunch;
 pub(crate) use local::own_program;

@@ -5,7 +5,7 @@ use super::feed::{DeviceBatch, Feed};
 use super::judged::BatchJudged;
 use super::{Details, Sums, Tally};
 use crate::comm::ProcessGroup;
-use crate::data::{Dataset, EvalShard, LoaderOptions};
+use crate::data::{Dataset, EvalBatches, EvalShard, LoaderOptions, Order};
 use crate::device::is_host;
 use crate::error::Result;
 use crate::models::Model;
@@ -31,43 +31,105 @@ pub fn evaluate(
     details: Details,
 ) -> Result<Evaluated> {
     let shard = EvalShard { len: dataset.len(), world: group.world_size(), rank: group.rank() };
-    let evaluator = model.evaluator();
-    let context = StepContext::new(false, group);
     let mut sums = Sums::of_metrics(&task.metrics());
     let mut tally = Tally::new(details, &dataset.target());
-    let judges = tally.is_some();
-    let device = evaluator.device();
-    let host = is_host(&device);
-    let mut feed = Feed::new(dataset.clone(), shard, options, &device, host)?;
-    // On a device, the next batch is enqueued before the sums of the previous one are read.
-    let mut before: Option<(BatchSums, Option<BatchJudged>)> = None;
-    let mut add = |(these, judged): (BatchSums, Option<BatchJudged>)| -> Result<()> {
-        sums.add(&these.read()?);
-        if let (Some(tally), Some(judged)) = (&mut tally, judged) {
-            tally.add(&judged.read()?);
-        }
-        Ok(())
-    };
-    while let Some(batch) = feed.next() {
-        let DeviceBatch { batch: sent, host: batch } = batch?;
-        let target = sent.target.clone();
-        let output = task.step(evaluator.net(), sent, &context)?;
-        let judged = match judges {
-            true => BatchJudged::new(&output.measured, &target, &batch, host)?,
-            false => None,
-        };
-        let these = BatchSums::new(output, &target, &batch, host)?.fetch()?;
-        feed.recycle(batch);
-        if let Some(before) = before.replace((these, judged)) {
-            add(before)?;
-        }
-    }
-    if let Some(last) = before {
-        add(last)?;
-    }
+    let pass = Pass { model, task, dataset, options, group };
+    pass.run(shard, tally.as_mut(), &mut |these| sums.add(&these))?;
     sums.all_reduce(&mut [], group)?;
-    if let Some(tally) = &mut tally {
-        tally.all_reduce(group)?;
+    Ok(Evaluated { sums, tally: complete(tally, group)? })
+}
+
+/// The same with a result that does not depend on the number of ranks, bit for bit: ranks take whole batches, which are added in
+/// their order. With few batches, some ranks have nothing to do.
+pub fn evaluate_by_batches(
+    model: &dyn Model,
+    task: &dyn AnyTask,
+    dataset: &Arc<dyn Dataset>,
+    options: LoaderOptions,
+    group: &dyn ProcessGroup,
+    details: Details,
+) -> Result<Evaluated> {
+    let (world, rank, batch_size) = (group.world_size(), group.rank(), options.batch_size);
+    let order = EvalBatches { len: dataset.len(), batch_size, world, rank };
+    let none = Sums::of_metrics(&task.metrics());
+    let mut tally = Tally::new(details, &dataset.target());
+    let mut own: Vec<f64> = Vec::new();
+    let pass = Pass { model, task, dataset, options, group };
+    pass.run(order, tally.as_mut(), &mut |these| {
+        let mut sums = none.clone();
+        sums.add(&these);
+        own.extend(sums.numbers().map(|number| *number));
+    })?;
+    let mut sums = none;
+    let width = sums.numbers().count();
+    // As many from each rank.
+    let each = width * order.batches().div_ceil(world);
+    own.resize(each, 0.0);
+    let mut all = vec![0.0; each * world];
+    if each > 0 {
+        group.all_gather(own.as_slice().into(), all.as_mut_slice().into())?;
     }
-    Ok(Evaluated { sums, tally: tally.filter(Tally::has_samples) })
+    for batch in 0..order.batches() {
+        let at = (batch % world) * each + (batch / world) * width;
+        sums.numbers().zip(&all[at..at + width]).for_each(|(sum, number)| *sum += number);
+    }
+    Ok(Evaluated { sums, tally: complete(tally, group)? })
+}
+
+/// What the ranks found together, unless the outputs could not be judged.
+fn complete(tally: Option<Tally>, group: &dyn ProcessGroup) -> Result<Option<Tally>> {
+    let Some(mut tally) = tally else { return Ok(None) };
+    tally.all_reduce(group)?;
+    Ok(Some(tally).filter(Tally::has_samples))
+}
+
+/// One rank's forward passes over its part of a split.
+struct Pass<'a> {
+    model: &'a dyn Model,
+    task: &'a dyn AnyTask,
+    dataset: &'a Arc<dyn Dataset>,
+    options: LoaderOptions,
+    group: &'a dyn ProcessGroup,
+}
+
+impl Pass<'_> {
+    /// Passes the sums of each batch to `add`, in order.
+    fn run(
+        self,
+        order: impl Order + 'static,
+        mut tally: Option<&mut Tally>,
+        add: &mut dyn FnMut(Sums),
+    ) -> Result<()> {
+        let Self { model, task, dataset, options, group } = self;
+        let evaluator = model.evaluator();
+        let context = StepContext::new(false, group);
+        let device = evaluator.device();
+        let host = is_host(&device);
+        let judges = tally.is_some();
+        let mut feed = Feed::new(dataset.clone(), order, options, &device, host)?;
+        let mut finish = |(these, judged): (BatchSums, Option<BatchJudged>)| -> Result<()> {
+            add(these.read()?);
+            if let (Some(tally), Some(judged)) = (&mut tally, judged) {
+                tally.add(&judged.read()?);
+            }
+            Ok(())
+        };
+        // On a device, the next batch is enqueued before the sums of the previous one are read.
+        let mut before: Option<(BatchSums, Option<BatchJudged>)> = None;
+        while let Some(batch) = feed.next() {
+            let DeviceBatch { batch: sent, host: batch } = batch?;
+            let target = sent.target.clone();
+            let output = task.step(evaluator.net(), sent, &context)?;
+            let judged = match judges {
+                true => BatchJudged::new(&output.measured, &target, &batch, host)?,
+                false => None,
+            };
+            let these = BatchSums::new(output, &target, &batch, host)?.fetch()?;
+            feed.recycle(batch);
+            if let Some(before) = before.replace((these, judged)) {
+                finish(before)?;
+            }
+        }
+        before.map_or(Ok(()), finish)
+    }
 }

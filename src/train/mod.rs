@@ -40,7 +40,7 @@ pub use clock::Clock;
 pub use config::{Settings, TrainConfig};
 pub use early_stop::EarlyStop;
 pub use ema::Ema;
-pub use evaluate::{Evaluated, evaluate};
+pub use evaluate::{evaluate, evaluate_by_batches};
 pub use judged::Judged;
 pub use loss_scale::LossScale;
 pub use mixing::Mixing;

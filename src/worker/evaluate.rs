@@ -1,16 +1,21 @@
-//! Evaluates a checkpoint's model on one split of the data, in one process.
+//! Evaluates a checkpoint's model on one split of the data, over all ranks: `ddp-run eval`.
 
 use super::metrics::{self, Reported};
-use super::{compute, facts_of, fit, open_data, spec_changes, state};
-use crate::checkpoint::Loaded;
-use crate::comm::ProcessGroup;
-use crate::data::{Dataset, Fingerprint, Splits};
+use super::{compute, facts_of, fit, open_data, same_data, spec_changes, state};
+use crate::checkpoint::{Loaded, load};
+use crate::comm::{ProcessGroup, Wait};
+use crate::data::{Dataset, Encoding, Fingerprint, Splits};
 use crate::device::ComputeDevice;
-use crate::error::{Error, Result};
+use crate::error::{Error, IoContext, Result};
+use crate::files;
+use crate::launch::EvaluationHandoff;
 use crate::named::named;
 use crate::plan::Plan;
-use crate::train::Details;
+use crate::telemetry::evaluations::Classes;
+use crate::train::{Details, evaluate_by_batches};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use std::path::Path;
 use std::sync::Arc;
 
 named! {
@@ -48,6 +53,8 @@ fn no_split(plan: &Plan, split: Split, splits: &Splits) -> Error {
 pub struct Evaluation {
     pub metrics: Vec<(String, f64)>,
     pub samples: u64,
+    /// Predictions by class, if they were asked for and samples have one class each.
+    pub classes: Option<Classes>,
     /// How the data and the spec differ from those of the checkpoint.
     pub warnings: Vec<String>,
 }
@@ -58,33 +65,114 @@ impl Evaluation {
         let metrics = self.metrics.iter().map(|(name, value)| (name.clone(), json!(value)));
         metrics.chain([("n".to_owned(), json!(self.samples))]).collect()
     }
+
+    /// What rank 0 wrote.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read(path).doing("read", path)?;
+        let wire: Wire = serde_json::from_slice(&text)
+            .map_err(|e| Error::internal(format!("{} is no evaluation: {e}", path.display())))?;
+        let Wire { metrics, samples, classes, warnings } = wire;
+        let metrics = metrics.into_iter().map(|(name, bits)| (name, f64::from_bits(bits))).collect();
+        Ok(Self { metrics, samples, classes, warnings })
+    }
+
+    fn write(&self, path: &Path) -> Result<()> {
+        files::replace_json(
+            path,
+            &Wire {
+                metrics: self.metrics.iter().map(|(name, value)| (name.clone(), value.to_bits())).collect(),
+                samples: self.samples,
+                classes: self.classes.clone(),
+                warnings: self.warnings.clone(),
+            },
+        )
+    }
 }
 
-/// Evaluates `loaded` on `split`: its averaged weights if there are some and they are wanted.
+/// From rank 0 to the supervisor. JSON has no numbers that are not finite.
+#[derive(Serialize, Deserialize)]
+struct Wire {
+    metrics: Vec<(String, u64)>,
+    samples: u64,
+    classes: Option<Classes>,
+    warnings: Vec<String>,
+}
+
+/// What to evaluate.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    pub split: Split,
+    /// Averaged weights, if there are some.
+    pub averaged: bool,
+    /// Count predictions by class.
+    pub per_class: bool,
+}
+
+/// Evaluates rank 0's `loaded`; the other ranks have `None` and get its weights. Every rank returns the same metrics, which do not depend on the
+/// number of ranks; warnings are rank 0's.
 pub fn evaluate(
     plan: &Plan,
-    loaded: &Loaded,
-    split: Split,
-    averaged: bool,
+    loaded: Option<&Loaded>,
+    wanted: Wanted,
     device: ComputeDevice,
-    group: Arc<dyn ProcessGroup>,
+    local_rank: usize,
+    group: &dyn ProcessGroup,
 ) -> Result<Evaluation> {
-    let splits = open_data(plan, &*group, 0)?;
-    let (facts, saved) = (facts_of(&splits), state::saved(loaded)?);
-    let changed = saved.data.differs(&Fingerprint::of(&splits), ", now ");
-    let data = changed.map(|what| {
-        format!("the data set has changed since this checkpoint was made: {what}. What is measured on the data, such as the scale of columns, is measured anew")
-    });
-    let spec = spec_changes::of_meaning(plan, loaded);
+    let splits = open_data(plan, group, local_rank)?;
+    let (facts, fingerprint) = (facts_of(&splits), Fingerprint::of(&splits));
+    group.barrier(Wait::WhilePeersLive)?;
+    same_data::check_data_sets(&fingerprint, group)?;
     let on = compute(device, plan.precision)?;
     let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
     fit::model(plan, &*splits.train, &*model)?;
-    let weights = loaded.weights(averaged);
-    state::restore_model(plan, loaded, &saved, device, weights, &mut *model)?;
-    let dataset = split.of(&splits).ok_or_else(|| no_split(plan, split, &splits))?;
+    let mut warnings = Vec::new();
+    if let Some(loaded) = loaded {
+        let saved = state::saved(loaded)?;
+        let changed = saved.data.differs(&fingerprint, ", now ");
+        warnings.extend(changed.map(|what| {
+            format!("the data set has changed since this checkpoint was made: {what}. What is measured on the data, such as the scale of columns, is measured anew")
+        }));
+        warnings.extend(spec_changes::of_meaning(plan, loaded));
+        state::restore_model(plan, loaded, &saved, device, loaded.weights(wanted.averaged), &mut *model)?;
+    }
+    if group.world_size() > 1 {
+        // Reading and sending takes as long as it takes.
+        group.barrier(Wait::WhilePeersLive)?;
+        state::share_model(&mut *model, group)?;
+    }
+    let dataset = wanted.split.of(&splits).ok_or_else(|| no_split(plan, wanted.split, &splits))?;
     let options = plan.loader.options(plan.batch_size, plan.seed);
-    let evaluated =
-        crate::train::evaluate(&*model, &*plan.task.build(), dataset, options, &*group, Details::default())?;
+    let details = Details { per_class: wanted.per_class, samples: 0 };
+    // Ranks may have different numbers of batches.
+    let evaluated = evaluate_by_batches(&*model, &*plan.task.build(), dataset, options, group, details)?;
     let found = metrics::evaluation(&evaluated.sums, Reported::of(&plan.task, plan.metrics.top5, &facts));
-    Ok(Evaluation { warnings: data.into_iter().chain(spec).collect(), ..found })
+    let encoding = splits.train.encoding();
+    let names = encoding.as_ref().and_then(Encoding::classes).unwrap_or_default();
+    let tally = evaluated.tally.as_ref();
+    let classes = tally.and_then(|tally| Some(Classes::new(tally.per_class()?, tally.matrix(), names)));
+    Ok(Evaluation { warnings, classes, ..found })
+}
+
+/// One rank's part of `ddp-run eval`. Rank 0 writes what is found.
+pub(super) fn evaluate_rank(
+    plan: &Plan,
+    handoff: &EvaluationHandoff,
+    device: ComputeDevice,
+    local_rank: usize,
+    group: &dyn ProcessGroup,
+) -> Result<()> {
+    let split = Split::parse(&handoff.split)
+        .ok_or_else(|| Error::internal(format!("`{}` is no split", handoff.split)))?;
+    let wanted = Wanted { split, averaged: handoff.averaged, per_class: handoff.per_class };
+    let first = group.rank() == 0;
+    let loaded = if first { Some(load(&handoff.checkpoint)?) } else { None };
+    let found = evaluate(plan, loaded.as_ref(), wanted, device, local_rank, group)?;
+    if first {
+        found.write(&handoff.result)?;
+    }
+    // None leaves while another one needs it.
+    Ok(group.barrier(Wait::WhilePeersLive)?)
 }

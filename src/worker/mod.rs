@@ -65,14 +65,14 @@ mod resize_tests;
 #[cfg(test)]
 mod testing;
 
-pub use evaluate::{Evaluation, Split, evaluate};
+pub use evaluate::{Evaluation, Split, Wanted, evaluate};
 pub use fault::Fault;
 pub use generate::{Generator, Sampling};
 pub use kernels::keep_kernels;
 pub(crate) use metrics::measured;
 pub use predict::Predictor;
 pub use pretrained::{load_pretrained, weights_are_there};
-pub(crate) use rank::{requeue_on_stop, run, run_external};
+pub(crate) use rank::{evaluate_external, requeue_on_stop, run, run_external};
 pub use recorder::{Recorder, RecorderOptions};
 pub use resume::Resume;
 pub(crate) use spec_changes::continues_the_run;

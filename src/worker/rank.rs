@@ -1,6 +1,7 @@
 //! A worker process, started by the supervisor (`ddp-run worker`, hidden) or by a launcher such as torchrun.
 
 use super::connect::connect;
+use super::evaluate::evaluate_rank;
 use super::failure_report::FailureReport;
 use super::spec_changes::continues_the_run;
 use super::start_state::{StartState, provenance_of};
@@ -109,6 +110,22 @@ pub fn run_external(
     Ok(code)
 }
 
+/// One rank of `ddp-run eval` under a launcher. It writes nothing to the run's folder.
+pub fn evaluate_external(
+    environment: WorkerEnv,
+    plan: &Plan,
+    job: JobHandoff,
+    stop: &StopFlag,
+) -> Result<ExitCode> {
+    let handoff = handoff_of(environment, plan, job)?;
+    logs::init_without(&handoff.job)?;
+    let mut failure_report = FailureReport::new(&handoff, stop);
+    failure_report.writes = false;
+    watch(stop, None, None, String::new)?;
+    let done = caught(|| work(plan, None, &failure_report, NO_LOCK, None));
+    failure_report.end(done)
+}
+
 /// The handoff that a supervisor would have sent to this rank.
 fn handoff_of(mut environment: WorkerEnv, plan: &Plan, job: JobHandoff) -> Result<Handoff> {
     // torchrun's default is the same for every run.
@@ -200,12 +217,19 @@ fn work(
         None => group,
     };
     let group = measured(group, &|name| std::env::var(name).ok());
-    stop.connected();
+    if handoff.job.evaluation.is_none() {
+        // An evaluation has nothing to save: a stop signal ends it at once.
+        stop.connected();
+    }
     let _ = failure_report.group.set(group.clone());
     tracing::info!(
         "rank {rank} of {world_size} is ready on {device}: backend {}, {threads} threads",
         group.backend()
     );
+    let local_rank = handoff.place.local_rank;
+    if let Some(evaluation) = &handoff.job.evaluation {
+        return evaluate_rank(plan, evaluation, device, local_rank, &*group).map(|()| Ended::Done);
+    }
     let JobHandoff { out_dir, provenance, job_toml, .. } = &handoff.job;
     let provenance = provenance.as_ref().filter(|_| rank == 0);
     let lock = lock.map(|take| take()).transpose()?;
@@ -217,7 +241,7 @@ fn work(
         plan,
         group,
         device,
-        local_rank: handoff.place.local_rank,
+        local_rank,
         out_dir,
         resume: Resume::parse(&handoff.job.resume),
         start: provenance.map(|provenance| Start { out_dir, provenance, job_toml }),

@@ -219,6 +219,17 @@ pub fn share(
         updater.since_mut().copy_from_slice(&since);
         position
     });
+    share_model(model, group)?;
+    if position.is_some() {
+        for index in 0..model.entries().len() {
+            updater.state_mut().edit(index, |_, array| Ok(group.broadcast(array.into(), 0)?))?;
+        }
+    }
+    Ok(position)
+}
+
+/// Copies rank 0's parameters and buffers to all ranks.
+pub fn share_model(model: &mut dyn Model, group: &dyn ProcessGroup) -> Result<()> {
     let mut flat = Vec::new();
     model.read(ALL, &mut |_, values| flat.extend_from_slice(values))?;
     group.broadcast(flat.as_mut_slice().into(), 0)?;
@@ -227,13 +238,7 @@ pub fn share(
         let (own, tail) = rest.split_at(values.len());
         values.copy_from_slice(own);
         rest = tail;
-    })?;
-    if position.is_some() {
-        for index in 0..model.entries().len() {
-            updater.state_mut().edit(index, |_, array| Ok(group.broadcast(array.into(), 0)?))?;
-        }
-    }
-    Ok(position)
+    })
 }
 
 #[cfg(test)]
