@@ -57,6 +57,8 @@ mod max_steps_tests;
 #[cfg(test)]
 mod message_tests;
 #[cfg(test)]
+mod notes_tests;
+#[cfg(test)]
 mod plateau_tests;
 #[cfg(test)]
 mod ranking_tests;

@@ -2,6 +2,7 @@
 
 use super::escape;
 use super::records::Run;
+use crate::show;
 use crate::telemetry::evaluations::{
     ClassRow, Classes, EvaluationRecord, Figures, GeneratedText, WorstSample,
 };
@@ -163,10 +164,7 @@ fn texts(out: &mut String, texts: &[GeneratedText]) {
 
 /// Text of users' data: escaped, without characters that no page may have or that change the order of others.
 fn shown(text: &str) -> String {
-    let odd = |c: char| {
-        (c.is_control() && c != '\n' && c != '\t')
-            || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
-    };
+    let odd = |c: char| show::is_control(c) && c != '\n' && c != '\t';
     escape(&text.chars().map(|c| if odd(c) { '\u{fffd}' } else { c }).collect::<String>())
 }
 

@@ -1,0 +1,112 @@
+//! What evaluations find besides the metrics, with the real binary: `evaluations/` and the report of a run, and `ddp-run eval` on several
+//! ranks.
+
+mod common;
+
+use common::*;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+const SPEC: &str = "name = \"shapes\"\nseed = 1\nepochs = 2\nbatch_size = 8\ndevice = \"cpu\"\n\
+    [model]\nname = \"linear\"\n\
+    [dataset]\nname = \"shapes\"\ntrain = 64\nval = 50\nsize = 16\nclasses = 3\nworkers = 0\n\
+    [optimizer]\nname = \"sgd\"\nlr = 0.05\n\
+    [checkpoint]\nbest = \"val.accuracy\"\n\
+    [launch]\nnproc_per_node = 2\nthreads = 1\n";
+
+fn trained(dir: &Path) -> PathBuf {
+    let out = dir.join("run");
+    assert_code(&train(&write_spec(dir, SPEC), &out, &[]), 0);
+    out
+}
+
+fn evaluation(out: &Path, name: &str) -> Value {
+    let path = out.join("evaluations").join(name);
+    serde_json::from_slice(&std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))).unwrap()
+}
+
+fn matrix(evaluation: &Value) -> Vec<Vec<u64>> {
+    serde_json::from_value(evaluation["classes"]["matrix"].clone()).unwrap()
+}
+
+#[test]
+fn a_run_and_its_report_show_classes_and_pictures() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let out = trained(dir.path());
+    let mut names: Vec<String> = std::fs::read_dir(out.join("evaluations"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["step-00000004.json", "step-00000008.json"]);
+    let last = evaluation(&out, &names[1]);
+    let metrics = results(&out).into_iter().rfind(|event| event["event"] == "epoch").unwrap();
+    let matrix = matrix(&last);
+    let right: u64 = (0..3).map(|class| matrix[class][class]).sum();
+    assert_eq!(right as f64 / 50.0, metrics["val"]["accuracy"].as_f64().unwrap());
+    let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+    let worst = &last["worst"][0];
+    let picture = format!("<img src=\"data:image/png;base64,{}\"", worst["picture"]["png"].as_str().unwrap());
+    for part in ["<h3>Confusion matrix</h3>", "img-src data:;", "<th scope=\"row\">triangle</th>", &picture] {
+        assert!(page.contains(part), "{part} is missing");
+    }
+    // A start from the beginning archives them with the run.
+    assert_code(&train(&dir.path().join("job.toml"), &out, &["--resume", "never", "--set", "metrics.samples=0"]), 0);
+    assert!(dir.path().join("run.1/evaluations").join(&names[1]).is_file());
+    assert!(evaluation(&out, &names[1]).get("worst").is_none());
+}
+
+#[test]
+fn eval_prints_the_same_on_any_number_of_ranks() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let out = trained(dir.path());
+    let before = std::fs::read_dir(&out).unwrap().count();
+    let eval = |flags: &[&str]| {
+        let output = output_of(ddp_run().arg("eval").arg(&out).args(flags));
+        assert_code(&output, 0);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let alone = eval(&["--json", "--per-class", "--nproc-per-node", "1"]);
+    let json: Value = serde_json::from_str(&alone).unwrap();
+    assert_eq!(json["n"], 50);
+    assert_eq!(matrix(&json), matrix(&evaluation(&out, "step-00000008.json")));
+    // The spec's number, and more.
+    assert_eq!(eval(&["--json", "--per-class"]), alone);
+    assert_eq!(eval(&["--json", "--per-class", "--nproc-per-node", "3"]), alone);
+    let table = eval(&["--per-class", "--split", "train", "--checkpoint", "best"]);
+    for part in ["on 64 samples of `train`", "precision", "\n  circle ", "confusion matrix: rows are classes"] {
+        assert!(table.contains(part), "{part} is missing in {table}");
+    }
+    assert_eq!(std::fs::read_dir(&out).unwrap().count(), before, "an evaluation writes nothing to the folder");
+    // What fails on the ranks has its own exit code.
+    let output = output_of(ddp_run().arg("eval").arg(&out).args(["--split", "test"]));
+    assert!(stderr(&output).contains("data set `shapes` has no split `test`"), "{}", stderr(&output));
+    assert!(!output.status.success() && output.stdout.is_empty());
+    let unmet = output_of(ddp_run().arg("eval").arg(&out).args(["--assert", "accuracy > 1"]));
+    assert_code(&unmet, 1);
+}
+
+/// Two ranks, started as a launcher starts them.
+#[test]
+fn eval_under_a_launcher_prints_on_rank_0() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let out = trained(dir.path());
+    let alone = output_of(ddp_run().arg("eval").arg(&out).args(["--json", "--nproc-per-node", "1"]));
+    assert_code(&alone, 0);
+    let meeting = dir.path().join("meeting");
+    let rank = |rank: usize| {
+        let mut command = ddp_run();
+        command.arg("eval").arg(&out).arg("--json");
+        command.env("RANK", rank.to_string()).env("WORLD_SIZE", "2").env("LOCAL_RANK", rank.to_string());
+        command.env("LOCAL_WORLD_SIZE", "2").env("DDP_RUN_RDZV_ENDPOINT", format!("file://{}", meeting.display()));
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let ranks: Vec<_> = [rank(0), rank(1)].into_iter().map(|child| child.wait_with_output().unwrap()).collect();
+    ranks.iter().for_each(|output| assert_code(output, 0));
+    assert_eq!(ranks[0].stdout, alone.stdout);
+    assert!(ranks[1].stdout.is_empty());
+}
