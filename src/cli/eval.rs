@@ -71,7 +71,7 @@ impl Of {
 pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     let SpecArgs { spec: named, overrides } = &args.spec;
     let spec = if named.is_dir() { &named.join("job.toml") } else { named };
-    let launcher = launcher(args)?;
+    let (launcher, endpoint) = launcher(args)?;
     let request = WorldRequest {
         world_size: launcher.as_ref().map(|worker| worker.place.world_size),
         nnodes: launcher.is_none().then_some(1),
@@ -80,9 +80,11 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         ..WorldRequest::default()
     };
     let mut overrides = overrides.clone();
-    let own_nodes = |plan: &Plan| launcher.is_none() && plan.is_set("launch.nnodes");
+    if let Some(endpoint) = endpoint {
+        overrides.given.push(Override::Set(format!("launch.rdzv_endpoint={}", toml::Value::from(endpoint))));
+    }
     let mut plan = overrides.plan(spec, registry, request)?;
-    if own_nodes(&plan) || args.nproc_per_node.is_some() {
+    if launcher.is_none() && plan.world.world_size > 1 {
         // What the ranks read says the same.
         let each = plan.world.nproc_per_node;
         for set in ["launch.nnodes=1".to_owned(), format!("launch.nproc_per_node={each}")] {
@@ -134,17 +136,17 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
     Ok(ExitCode::Done)
 }
 
-/// The place of this process among the ranks that a launcher has started; `None` without one.
+/// The place of this process among the ranks that a launcher has started, `None` without one; and where the environment says that they meet.
 ///
 /// # Errors
 /// Flags and variables are inconsistent, or the launcher starts a supervisor per node (exit 2).
-fn launcher(args: &Args) -> Result<Option<WorkerEnv>> {
+fn launcher(args: &Args) -> Result<(Option<WorkerEnv>, Option<String>)> {
     let get = |name: &str| std::env::var(name).ok();
     let flags = LaunchFlags { nproc_per_node: args.nproc_per_node, ..LaunchFlags::default() };
     let settings = flags.settings(&get, clusters::starter_pid())?;
     match clusters::detect(&get, &settings)? {
-        Origin::Own => Ok(None),
-        Origin::Worker(worker) => Ok(Some(worker)),
+        Origin::Own => Ok((None, None)),
+        Origin::Worker(worker) => Ok((Some(worker), settings.rdzv_endpoint.map(|at| at.to_string()))),
         Origin::Node(node) => {
             let what = format!("{} has started a process per node; an evaluation has no nodes", node.launcher.name());
             Err(Error::usage(what).hint("let it start every rank, or one process alone, which starts `--nproc-per-node` ranks"))
