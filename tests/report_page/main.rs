@@ -292,3 +292,62 @@ fn a_comparison_never_replaces_the_report_of_a_run() {
     assert!(stderr(&output).contains("is the report of"), "{}", stderr(&output));
     assert!(!out.exists());
 }
+
+/// A PNG of one pixel.
+const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
+/// Writes an evaluation of 20 classes with long names, and of a text.
+fn evaluated(folder: &Path, step: u64, best: bool) {
+    let classes = 20;
+    let name = |class: usize| format!("class-{class}-of-<a-name-without-any-blanks-that-is-long>");
+    let row = |class: usize| {
+        json!({ "class": name(class), "support": 110 + class, "predicted": 100 + 2 * class, "right": 90 + class })
+    };
+    let cell = |class: usize, other: usize| match other {
+        _ if other == class => 90 + class,
+        0 => 20,
+        _ => 0,
+    };
+    let line = |class: usize| (0..=classes).map(|other| cell(class, other)).collect::<Vec<_>>();
+    let sample = |index: usize| {
+        json!({
+            "index": index, "class": name(index % classes), "predicted": name(0), "probability": 0.75, "loss": 4.0 - 0.1 * index as f64,
+            "picture": { "width": 28, "height": 28, "png": PIXEL },
+        })
+    };
+    let mean = json!({ "precision": 0.8, "recall": 0.7, "f1": 0.75 });
+    let record = json!({
+        "version": 1, "step": step, "epoch": step / 100 - 1, "metric": "val.loss", "value": 0.3, "best": best,
+        "classes": {
+            "count": classes, "mean": mean, "rows": (0..classes).map(row).collect::<Vec<_>>(),
+            "matrix": (0..classes).map(line).collect::<Vec<_>>(),
+        },
+        "worst": (0..16).map(sample).collect::<Vec<_>>(),
+        "texts": [{ "prompt": "ROMEO:\n", "text": format!("<b>\n{}", "o".repeat(300)) }],
+    });
+    let notes = folder.join("evaluations");
+    std::fs::create_dir_all(&notes).unwrap();
+    std::fs::write(notes.join(format!("step-{step:08}.json")), record.to_string()).unwrap();
+}
+
+#[test]
+fn the_page_of_a_run_with_evaluations() {
+    let _alone = alone();
+    let Some(mut browser) = Browser::start() else { return };
+    let root = tempfile::tempdir().unwrap();
+    let folder = made_up(root.path(), "toy", 1.0);
+    evaluated(&folder, 500, true);
+    evaluated(&folder, 600, false);
+    let page = reported(&[&folder], root.path());
+    // The policy allows the pictures, and nothing overflows.
+    is_sound_everywhere(&mut browser, &page, "evaluations");
+    let heads = browser.eval("[...document.querySelectorAll('.evaluation h2')].map(h => h.textContent)");
+    assert_eq!(heads, json!(["Best evaluation", "Last evaluation"]));
+    let shown = browser.eval("[...document.querySelectorAll('.samples img')].filter(i => i.complete && i.naturalWidth === 1).length");
+    assert_eq!(shown, 32);
+    // Rows of the matrix sum to the samples of the class.
+    let cells = browser.eval("[...document.querySelector('.matrix tbody tr:nth-child(3)').querySelectorAll('td')].map(c => +c.textContent)");
+    assert_eq!(cells.as_array().unwrap().iter().map(number).sum::<f64>(), 112.0);
+    let text = browser.eval("document.querySelector('blockquote').textContent.slice(0, 12)");
+    assert_eq!(text, "ROMEO:\n<b>\no");
+}
