@@ -22,7 +22,8 @@ fn trained(dir: &Path) -> PathBuf {
 
 fn evaluation(out: &Path, name: &str) -> Value {
     let path = out.join("evaluations").join(name);
-    serde_json::from_slice(&std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))).unwrap()
+    serde_json::from_slice(&std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())))
+        .unwrap()
 }
 
 fn matrix(evaluation: &Value) -> Vec<Vec<u64>> {
@@ -52,7 +53,10 @@ fn a_run_and_its_report_show_classes_and_pictures() {
         assert!(page.contains(part), "{part} is missing");
     }
     // A start from the beginning archives them with the run.
-    assert_code(&train(&dir.path().join("job.toml"), &out, &["--resume", "never", "--set", "metrics.samples=0"]), 0);
+    assert_code(
+        &train(&dir.path().join("job.toml"), &out, &["--resume", "never", "--set", "metrics.samples=0"]),
+        0,
+    );
     assert!(dir.path().join("run.1/evaluations").join(&names[1]).is_file());
     assert!(evaluation(&out, &names[1]).get("worst").is_none());
 }
@@ -76,10 +80,15 @@ fn eval_prints_the_same_on_any_number_of_ranks() {
     assert_eq!(eval(&["--json", "--per-class"]), alone);
     assert_eq!(eval(&["--json", "--per-class", "--nproc-per-node", "3"]), alone);
     let table = eval(&["--per-class", "--split", "train", "--checkpoint", "best"]);
-    for part in ["on 64 samples of `train`", "precision", "\n  circle ", "confusion matrix: rows are classes"] {
+    for part in ["on 64 samples of `train`", "precision", "\n  circle ", "confusion matrix: rows are classes"]
+    {
         assert!(table.contains(part), "{part} is missing in {table}");
     }
-    assert_eq!(std::fs::read_dir(&out).unwrap().count(), before, "an evaluation writes nothing to the folder");
+    assert_eq!(
+        std::fs::read_dir(&out).unwrap().count(),
+        before,
+        "an evaluation writes nothing to the folder"
+    );
     // What fails on the ranks has its own exit code.
     let output = output_of(ddp_run().arg("eval").arg(&out).args(["--split", "test"]));
     assert!(stderr(&output).contains("data set `shapes` has no split `test`"), "{}", stderr(&output));
@@ -101,11 +110,14 @@ fn eval_under_a_launcher_prints_on_rank_0() {
         let mut command = ddp_run();
         command.arg("eval").arg(&out).arg("--json");
         command.env("RANK", rank.to_string()).env("WORLD_SIZE", "2").env("LOCAL_RANK", rank.to_string());
-        command.env("LOCAL_WORLD_SIZE", "2").env("DDP_RUN_RDZV_ENDPOINT", format!("file://{}", meeting.display()));
+        command
+            .env("LOCAL_WORLD_SIZE", "2")
+            .env("DDP_RUN_RDZV_ENDPOINT", format!("file://{}", meeting.display()));
         command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
         command.spawn().unwrap()
     };
-    let ranks: Vec<_> = [rank(0), rank(1)].into_iter().map(|child| child.wait_with_output().unwrap()).collect();
+    let ranks: Vec<_> =
+        [rank(0), rank(1)].into_iter().map(|child| child.wait_with_output().unwrap()).collect();
     ranks.iter().for_each(|output| assert_code(output, 0));
     assert_eq!(ranks[0].stdout, alone.stdout);
     assert!(ranks[1].stdout.is_empty());

@@ -148,8 +148,12 @@ fn launcher(args: &Args) -> Result<(Option<WorkerEnv>, Option<String>)> {
         Origin::Own => Ok((None, None)),
         Origin::Worker(worker) => Ok((Some(worker), settings.rdzv_endpoint.map(|at| at.to_string()))),
         Origin::Node(node) => {
-            let what = format!("{} has started a process per node; an evaluation has no nodes", node.launcher.name());
-            Err(Error::usage(what).hint("let it start every rank, or one process alone, which starts `--nproc-per-node` ranks"))
+            let what = format!(
+                "{} has started a process per node; an evaluation has no nodes",
+                node.launcher.name()
+            );
+            Err(Error::usage(what)
+                .hint("let it start every rank, or one process alone, which starts `--nproc-per-node` ranks"))
         }
     }
 }

@@ -49,12 +49,7 @@ enum Values {
 impl BatchJudged {
     /// Of a batch whose targets are one class a sample; `None` if the outputs are not one row a sample. `host`: the device computes
     /// in host memory. On a device the copy is requested now, as by [`Readback::start`].
-    pub fn new(
-        measured: &Measured,
-        target: &Target,
-        batch: &HostBatch,
-        host: bool,
-    ) -> Result<Option<Self>> {
+    pub fn new(measured: &Measured, target: &Target, batch: &HostBatch, host: bool) -> Result<Option<Self>> {
         let (Measured::Rows(outputs), FieldData::Index(labels)) = (measured, &batch.target.data) else {
             return Ok(None);
         };
@@ -114,7 +109,8 @@ fn judged(row: &[f32], label: usize) -> [f32; 3] {
 /// The same for all rows of `outputs`, `[rows, outputs]`, row by row: `[3 * rows]`. Classes are exact up to 2^24.
 fn on_device(outputs: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1> {
     let shape @ [rows, width] = outputs.dims();
-    let columns = Tensor::<1, Int>::arange(0..width as i64, &outputs.device()).reshape([1, width]).expand(shape);
+    let columns =
+        Tensor::<1, Int>::arange(0..width as i64, &outputs.device()).reshape([1, width]).expand(shape);
     let first = |mask: Tensor<2, Bool>| columns.clone().mask_fill(mask.bool_not(), width as i64).min_dim(1);
     let nan = outputs.clone().is_nan();
     let largest = outputs.clone().mask_fill(nan.clone(), f32::NEG_INFINITY).max_dim(1);
@@ -139,7 +135,8 @@ mod tests {
         for label in 0..width {
             let rows = outputs.len() / width;
             let tensor = Tensor::<2>::from_data(TensorData::new(outputs.to_vec(), [rows, width]), &device);
-            let labels = Tensor::<1, Int>::from_data(TensorData::new(vec![label as i64; rows], [rows]), &device);
+            let labels =
+                Tensor::<1, Int>::from_data(TensorData::new(vec![label as i64; rows], [rows]), &device);
             let there = read(on_device(tensor, labels)).unwrap();
             for (row, there) in outputs.chunks_exact(width).zip(there.chunks_exact(3)) {
                 all.push((judged(row, label), [there[0], there[1], there[2]]));
@@ -178,7 +175,9 @@ mod tests {
         for (label, probability) in [1.0_f32, 4.0, 2.0].into_iter().enumerate() {
             let [predicted, of_predicted, loss] = judged(&row, label);
             assert_eq!(predicted, 1.0);
-            assert!((of_predicted - 4.0 / 7.0).abs() < 1e-6 && (loss + (probability / 7.0).ln()).abs() < 1e-6);
+            assert!(
+                (of_predicted - 4.0 / 7.0).abs() < 1e-6 && (loss + (probability / 7.0).ln()).abs() < 1e-6
+            );
         }
         // Scores whose exponentials would be infinite.
         let [_, probability, loss] = judged(&[1000.0, 0.0], 1);
@@ -188,7 +187,8 @@ mod tests {
     #[test]
     fn the_worst_come_first_and_ties_go_by_index() {
         let of = |index, loss| Judged { index, label: 0, predicted: 0, probability: 0.5, loss };
-        let mut all = [of(4, 1.0), of(3, -f32::NAN), of(2, 2.0), of(1, f32::NAN), of(0, 1.0), of(5, f32::INFINITY)];
+        let mut all =
+            [of(4, 1.0), of(3, -f32::NAN), of(2, 2.0), of(1, f32::NAN), of(0, 1.0), of(5, f32::INFINITY)];
         all.sort_by(Judged::worse);
         assert_eq!(all.map(|one| one.index), [1, 3, 5, 2, 0, 4]);
     }

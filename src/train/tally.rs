@@ -173,10 +173,8 @@ mod tests {
         let groups = form(world, HANG, |_| GlooOptions::default());
         std::thread::scope(|scope| {
             let of = &of;
-            let ranks: Vec<_> = groups
-                .into_iter()
-                .map(|group| scope.spawn(move || of(group.rank(), &group)))
-                .collect();
+            let ranks: Vec<_> =
+                groups.into_iter().map(|group| scope.spawn(move || of(group.rank(), &group))).collect();
             ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
         })
     }
@@ -252,6 +250,9 @@ mod tests {
         };
         let all: Vec<Judged> = (0..5003).map(of).collect();
         let tally = &tallies(&all, 2, Details { per_class: false, samples: 4 }, 3)[0];
-        assert_eq!(tally.worst().iter().map(|one| one.loss).collect::<Vec<_>>(), [5002.0, 5001.0, 5000.0, 4999.0]);
+        assert_eq!(
+            tally.worst().iter().map(|one| one.loss).collect::<Vec<_>>(),
+            [5002.0, 5001.0, 5000.0, 4999.0]
+        );
     }
 }

@@ -329,7 +329,8 @@ impl<'a> Trainer<'a> {
         let options = self.settings.loader.options(self.position.batching.batch_size, self.settings.seed);
         let details = self.settings.details;
         let task = &*self.settings.task;
-        let Evaluated { sums, tally } = evaluate(&*self.model, task, dataset, options, &*self.group, details)?;
+        let Evaluated { sums, tally } =
+            evaluate(&*self.model, task, dataset, options, &*self.group, details)?;
         if self.group.rank() == 0 {
             self.observer.evaluated(&self.position, &*self.model, &**dataset, tally.as_ref());
         }

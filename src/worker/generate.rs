@@ -119,8 +119,8 @@ mod tests {
     use crate::data::Encoding;
     use crate::device::ComputeDevice;
     use crate::registry::Registry;
-    use crate::worker::{Predictor, Usage};
     use crate::worker::testing::Run;
+    use crate::worker::{Predictor, Usage};
 
     const ALL: Sampling = Sampling { temperature: 1.0, top_k: None, seed: 0 };
 
@@ -171,7 +171,8 @@ mod tests {
         {
             let written = |cached: bool| -> Vec<usize> {
                 let sampling = Sampling { temperature, ..ALL };
-                let mut generator = Generator::new(predictor.evaluator(), prompt.clone(), 8, vocabulary, sampling, 0);
+                let mut generator =
+                    Generator::new(predictor.evaluator(), prompt.clone(), 8, vocabulary, sampling, 0);
                 assert!(generator.cache.is_some());
                 generator.cache = generator.cache.filter(|_| cached);
                 (0..30).map(|_| generator.next_token().unwrap()).collect()

@@ -155,8 +155,7 @@ fn texts(
         prompt.truncate(PROMPT);
         let before = shown(&prompt);
         let context = encoding.block_size;
-        let mut generator =
-            Generator::new(&evaluator, prompt, context, vocabulary.len(), sampling, number);
+        let mut generator = Generator::new(&evaluator, prompt, context, vocabulary.len(), sampling, number);
         let mut tokens = Vec::with_capacity(TOKENS);
         while tokens.len() < TOKENS && (tokens.is_empty() || begun.elapsed() < TIME) {
             tokens.push(generator.next_token()? as i64);

@@ -27,10 +27,16 @@ fn evaluations_note_classes_and_the_worst_samples() {
     let run = Run::of(SHAPES);
     run.train(2, &[]).unwrap();
     let (notes, accuracies) = (notes(&run), run.measured("accuracy"));
-    assert_eq!(notes.iter().map(|note| (note.step, note.epoch)).collect::<Vec<_>>(), [(4, 0), (8, 1), (12, 2)]);
+    assert_eq!(
+        notes.iter().map(|note| (note.step, note.epoch)).collect::<Vec<_>>(),
+        [(4, 0), (8, 1), (12, 2)]
+    );
     let mut best = f64::MIN;
     for (note, [_, accuracy]) in notes.iter().zip(accuracies) {
-        assert_eq!((note.metric.as_str(), note.value, note.best), ("val.accuracy", accuracy, accuracy > best));
+        assert_eq!(
+            (note.metric.as_str(), note.value, note.best),
+            ("val.accuracy", accuracy, accuracy > best)
+        );
         best = best.max(accuracy);
         let classes = note.classes.as_ref().unwrap();
         let named: Vec<&str> = classes.rows.iter().map(|row| row.class.as_str()).collect();
@@ -96,7 +102,10 @@ fn a_language_model_generates_texts_from_the_seed_alone() {
     let texts = &noted.last().unwrap().texts;
     assert_eq!(texts.len(), 2);
     for text in texts {
-        assert!(text.prompt.len() == 8 && "abcd bcda cdab dabc abcd".contains(text.prompt.trim()), "{text:?}");
+        assert!(
+            text.prompt.len() == 8 && "abcd bcda cdab dabc abcd".contains(text.prompt.trim()),
+            "{text:?}"
+        );
         // 200 characters, or fewer if the machine is slow.
         let count = text.text.chars().count();
         assert!(text.text.chars().all(|c| " abcd".contains(c)) && (count == 200 || text.cut && count > 0));

@@ -119,7 +119,9 @@ impl Recorder {
         files: Files,
         options: RecorderOptions,
     ) -> Result<()> {
-        let Files { out_dir, reported, samples, checkpoints, best, parent, observers, hosts, encoding, .. } = files;
+        let Files {
+            out_dir, reported, samples, checkpoints, best, parent, observers, hosts, encoding, ..
+        } = files;
         let mut observed = files.observed;
         let shows = options.progress != ProgressMode::None;
         let (epochs, max_steps) = (self.settings.epochs, self.settings.train.max_steps);

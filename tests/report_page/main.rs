@@ -294,15 +294,14 @@ fn a_comparison_never_replaces_the_report_of_a_run() {
 }
 
 /// A PNG of one pixel.
-const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+const PIXEL: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
 /// Writes an evaluation of 20 classes with long names, and of a text.
 fn evaluated(folder: &Path, step: u64, best: bool) {
     let classes = 20;
     let name = |class: usize| format!("class-{class}-of-<a-name-without-any-blanks-that-is-long>");
-    let row = |class: usize| {
-        json!({ "class": name(class), "support": 110 + class, "predicted": 100 + 2 * class, "right": 90 + class })
-    };
+    let row = |class: usize| json!({ "class": name(class), "support": 110 + class, "predicted": 100 + 2 * class, "right": 90 + class });
     let cell = |class: usize, other: usize| match other {
         _ if other == class => 90 + class,
         0 => 20,

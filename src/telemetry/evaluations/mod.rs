@@ -266,13 +266,15 @@ mod tests {
             picture: Some(picture),
         };
         let text = GeneratedText { prompt: "a\u{2028}".into(), text: "\"b\"".into(), cut: true };
-        let record = EvaluationRecord { worst: vec![worst], texts: vec![text], ..EvaluationRecord::new(3, 1) };
+        let record =
+            EvaluationRecord { worst: vec![worst], texts: vec![text], ..EvaluationRecord::new(3, 1) };
         open(dir.path(), 0).write(record.clone(), Some(0.25)).unwrap();
         let folder = dir.path().join("evaluations");
         std::fs::write(folder.join("step-00000009.json"), "{\"version\":1").unwrap();
         std::fs::write(folder.join("notes.txt"), "mine").unwrap();
         let newer = std::fs::read_to_string(folder.join("step-00000003.json")).unwrap();
-        let newer = newer.replacen("\"version\":1", "\"version\":2", 1).replacen("\"step\":3", "\"step\":4", 1);
+        let newer =
+            newer.replacen("\"version\":1", "\"version\":2", 1).replacen("\"step\":3", "\"step\":4", 1);
         std::fs::write(folder.join("step-00000004.json"), newer).unwrap();
         let read = read(dir.path());
         assert_eq!(read.len(), 1);

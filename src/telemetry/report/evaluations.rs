@@ -157,8 +157,7 @@ fn texts(out: &mut String, texts: &[GeneratedText]) {
     );
     for GeneratedText { prompt, text, cut } in texts {
         let cut = if *cut { " <i>(its time was over)</i>" } else { "" };
-        let _ =
-            write!(out, "<blockquote><b>{}</b>{}{cut}</blockquote>", shown(prompt), shown(text));
+        let _ = write!(out, "<blockquote><b>{}</b>{}{cut}</blockquote>", shown(prompt), shown(text));
     }
 }
 

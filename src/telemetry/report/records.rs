@@ -1,8 +1,8 @@
 //! A run as its report needs it: the events of `metrics.jsonl` with their times, and its other files.
 
 use crate::error::Result;
-use crate::telemetry::events::{EpochEvent, Event, StepEvent};
 use crate::telemetry::evaluations::{self, EvaluationRecord};
+use crate::telemetry::events::{EpochEvent, Event, StepEvent};
 use crate::telemetry::lines::for_each_line;
 use crate::telemetry::provenance::{self, Provenance};
 use crate::telemetry::rank_times::RankTimes;
