@@ -109,7 +109,11 @@ fn eval_under_a_launcher_prints_on_rank_0() {
     let rank = |rank: usize| {
         let mut command = ddp_run();
         command.arg("eval").arg(&out).arg("--json");
-        command.env("RANK", rank.to_string()).env("WORLD_SIZE", "2").env("LOCAL_RANK", rank.to_string());
+        command
+            .env("DDP_RUN_SECRET", "of-this-test-alone-0123456789")
+            .env("RANK", rank.to_string())
+            .env("WORLD_SIZE", "2")
+            .env("LOCAL_RANK", rank.to_string());
         command
             .env("LOCAL_WORLD_SIZE", "2")
             .env("DDP_RUN_RDZV_ENDPOINT", format!("file://{}", meeting.display()));
@@ -121,4 +125,31 @@ fn eval_under_a_launcher_prints_on_rank_0() {
     ranks.iter().for_each(|output| assert_code(output, 0));
     assert_eq!(ranks[0].stdout, alone.stdout);
     assert!(ranks[1].stdout.is_empty());
+}
+
+/// Dropout draws after an evaluation what it draws without one.
+#[test]
+fn generated_texts_leave_the_random_streams_alone() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let text = dir.path().join("t.txt");
+    std::fs::write(&text, "abcd bcda cdab dabc ".repeat(20)).unwrap();
+    let spec = format!(
+        "name = \"text\"\nepochs = 2\nbatch_size = 16\ndevice = \"cpu\"\n\
+         [model]\nname = \"gpt\"\nn_layer = 1\nn_head = 2\nn_embd = 16\ndropout = 0.2\n\
+         [dataset]\nname = \"text\"\npath = '{}'\nblock_size = 16\n[optimizer]\nname = \"adamw\"\nlr = 0.01\n\
+         [launch]\nnproc_per_node = 2\nthreads = 1\n",
+        text.display()
+    );
+    let spec = write_spec(dir.path(), &spec);
+    let (with, without) = (dir.path().join("with"), dir.path().join("without"));
+    assert_code(&train(&spec, &with, &[]), 0);
+    assert_code(
+        &train(&spec, &without, &["--set", "metrics.samples=0", "--set", "metrics.per_class=false"]),
+        0,
+    );
+    assert!(bits(&with) == bits(&without), "other results");
+    assert!(!without.join("evaluations").exists());
+    let page = std::fs::read_to_string(with.join("report.html")).unwrap();
+    assert!(page.contains("<h3>Generated texts</h3>") && page.contains("<blockquote><b>"), "{page}");
 }

@@ -52,8 +52,8 @@ pub struct Args {
 struct Of {
     path: PathBuf,
     step: u64,
-    epochs: u64,
-    steps_in_epoch: u64,
+    epochs: usize,
+    steps_in_epoch: usize,
 }
 
 impl Of {
@@ -261,7 +261,7 @@ fn text(found: &Evaluation, of: &Of, split: Split) -> String {
 
 /// A table of the classes, and the confusion matrix if there is one.
 fn by_class(classes: &Classes) -> String {
-    let name = |text: &str| show::name(text).to_string();
+    let name = show::name;
     let width = classes.rows.iter().map(|row| name(&row.class).chars().count()).max().unwrap_or(0).max(5);
     let mut out = String::new();
     if classes.rows.len() < classes.count {

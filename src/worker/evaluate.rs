@@ -146,7 +146,6 @@ pub fn evaluate(
     let dataset = wanted.split.of(&splits).ok_or_else(|| no_split(plan, wanted.split, &splits))?;
     let options = plan.loader.options(plan.batch_size, plan.seed);
     let details = Details { per_class: wanted.per_class, samples: 0 };
-    // Ranks may have different numbers of batches.
     let evaluated = evaluate_by_batches(&*model, &*plan.task.build(), dataset, options, group, details)?;
     let found = metrics::evaluation(&evaluated.sums, Reported::of(&plan.task, plan.metrics.top5, &facts));
     let encoding = splits.train.encoding();

@@ -10,7 +10,7 @@ use crate::telemetry::EpochEvent;
 use crate::telemetry::evaluations::{
     Classes, EvaluationRecord, Evaluations, GeneratedText, RecordedPicture, WorstSample, class_name,
 };
-use crate::train::{Details, Position, Settings, Tally};
+use crate::train::{Details, Judged, Position, Settings, Tally};
 use data_encoding::BASE64;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -106,7 +106,7 @@ impl Notes {
     }
 
     fn worst(&self, dataset: &dyn Dataset, tally: &Tally) -> Result<Vec<WorstSample>> {
-        let sample = |judged: &crate::train::Judged| {
+        let sample = |judged: &Judged| {
             let key = SampleKey { seed: self.seed, epoch: 0, sample: judged.index };
             let picture = picture_of(dataset, key)?.map(|picture| RecordedPicture {
                 width: picture.width,

@@ -88,7 +88,7 @@ fn a_language_model_generates_texts_from_the_seed_alone() {
     let text = dir.path().join("t.txt");
     std::fs::write(&text, "abcd bcda cdab dabc ".repeat(40)).unwrap();
     let spec = format!(
-        "name = \"run\"\nepochs = 2\nbatch_size = 8\n[model]\nname = \"gpt\"\nn_layer = 1\nn_head = 2\nn_embd = 16\ndropout = 0.1\n\
+        "name = \"run\"\nepochs = 2\nbatch_size = 8\n[model]\nname = \"gpt\"\nn_layer = 1\nn_head = 2\nn_embd = 16\n\
          [dataset]\nname = \"text\"\npath = '{}'\nblock_size = 8\nworkers = 0\n[optimizer]\nname = \"adamw\"\nlr = 0.01\n\
          [train]\nmax_steps = 6\n",
         text.display()
@@ -103,7 +103,7 @@ fn a_language_model_generates_texts_from_the_seed_alone() {
     assert_eq!(texts.len(), 2);
     for text in texts {
         assert!(
-            text.prompt.len() == 8 && "abcd bcda cdab dabc abcd".contains(text.prompt.trim()),
+            text.prompt.len() == 8 && "abcd bcda cdab dabc ".repeat(3).contains(&text.prompt),
             "{text:?}"
         );
         // 200 characters, or fewer if the machine is slow.

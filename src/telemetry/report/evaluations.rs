@@ -49,7 +49,7 @@ fn matrix(out: &mut String, classes: &Classes) {
          <div class=\"wide\" tabindex=\"0\"><table class=\"matrix\"><thead><tr><th></th>",
     );
     for column in 0..columns {
-        let name = classes.rows.get(column).map_or("no class", |row| &row.class);
+        let name = classes.rows.get(column).map_or("no class", |row| row.class.as_str());
         let _ = write!(out, "<th scope=\"col\"><span>{}</span></th>", shown(name));
     }
     out.push_str("</tr></thead><tbody>");
@@ -58,10 +58,11 @@ fn matrix(out: &mut String, classes: &Classes) {
         for (column, count) in counts.iter().take(columns).enumerate() {
             let share = *count as f64 / class.support.max(1) as f64;
             let kind = if row == column { "right" } else { "wrong" };
-            match count {
-                0 => out.push_str("<td class=\"none\">0</td>"),
-                _ => drop(write!(out, "<td class=\"{kind}\" style=\"--share:{share:.3}\">{count}</td>")),
+            if *count == 0 {
+                out.push_str("<td class=\"none\">0</td>");
+                continue;
             }
+            let _ = write!(out, "<td class=\"{kind}\" style=\"--share:{share:.3}\">{count}</td>");
         }
         out.push_str("</tr>");
     }
