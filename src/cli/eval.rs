@@ -137,25 +137,18 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
 }
 
 /// The place of this process among the ranks that a launcher has started, `None` without one; and where the environment says that they meet.
+/// A launcher that starts a supervisor per node has no ranks: the node evaluates by itself.
 ///
 /// # Errors
-/// Flags and variables are inconsistent, or the launcher starts a supervisor per node (exit 2).
+/// Flags and variables are inconsistent (exit 2).
 fn launcher(args: &Args) -> Result<(Option<WorkerEnv>, Option<String>)> {
     let get = |name: &str| std::env::var(name).ok();
     let flags = LaunchFlags { nproc_per_node: args.nproc_per_node, ..LaunchFlags::default() };
     let settings = flags.settings(&get, clusters::starter_pid())?;
-    match clusters::detect(&get, &settings)? {
-        Origin::Own => Ok((None, None)),
-        Origin::Worker(worker) => Ok((Some(worker), settings.rdzv_endpoint.map(|at| at.to_string()))),
-        Origin::Node(node) => {
-            let what = format!(
-                "{} has started a process per node; an evaluation has no nodes",
-                node.launcher.name()
-            );
-            Err(Error::usage(what)
-                .hint("let it start every rank, or one process alone, which starts `--nproc-per-node` ranks"))
-        }
-    }
+    Ok(match clusters::detect(&get, &settings)? {
+        Origin::Own | Origin::Node(_) => (None, None),
+        Origin::Worker(worker) => (Some(worker), settings.rdzv_endpoint.map(|at| at.to_string())),
+    })
 }
 
 fn evaluated_here(args: &Args, plan: &Plan, loaded: &Loaded) -> Result<Evaluation> {

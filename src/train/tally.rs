@@ -99,11 +99,6 @@ impl Tally {
         Ok(())
     }
 
-    /// Number of classes.
-    pub fn classes(&self) -> usize {
-        self.classes
-    }
-
     /// Samples of each class, predictions of each class, and right predictions of each class; `None` if they were not counted.
     pub fn per_class(&self) -> Option<[&[i64]; 3]> {
         let of = |part: usize| &self.counts[part * self.classes..(part + 1) * self.classes];
