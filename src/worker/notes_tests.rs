@@ -2,6 +2,7 @@
 
 use super::testing::{Run, SPEC, plan};
 use super::{Evaluation, Split, Wanted, evaluate};
+use crate::checkpoint::load;
 use crate::comm::gloo::GlooOptions;
 use crate::comm::testing::{HANG, form};
 use crate::comm::{ProcessGroup, SoloGroup};
@@ -119,10 +120,10 @@ fn a_language_model_generates_texts_from_the_seed_alone() {
 
 /// Every rank's evaluation of the run's checkpoint.
 fn evaluations(run: &Run, world: usize, split: Split) -> Vec<Evaluation> {
-    let plan = plan(SHAPES, &[], world);
+    let (plan, newest) = (plan(SHAPES, &[], world), run.newest());
     let wanted = Wanted { split, averaged: true, per_class: true };
     let of = |group: &dyn ProcessGroup| {
-        let loaded = (group.rank() == 0).then(|| run.loaded());
+        let loaded = (group.rank() == 0).then(|| load(&newest).unwrap());
         evaluate(&plan, loaded.as_ref(), wanted, ComputeDevice::Cpu, group.rank(), group).unwrap()
     };
     if world == 1 {
