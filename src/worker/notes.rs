@@ -5,7 +5,7 @@ use super::{Generator, Sampling};
 use crate::checkpoint::RankBy;
 use crate::data::{Dataset, Encoding, FieldData, SampleKey, TextEncoding, input_of, picture_of};
 use crate::error::Result;
-use crate::models::Model;
+use crate::models::{Evaluator, Model};
 use crate::telemetry::EpochEvent;
 use crate::telemetry::evaluations::{
     Classes, EvaluationRecord, Evaluations, GeneratedText, RecordedPicture, WorstSample, class_name,
@@ -25,7 +25,7 @@ const PROMPT: usize = 32;
 const TOKENS: usize = 200;
 
 /// For all texts of an evaluation: of a large model they are shorter.
-const TIME: Duration = Duration::from_secs(5);
+const TIME: Duration = Duration::from_secs(2);
 
 /// Sharper than the model's own probabilities, as texts of small models are usually shown.
 const TEMPERATURE: f64 = 0.8;
@@ -152,16 +152,57 @@ fn texts(
         else {
             return Ok(Vec::new());
         };
-        prompt.truncate(PROMPT);
+        prompt.truncate(PROMPT.min(encoding.block_size / 2).max(1));
         let before = shown(&prompt);
-        let context = encoding.block_size;
-        let mut generator = Generator::new(&evaluator, prompt, context, vocabulary.len(), sampling, number);
-        let mut tokens = Vec::with_capacity(TOKENS);
-        while tokens.len() < TOKENS && (tokens.is_empty() || begun.elapsed() < TIME) {
-            tokens.push(generator.next_token()? as i64);
-        }
+        let next = Next { evaluator: &evaluator, encoding, vocabulary: vocabulary.len(), sampling, number };
+        let tokens = next.tokens(prompt, || begun.elapsed() < TIME)?;
         let cut = tokens.len() < TOKENS;
         texts.push(GeneratedText { prompt: before, text: shown(&tokens), cut });
     }
     Ok(texts)
+}
+
+/// What continues a prompt.
+struct Next<'a> {
+    evaluator: &'a Evaluator,
+    encoding: &'a TextEncoding,
+    vocabulary: usize,
+    sampling: Sampling,
+    /// Of the text.
+    number: u64,
+}
+
+impl Next<'_> {
+    /// [`TOKENS`] tokens, or fewer, but one, if there is no time. When the context is full, it goes on with its second half: so nearly every
+    /// token is computed once, as beyond the context none of the keys and values would remain valid.
+    fn tokens(&self, mut window: Vec<i64>, in_time: impl Fn() -> bool) -> Result<Vec<i64>> {
+        let context = self.encoding.block_size;
+        let mut tokens = Vec::with_capacity(TOKENS);
+        let mut parts = 0;
+        let goes_on = |tokens: &[i64]| tokens.is_empty() || (tokens.len() < TOKENS && in_time());
+        while goes_on(&tokens) {
+            let room = context.saturating_sub(window.len()).max(1);
+            // Each part draws others.
+            let sequence = self.number + TEXTS * parts;
+            let mut generator = Generator::new(
+                self.evaluator,
+                window.clone(),
+                context,
+                self.vocabulary,
+                self.sampling,
+                sequence,
+            );
+            for _ in 0..room {
+                if !goes_on(&tokens) {
+                    break;
+                }
+                let token = generator.next_token()? as i64;
+                tokens.push(token);
+                window.push(token);
+            }
+            window.drain(..window.len().saturating_sub((context / 2).max(1)));
+            parts += 1;
+        }
+        Ok(tokens)
+    }
 }

@@ -8,8 +8,9 @@ pub use classes::{ClassRow, Classes, Figures, class_name};
 
 use super::nan_if_null;
 use crate::error::{Error, IoContext, Result};
-use crate::files;
+use crate::files::Draft;
 use serde::{Deserialize, Serialize};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The name of the folder.
@@ -161,7 +162,13 @@ impl Evaluations {
         let mut text = serde_json::to_vec(&record)
             .map_err(|e| Error::internal(format!("an evaluation is no JSON: {e}")))?;
         text.push(b'\n');
-        files::replace(&self.folder.join(file_name(step)), &text)?;
+        // Without waiting for the disk: after a power failure a damaged file is left out.
+        let place = self.folder.join(file_name(step));
+        let written = Draft::new(&place).and_then(|mut draft| {
+            draft.write_all(&text)?;
+            draft.put()
+        });
+        written.doing("write", &place)?;
         self.kept.push((step, best, value));
         self.prune()
     }
