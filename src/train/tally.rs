@@ -203,12 +203,11 @@ mod tests {
             for world in 1..=4 {
                 for tally in tallies(&all, 4, Details { per_class: true, samples: 3 }, world) {
                     prop_assert_eq!(tally.matrix().unwrap().map(<[i64]>::to_vec).collect::<Vec<_>>(), matrix.clone());
-                    let [support, predicted, right] = tally.per_class().unwrap();
-                    for class in 0..4 {
-                        prop_assert_eq!(support[class], matrix[class].iter().sum::<i64>());
-                        prop_assert_eq!(predicted[class], matrix.iter().map(|row| row[class]).sum::<i64>());
-                        prop_assert_eq!(right[class], matrix[class][class]);
-                    }
+                    let support: Vec<i64> = matrix.iter().map(|row| row.iter().sum()).collect();
+                    let predicted: Vec<i64> = (0..4).map(|class| matrix.iter().map(|row| row[class]).sum()).collect();
+                    let right: Vec<i64> = (0..4).map(|class| matrix[class][class]).collect();
+                    let expected = [support, predicted, right];
+                    prop_assert_eq!(tally.per_class().unwrap().map(<[i64]>::to_vec), expected);
                     let found: Vec<u64> = tally.worst().iter().map(|one| one.index).collect();
                     prop_assert_eq!(&found, &worst);
                 }
