@@ -202,6 +202,31 @@ fn the_slowest_rank_has_the_most_work_of_its_own() {
 }
 
 #[test]
+fn ranks_that_differ_by_little_are_not_marked() {
+    let slow = |forward: &[f64]| {
+        let mut run = run(vec![step(10, 1.0)]);
+        let none = || vec![0.0; forward.len()];
+        let times = RankTimes {
+            data: none(),
+            forward: forward.to_vec(),
+            backward: none(),
+            comm: none(),
+            optimizer: none(),
+            checkpoint: none(),
+            other: none(),
+        };
+        run.anatomy.add(10, &times, None);
+        let page = render(&run);
+        assert!(page.contains("<h2>Time per step, by rank</h2>"), "{page}");
+        page.contains("slowest</td>")
+    };
+    assert!(!slow(&[0.100, 0.104]) && slow(&[0.100, 0.106]));
+    // The median counts, not the fastest rank.
+    assert!(!slow(&[0.050, 0.100, 0.104]) && slow(&[0.050, 0.100, 0.100, 0.106]));
+    assert!(!slow(&[0.100]));
+}
+
+#[test]
 fn runs_are_compared_in_results_spec_and_environment() {
     let mut other = events();
     other.iter_mut().for_each(|event| {
