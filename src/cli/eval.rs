@@ -15,7 +15,6 @@ use crate::registry::Registry;
 use crate::show;
 use crate::spec::{Override, did_you_mean, shown_name};
 use crate::start::{self, available, verdict};
-use crate::telemetry::evaluations::{Classes, Figures};
 use crate::telemetry::{Assertion, ProgressMode, metric_words};
 use crate::worker::{Evaluation, Split, Wanted, evaluate, evaluate_external, keep_kernels};
 use serde_json::{Value as Json, json};
@@ -69,31 +68,11 @@ impl Of {
 /// # Errors
 /// Exit 74: there is no such checkpoint. Exit 78: the spec is invalid. What a rank fails with.
 pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
-    let SpecArgs { spec: named, overrides } = &args.spec;
+    let named = &args.spec.spec;
     let spec = if named.is_dir() { &named.join("job.toml") } else { named };
     let (launcher, endpoint) = launcher(args)?;
-    let request = WorldRequest {
-        world_size: launcher.as_ref().map(|worker| worker.place.world_size),
-        nnodes: launcher.is_none().then_some(1),
-        nproc_per_node: args.nproc_per_node,
-        devices: device::count,
-        ..WorldRequest::default()
-    };
-    let mut overrides = overrides.clone();
-    if let Some(endpoint) = endpoint {
-        overrides.given.push(Override::Set(format!("launch.rdzv_endpoint={}", toml::Value::from(endpoint))));
-    }
-    let mut plan = overrides.plan(spec, registry, request)?;
-    if launcher.is_none() && plan.world.world_size > 1 {
-        // What the ranks read says the same.
-        let each = plan.world.nproc_per_node;
-        for set in ["launch.nnodes=1".to_owned(), format!("launch.nproc_per_node={each}")] {
-            overrides.given.push(Override::Set(set));
-        }
-        plan = overrides.plan(spec, registry, request)?;
-    }
+    let plan = planned(args, spec, registry, launcher.as_ref(), endpoint)?;
     let run = if named.is_dir() { named.clone() } else { run_folder(spec, &plan) };
-    let first = launcher.as_ref().is_none_or(|worker| worker.place.rank == 0);
     let find = || find(&plan, &run, args.checkpoint.as_deref());
     let alone = plan.world.world_size == 1 || (launcher.is_none() && plan.backend == Backend::Mpi);
     let (of, found) = if alone {
@@ -101,30 +80,13 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         let loaded = find()?;
         (Of::new(&loaded), evaluated_here(args, &plan, &loaded)?)
     } else {
-        // Without its tensors: the ranks read them.
+        // Without its tensors: rank 0 reads them again.
+        let first = launcher.as_ref().is_none_or(|worker| worker.place.rank == 0);
         let of = if first { Some(told(find()?)) } else { None };
-        let place = std::env::temp_dir().join("ddp-run-eval");
-        let scratch = Scratch::beside(&place).doing("create a folder beside", &place)?;
-        std::fs::create_dir_all(scratch.path()).doing("create", scratch.path())?;
-        let job = job(args, &plan, of.as_ref(), scratch.path());
-        let done = match launcher {
-            Some(worker) => evaluate_external(worker, &plan, job, stop),
-            None => start::evaluate(&plan, job, stop),
-        };
-        let code = match done {
-            Ok(code) => code,
-            Err(error) => {
-                // Its report names the logs.
-                std::mem::forget(scratch);
-                return Err(error);
-            }
-        };
-        match of {
-            Some(of) if code == ExitCode::Done => {
-                let found = Evaluation::read(&result(scratch.path()))?;
-                (of, found)
-            }
-            _ => return Ok(code),
+        let (code, found) = evaluated_on_ranks(args, &plan, of.as_ref(), launcher, stop)?;
+        match of.zip(found) {
+            Some(both) => both,
+            None => return Ok(code),
         }
     };
     found.warnings.iter().for_each(|warning| say!("warning: {warning}"));
@@ -134,6 +96,78 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
     })?;
     verdict(args.assertions.iter().map(|assertion| held(assertion, &found, args.split)))?;
     Ok(ExitCode::Done)
+}
+
+/// The plan with the processes of the evaluation: the launcher's, or those of one node.
+fn planned(
+    args: &Args,
+    spec: &Path,
+    registry: &Registry,
+    launcher: Option<&WorkerEnv>,
+    endpoint: Option<String>,
+) -> Result<Plan> {
+    let mut overrides = args.spec.overrides.clone();
+    if let Some(endpoint) = endpoint {
+        overrides.given.push(Override::Set(format!("launch.rdzv_endpoint={}", toml::Value::from(endpoint))));
+    }
+    // Before devices are counted: kernels are kept where this process says.
+    let first = overrides.plan(spec, registry, WorldRequest::of(1))?;
+    let local_rank = launcher.map_or(0, |worker| worker.place.local_rank);
+    let name = launcher.map_or_else(|| "eval".to_owned(), |_| local_rank.to_string());
+    keep_kernels(of_rank(first.device, local_rank), first.precision, &name);
+    let mut request = WorldRequest {
+        world_size: launcher.map(|worker| worker.place.world_size),
+        nnodes: launcher.is_none().then_some(1),
+        nproc_per_node: args.nproc_per_node,
+        devices: device::count,
+        ..WorldRequest::default()
+    };
+    let plan = overrides.plan(spec, registry, request)?;
+    if launcher.is_some() || plan.world.world_size == 1 {
+        return Ok(plan);
+    }
+    // The machine that the run was on may have had more devices.
+    let devices = device::count(plan.device);
+    if args.nproc_per_node.is_none() && plan.devices_suffice(plan.world.nproc_per_node, devices).is_err() {
+        request.nproc_per_node = Some(Nproc::Count(devices.max(1)));
+    }
+    let each = overrides.plan(spec, registry, request)?.world.nproc_per_node;
+    // What the ranks read says the same.
+    for set in ["launch.nnodes=1".to_owned(), format!("launch.nproc_per_node={each}")] {
+        overrides.given.push(Override::Set(set));
+    }
+    Ok(overrides.plan(spec, registry, request)?)
+}
+
+/// Starts the ranks, or is one of them. What is found is `None` on other ranks than rank 0, and after a stop.
+fn evaluated_on_ranks(
+    args: &Args,
+    plan: &Plan,
+    of: Option<&Of>,
+    launcher: Option<WorkerEnv>,
+    stop: &StopFlag,
+) -> Result<(ExitCode, Option<Evaluation>)> {
+    let place = std::env::temp_dir().join("ddp-run-eval");
+    let scratch = Scratch::beside(&place).doing("create a folder beside", &place)?;
+    std::fs::create_dir_all(scratch.path()).doing("create", scratch.path())?;
+    let job = job(args, plan, of, scratch.path());
+    let done = match launcher {
+        Some(worker) => evaluate_external(worker, plan, job, stop),
+        None => start::evaluate(plan, job, stop),
+    };
+    let code = match done {
+        Ok(code) => code,
+        Err(error) => {
+            // Its report names the logs.
+            std::mem::forget(scratch);
+            return Err(error);
+        }
+    };
+    let found = match of {
+        Some(_) if code == ExitCode::Done => Some(Evaluation::read(&result(scratch.path()))?),
+        _ => None,
+    };
+    Ok((code, found))
 }
 
 /// The place of this process among the ranks that a launcher has started, `None` without one; and where the environment says that they meet.
@@ -152,13 +186,11 @@ fn launcher(args: &Args) -> Result<(Option<WorkerEnv>, Option<String>)> {
 }
 
 fn evaluated_here(args: &Args, plan: &Plan, loaded: &Loaded) -> Result<Evaluation> {
-    let device = of_rank(plan.device, 0);
-    keep_kernels(device, plan.precision, "eval");
     available(plan)?;
     loaded.warnings.iter().for_each(|warning| say!("warning: {warning}"));
     let Args { split, per_class, .. } = *args;
     let wanted = Wanted { split, averaged: !args.no_ema, per_class };
-    evaluate(plan, Some(loaded), wanted, device, 0, &SoloGroup::default())
+    evaluate(plan, Some(loaded), wanted, of_rank(plan.device, 0), 0, &SoloGroup::default())
 }
 
 /// What is said of a checkpoint, with its warnings told.
@@ -248,42 +280,7 @@ fn text(found: &Evaluation, of: &Of, split: Split) -> String {
     for (name, value) in &found.metrics {
         out += &format!("  {name:width$}  {}\n", metric_words(name, *value));
     }
-    found.classes.iter().for_each(|classes| out += &by_class(classes));
-    out
-}
-
-/// A table of the classes, and the confusion matrix if there is one.
-fn by_class(classes: &Classes) -> String {
-    let name = show::name;
-    let width = classes.rows.iter().map(|row| name(&row.class).chars().count()).max().unwrap_or(0).max(5);
-    let mut out = String::new();
-    if classes.rows.len() < classes.count {
-        out += &format!("of {} classes those with the smallest F1\n", classes.count);
-    }
-    out += &format!("  {:width$}  precision  recall      F1  samples\n", "class");
-    let cell = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{:.2} %", 100.0 * value));
-    let mut line = |name: &str, Figures { precision, recall, f1 }: Figures, samples: String| {
-        let [precision, recall, f1] = [precision, recall, f1].map(cell);
-        out += format!("  {name:width$}  {precision:>9}  {recall:>8}  {f1:>8}  {samples:>7}").trim_end();
-        out.push('\n');
-    };
-    classes.rows.iter().for_each(|row| line(&name(&row.class), row.figures(), row.support.to_string()));
-    line("mean", classes.mean, String::new());
-    let Some(matrix) = &classes.matrix else {
-        for (class, predicted, count) in &classes.confused {
-            out += &format!("  {} predicted as {}: {count}\n", name(class), name(predicted));
-        }
-        return out;
-    };
-    // The last column, of what is no class, only if it was predicted.
-    let beyond = matrix.iter().any(|row| row.last().is_some_and(|n| *n > 0));
-    let columns = classes.count + usize::from(beyond);
-    let cells = matrix.iter().flatten().map(|n| n.to_string().len()).max().unwrap_or(1);
-    out += "confusion matrix: rows are classes, columns predictions\n";
-    for (row, counts) in classes.rows.iter().zip(matrix) {
-        let counts: Vec<String> = counts.iter().take(columns).map(|n| format!("{n:>cells$}")).collect();
-        out += &format!("  {:width$}  {}\n", name(&row.class), counts.join(" "));
-    }
+    found.classes.iter().for_each(|classes| out += &super::eval_classes::table(classes));
     out
 }
 

@@ -7,6 +7,7 @@ mod completions;
 mod data;
 mod env;
 mod eval;
+mod eval_classes;
 mod explain;
 mod export;
 mod export_hf;
