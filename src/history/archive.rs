@@ -15,7 +15,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// What a run writes to its folder besides checkpoints, logs and the lock.
-pub const FILES: [&str; 8] = [
+pub const FILES: [&str; 9] = [
     "metrics.jsonl",
     "metrics",
     "tensorboard",
@@ -24,6 +24,7 @@ pub const FILES: [&str; 8] = [
     "job.toml",
     "profile.json",
     "profile",
+    "prediction.json",
 ];
 
 /// A run's folder and the new numbered folder.

@@ -16,6 +16,7 @@ mod lines;
 mod numbers;
 mod observed;
 mod observers;
+pub mod prediction;
 pub mod profile;
 mod progress;
 pub mod provenance;
@@ -41,6 +42,7 @@ pub use host::{Host, host_name, memory_of};
 pub use numbers::{rate, seconds, significant};
 pub use observed::ObservedRun;
 pub use observers::{EventObserver, ObserverKind, ObserverPlan, Observers};
+pub use prediction::{PredictedRow, Prediction};
 pub use profile::{Profile, ProfileSteps};
 pub use progress::{
     EpochLine, Progress, ProgressMode, StepLine, Totals, epoch_summary, metric_words, tutorial_line,
