@@ -53,10 +53,11 @@ impl<'a> Forecast<'a> {
             let part = busy_part(many, one.threads as f64, cores) - busy_part(few, one.threads as f64, cores);
             let comparable = one.threads == more.threads && one.samples == more.samples && one.world == 1;
             let turns = (many / cores).max(1.0) / (few / cores).max(1.0);
-            (comparable && part > 0.0).then(|| 1.0 + (more.compute() / one.compute() / turns - 1.0) / part)
+            let slowdown = 1.0 + (more.compute() / one.compute() / turns - 1.0) / part;
+            (comparable && part > 0.0).then_some((more.world, slowdown.max(1.0)))
         };
         // The most processes: they show most of it.
-        pairs.max_by_key(|(_, more)| more.world).and_then(of).map_or(1.0, |slowdown| slowdown.max(1.0))
+        pairs.filter_map(of).max_by_key(|(world, _)| *world).map_or(1.0, |(_, slowdown)| slowdown)
     }
 
     /// Time of a computation of each of `processes` on a node, over that of a process alone.

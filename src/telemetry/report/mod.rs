@@ -5,6 +5,7 @@
 mod compare;
 mod figures;
 mod page;
+mod prediction;
 mod records;
 mod run_figures;
 mod sections;
@@ -16,8 +17,14 @@ use records::Run;
 use std::path::{Path, PathBuf};
 
 /// What follows the charts of a run, in this order; one without content writes nothing.
-const SECTIONS: &[fn(&mut String, &Run)] =
-    &[sections::ranks, sections::epochs, sections::history, sections::provenance, sections::job];
+const SECTIONS: &[fn(&mut String, &Run)] = &[
+    prediction::section,
+    sections::ranks,
+    sections::epochs,
+    sections::history,
+    sections::provenance,
+    sections::job,
+];
 
 pub(super) fn path(run_dir: &Path) -> PathBuf {
     run_dir.join("report.html")

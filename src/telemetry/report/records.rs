@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::telemetry::events::{EpochEvent, Event, StepEvent};
 use crate::telemetry::lines::for_each_line;
+use crate::telemetry::prediction::{self, Prediction};
 use crate::telemetry::provenance::{self, Provenance};
 use crate::telemetry::rank_times::RankTimes;
 use serde::Deserialize;
@@ -53,6 +54,8 @@ pub(super) struct Run {
     pub starts: Vec<Provenance>,
     /// `job.toml`.
     pub spec: Option<String>,
+    /// `prediction.json`, if there is a readable one.
+    pub prediction: Option<Prediction>,
 }
 
 impl Run {
@@ -72,6 +75,7 @@ impl Run {
             anatomy,
             starts,
             spec: std::fs::read_to_string(folder.join("job.toml")).ok(),
+            prediction: prediction::read(&prediction::path(folder)).ok(),
         })
     }
 

@@ -39,7 +39,14 @@ pub(super) fn end(step: u64, exit_code: u8, reason: &str) -> Event {
 pub(super) fn run(events: Vec<Event>) -> Run {
     let record = |event| Record { event, time: None };
     let records = events.into_iter().map(record).collect();
-    Run { name: "toy".into(), records, anatomy: Anatomy::default(), starts: Vec::new(), spec: None }
+    Run {
+        name: "toy".into(),
+        records,
+        anatomy: Anatomy::default(),
+        starts: Vec::new(),
+        spec: None,
+        prediction: None,
+    }
 }
 
 /// A run of 20 epochs of 100 steps, resumed once.
