@@ -5,7 +5,7 @@ use crate::device;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::forecast::{self, Cluster};
-use crate::plan::WorldRequest;
+use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use std::path::PathBuf;
 
@@ -42,7 +42,7 @@ pub enum Format {
 /// Exit 78: the spec, or the cluster's file, is invalid. Exit 2: numbers of processes that do not fit.
 pub fn run(args: &Args, registry: &Registry) -> Result<()> {
     let resolved = args.train.resolved_for_plan(&|name| std::env::var(name).ok())?;
-    let plan = |world_size: Option<usize>| {
+    let plan = |world_size: Option<usize>| -> Result<Plan> {
         let request = WorldRequest { world_size, devices: device::count, ..WorldRequest::default() };
         Ok(resolved.spec.plan(registry, request)?)
     };

@@ -33,7 +33,9 @@ pub fn run(args: &Args) -> Result<()> {
     };
     if let Some(file) = &args.prediction {
         let [run] = &args.runs[..] else {
-            return Err(Error::usage("--prediction is of one run; several are compared by what they measured"));
+            return Err(Error::usage(
+                "--prediction is of one run; several are compared by what they measured",
+            ));
         };
         let read = prediction::read(file)?;
         files::replace_json(&prediction::path(run), &read).map_err(of_folder)?;

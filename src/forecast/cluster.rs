@@ -146,7 +146,11 @@ fn read(root: &mut Fields<'_>, folder: &Path, name: &str) -> Option<Cluster> {
     let saves = steps.saves;
     if steps.device == "cpu" && keys.cores_per_node.is_none() {
         let hint = "processes that compute on the CPU share them";
-        root.problem_with_hint("cores_per_node", "missing key `cores_per_node`: `[step]` was measured on the CPU", hint);
+        root.problem_with_hint(
+            "cores_per_node",
+            "missing key `cores_per_node`: `[step]` was measured on the CPU",
+            hint,
+        );
     }
     Some(Cluster {
         name: show::name(keys.name.as_deref().unwrap_or(name)),
@@ -174,16 +178,27 @@ fn links(root: &mut Fields<'_>, table: &'static str, folder: &Path, needed: bool
         (None, None) => None,
         (alpha, _) => {
             let (set, other) = if alpha.is_some() { ("alpha", "beta") } else { ("beta", "alpha") };
-            fields.problem_with_hint(set, format!("`{set}` needs `{other}` too"), "or `measured`, in place of both");
+            fields.problem_with_hint(
+                set,
+                format!("`{set}` needs `{other}` too"),
+                "or `measured`, in place of both",
+            );
             None
         }
     };
     if link.is_some() && !keys.measured.is_empty() {
-        fields.problem("measured", "`alpha` and `beta` are given, so nothing is to be measured: leave out either");
+        fields.problem(
+            "measured",
+            "`alpha` and `beta` are given, so nothing is to be measured: leave out either",
+        );
     }
     let sound = fields.is_sound();
     if given && sound && link.is_none() && keys.measured.is_empty() {
-        fields.problem_with_hint("measured", format!("`[{table}]` needs `alpha` and `beta`, or `measured`"), BY_BENCH);
+        fields.problem_with_hint(
+            "measured",
+            format!("`[{table}]` needs `alpha` and `beta`, or `measured`"),
+            BY_BENCH,
+        );
     }
     let mut files = Vec::new();
     for path in &keys.measured {

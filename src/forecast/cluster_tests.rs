@@ -4,9 +4,7 @@ use serde_json::json;
 /// A folder with measurements.
 fn folder() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let row = |bytes: usize, us: f64| {
-        json!({"bytes": bytes, "dtype": "f32", "algorithm": "auto", "transport": "auto", "median_us": us})
-    };
+    let row = |bytes: usize, us: f64| json!({"bytes": bytes, "dtype": "f32", "algorithm": "auto", "transport": "auto", "median_us": us});
     let rows = json!([row(64, 2.0), row(1 << 20, 200.0)]);
     let limits = json!({"sizes": [{"bytes": 1024, "memcpy_one_gbs": 8.0}]});
     let file = json!({"world": 2, "rows": rows, "limits": limits});
@@ -76,7 +74,10 @@ fn problems_are_at_their_place_with_a_hint() {
     assert_problem(("train = \"train.json\"", ""), &["`[step]` needs `train` or `run`", "hint:"]);
     assert_problem(("train = ", "run = \"r\"\ntrain = "), &["^^^ `train` is set too"]);
     assert_problem(("train.json", "two.json"), &["is not what `ddp-run bench train` writes"]);
-    assert_problem(("cores_per_node = 2\n", ""), &["missing key `cores_per_node`", "hint: processes that compute"]);
+    assert_problem(
+        ("cores_per_node = 2\n", ""),
+        &["missing key `cores_per_node`", "hint: processes that compute"],
+    );
     assert_problem(("processes", "nodes = 2\nprocesses"), &["missing table `[between]`"]);
     assert_problem(("write = 1e9", "write = 0"), &["expected a number above 0"]);
 }

@@ -39,7 +39,8 @@ impl Job {
     pub fn of(plan: &Plan) -> Result<Self> {
         let (Some(buckets), Some(sizes)) = (plan.bucket_bytes(), &plan.sizes) else {
             let what = "the size of the model depends on data that a plan does not read";
-            let hint = "set it in `[model]`, as in `--set model.num_classes=10`; a run's job.toml has all values";
+            let hint =
+                "set it in `[model]`, as in `--set model.num_classes=10`; a run's job.toml has all values";
             return Err(Error::usage(what).hint(hint));
         };
         let measured = plan.train.eval_every > 0 && plan.never_evaluated().is_none();

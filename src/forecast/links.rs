@@ -148,7 +148,8 @@ impl Links {
 
     /// A link by itself: what was given, else the measured line over TCP with the most ranks, or any.
     fn link(&self) -> Fit {
-        let line = self.lines.iter().max_by_key(|line| (line.tcp, line.algorithm == Algorithm::Ring, line.world));
+        let line =
+            self.lines.iter().max_by_key(|line| (line.tcp, line.algorithm == Algorithm::Ring, line.world));
         self.given.or(line.map(|line| line.fit)).unwrap_or(Fit { alpha: 0.0, per_byte: 0.0 })
     }
 
@@ -168,7 +169,10 @@ impl Links {
         let line = |line: &Line| {
             let tcp = if line.tcp { " over TCP" } else { "" };
             let (name, world, fit) = (line.algorithm, line.world, shown(&line.fit));
-            format!("{name}{tcp}, {world} processes: {fit}; the fit is off by up to {:.0} %", line.error * 100.0)
+            format!(
+                "{name}{tcp}, {world} processes: {fit}; the fit is off by up to {:.0} %",
+                line.error * 100.0
+            )
         };
         self.lines.iter().map(line).collect()
     }

@@ -23,11 +23,7 @@ fn close(a: f64, b: f64) -> bool {
 const LINK: Fit = Fit { alpha: 5e-6, per_byte: 1e-9 };
 
 fn network(engine: Engine, within: &[Allreduce], between: Fit) -> Network {
-    Network {
-        engine,
-        within: Links::new(within, None, None),
-        between: Links::new(&[], Some(between), None),
-    }
+    Network { engine, within: Links::new(within, None, None), between: Links::new(&[], Some(between), None) }
 }
 
 #[test]

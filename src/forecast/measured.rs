@@ -64,7 +64,8 @@ impl Allreduce {
             return Err(format!("{} has no measured all-reduce", path.display()));
         }
         let largest = limits.and_then(|limits| limits.sizes.into_iter().max_by_key(|size| size.bytes));
-        let copy = largest.map(|size| size.memcpy_one_gbs * 1e9).filter(|rate| rate.is_finite() && *rate > 0.0);
+        let copy =
+            largest.map(|size| size.memcpy_one_gbs * 1e9).filter(|rate| rate.is_finite() && *rate > 0.0);
         Ok(Self { world, rows, copy })
     }
 }
@@ -136,7 +137,8 @@ struct Phases {
 }
 
 /// How the time of a step divides if nothing tells: a backward pass has twice the products of a forward pass.
-const UNDIVIDED: Phases = Phases { data: 0.0, forward: 1.0 / 3.0, backward: 2.0 / 3.0, sync: 0.0, update: 0.0 };
+const UNDIVIDED: Phases =
+    Phases { data: 0.0, forward: 1.0 / 3.0, backward: 2.0 / 3.0, sync: 0.0, update: 0.0 };
 
 impl Steps {
     /// Reads `train.json`.
@@ -203,7 +205,8 @@ impl Steps {
             windows.iter().map(part).sum::<f64>() / windows.len() as f64 / start.world as f64
         };
         let cores = start.host.cores / start.world.max(1);
-        let samples = integer(None, "batch_size").unwrap_or(1) * integer(Some("train"), "accumulate").unwrap_or(1);
+        let samples =
+            integer(None, "batch_size").unwrap_or(1) * integer(Some("train"), "accumulate").unwrap_or(1);
         let step = Step {
             world: start.world,
             threads: integer(Some("launch"), "threads").map_or(cores.max(1), |n| n as usize),
@@ -222,7 +225,11 @@ impl Steps {
 }
 
 fn is_usable(step: &Step) -> bool {
-    step.world > 0 && step.threads > 0 && step.samples > 0.0 && step.compute() > 0.0 && step.compute().is_finite()
+    step.world > 0
+        && step.threads > 0
+        && step.samples > 0.0
+        && step.compute() > 0.0
+        && step.compute().is_finite()
 }
 
 /// Of checkpoints.
@@ -248,7 +255,8 @@ impl Sums {
 
 fn json<T: DeserializeOwned>(path: &Path, program: &str) -> Result<T, String> {
     let bytes = std::fs::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-    serde_json::from_slice(&bytes).map_err(|e| format!("{} is not what {program} writes: {e}", path.display()))
+    serde_json::from_slice(&bytes)
+        .map_err(|e| format!("{} is not what {program} writes: {e}", path.display()))
 }
 
 #[cfg(test)]

@@ -11,9 +11,7 @@ fn written(dir: &Path, name: &str, value: &serde_json::Value) -> std::path::Path
 #[test]
 fn an_all_reduce_has_its_gradients_type_and_the_speed_of_copies() {
     let dir = tempfile::tempdir().unwrap();
-    let row = |dtype: &str, bytes: usize, us: f64| {
-        json!({"bytes": bytes, "count": 1, "dtype": dtype, "algorithm": "auto", "transport": "shm", "median_us": us})
-    };
+    let row = |dtype: &str, bytes: usize, us: f64| json!({"bytes": bytes, "count": 1, "dtype": dtype, "algorithm": "auto", "transport": "shm", "median_us": us});
     let rows = json!([row("f32", 4, 1.5), row("bf16", 4, 1.0), row("f32", 1024, 0.0)]);
     let limits = json!({"sizes": [
         {"bytes": 4, "memcpy_one_gbs": 1.0}, {"bytes": 1024, "memcpy_one_gbs": 12.0},
@@ -34,9 +32,7 @@ fn an_all_reduce_has_its_gradients_type_and_the_speed_of_copies() {
 fn a_measured_step_divides_as_its_phases() {
     let dir = tempfile::tempdir().unwrap();
     let phases = json!({"data": 0.1, "forward": 0.2, "backward": 0.4, "sync": 0.2, "update": 0.1});
-    let row = |world: usize, phases: &serde_json::Value| {
-        json!({"world": world, "threads": 1, "global_batch": 32, "step_ms": 100.0, "phases": phases})
-    };
+    let row = |world: usize, phases: &serde_json::Value| json!({"world": world, "threads": 1, "global_batch": 32, "step_ms": 100.0, "phases": phases});
     let file = json!({"device": "cpu", "rows": [row(2, &phases)]});
     let steps = Steps::of_bench(&written(dir.path(), "a.json", &file)).unwrap();
     let step = &steps.rows[0];

@@ -20,6 +20,7 @@ pub use table::text;
 
 use crate::error::{Error, Result};
 use crate::plan::Plan;
+use crate::show::count;
 use crate::telemetry::Prediction;
 use job::Job;
 use predict::Forecast;
@@ -74,8 +75,8 @@ impl Cluster {
         if let Some(nodes) = (fewest..=self.nodes).find(|nodes| world.is_multiple_of(*nodes)) {
             return Ok(vec![world / nodes; nodes]);
         }
-        let (nodes, each) = (self.nodes, self.processes_per_node);
-        let what = format!("--world {world}: {} has {nodes} nodes of {each} processes", self.name);
+        let (nodes, each) = (self.nodes, count(self.processes_per_node, "process"));
+        let what = format!("--world {world}: {} has {} of {each}", self.name, count(nodes, "node"));
         Err(Error::usage(what).hint(match fewest <= nodes {
             true => "nodes have equal numbers of processes: name a number that can be divided among them",
             false => "`nodes` and `processes_per_node` of the cluster's file say what there is",

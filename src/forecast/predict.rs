@@ -82,8 +82,8 @@ impl<'a> Forecast<'a> {
         let world: usize = nodes.iter().sum();
         let threads = job.threads_of(self.cluster.cores, each);
         let measured = self.measured(threads);
-        let slower = self.load(each, threads) / self.load(measured.world, measured.threads)
-            * (measured.threads as f64 / threads as f64).powf(f64::from(u8::from(self.cores.is_some())));
+        let fewer = if self.cores.is_some() { measured.threads as f64 / threads as f64 } else { 1.0 };
+        let slower = fewer * self.load(each, threads) / self.load(measured.world, measured.threads);
         let by_sample = slower * job.samples as f64 / measured.samples;
         let (forward, update) = (measured.forward * by_sample, measured.update * slower);
         let backward = measured.backward * by_sample;

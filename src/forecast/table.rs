@@ -4,7 +4,17 @@ use crate::telemetry::{PredictedRow, Prediction, seconds};
 use std::fmt::Write;
 
 const TITLES: [&str; 11] = [
-    "world", "nodes", "threads", "step ms", "comm ms", "exposed ms", "samples/s", "efficiency", "checkpoint", "job", "cost",
+    "world",
+    "nodes",
+    "threads",
+    "step ms",
+    "comm ms",
+    "exposed ms",
+    "samples/s",
+    "efficiency",
+    "checkpoint",
+    "job",
+    "cost",
 ];
 
 /// The table and the assumptions, each line ended.

@@ -52,7 +52,10 @@ fn a_step_is_the_measured_one_and_what_it_waits_for() {
     let bytes = plan(&[], 2).bucket_bytes().unwrap();
     assert_eq!(bytes.len(), 1, "the closed form below is of one bucket");
     let rows = predicted(&cluster, &[1, 2], &[]).rows;
-    assert!(close(rows[0].step_s, 0.1) && rows[0].exposed_s == 0.0 && close(rows[0].efficiency, 1.0), "{rows:?}");
+    assert!(
+        close(rows[0].step_s, 0.1) && rows[0].exposed_s == 0.0 && close(rows[0].efficiency, 1.0),
+        "{rows:?}"
+    );
     // In shared memory: one message and each byte once; the sums of the step are a message of 64 bytes.
     let exposed = 1e-3 + bytes[0] as f64 * 1e-9 + 1e-3 + 64.0 * 1e-9;
     assert!(close(rows[1].exposed_s, exposed) && close(rows[1].communication_s, exposed), "{rows:?}");
@@ -96,7 +99,9 @@ fn full_nodes_compute_more_slowly() {
         row.step_s - row.exposed_s
     };
     // One of three other cores is busy, then all.
-    assert!(close(compute(&given, 2), 0.11) && close(compute(&given, 4), 0.13) && close(compute(&given, 8), 0.26));
+    assert!(
+        close(compute(&given, 2), 0.11) && close(compute(&given, 4), 0.13) && close(compute(&given, 8), 0.26)
+    );
     // The same from a measurement of more processes.
     let mut measured = cluster(1, 8, Some(4));
     let slow = |seconds: f64| seconds * 1.3;
@@ -140,7 +145,12 @@ fn other_batches_and_threads_are_assumed_to_scale() {
 
 #[test]
 fn only_the_last_micro_batch_hides_communication() {
-    let sets = ["train.accumulate=4", "batch_size=2", "distributed.first_bucket_mb=0.05", "distributed.bucket_cap_mb=0.05"];
+    let sets = [
+        "train.accumulate=4",
+        "batch_size=2",
+        "distributed.first_bucket_mb=0.05",
+        "distributed.bucket_cap_mb=0.05",
+    ];
     let cluster = cluster(1, 4, Some(8));
     let whole = predicted(&cluster, &[2], &[sets[2], sets[3]]).rows;
     let parts = predicted(&cluster, &[2], &sets).rows;

@@ -47,7 +47,8 @@ pub(super) fn section(out: &mut String, run: &Run) {
     for Line { what, predicted, measured } in lines(run, row) {
         let shown = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), significant);
         let ratio = predicted.zip(measured).filter(|(predicted, _)| *predicted > 0.0);
-        let ratio = ratio.map_or_else(|| "–".to_owned(), |(predicted, measured)| format!("{:.2}", measured / predicted));
+        let ratio = ratio
+            .map_or_else(|| "–".to_owned(), |(predicted, measured)| format!("{:.2}", measured / predicted));
         let _ = write!(
             out,
             "<tr><th>{what}</th><td>{}</td><td>{}</td><td>{ratio}</td></tr>",
@@ -80,7 +81,8 @@ fn lines(run: &Run, row: &PredictedRow) -> Vec<Line> {
         .events()
         .filter_map(|event| if let Event::Checkpoint(save) = event { Some(save) } else { None })
         .collect();
-    let mean = |values: Vec<f64>| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
+    let mean =
+        |values: Vec<f64>| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
     let written = mean(saves.iter().map(|save| save.seconds).collect());
     let held_up = mean(saves.iter().filter_map(|save| save.held_up_s).collect());
     let line = |what, predicted: Option<f64>, measured: Option<f64>| Line { what, predicted, measured };
@@ -129,7 +131,9 @@ mod tests {
         assert_eq!(lines[3], Line { what: "checkpoint written, s", predicted: Some(2.0), measured: None });
         let mut page = String::new();
         section(&mut page, &run(2));
-        for part in ["<td>125.0</td><td>250.0</td><td>2.00</td>", "<td>–</td><td>–</td>", "b&lt;c", "another spec"] {
+        for part in
+            ["<td>125.0</td><td>250.0</td><td>2.00</td>", "<td>–</td><td>–</td>", "b&lt;c", "another spec"]
+        {
             assert!(page.contains(part), "{part} is missing: {page}");
         }
     }
