@@ -190,7 +190,7 @@ impl Network {
     /// Seconds of an all-reduce of `bytes` among nodes with these numbers of processes, which are equal.
     pub fn all_reduce(&self, nodes: &[usize], bytes: f64) -> f64 {
         let each = nodes.iter().copied().max().unwrap_or(0);
-        let world = nodes.iter().sum();
+        let world: usize = nodes.iter().sum();
         let algorithm = self.engine.algorithm(nodes, bytes as usize);
         match (world, nodes.len()) {
             (0 | 1, _) => 0.0,

@@ -2,7 +2,7 @@
 
 use crate::comm::DType;
 use crate::comm::gloo::{AlgorithmChoice, Transport};
-use crate::telemetry::{Event, for_each_event, provenance};
+use crate::telemetry::{Event, RankTimes, for_each_event, provenance};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -73,7 +73,7 @@ impl Allreduce {
 /// A measured step: the means or medians of one number of processes. Seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// Processes, which are all on one node.
+    /// Processes; on as few nodes of the cluster as have room for them.
     pub world: usize,
     /// Compute threads of each.
     pub threads: usize,
@@ -201,7 +201,7 @@ impl Steps {
         if windows.is_empty() {
             return Err(format!("{shown} has no step with `times` in its metrics.jsonl"));
         }
-        let mean = |part: &dyn Fn(&crate::telemetry::RankTimes) -> f64| {
+        let mean = |part: &dyn Fn(&RankTimes) -> f64| {
             windows.iter().map(part).sum::<f64>() / windows.len() as f64 / start.world as f64
         };
         let cores = start.host.cores / start.world.max(1);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::telemetry::{CheckpointEvent, Provenance, RankTimes, StepEvent};
+use crate::telemetry::{CheckpointEvent, Provenance, StepEvent};
 use serde_json::json;
 
 fn written(dir: &Path, name: &str, value: &serde_json::Value) -> std::path::PathBuf {

@@ -44,7 +44,7 @@ pub struct Course {
 /// The course of a backward pass that takes `backward` seconds alone.
 pub fn course(backward: f64, buckets: &[Bucket], sharing: Sharing) -> Course {
     // Since the beginning, and how much of the backward pass is done, in seconds that it takes alone.
-    let (mut now, mut done, mut ended) = (0.0, 0.0, None);
+    let (mut now, mut done, mut ended) = (0.0_f64, 0.0_f64, None);
     for bucket in buckets {
         let ready = bucket.ready * backward;
         if done < ready {

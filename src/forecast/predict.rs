@@ -83,7 +83,9 @@ impl<'a> Forecast<'a> {
         let threads = job.threads_of(self.cluster.cores, each);
         let measured = self.measured(threads);
         let fewer = if self.cores.is_some() { measured.threads as f64 / threads as f64 } else { 1.0 };
-        let slower = fewer * self.load(each, threads) / self.load(measured.world, measured.threads);
+        // A run may have been on several such nodes.
+        let beside = measured.world.min(self.cluster.processes_per_node);
+        let slower = fewer * self.load(each, threads) / self.load(beside, measured.threads);
         let by_sample = slower * job.samples as f64 / measured.samples;
         let (forward, update) = (measured.forward * by_sample, measured.update * slower);
         let backward = measured.backward * by_sample;
@@ -107,7 +109,7 @@ impl<'a> Forecast<'a> {
     /// Gradients become ready in proportion to their bytes.
     fn buckets(&self, job: &Job, nodes: &[usize]) -> Vec<Bucket> {
         let total = job.buckets.iter().sum::<u64>().max(1) as f64;
-        let mut full = 0;
+        let mut full = 0_u64;
         let bucket = |bytes: &u64| {
             full += bytes;
             let seconds = self.network.all_reduce(nodes, *bytes as f64 * job.compressed);
@@ -183,7 +185,7 @@ impl<'a> Forecast<'a> {
         }
         if let Some(cores) = self.cores {
             out.push(format!(
-                "{cores} cores of a node are shared by its processes; computation on all of them is {:.2} times slower than alone",
+                "{cores} cores of a node are shared by its processes; computation on all of them takes {:.2} times as long as alone",
                 self.slowdown
             ));
         }

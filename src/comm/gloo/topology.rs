@@ -90,7 +90,7 @@ pub fn all_reduce_algorithm(
     hosts: &[usize],
     bytes: usize,
 ) -> Algorithm {
-    let world = hosts.iter().sum();
+    let world: usize = hosts.iter().sum();
     let topology = match transport {
         Transport::Tcp => Topology::scattered(world),
         Transport::Auto | Transport::Shm => {
