@@ -1,4 +1,4 @@
-//! `report.html`: a self-contained page about a run, generated from `metrics.jsonl`, `run.json` and `job.toml`; and a page
+//! `report.html`: a self-contained page about a run, generated from `metrics.jsonl`, `run.json`, `job.toml` and `prediction.json`; and a page
 //! about several runs. It loads nothing, so it can be sent by mail. Its charts are drawings that one script of its own
 //! makes interactive (`report.js`).
 
