@@ -68,6 +68,7 @@ mod device;
 mod error;
 mod exit_code;
 mod files;
+mod forecast;
 #[allow(missing_docs)]
 mod history;
 mod kernels;

@@ -1,7 +1,8 @@
 //! `ddp-run report RUN…`: writes the run's `report.html` again from its folder, or a page that compares several runs.
 
 use crate::error::{Error, ExitCode, Result};
-use crate::telemetry::report;
+use crate::files;
+use crate::telemetry::{prediction, report};
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, clap::Args)]
@@ -12,6 +13,10 @@ pub struct Args {
     /// Where the page is written [default: report.html in the run's folder, or compare.html here for several runs]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// Show this prediction of `ddp-run plan --cluster` beside what was measured, now and in later reports: a copy is put in
+    /// the run's folder
+    #[arg(long, value_name = "FILE")]
+    pub prediction: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -26,6 +31,15 @@ pub fn run(args: &Args) -> Result<()> {
         ExitCode::Usage => e,
         _ => Error { code: ExitCode::Checkpoint, ..e },
     };
+    if let Some(file) = &args.prediction {
+        let [run] = &args.runs[..] else {
+            return Err(Error::usage(
+                "--prediction is of one run; several are compared by what they measured",
+            ));
+        };
+        let read = prediction::read(file)?;
+        files::replace_json(&prediction::path(run), &read).map_err(of_folder)?;
+    }
     let written = match (&args.out, &args.runs[..]) {
         (None, [run]) => report::write(run).map_err(of_folder)?,
         (out, runs) => {

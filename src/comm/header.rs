@@ -35,7 +35,7 @@ impl Operation {
 named! {
     /// The algorithm of a call; part of the header because all ranks must choose the same one. Codes on the wire are
     /// positions: append only.
-    pub(super) enum Algorithm {
+    pub enum Algorithm {
         /// One message, or none.
         Direct = "direct",
         /// Pipelined around the ring of ranks, or along a chain from or to the root.

@@ -42,6 +42,7 @@ pub use call::Call;
 pub(crate) use calls::lock;
 pub use config::{Backend, DistributedConfig, MpiConfig};
 pub use device::{DeviceCollectives, DeviceSlice};
+pub use header::Algorithm;
 #[cfg(fuzzing)]
 pub use fuzz::decode_anything;
 pub(crate) use gpu::{GpuUuid, on_one_gpu};

@@ -25,6 +25,7 @@ pub const FILES: [&str; 9] = [
     "job.toml",
     "profile.json",
     "profile",
+    "prediction.json",
 ];
 
 /// A run's folder and the new numbered folder.

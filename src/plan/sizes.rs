@@ -1,6 +1,6 @@
 //! Resources that the model needs: memory, disk, and traffic between processes.
 
-use super::World;
+use super::{Plan, World};
 use crate::ddp::{BucketCaps, BucketLayout};
 use crate::models::{Role, TensorFacts};
 use crate::optim::OptimizerPlan;
@@ -31,6 +31,29 @@ pub struct Sizes {
 
 const BYTES: u64 = size_of::<f32>() as u64;
 
+impl Plan {
+    /// Bytes of each gradient bucket, in the order in which the backward pass fills them, as long as no other order has been
+    /// learnt; `None` if the model's size depends on data that has not been read.
+    pub fn bucket_bytes(&self) -> Option<Vec<u64>> {
+        let tensors = self.model.source.tensors()?;
+        let layout = BucketLayout::new(&gradients(&tensors, &self.optimizer), self.reducer.bucket_caps());
+        Some(layout.buckets.iter().map(|elements| *elements as u64 * BYTES).collect())
+    }
+}
+
+/// Elements of each tensor's gradient; `None` for tensors that are not trained.
+fn gradients(tensors: &[TensorFacts], optimizer: &OptimizerPlan) -> Vec<Option<usize>> {
+    tensors.iter().map(|t| is_trained(t, optimizer).then(|| numel(t))).collect()
+}
+
+fn is_trained(t: &TensorFacts, optimizer: &OptimizerPlan) -> bool {
+    t.role == Role::Parameter && optimizer.rule_of(t.names()).is_some()
+}
+
+fn numel(t: &TensorFacts) -> usize {
+    t.shape.iter().product()
+}
+
 impl Sizes {
     pub(super) fn of(
         tensors: &[TensorFacts],
@@ -39,9 +62,7 @@ impl Sizes {
         caps: BucketCaps,
         world: &World,
     ) -> Self {
-        let numel = |t: &TensorFacts| t.shape.iter().product::<usize>();
-        let is_trained =
-            |t: &TensorFacts| t.role == Role::Parameter && optimizer.rule_of(t.names()).is_some();
+        let is_trained = |t: &TensorFacts| is_trained(t, optimizer);
         let total = |meant: &dyn Fn(&TensorFacts) -> bool| -> u64 {
             tensors.iter().filter(|t| meant(t)).map(|t| numel(t) as u64).sum()
         };
@@ -52,7 +73,7 @@ impl Sizes {
             |t: &TensorFacts| optimizer.rule_of(t.names()).map(|rule| rules[rule].state_len(&t.shape));
         let state: u64 =
             tensors.iter().filter(|t| is_trained(t)).filter_map(state_of).map(|len| len as u64).sum();
-        let gradients: Vec<Option<usize>> = tensors.iter().map(|t| is_trained(t).then(|| numel(t))).collect();
+        let gradients = gradients(tensors, optimizer);
         let w = world.world_size as u64;
         let model_bytes = (parameters + buffers) * BYTES;
         let average_bytes = averages.then_some(model_bytes);

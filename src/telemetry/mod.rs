@@ -17,6 +17,7 @@ mod lines;
 mod numbers;
 mod observed;
 mod observers;
+pub mod prediction;
 pub mod profile;
 mod progress;
 pub mod provenance;
@@ -42,6 +43,7 @@ pub use host::{Host, host_name, memory_of};
 pub use numbers::{rate, seconds, significant};
 pub use observed::ObservedRun;
 pub use observers::{EventObserver, ObserverKind, ObserverPlan, Observers};
+pub use prediction::{PredictedRow, Prediction};
 pub use profile::{Profile, ProfileSteps};
 pub use progress::{
     EpochLine, Progress, ProgressMode, StepLine, Totals, epoch_summary, metric_words, tutorial_line,

@@ -36,6 +36,7 @@ mod wait;
 mod wire;
 
 pub use options::{AlgorithmChoice, GlooOptions, Transport};
+pub use topology::{SMALL, all_reduce_algorithm};
 
 use super::rendezvous::RendezvousConfig;
 use super::{

@@ -1,13 +1,13 @@
 //! Which ranks share a host's memory, and which algorithm a call uses.
 
 use super::header::{Algorithm, Operation};
-use super::options::AlgorithmChoice;
+use super::options::{AlgorithmChoice, Transport};
 use crate::comm::rendezvous::HostId;
 use sha2::{Digest, Sha256};
 
 /// Over connections, buffers of up to this many bytes use the algorithms for small buffers: the round trips of a ring
 /// cost more than its bandwidth gains (measured with `ddp-run bench allreduce`).
-pub(super) const SMALL: usize = 64 << 10;
+pub const SMALL: usize = 64 << 10;
 
 /// Equal on all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +83,25 @@ impl Topology {
     }
 }
 
+/// The algorithm of an all-reduce of `bytes`, without a group: for a plan. `hosts` are the numbers of ranks of the hosts.
+pub fn all_reduce_algorithm(
+    transport: Transport,
+    choice: AlgorithmChoice,
+    hosts: &[usize],
+    bytes: usize,
+) -> Algorithm {
+    let world: usize = hosts.iter().sum();
+    let topology = match transport {
+        Transport::Tcp => Topology::scattered(world),
+        Transport::Auto | Transport::Shm => {
+            let first = |host: usize| hosts[..host].iter().sum::<usize>();
+            let ranks = |host: usize| (first(host)..first(host) + hosts[host]).collect();
+            Topology { hosts: (0..hosts.len()).map(ranks).collect(), world }
+        }
+    };
+    topology.choose(choice, Operation::AllReduce, bytes)
+}
+
 /// Two processes with equal ids can reach each other's abstract Unix sockets, so they can share memory: the same boot
 /// of the same kernel, and the same network namespace. `name` replaces both.
 pub(super) fn host_id(name: Option<&str>) -> HostId {
@@ -132,6 +151,17 @@ mod tests {
         assert_eq!(far.choose(C::Hierarchical, O::AllReduce, SMALL + 1), Algorithm::Ring);
         assert_eq!(far.choose(C::HalvingDoubling, O::Reduce, 4), Algorithm::Tree);
         assert_eq!(far.choose(C::ParameterServer, O::Send, 4), Algorithm::Direct);
+    }
+
+    #[test]
+    fn a_plan_knows_the_algorithm_of_a_call() {
+        let auto = |transport, hosts: &[usize], bytes| {
+            all_reduce_algorithm(transport, AlgorithmChoice::Auto, hosts, bytes)
+        };
+        assert_eq!(auto(Transport::Auto, &[4], 4), Algorithm::Memory);
+        assert_eq!(auto(Transport::Tcp, &[4], 4), Algorithm::Doubling);
+        assert_eq!(auto(Transport::Auto, &[4, 4], 4), Algorithm::Hierarchical);
+        assert_eq!(auto(Transport::Auto, &[1, 1], SMALL + 1), Algorithm::Ring);
     }
 
     #[test]

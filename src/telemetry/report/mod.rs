@@ -1,11 +1,12 @@
-//! `report.html`: a self-contained page about a run, generated from `metrics.jsonl`, `run.json`, `job.toml` and `evaluations/`;
-//! and a page about several runs. It loads nothing, so it can be sent by mail. Its charts are drawings that one script of its own
+//! `report.html`: a self-contained page about a run, generated from `metrics.jsonl`, `run.json`, `job.toml`, `evaluations/` and
+//! `prediction.json`; and a page about several runs. It loads nothing, so it can be sent by mail. Its charts are drawings that one script of its own
 //! makes interactive (`report.js`).
 
 mod compare;
 mod evaluations;
 mod figures;
 mod page;
+mod prediction;
 mod records;
 mod run_figures;
 mod sections;
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 /// What follows the charts of a run, in this order; one without content writes nothing.
 const SECTIONS: &[fn(&mut String, &Run)] = &[
     evaluations::section,
+    prediction::section,
     sections::ranks,
     sections::epochs,
     sections::history,

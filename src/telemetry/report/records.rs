@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::telemetry::evaluations::{self, EvaluationRecord};
 use crate::telemetry::events::{EpochEvent, Event, StepEvent};
 use crate::telemetry::lines::for_each_line;
+use crate::telemetry::prediction::{self, Prediction};
 use crate::telemetry::provenance::{self, Provenance};
 use crate::telemetry::rank_times::RankTimes;
 use serde::Deserialize;
@@ -56,6 +57,8 @@ pub(super) struct Run {
     pub starts: Vec<Provenance>,
     /// `job.toml`.
     pub spec: Option<String>,
+    /// `prediction.json`, if there is a readable one.
+    pub prediction: Option<Prediction>,
 }
 
 impl Run {
@@ -76,6 +79,7 @@ impl Run {
             evaluations: evaluations::read(folder),
             starts,
             spec: std::fs::read_to_string(folder.join("job.toml")).ok(),
+            prediction: prediction::read(&prediction::path(folder)).ok(),
         })
     }
 

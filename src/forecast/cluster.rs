@@ -1,0 +1,234 @@
+//! The description of a cluster: a TOML file with nodes, links and measurements. It is read like a spec, so every problem is
+//! reported at its place, and a file may extend another.
+
+use super::fit::Fit;
+use super::links::Links;
+use super::measured::{Allreduce, Steps};
+use crate::error::Result;
+use crate::files;
+use crate::show;
+use crate::spec::{Diagnostics, Fields, JobTree};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use smart_default::SmartDefault;
+use std::path::{Path, PathBuf};
+
+/// The top-level keys.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+#[schemars(extend("required" = ["processes_per_node"]))]
+struct Keys {
+    /// Default: the name of the file.
+    name: Option<String>,
+    /// Nodes that can be had.
+    #[default = 1]
+    #[schemars(range(min = 1, max = 1_048_576))]
+    nodes: usize,
+    /// Processes that a node has room for: its devices, or as many as may share its cores.
+    #[default = 1]
+    #[schemars(range(min = 1, max = 4096))]
+    processes_per_node: usize,
+    /// Cores of a node, which the processes of a CPU job share.
+    #[schemars(range(min = 1, max = 65536))]
+    cores_per_node: Option<usize>,
+    /// Cores that the communication of one process keeps busy, in a CPU job.
+    #[default = 1.0]
+    #[schemars(range(min = 0.0, max = 64.0))]
+    communication_cores: f64,
+    /// Time of a process's computation while all cores compute, over that of one process alone: caches and memory are shared.
+    #[schemars(range(min = 1.0, max = 100.0))]
+    slowdown: Option<f64>,
+    /// Of one node.
+    #[schemars(range(min = 0.0))]
+    price_per_hour: Option<f64>,
+    #[default = "USD"]
+    currency: String,
+}
+
+/// `[within]` and `[between]`: links of processes within a node, and of nodes.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default)]
+struct LinkKeys {
+    /// Seconds of a message of no bytes.
+    #[schemars(range(min = 0.0, max = 60.0))]
+    alpha: Option<f64>,
+    /// Bytes per second.
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    beta: Option<f64>,
+    /// Files of `ddp-run bench allreduce --out DIR`.
+    measured: Vec<PathBuf>,
+}
+
+/// `[step]`: the measured step of the job, one of the two.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default)]
+struct StepKeys {
+    /// A file of `ddp-run bench train SPEC --out DIR`.
+    train: Option<PathBuf>,
+    /// The folder of a run.
+    run: Option<PathBuf>,
+}
+
+/// `[storage]`: where checkpoints are written.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default)]
+struct StorageKeys {
+    /// Bytes of checkpoints per second. Default: measured, if `[step]` has a run that saved.
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    write: Option<f64>,
+    /// Bytes per second that a step waits for the copy. Default: measured by the run or the all-reduce's benchmark.
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    copy: Option<f64>,
+}
+
+/// A cluster with its measurements.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    pub name: String,
+    pub nodes: usize,
+    pub processes_per_node: usize,
+    pub cores: Option<usize>,
+    pub communication_cores: f64,
+    pub slowdown: Option<f64>,
+    pub price_per_hour: Option<f64>,
+    pub currency: String,
+    pub within: Measured,
+    pub between: Measured,
+    pub steps: Steps,
+    /// Bytes per second of checkpoints.
+    pub write: Option<f64>,
+    pub copy: Option<f64>,
+}
+
+/// What is known of links.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    pub files: Vec<Allreduce>,
+    pub given: Option<Fit>,
+}
+
+impl Measured {
+    /// `cores`: see [`Links::new`].
+    pub fn links(&self, cores: Option<f64>) -> Links {
+        Links::new(&self.files, self.given, cores)
+    }
+}
+
+const BY_BENCH: &str = "`ddp-run bench allreduce --world N --out DIR` writes DIR/allreduce.json";
+const BY_TRAIN: &str = "`ddp-run bench train SPEC --world 1 --out DIR` writes DIR/train.json";
+
+impl Cluster {
+    /// Reads the file at `path`. Files in it are relative to its folder.
+    ///
+    /// # Errors
+    /// All problems of the file, each with its position.
+    pub fn load(path: &Path) -> Result<Self, Diagnostics> {
+        let tree = JobTree::load(path, &[])?;
+        let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+        Self::read(&tree, files::folder(path), &name)
+    }
+
+    fn read(tree: &JobTree, folder: &Path, name: &str) -> Result<Self, Diagnostics> {
+        let (cluster, _) = tree.read(|root| read(root, folder, name))?;
+        // `read` withholds it only after a problem, and then there is no answer here.
+        Ok(cluster.unwrap_or_else(|| unreachable!("a cluster is withheld only after a problem")))
+    }
+}
+
+fn read(root: &mut Fields<'_>, folder: &Path, name: &str) -> Option<Cluster> {
+    let keys: Keys = root.config();
+    let within = links(root, "within", folder, keys.processes_per_node > 1);
+    let between = links(root, "between", folder, keys.nodes > 1);
+    let steps = steps(&mut root.req_section("step"), folder);
+    let storage: StorageKeys = root.section("storage").config();
+    let copy = within.files.iter().filter_map(|file| file.copy).next();
+    let steps = steps?;
+    let saves = steps.saves;
+    if steps.device == "cpu" && keys.cores_per_node.is_none() {
+        let hint = "processes that compute on the CPU share them";
+        root.problem_with_hint(
+            "cores_per_node",
+            "missing key `cores_per_node`: `[step]` was measured on the CPU",
+            hint,
+        );
+    }
+    Some(Cluster {
+        name: show::name(keys.name.as_deref().unwrap_or(name)),
+        nodes: keys.nodes,
+        processes_per_node: keys.processes_per_node,
+        cores: keys.cores_per_node,
+        communication_cores: keys.communication_cores,
+        slowdown: keys.slowdown,
+        price_per_hour: keys.price_per_hour,
+        currency: show::name(&keys.currency),
+        within,
+        between,
+        write: storage.write.or(saves.map(|saves| saves.write)),
+        copy: storage.copy.or(saves.and_then(|saves| saves.copy)).or(copy),
+        steps,
+    })
+}
+
+fn links(root: &mut Fields<'_>, table: &'static str, folder: &Path, needed: bool) -> Measured {
+    let given = root.has(table);
+    let mut fields = if needed { root.req_section(table) } else { root.section(table) };
+    let keys: LinkKeys = fields.config();
+    let link = match (keys.alpha, keys.beta) {
+        (Some(alpha), Some(beta)) => Some(Fit { alpha, per_byte: 1.0 / beta }),
+        (None, None) => None,
+        (alpha, _) => {
+            let (set, other) = if alpha.is_some() { ("alpha", "beta") } else { ("beta", "alpha") };
+            fields.problem_with_hint(
+                set,
+                format!("`{set}` needs `{other}` too"),
+                "or `measured`, in place of both",
+            );
+            None
+        }
+    };
+    if link.is_some() && !keys.measured.is_empty() {
+        fields.problem(
+            "measured",
+            "`alpha` and `beta` are given, so nothing is to be measured: leave out either",
+        );
+    }
+    let sound = fields.is_sound();
+    if given && sound && link.is_none() && keys.measured.is_empty() {
+        fields.problem_with_hint(
+            "measured",
+            format!("`[{table}]` needs `alpha` and `beta`, or `measured`"),
+            BY_BENCH,
+        );
+    }
+    let mut files = Vec::new();
+    for path in &keys.measured {
+        match Allreduce::read(&folder.join(path)) {
+            Ok(file) => files.push(file),
+            Err(why) => fields.problem_with_hint("measured", why, BY_BENCH),
+        }
+    }
+    Measured { files, given: link }
+}
+
+fn steps(fields: &mut Fields<'_>, folder: &Path) -> Option<Steps> {
+    let keys: StepKeys = fields.config();
+    let (key, read) = match (&keys.train, &keys.run) {
+        (Some(train), None) => ("train", Steps::of_bench(&folder.join(train))),
+        (None, Some(run)) => ("run", Steps::of_run(&folder.join(run))),
+        (Some(_), Some(_)) => {
+            fields.problem("run", "`train` is set too, and only one of them is the measured step");
+            return None;
+        }
+        (None, None) => {
+            if fields.is_sound() {
+                fields.problem_with_hint("train", "`[step]` needs `train` or `run`", BY_TRAIN);
+            }
+            return None;
+        }
+    };
+    read.map_err(|why| fields.problem_with_hint(key, why, BY_TRAIN)).ok()
+}
+
+#[cfg(test)]
+#[path = "cluster_tests.rs"]
+mod tests;

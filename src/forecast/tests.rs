@@ -1,0 +1,198 @@
+use super::cluster::{Cluster, Measured};
+use super::fit::Fit;
+use super::measured::{Step, Steps};
+use super::predict::Forecast;
+use super::*;
+use crate::plan::testing::resolved;
+use proptest::prelude::*;
+
+/// One bucket of 256 KiB and more of gradients; 8 samples in a step.
+const SPEC: &str = "name = \"a\"\nbatch_size = 8\nepochs = 2\nsave_every = 1\n[model]\nname = \"mlp\"\nhidden = [64]\n[dataset]\n\
+                    name = \"shapes\"\ntrain = 64\nval = 32\n[optimizer]\nname = \"sgd\"\nlr = 0.1\n[launch]\nthreads = 1\n";
+
+fn plan(sets: &[&str], world: usize) -> Plan {
+    resolved(&crate::Registry::standard(), SPEC, sets, world).unwrap()
+}
+
+/// A step of 100 ms: 10 of data, 20 forward, 60 backward, 10 update.
+fn step(world: usize) -> Step {
+    Step { world, threads: 1, samples: 8.0, data: 0.01, forward: 0.02, backward: 0.06, update: 0.01 }
+}
+
+fn cluster(nodes: usize, each: usize, cores: Option<usize>) -> Cluster {
+    let link = |alpha| Measured { files: Vec::new(), given: Some(Fit { alpha, per_byte: 1e-9 }) };
+    Cluster {
+        name: "test".into(),
+        nodes,
+        processes_per_node: each,
+        cores,
+        communication_cores: 1.0,
+        slowdown: None,
+        price_per_hour: Some(36.0),
+        currency: "EUR".into(),
+        within: link(1e-3),
+        between: link(2e-3),
+        steps: Steps { rows: vec![step(1)], device: "cpu".into(), undivided: false, saves: None },
+        write: Some(1e7),
+        copy: Some(1e8),
+    }
+}
+
+fn predicted(cluster: &Cluster, worlds: &[usize], sets: &[&str]) -> Prediction {
+    predict(cluster, worlds, &|world| Ok(plan(sets, world))).unwrap()
+}
+
+fn close(a: f64, b: f64) -> bool {
+    (a / b - 1.0).abs() < 1e-9
+}
+
+#[test]
+fn a_step_is_the_measured_one_and_what_it_waits_for() {
+    let cluster = cluster(1, 4, Some(8));
+    let bytes = plan(&[], 2).bucket_bytes().unwrap();
+    assert_eq!(bytes.len(), 1, "the closed form below is of one bucket");
+    let rows = predicted(&cluster, &[1, 2], &[]).rows;
+    assert!(
+        close(rows[0].step_s, 0.1) && rows[0].exposed_s == 0.0 && close(rows[0].efficiency, 1.0),
+        "{rows:?}"
+    );
+    // In shared memory: one message and each byte once; the sums of the step are a message of 64 bytes.
+    let exposed = 1e-3 + bytes[0] as f64 * 1e-9 + 1e-3 + 64.0 * 1e-9;
+    assert!(close(rows[1].exposed_s, exposed) && close(rows[1].communication_s, exposed), "{rows:?}");
+    assert!(close(rows[1].step_s, 0.1 + exposed) && close(rows[1].samples_per_s, 16.0 / (0.1 + exposed)));
+    assert!(close(rows[1].efficiency, 0.1 / (0.1 + exposed)), "{rows:?}");
+}
+
+#[test]
+fn small_buckets_hide_behind_the_backward_pass() {
+    let cluster = cluster(1, 4, Some(8));
+    let whole = predicted(&cluster, &[2], &[]);
+    let sets = ["distributed.first_bucket_mb=0.05", "distributed.bucket_cap_mb=0.05"];
+    let split = predicted(&cluster, &[2], &sets);
+    // More messages, of which some are hidden.
+    assert!(split.rows[0].communication_s > whole.rows[0].communication_s, "{split:?}");
+    assert!(split.rows[0].exposed_s < split.rows[0].communication_s, "{split:?}");
+    let half = predicted(&cluster, &[2], &["distributed.comm_hook=bf16"]);
+    assert!(half.rows[0].communication_s < whole.rows[0].communication_s, "{half:?}");
+}
+
+#[test]
+fn processes_beyond_the_cores_take_turns() {
+    let rows = predicted(&cluster(1, 8, Some(2)), &[1, 2, 4, 8], &[]).rows;
+    for (row, turns) in rows.iter().zip([1.0, 1.0, 2.0, 4.0]) {
+        assert!(close(row.step_s - row.exposed_s, 0.1 * turns), "{row:?}");
+        assert!(row.efficiency <= 1.0 / turns + 1e-9, "{row:?}");
+    }
+    // On devices, cores are nobody's limit.
+    let mut devices = cluster(1, 8, Some(2));
+    devices.steps.device = "cuda:0".into();
+    let rows = predicted(&devices, &[8], &[]).rows;
+    assert!(close(rows[0].step_s - rows[0].exposed_s, 0.1), "{rows:?}");
+}
+
+#[test]
+fn full_nodes_compute_more_slowly() {
+    let mut given = cluster(1, 8, Some(4));
+    given.slowdown = Some(1.3);
+    let compute = |cluster: &Cluster, world: usize| {
+        let row = &predicted(cluster, &[world], &[]).rows[0];
+        row.step_s - row.exposed_s
+    };
+    // One of three other cores is busy, then all.
+    assert!(
+        close(compute(&given, 2), 0.11) && close(compute(&given, 4), 0.13) && close(compute(&given, 8), 0.26)
+    );
+    // The same from a measurement of more processes.
+    let mut measured = cluster(1, 8, Some(4));
+    let slow = |seconds: f64| seconds * 1.3;
+    let four = step(4);
+    measured.steps.rows.push(Step {
+        data: slow(four.data),
+        forward: slow(four.forward),
+        backward: slow(four.backward),
+        update: slow(four.update),
+        ..four
+    });
+    assert!(close(compute(&measured, 2), 0.11) && close(compute(&measured, 8), 0.26));
+}
+
+#[test]
+fn a_job_costs_what_its_nodes_cost() {
+    let rows = predicted(&cluster(4, 2, Some(8)), &[1, 4], &[]).rows;
+    let one = &rows[0];
+    let bytes = plan(&[], 1).sizes.unwrap().checkpoint_bytes as f64;
+    assert!(close(one.checkpoint_s.unwrap(), bytes / 1e7) && close(one.held_up_s.unwrap(), bytes / 1e8));
+    // 16 steps, two evaluations of 4 batches, two saves that hold up; the end waits for the last one.
+    let seconds = 16.0 * 0.1 + 2.0 * 4.0 * 0.02 + 2.0 * bytes / 1e8 + bytes / 1e7;
+    assert_eq!(one.steps, Some(16));
+    assert!(close(one.job_s.unwrap(), seconds), "{} {seconds}", one.job_s.unwrap());
+    assert!(close(one.cost.unwrap(), seconds * 0.01), "36 an hour: {one:?}");
+    let four = &rows[1];
+    assert_eq!((four.nodes, four.steps), (2, Some(4)));
+    assert!(close(four.cost.unwrap(), four.job_s.unwrap() * 0.02));
+}
+
+#[test]
+fn other_batches_and_threads_are_assumed_to_scale() {
+    let base = cluster(1, 4, Some(8));
+    let double = predicted(&base, &[1], &["batch_size=16"]);
+    assert!(close(double.rows[0].step_s, 0.19), "the update does not depend on samples: {double:?}");
+    assert!(double.assumptions.iter().any(|a| a.contains("16 samples")), "{double:?}");
+    let threads = predicted(&base, &[1], &["launch.threads=2"]);
+    assert!(close(threads.rows[0].step_s, 0.05), "{threads:?}");
+    assert!(threads.assumptions.iter().any(|a| a.contains("threads scaled perfectly")), "{threads:?}");
+}
+
+#[test]
+fn only_the_last_micro_batch_hides_communication() {
+    let sets = [
+        "train.accumulate=4",
+        "batch_size=2",
+        "distributed.first_bucket_mb=0.05",
+        "distributed.bucket_cap_mb=0.05",
+    ];
+    let cluster = cluster(1, 4, Some(8));
+    let whole = predicted(&cluster, &[2], &[sets[2], sets[3]]).rows;
+    let parts = predicted(&cluster, &[2], &sets).rows;
+    assert!(parts[0].exposed_s >= whole[0].exposed_s, "{parts:?} {whole:?}");
+    assert!(close(parts[0].communication_s, whole[0].communication_s));
+}
+
+#[test]
+fn processes_are_spread_equally_over_few_nodes() {
+    let cluster = cluster(4, 4, None);
+    assert_eq!(cluster.worlds(), [1, 2, 4, 8, 16]);
+    assert_eq!(cluster.placed(4).unwrap(), [4]);
+    assert_eq!(cluster.placed(6).unwrap(), [3, 3]);
+    assert_eq!(cluster.placed(9).unwrap(), [3, 3, 3]);
+    for (world, hint) in [(17, "say what there is"), (13, "equal numbers")] {
+        let error = cluster.placed(world).unwrap_err();
+        assert!(error.message.contains(&format!("--world {world}")), "{error}");
+        assert!(error.hint.unwrap().contains(hint));
+    }
+}
+
+proptest! {
+    /// More processes never make a process faster, and what ranks wait for is part of the step.
+    #[test]
+    fn efficiency_falls_with_the_number_of_processes(
+        cores in proptest::option::of(1_usize..9), slowdown in 1.0..2.0_f64, each in 1_usize..5,
+        alpha in 1e-6..1e-2_f64, beta in 1e6..1e11_f64,
+    ) {
+        let mut cluster = cluster(8, each, cores);
+        cluster.slowdown = Some(slowdown);
+        let link = Measured { files: Vec::new(), given: Some(Fit { alpha, per_byte: 1.0 / beta }) };
+        (cluster.within, cluster.between) = (link.clone(), link);
+        let job = Job::of(&plan(&[], 2)).unwrap();
+        let forecast = Forecast::new(&cluster, &job);
+        let mut last = f64::INFINITY;
+        for nodes in [1, 2, 4, 8] {
+            let nodes = vec![each; nodes];
+            let time = forecast.step(&job, &nodes);
+            prop_assert!(time.exposed >= 0.0 && time.exposed <= time.step && time.communication >= 0.0, "{time:?}");
+            let each_process = time.samples_per_s / (nodes.len() * each) as f64;
+            prop_assert!(each_process <= last * (1.0 + 1e-9), "{nodes:?}: {each_process} after {last}");
+            last = each_process;
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `prediction.json`: what `ddp-run plan --cluster` expected of a job, beside which a run's report shows what happened.
+
+use crate::error::{Error, IoContext, Result};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// A job on a cluster, by number of processes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Prediction {
+    /// The spec's `name`.
+    pub job: String,
+    pub spec_hash: String,
+    pub cluster: String,
+    /// Of `cost`.
+    pub currency: String,
+    pub rows: Vec<PredictedRow>,
+    /// In the order of their weight for readers.
+    pub assumptions: Vec<String>,
+}
+
+/// One number of processes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PredictedRow {
+    pub world: usize,
+    pub nodes: usize,
+    /// Compute threads of each process.
+    pub threads: usize,
+    /// Seconds of an optimizer step.
+    pub step_s: f64,
+    /// Of these, data, forward and backward passes and update, the backward pass with what communication beside it costs.
+    pub compute_s: f64,
+    /// Of these, what a rank waits for communication after its backward pass.
+    pub exposed_s: f64,
+    /// All all-reduces of a step, beside the backward pass or not.
+    pub communication_s: f64,
+    /// Samples of all processes.
+    pub samples_per_s: f64,
+    /// Samples per second over those of as many processes that are each as fast as one alone, 0 to 1.
+    pub efficiency: f64,
+    /// Seconds until a checkpoint is written, beside training; unknown without the speed of storage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_s: Option<f64>,
+    /// Seconds for which a checkpoint holds up the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_up_s: Option<f64>,
+    /// Optimizer steps of the job; unknown, like the next two, if it depends on data that has not been read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u64>,
+    /// Seconds of the whole job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_s: Option<f64>,
+    /// Of the whole job; unknown without a price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<f64>,
+}
+
+/// The prediction in a run's folder.
+pub fn path(run_dir: &Path) -> PathBuf {
+    run_dir.join("prediction.json")
+}
+
+/// # Errors
+/// It can't be read, or is something else.
+pub fn read(path: &Path) -> Result<Prediction> {
+    let bytes = std::fs::read(path).doing("read", path)?;
+    serde_json::from_slice(&bytes).map_err(|e| {
+        let what = format!("{} is not a prediction: {e}", path.display());
+        Error::usage(what).hint("`ddp-run plan SPEC --cluster FILE --prediction FILE` writes one")
+    })
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// Of two numbers of processes.
+    pub fn sample() -> Prediction {
+        let row = |world: usize| PredictedRow {
+            world,
+            nodes: 1,
+            threads: 1,
+            step_s: 0.125,
+            compute_s: 0.1,
+            exposed_s: 0.025,
+            communication_s: 0.05,
+            samples_per_s: 8.0 * world as f64,
+            efficiency: 0.9,
+            checkpoint_s: Some(2.0),
+            held_up_s: Some(0.5),
+            steps: Some(100),
+            job_s: Some(12.5),
+            cost: None,
+        };
+        Prediction {
+            job: "a".into(),
+            spec_hash: "00".into(),
+            cluster: "b<c".into(),
+            currency: "USD".into(),
+            rows: vec![row(1), row(2)],
+            assumptions: vec!["all ranks are equally fast".into()],
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = path(dir.path());
+        crate::files::replace_json(&file, &sample()).unwrap();
+        assert_eq!(read(&file).unwrap(), sample());
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(!text.contains("cost"), "an unknown cost is left out: {text}");
+        std::fs::write(&file, "{}").unwrap();
+        let error = read(&file).unwrap_err();
+        assert!(error.message.contains("is not a prediction: missing field"), "{error}");
+    }
+}
