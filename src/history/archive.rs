@@ -7,7 +7,7 @@ use super::{checkpoints, unwritable};
 use crate::checkpoint::{CheckpointStore, Entry, format};
 use crate::error::{Error, IoContext, Result};
 use crate::files::sync_folder;
-use crate::telemetry::MetricsWriter;
+use crate::telemetry::{MetricsWriter, cut_digests};
 use std::cell::OnceCell;
 use std::fs::{self, File};
 use std::io;
@@ -15,8 +15,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// What a run writes to its folder besides checkpoints, logs and the lock.
-pub const FILES: [&str; 8] = [
+pub const FILES: [&str; 9] = [
     "metrics.jsonl",
+    "digests.jsonl",
     "metrics",
     "tensorboard",
     "report.html",
@@ -65,6 +66,7 @@ pub fn archive_after(out_dir: &Path, step: u64) -> Result<PathBuf> {
     let archive = Archive::new(out_dir)?;
     archive.fill(&[&["logs"][..], &FILES].concat(), || archive.to_checkpoint_folder(newer))?;
     MetricsWriter::cut_after(&archive.dir.join("metrics.jsonl"), step)?;
+    cut_digests(&archive.dir, step)?;
     Ok(archive.kept)
 }
 

@@ -1,6 +1,6 @@
 //! `[metrics]`: which metrics are written, and how often.
 
-use crate::spec::{Syntax, syntax};
+use crate::spec::{EverySteps, Syntax, syntax};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
@@ -16,6 +16,9 @@ pub struct MetricsConfig {
     pub log_every: u64,
     /// Measure top-5 accuracy; `auto` does so with more than five classes.
     pub top5: Top5,
+    /// How often a line of digests of the step's inputs, gradients, parameters and optimizer state is written to `digests.jsonl`, as in
+    /// `"100 steps"`, for `ddp-run bisect` ([compare.md](compare.md)).
+    pub digests: EverySteps,
 }
 
 /// `None`: `auto`, decided when the data set is open.

@@ -10,6 +10,7 @@ pub(crate) mod chart;
 mod clock;
 mod conclude;
 mod config;
+mod digests;
 mod events;
 mod host;
 mod lines;
@@ -33,8 +34,11 @@ pub use assertion::Assertion;
 pub use clock::rfc3339;
 pub use conclude::Before;
 pub use config::{MetricsConfig, Top5};
+pub use digests::{
+    DIGESTS, DifferentTensor, Digest, DigestGroup, DigestLine, DigestWriter, cut_digests, read_digests,
+};
 pub use events::{
-    CheckpointEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent, Stamped, StepEvent,
+    CheckpointEvent, DivergenceEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent, Stamped, StepEvent,
     nan_if_null,
 };
 pub use host::{Host, host_name, memory_of};

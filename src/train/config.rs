@@ -6,7 +6,7 @@ use crate::data::{FieldFacts, FieldKind, LoaderConfig};
 use crate::ddp::{HookSource, ReducerConfig};
 use crate::device::Precision;
 use crate::optim::Schedule;
-use crate::spec::{Fields, choice};
+use crate::spec::{EverySteps, Fields, choice};
 use crate::tasks::{AnyTask, Loss, StandardLoss};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -139,6 +139,8 @@ pub struct Settings {
     pub on_preempt: OnPreempt,
     /// Optimizer steps per step event.
     pub log_every: u64,
+    pub digests: EverySteps,
+    pub check_replicas: EverySteps,
 }
 
 impl Settings {

@@ -1,0 +1,40 @@
+use super::*;
+
+fn found(digests: &[u128]) -> Divergence {
+    let digests: Vec<Digest> = digests.iter().map(|digest| Digest(*digest)).collect();
+    let names = ["parameter a", "parameter b"].map(str::to_owned);
+    // The second tensor is the one that differs.
+    let tensors: Vec<Vec<Digest>> = digests.iter().map(|digest| vec![Digest(0), *digest]).collect();
+    Divergence::new(8, 4, &names, &tensors, digests)
+}
+
+#[test]
+fn the_majority_names_the_wrong_ranks() {
+    let one = found(&[7, 7, 9]);
+    assert_eq!((one.ranks.as_slice(), one.tensor.as_str()), ([2].as_slice(), "parameter b"));
+    assert_eq!(
+        one.message(),
+        "silent data corruption on rank 2: after step 8 its state is not that of the other ranks, parameter b first \
+         (all ranks agreed after step 4)"
+    );
+    assert_eq!(found(&[7, 7, 9, 8, 7]).ranks, [2, 3]);
+    // Neither two ranks, nor two pairs, nor three states have one.
+    for tied in [&[7, 9][..], &[7, 7, 9, 9], &[7, 8, 9]] {
+        let tied = found(tied);
+        assert_eq!(tied.ranks, [0usize; 0]);
+        assert!(tied.message().contains("no state has a majority"), "{}", tied.message());
+    }
+}
+
+#[test]
+fn only_the_wrong_rank_is_the_cause() {
+    let codes = |digests: &[u128]| {
+        let found = found(digests);
+        (0..digests.len()).map(|rank| found.error(rank).code).collect::<Vec<_>>()
+    };
+    use ExitCode::{Collective, Diverged};
+    assert_eq!(codes(&[7, 9, 7]), [Collective, Diverged, Collective]);
+    assert_eq!(codes(&[7, 9]), [Diverged, Diverged]);
+    let lost = found(&[7, 9, 7]).error(0);
+    assert_eq!(lost.caused_by::<CommError>().and_then(|e| e.peer), Some(1));
+}
