@@ -38,8 +38,8 @@ pub use digests::{
     DIGESTS, DifferentTensor, Digest, DigestGroup, DigestLine, DigestWriter, cut_digests, read_digests,
 };
 pub use events::{
-    CheckpointEvent, DivergenceEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent, Stamped, StepEvent,
-    nan_if_null,
+    CheckpointEvent, DivergenceEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent,
+    Stamped, StepEvent, nan_if_null,
 };
 pub use host::{Host, host_name, memory_of};
 pub use numbers::{rate, seconds, significant};

@@ -155,8 +155,7 @@ impl Trainer<'_> {
             line.add(group, &entry.name, of_array(entry, values));
             let Some(average) = self.average.as_ref().filter(|_| done.is_ok()) else { return };
             let averaged = average.read(index, values, |values| of_array(entry, values));
-            done =
-                averaged.map(|digest| line.add(DigestGroup::Average, &entry.name, digest));
+            done = averaged.map(|digest| line.add(DigestGroup::Average, &entry.name, digest));
         })?;
         done?;
         for slot in self.updater.all_slots() {
@@ -164,8 +163,7 @@ impl Trainer<'_> {
                 let Some(number) = self.updater.slots(index).iter().position(|name| *name == slot) else {
                     continue;
                 };
-                let digest =
-                    self.updater.state().read(index, number, |values| of_array(entry, values))?;
+                let digest = self.updater.state().read(index, number, |values| of_array(entry, values))?;
                 line.add(DigestGroup::Optimizer, &format!("{slot}.{}", entry.name), digest);
             }
         }

@@ -63,8 +63,16 @@ impl Trainer<'_> {
         let sums = sums.into_iter().map(BatchSums::fetch).collect::<Result<Vec<_>>>()?;
         let grad_norm = Readback::start(norm)?;
         let flags = self.land()?;
-        let step =
-            InFlight { micro_batches: count as u64, sums, grad_norm, lr, begun, waited, skipped: !counts, digests };
+        let step = InFlight {
+            micro_batches: count as u64,
+            sums,
+            grad_norm,
+            lr,
+            begun,
+            waited,
+            skipped: !counts,
+            digests,
+        };
         self.in_flight = Some(step);
         let ahead = self.ahead();
         let needed =

@@ -3,8 +3,8 @@
 //! decision about what follows (stop, save, end) depends on that exchange, so all ranks decide alike.
 
 use super::anatomy::{Part, StepClock};
-use super::evaluate::evaluate;
 use super::digests::StepDigests;
+use super::evaluate::evaluate;
 use super::feed::Feed;
 use super::flags::Flags;
 use super::in_flight::InFlight;

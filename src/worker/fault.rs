@@ -178,7 +178,13 @@ struct ArmedFault {
 
 impl ArmedFault {
     fn new(fault: Fault, trigger: fn(&Fault, &str)) -> Self {
-        Self { fault, trigger, step: AtomicU64::new(0), triggered: AtomicBool::new(false), flip: AtomicBool::new(false) }
+        Self {
+            fault,
+            trigger,
+            step: AtomicU64::new(0),
+            triggered: AtomicBool::new(false),
+            flip: AtomicBool::new(false),
+        }
     }
 
     fn reach(&self, point: FaultPoint, step: u64) {

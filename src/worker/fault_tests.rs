@@ -68,7 +68,9 @@ fn a_bit_is_flipped_once_at_its_point() {
     };
     assert!(!flips(2, Phase::Update) && !flips(3, Phase::Sync));
     assert!(flips(3, Phase::Update) && !armed.take_flip() && !flips(3, Phase::Update));
-    assert!(read("flip:rank=0,phase=connect", 1).unwrap_err().message.contains("before there are parameters"));
+    assert!(
+        read("flip:rank=0,phase=connect", 1).unwrap_err().message.contains("before there are parameters")
+    );
     let other: Fault = "kill:rank=0,phase=update".parse().unwrap();
     let other = InterceptedGroup::new(Arc::new(SoloGroup::default()), ArmedFault::new(other, |_, _| {}));
     other.note(Place { step: 0, phase: Phase::Update });

@@ -12,12 +12,14 @@ use crate::history::{Parent, relative};
 use crate::launch::logs::SAID;
 use crate::show;
 use crate::telemetry::{
-    CheckpointEvent, Digest, DigestWriter, EndEvent, EpochEvent, EpochLine, Event, MetricsWriter, ObservedRun, ObserverPlan,
-    Observers, Progress, ProgressMode, RestartEvent, ResumeEvent, Stamped, StepEvent, StepLine, SummaryOf,
-    TensorBoardWriter, Totals, cut_digests, epoch_summary, read_events, report, summary, tutorial_line,
+    CheckpointEvent, Digest, DigestWriter, EndEvent, EpochEvent, EpochLine, Event, MetricsWriter,
+    ObservedRun, ObserverPlan, Observers, Progress, ProgressMode, RestartEvent, ResumeEvent, Stamped,
+    StepEvent, StepLine, SummaryOf, TensorBoardWriter, Totals, cut_digests, epoch_summary, read_events,
+    report, summary, tutorial_line,
 };
 use crate::train::{
-    Anatomy, BatchAlgebra, Divergence, Ended, Observer, Position, RunTensors, Settings, StepReport, Stragglers, Sums,
+    Anatomy, BatchAlgebra, Divergence, Ended, Observer, Position, RunTensors, Settings, StepReport,
+    Stragglers, Sums,
 };
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
