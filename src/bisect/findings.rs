@@ -183,18 +183,21 @@ impl Findings {
         }
         for (folder, stray) in self.folders.iter().zip(self.strays) {
             if let Some(step) = stray {
-                let _ = writeln!(out, "  {folder}: its digests are not those of its replay from step {step} on");
+                let _ =
+                    writeln!(out, "  {folder}: its digests are not those of its replay from step {step} on");
             }
         }
         if self.worlds[0] != self.worlds[1] {
             let [a, b] = self.worlds;
-            let _ = writeln!(out, "  {a} and {b} ranks: sums have another order, so bits may differ from step 1 on");
+            let _ = writeln!(
+                out,
+                "  {a} and {b} ranks: sums have another order, so bits may differ from step 1 on"
+            );
         }
         if !self.specs.is_empty() {
             out.push_str("  the specs differ in keys that change results:\n");
-            let said = self.specs.iter().map(|[key, a, b]| {
-                (key.as_str(), format!("{}, {}", shown(a), shown(b)))
-            });
+            let said =
+                self.specs.iter().map(|[key, a, b]| (key.as_str(), format!("{}, {}", shown(a), shown(b))));
             lines(said).iter().for_each(|line| {
                 let _ = writeln!(out, "    {line}");
             });

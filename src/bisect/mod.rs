@@ -112,11 +112,7 @@ fn judge(findings: &mut Findings, sides: &[Side; 2], window: Window, replays: Re
 }
 
 /// The first step up to `last` that differs between two replays.
-fn first_difference(
-    a: &BTreeMap<u64, DigestLine>,
-    b: &BTreeMap<u64, DigestLine>,
-    last: u64,
-) -> Option<u64> {
+fn first_difference(a: &BTreeMap<u64, DigestLine>, b: &BTreeMap<u64, DigestLine>, last: u64) -> Option<u64> {
     let differs = |(step, line): &(&u64, &DigestLine)| {
         b.get(*step).is_some_and(|other| !line.differences(other).is_empty())
     };

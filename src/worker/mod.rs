@@ -45,6 +45,8 @@ mod usage;
 #[cfg(test)]
 mod burn_modules_tests;
 #[cfg(test)]
+mod digests_tests;
+#[cfg(test)]
 mod early_stop_tests;
 #[cfg(test)]
 mod ema_tests;
