@@ -164,6 +164,7 @@ fn distributed(
     let group = fields.config();
     let gloo = GlooOptions::read(&mut fields);
     let reducer: ReducerConfig = fields.config();
+    let replicas = fields.config();
     let comm_hook = components::comm_hook(&mut fields, &reducer.comm_hook, registry);
-    (group, gloo, reducer, fields.config(), comm_hook)
+    (group, gloo, reducer, replicas, comm_hook)
 }

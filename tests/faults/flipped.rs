@@ -36,9 +36,9 @@ fn the_majority_names_the_rank_and_the_run_ends_in_the_same_bits() {
     }
 }
 
-/// Equality alone does not tell; the repeated step does.
+/// Its gradient was wrong then, so that after the average no rank has the right state.
 #[test]
-fn of_two_ranks_the_repeated_step_tells_which_was_wrong() {
+fn a_flip_before_the_passes_is_undone_although_no_rank_was_right() {
     let _alone = alone();
     let whole = Trial::new(2);
     assert_eq!(whole.run("", &[]).code, Some(0));
@@ -60,7 +60,7 @@ fn of_two_ranks_the_repeated_step_tells_which_was_wrong() {
 }
 
 #[test]
-fn a_flip_after_the_last_backward_pass_is_told_by_the_repeated_step() {
+fn of_two_ranks_the_repeated_step_tells_which_was_wrong() {
     let _alone = alone();
     for rank in 0..2 {
         let trial = Trial::new(2);
