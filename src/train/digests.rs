@@ -69,16 +69,16 @@ impl InputDigests {
 /// # Errors
 /// A failed collective.
 pub(super) fn gathered(own: &[Digest], group: &dyn ProcessGroup) -> Result<Vec<Vec<Digest>>> {
+    // A model without tensors has no digests.
+    if own.is_empty() {
+        return Ok(vec![Vec::new(); group.world_size()]);
+    }
     let bytes: Vec<u8> = own.iter().flat_map(|digest| digest.0.to_le_bytes()).collect();
     let mut all = vec![0u8; bytes.len() * group.world_size()];
     group.all_gather(bytes.as_slice().into(), all.as_mut_slice().into())?;
     let digest = |bytes: &[u8; 16]| Digest(u128::from_le_bytes(*bytes));
-    let of_rank = |bytes: &[u8]| bytes.as_chunks::<16>().0.iter().map(digest).collect();
-    // A model without tensors has no digests.
-    Ok(match bytes.len() {
-        0 => vec![Vec::new(); group.world_size()],
-        len => all.chunks_exact(len).map(of_rank).collect(),
-    })
+    let of_rank = |bytes: &[u8]| -> Vec<Digest> { bytes.as_chunks::<16>().0.iter().map(digest).collect() };
+    Ok(all.chunks_exact(bytes.len()).map(of_rank).collect())
 }
 
 /// The digest of an array in the module's layout, of an entry or of the same shape.

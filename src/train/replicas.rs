@@ -5,7 +5,7 @@
 
 use super::digests::gathered;
 use super::{BufferSync, Trainer};
-use crate::comm::{CommError, CommErrorKind};
+use crate::comm::Wait;
 use crate::error::{Error, ExitCode, Result};
 use crate::models::{ALL, Role, StateEntry};
 use crate::spec::EverySteps;
@@ -73,16 +73,16 @@ impl Divergence {
         }
     }
 
-    /// The error of `rank`: that of the wrong ranks, if these are known, is the cause, and the others lose them.
-    fn error(&self, rank: usize) -> Error {
-        let hint = "every checkpoint is from before it: `--max-restarts`, or the same command, goes on from the newest; check memory and \
-                    processor or GPU of the rank's host";
-        match self.ranks.first() {
-            Some(wrong) if !self.ranks.contains(&rank) => {
-                CommError::new(CommErrorKind::Aborted, Some(*wrong), self.message()).into()
-            }
-            _ => Error::new(ExitCode::Diverged, self.message()).hint(hint),
-        }
+    /// Whether `rank` may be wrong.
+    fn concerns(&self, rank: usize) -> bool {
+        self.ranks.is_empty() || self.ranks.contains(&rank)
+    }
+
+    fn error(&self) -> Error {
+        Error::new(ExitCode::Diverged, self.message()).hint(
+            "every checkpoint is from before it: `--max-restarts`, or the same command, goes on from the newest; check memory and \
+             processor or GPU of the rank's host",
+        )
     }
 }
 
@@ -139,7 +139,13 @@ impl Trainer<'_> {
         let tensors = gathered(&own, &*self.group)?;
         let found = Divergence::new(step, self.replicas.agreed, &names, &tensors, digests);
         self.observer.diverged(&self.position, &found);
-        Err(found.error(self.group.rank()))
+        // No rank ends before rank 0 has recorded it.
+        self.group.barrier(Wait::Deadline)?;
+        if !found.concerns(self.group.rank()) {
+            // Fails with the end of a wrong rank, which so is the cause of all ends.
+            self.group.barrier(Wait::Deadline)?;
+        }
+        Err(found.error())
     }
 
     /// The digests of all tensors that must be equal on all ranks, in the layout of the module, which needs no copy.
