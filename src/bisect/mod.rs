@@ -106,7 +106,11 @@ fn judge(findings: &mut Findings, sides: &[Side; 2], window: Window, replays: Re
                 })
                 .unwrap_or_else(|| recorded(sides, window.last));
         }
-        None => findings.outcome = Outcome::Identical { until: window.last },
+        None => {
+            // A run may end before the step that was asked for.
+            let compared = [a, b].into_iter().filter_map(|lines| lines.keys().next_back()).min();
+            findings.outcome = Outcome::Identical { until: compared.copied().unwrap_or(replays.from) };
+        }
     }
     findings.replayed_from = Some(replays.from);
 }

@@ -62,9 +62,12 @@ fn trained(side: &Side, from: Option<&Entry>, last: u64, folder: &Path, run: &Pa
     for set in OVERRIDES {
         command.args(["--set", set]);
     }
-    // They would be told of a run that is none.
-    if side.values.keys().any(|key| key.starts_with("observer.")) {
-        command.args(["--unset", "observer"]);
+    // Observers would be told of a run that is none, and one node meets no others.
+    for key in ["observer", "launch.rdzv_endpoint"] {
+        let within = format!("{key}.");
+        if side.values.keys().any(|set| set == key || set.starts_with(&within)) {
+            command.args(["--unset", key]);
+        }
     }
     command.env(LAST_STEP, last.to_string()).stdin(Stdio::null());
     command.stdout(Stdio::null()).stderr(log);
