@@ -60,8 +60,15 @@ pub fn bisect(a: &Path, b: &Path, question: Question, registry: &Registry) -> Re
     }
     let from = known.common_checkpoint(&sides, window.equal)?;
     let [a, b] = &sides;
-    let replayed = [replay(a, from.as_ref(), window.last)?, replay(b, from.as_ref(), window.last)?];
-    judge(&mut findings, &sides, window, Replays { from: from.map_or(0, |from| from.step), of: replayed });
+    // Its own, if it has one: the state of communication hooks is not compared.
+    let own = |side: &Side| from.as_ref().map(|from| side.checkpoint(from.step).unwrap_or(from).clone());
+    let replayed = [replay(a, own(a).as_ref(), window.last)?, replay(b, own(b).as_ref(), window.last)?];
+    judge(
+        &mut findings,
+        &sides,
+        window,
+        Replays { from: from.as_ref().map_or(0, |from| from.step), of: replayed },
+    );
     Ok(findings)
 }
 

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
 
 /// The file in a run's folder.
-pub const DIGESTS: &str = "digests.jsonl";
+const DIGESTS: &str = "digests.jsonl";
 
 /// A digest of bits. `Display` is 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

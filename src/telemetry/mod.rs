@@ -35,7 +35,7 @@ pub use clock::rfc3339;
 pub use conclude::Before;
 pub use config::{MetricsConfig, Top5};
 pub use digests::{
-    DIGESTS, DifferentTensor, Digest, DigestGroup, DigestLine, DigestWriter, cut_digests, read_digests,
+    DifferentTensor, Digest, DigestGroup, DigestLine, DigestWriter, cut_digests, read_digests,
 };
 pub use events::{
     CheckpointEvent, DivergenceEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent,
