@@ -48,13 +48,8 @@ pub fn bisect(a: &Path, b: &Path, question: Question, registry: &Registry) -> Re
         return Ok(findings);
     };
     findings.equal_until = window.equal;
-    if window.is_exact() {
-        findings.outcome = Outcome::Differ { step: window.last, exact: true };
-        findings.tensors = recorded(&sides, window.last);
-        return Ok(findings);
-    }
-    if !question.replays {
-        findings.outcome = Outcome::Differ { step: window.last, exact: false };
+    if window.is_exact() || !question.replays {
+        findings.outcome = Outcome::Differ { step: window.last, exact: window.is_exact() };
         findings.tensors = recorded(&sides, window.last);
         return Ok(findings);
     }
