@@ -37,6 +37,8 @@ exit_codes! {
     /// The run itself is done.
     Unmet = 1, "assertion does not hold", "an `--assert` does not hold", restart: None;
     Usage = 2, "bad command line", "bad command line", restart: Some(false);
+    /// `bisect` itself is done.
+    Differ = 3, "runs differ", "the runs of `bisect` differ", restart: None;
     Unavailable = 69, "device or backend missing", "a device or backend is missing", restart: Some(false);
     /// A bug in ddp-run, or a failure of the operating system (except of its files) without a code of its own.
     Internal = 70, "internal error", "internal error", restart: Some(false);
@@ -51,6 +53,8 @@ exit_codes! {
     Collective = 91, "collective failed", "a collective timed out or lost a peer", restart: Some(true);
     NonFinite = 92, "loss or gradient not finite", "loss or gradient is not finite", restart: Some(false);
     Rendezvous = 93, "rendezvous failed", "the processes did not connect to each other", restart: Some(true);
+    /// Silent data corruption.
+    Diverged = 94, "ranks diverged", "the ranks' states differ: silent data corruption", restart: Some(true);
 }
 
 impl ExitCode {
@@ -59,9 +63,10 @@ impl ExitCode {
         Self::ALL.iter().copied().find(|known| *known as i32 == code)
     }
 
-    /// As [`ExitCode::from_status`], of a process that a supervisor has started. It checks no assertion: what ends it with 1 is other code.
+    /// As [`ExitCode::from_status`], of a process that a supervisor has started. It checks no assertion and compares no runs: what
+    /// ends it with 1 or 3 is other code.
     pub fn of_worker(code: i32) -> Option<Self> {
-        Self::from_status(code).filter(|known| *known != Self::Unmet)
+        Self::from_status(code).filter(|known| !matches!(known, Self::Unmet | Self::Differ))
     }
 
     /// The table for `--help`.
@@ -97,6 +102,6 @@ mod tests {
         }
         assert_eq!(ExitCode::from_status(101), None);
         assert_eq!(ExitCode::from_status(256 + 75), None);
-        assert_eq!([1, 2].map(ExitCode::of_worker), [None, Some(ExitCode::Usage)]);
+        assert_eq!([1, 2, 3].map(ExitCode::of_worker), [None, Some(ExitCode::Usage), None]);
     }
 }

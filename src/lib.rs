@@ -55,6 +55,7 @@ mod say;
 
 // Of the rooms where documentation may be missing nothing is public, except to the tests of this repository.
 mod bench;
+mod bisect;
 mod caught;
 #[allow(missing_docs)]
 mod checkpoint;

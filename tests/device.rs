@@ -127,6 +127,40 @@ fn a_killed_run_goes_on_on_its_device_and_on_another() {
     }
 }
 
+/// Digests have the steps that they are of, although the device is a step behind, and the replicas agree.
+#[test]
+fn a_device_has_digests_and_equal_replicas() {
+    let _alone = alone();
+    if !there() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let spec = spec(dir.path(), 2);
+    let digested = |device: &str| {
+        let out = dir.path().join(device);
+        let flags = ["metrics.digests=\"4 steps\"", "distributed.check_replicas=\"3 steps\""];
+        let flags = ["--device", device, "--set", flags[0], "--set", flags[1]];
+        assert_code(&train(&spec, &out, &flags), 0);
+        let text = std::fs::read_to_string(out.join("digests.jsonl")).unwrap();
+        (losses(&out), text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+    };
+    let (cpu, cpu_lines): (_, Vec<serde_json::Value>) = digested("cpu");
+    let (device, lines): (_, Vec<serde_json::Value>) = digested("wgpu");
+    assert!(largest_gap(&cpu, &device) < 1e-4);
+    let steps: Vec<_> = lines.iter().map(|line| line["step"].as_u64().unwrap()).collect();
+    assert_eq!(steps, [4, 8, 12, 16, 20, 24]);
+    for (line, of_cpu) in lines.iter().zip(&cpu_lines) {
+        assert_eq!(line["input"], of_cpu["input"], "{line}");
+        for group in ["gradient", "optimizer", "parameter", "average"] {
+            let names = |line: &serde_json::Value| -> Vec<String> {
+                line[group].as_object().unwrap().keys().cloned().collect()
+            };
+            assert_eq!(names(line), names(of_cpu), "{group}");
+            assert!(!names(line).is_empty(), "{group}");
+        }
+    }
+}
+
 #[test]
 fn a_gradient_that_is_not_finite_ends_the_run_and_is_not_saved() {
     let _alone = alone();

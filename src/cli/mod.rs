@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand. `ddp-run SPEC.toml` means `ddp-run train SPEC.toml`.
 
 mod bench;
+mod bisect;
 mod candidates;
 mod check;
 mod completions;
@@ -65,6 +66,7 @@ enum Command {
     Report(report::Args),
     /// List, show, compare and remove runs
     Runs(runs::Args),
+    Bisect(bisect::Args),
     /// Show what this build and this machine support
     Env(env::Args),
     /// List the models, data sets, optimizers … that a spec can name
@@ -153,6 +155,7 @@ pub fn run(
         Command::Export(args) => export::run(&args, registry).map(done),
         Command::Report(args) => report::run(&args).map(done),
         Command::Runs(args) => runs::run(&args, registry).map(done),
+        Command::Bisect(args) => bisect::run(&args, registry),
         Command::Env(args) => env::run(&args, registry).map(done),
         Command::List(args) => list::run(&args, registry).map(done),
         Command::Explain(args) => explain::run(&args, registry).map(done),

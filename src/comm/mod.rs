@@ -143,6 +143,10 @@ pub trait ProcessGroup: Send + Sync {
     fn history(&self) -> Vec<CallRecord> {
         Vec::new()
     }
+    /// Whether a fault on purpose asks this rank to change a bit of its parameters; asks once.
+    fn take_flip(&self) -> bool {
+        false
+    }
     /// Collectives on device memory, if the engine has them.
     fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
         None

@@ -7,7 +7,7 @@ use super::{checkpoints, unwritable};
 use crate::checkpoint::{CheckpointStore, Entry, format};
 use crate::error::{Error, IoContext, Result};
 use crate::files::sync_folder;
-use crate::telemetry::MetricsWriter;
+use crate::telemetry::{MetricsWriter, cut_digests};
 use std::cell::OnceCell;
 use std::fs::{self, File};
 use std::io;
@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 /// What a run writes to its folder besides checkpoints, logs and the lock.
 pub const FILES: [&str; 9] = [
     "metrics.jsonl",
+    "digests.jsonl",
     "metrics",
     "evaluations",
     "tensorboard",
@@ -67,6 +68,7 @@ pub fn archive_after(out_dir: &Path, step: u64) -> Result<PathBuf> {
     let archive = Archive::new(out_dir)?;
     archive.fill(&[&["logs"][..], &FILES].concat(), || archive.to_checkpoint_folder(newer))?;
     MetricsWriter::cut_after(&archive.dir.join("metrics.jsonl"), step)?;
+    cut_digests(&archive.dir, step)?;
     Ok(archive.kept)
 }
 

@@ -57,6 +57,8 @@ pub enum Kind {
     Io,
     Spec,
     NonFinite,
+    /// The ranks' states differ.
+    Diverged,
     /// A bug; also ranks that call different collectives.
     Bug,
     Other,
@@ -76,6 +78,7 @@ impl Kind {
             (ExitCode::Checkpoint, _) => Kind::Checkpoint,
             (ExitCode::Spec, _) => Kind::Spec,
             (ExitCode::NonFinite, _) => Kind::NonFinite,
+            (ExitCode::Diverged, _) => Kind::Diverged,
             (ExitCode::Internal, _) => Kind::Bug,
             _ => Kind::Other,
         }
@@ -90,6 +93,7 @@ impl Kind {
             | Kind::Rendezvous
             | Kind::DeviceLost
             | Kind::Io
+            | Kind::Diverged
             | Kind::Other => true,
             Kind::Usage
             | Kind::DeviceMissing

@@ -42,7 +42,7 @@ use crate::registry::Registry;
 use crate::spec::{Declaration, Diagnostics, Examined, JobTree, Origin, ResolvedValue};
 use crate::tasks::TaskPlan;
 use crate::telemetry::{MetricsConfig, ObserverPlan};
-use crate::train::{Batching, Details, EarlyStop, Ema, Settings, TrainConfig};
+use crate::train::{Batching, Details, EarlyStop, Ema, ReplicaConfig, Settings, TrainConfig};
 use std::collections::BTreeSet;
 
 /// A resolved job: the configurations of its components, and the values derived from them together.
@@ -78,6 +78,7 @@ pub struct Plan {
     pub distributed: DistributedConfig,
     pub gloo: GlooOptions,
     pub reducer: ReducerConfig,
+    pub replicas: ReplicaConfig,
     /// Replaces the plain all-reduce of gradients.
     pub comm_hook: Option<HookSource>,
     pub batch: BatchAlgebra,
@@ -188,6 +189,8 @@ impl Plan {
             on_preempt: self.checkpoint.on_preempt,
             log_every: self.metrics.log_every,
             details: Details { per_class: self.metrics.per_class, samples: self.metrics.samples },
+            digests: self.metrics.digests,
+            check_replicas: self.replicas.check_replicas,
         }
     }
 

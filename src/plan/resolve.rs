@@ -16,7 +16,7 @@ use crate::registry::{Registry, by_name};
 use crate::spec::Fields;
 use crate::tasks::{Own, TaskPlan};
 use crate::telemetry::{MetricsConfig, ObserverPlan, SinksConfig, short_form};
-use crate::train::{EarlyStop, Ema, TrainConfig};
+use crate::train::{EarlyStop, Ema, ReplicaConfig, TrainConfig};
 
 /// Reads all tables, even after problems. `None` only after a problem.
 pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldRequest) -> Option<Plan> {
@@ -42,7 +42,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let checkpoint = checkpoint(root, &facts, &train, task.as_ref());
     let (metrics, observers) = metrics(root, registry, &facts);
     let (launch, nodes, slurm) = launch(root);
-    let (distributed, gloo, reducer, comm_hook) = distributed(root, registry);
+    let (distributed, gloo, reducer, replicas, comm_hook) = distributed(root, registry);
 
     let world = request.resolve(nodes.nnodes.max, launch.nproc_per_node, device);
     let batch = match facts.train {
@@ -88,6 +88,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
         distributed,
         gloo,
         reducer,
+        replicas,
         comm_hook,
         batch,
         sizes,
@@ -158,11 +159,12 @@ fn launch(root: &mut Fields<'_>) -> (LaunchConfig, NodesConfig, SlurmConfig) {
 fn distributed(
     root: &mut Fields<'_>,
     registry: &Registry,
-) -> (DistributedConfig, GlooOptions, ReducerConfig, Option<HookSource>) {
+) -> (DistributedConfig, GlooOptions, ReducerConfig, ReplicaConfig, Option<HookSource>) {
     let mut fields = root.section("distributed");
     let group = fields.config();
     let gloo = GlooOptions::read(&mut fields);
     let reducer: ReducerConfig = fields.config();
+    let replicas = fields.config();
     let comm_hook = components::comm_hook(&mut fields, &reducer.comm_hook, registry);
-    (group, gloo, reducer, comm_hook)
+    (group, gloo, reducer, replicas, comm_hook)
 }

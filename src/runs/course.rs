@@ -64,7 +64,7 @@ impl Course {
                 self.last_step = Some(step);
             }
             Event::Epoch(epoch) => self.add_epoch(epoch, by),
-            Event::Checkpoint(_) => {}
+            Event::Checkpoint(_) | Event::Divergence(_) => {}
             Event::Restart(restart) => self.restarts.push(restart),
             Event::Resume(resume) => self.resumes.push(resume),
             Event::End(end) => {

@@ -57,6 +57,7 @@ impl Before {
                 Event::Checkpoint(it) => (it.step.max(end.step), it.epoch),
                 Event::Resume(it) => (it.step, it.epoch),
                 Event::End(it) => (it.step, it.epoch),
+                Event::Divergence(_) => (end.step, end.epoch),
                 // A start from the beginning, unless a resume event follows.
                 Event::Restart(_) => (0, 0),
             };

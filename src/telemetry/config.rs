@@ -1,6 +1,6 @@
 //! `[metrics]`: which metrics are written, and how often.
 
-use crate::spec::{Syntax, syntax};
+use crate::spec::{EverySteps, Syntax, syntax};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
@@ -24,6 +24,9 @@ pub struct MetricsConfig {
     #[default = 16]
     #[schemars(range(min = 0, max = 64))]
     pub samples: usize,
+    /// How often a line of digests of the step's inputs, gradients, parameters and optimizer state is written to `digests.jsonl`, as in
+    /// `"100 steps"`, for `ddp-run bisect` ([compare.md](compare.md)).
+    pub digests: EverySteps,
 }
 
 /// `None`: `auto`, decided when the data set is open.

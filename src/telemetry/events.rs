@@ -17,6 +17,7 @@ pub enum Event {
     Restart(RestartEvent),
     Resume(ResumeEvent),
     End(EndEvent),
+    Divergence(DivergenceEvent),
 }
 
 impl Event {
@@ -29,6 +30,7 @@ impl Event {
             Event::Restart(_) => None,
             Event::Resume(e) => Some(e.step),
             Event::End(e) => Some(e.step),
+            Event::Divergence(e) => Some(e.step),
         }
     }
 }
@@ -139,6 +141,37 @@ pub struct EndEvent {
     pub exit_code: u8,
     /// Duration of the run over all its starts.
     pub seconds: f64,
+}
+
+/// Written when the ranks have different states: silent data corruption; and again when the repeated steps have told where.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DivergenceEvent {
+    /// The optimizer step after which the states were compared.
+    pub step: u64,
+    /// Completed epochs.
+    pub epoch: u64,
+    /// The ranks whose state is wrong; empty if that is not known.
+    pub ranks: Vec<usize>,
+    /// What tells: `majority`, or `repetition` of the steps from a checkpoint; `null` if nothing does.
+    pub by: Option<String>,
+    /// The first tensor that differs.
+    pub tensor: String,
+    /// Digests of the whole state, in rank order.
+    pub digests: Vec<String>,
+    /// The last step after which all ranks agreed.
+    pub agreed: u64,
+}
+
+impl DivergenceEvent {
+    /// `silent data corruption on rank 2`
+    pub fn words(&self) -> String {
+        let named: Vec<String> = self.ranks.iter().map(ToString::to_string).collect();
+        match &named[..] {
+            [] => "silent data corruption".to_owned(),
+            [rank] => format!("silent data corruption on rank {rank}"),
+            ranks => format!("silent data corruption on ranks {}", ranks.join(", ")),
+        }
+    }
 }
 
 /// Named values in order: `loss` first, then the task's metrics, then `n`, the number of samples, if known.
@@ -278,6 +311,18 @@ mod tests {
                     seconds: 60.0,
                 }),
                 r#"{"event":"end","step":960,"epoch":2,"reason":"done","exit_code":0,"seconds":60.0}"#,
+            ),
+            (
+                Event::Divergence(DivergenceEvent {
+                    step: 8,
+                    epoch: 0,
+                    ranks: vec![2],
+                    by: Some("majority".into()),
+                    tensor: "parameter w".into(),
+                    digests: vec!["a".into(), "a".into(), "b".into()],
+                    agreed: 4,
+                }),
+                r#"{"event":"divergence","step":8,"epoch":0,"ranks":[2],"by":"majority","tensor":"parameter w","digests":["a","a","b"],"agreed":4}"#,
             ),
         ];
         for (event, line) in events {

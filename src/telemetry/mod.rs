@@ -11,6 +11,7 @@ mod clock;
 mod conclude;
 mod config;
 pub mod evaluations;
+mod digests;
 mod events;
 mod host;
 mod lines;
@@ -35,9 +36,12 @@ pub use assertion::Assertion;
 pub use clock::rfc3339;
 pub use conclude::Before;
 pub use config::{MetricsConfig, Top5};
+pub use digests::{
+    DifferentTensor, Digest, DigestGroup, DigestLine, DigestWriter, cut_digests, read_digests,
+};
 pub use events::{
-    CheckpointEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent, Stamped, StepEvent,
-    nan_if_null,
+    CheckpointEvent, DivergenceEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent,
+    Stamped, StepEvent, nan_if_null,
 };
 pub use host::{Host, host_name, memory_of};
 pub use numbers::{rate, seconds, significant};

@@ -83,7 +83,7 @@ impl MetricsWriter {
             Event::Step(e) => e.step <= step,
             Event::Checkpoint(e) => e.step <= step,
             Event::Epoch(e) => e.epoch < epochs_completed,
-            Event::Restart(_) | Event::Resume(_) | Event::End(_) => true,
+            Event::Restart(_) | Event::Resume(_) | Event::End(_) | Event::Divergence(_) => true,
         })?;
         self.file = append(&self.path)?;
         Ok(found)
@@ -130,8 +130,8 @@ impl Found {
             Some(event) => {
                 self.events += 1;
                 self.restarts += u64::from(matches!(event, Event::Restart(_)));
-                // An end event does not show which steps have lines.
-                let told = !matches!(event, Event::End(_));
+                // These do not show which steps have lines.
+                let told = !matches!(event, Event::End(_) | Event::Divergence(_));
                 self.step = self.step.max(event.step().filter(|_| told).unwrap_or(0));
             }
             None if line.ends => {

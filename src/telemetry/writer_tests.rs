@@ -1,7 +1,9 @@
 use super::*;
 use crate::error::ExitCode;
 use crate::telemetry::lines::MAX_LINE;
-use crate::telemetry::{CheckpointEvent, EndEvent, EpochEvent, Metrics, RestartEvent, StepEvent};
+use crate::telemetry::{
+    CheckpointEvent, DivergenceEvent, EndEvent, EpochEvent, Metrics, RestartEvent, StepEvent,
+};
 
 fn step(step: u64) -> Event {
     Event::Step(StepEvent {
@@ -232,4 +234,22 @@ fn warns_about_missing_lines_before_the_checkpoint() {
     // Someone removed the file.
     fs::remove_file(&path).unwrap();
     assert!(warnings(45, 10, true).contains("ends at step 0,"));
+}
+
+#[test]
+fn divergences_stay_and_show_no_steps() {
+    let diverged = Event::Divergence(DivergenceEvent {
+        step: 8,
+        epoch: 1,
+        ranks: vec![1],
+        by: None,
+        tensor: "parameter w".into(),
+        digests: Vec::new(),
+        agreed: 4,
+    });
+    let (_dir, path, mut writer) = written(&[step(4), diverged.clone()]);
+    let found = writer.truncate_after(4, 1).unwrap();
+    assert_eq!(read_events(&path).unwrap(), [step(4), diverged]);
+    // The lines of the steps up to 8 are missing.
+    assert_eq!(found.warnings(8, 4, true).len(), 1);
 }

@@ -6,7 +6,7 @@ use crate::data::{FieldFacts, FieldKind, LoaderConfig};
 use crate::ddp::{HookSource, ReducerConfig};
 use crate::device::Precision;
 use crate::optim::Schedule;
-use crate::spec::{Fields, choice};
+use crate::spec::{EverySteps, Fields, choice};
 use crate::tasks::{AnyTask, Loss, StandardLoss};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -141,6 +141,8 @@ pub struct Settings {
     pub log_every: u64,
     /// What evaluations look at besides the metrics.
     pub details: Details,
+    pub digests: EverySteps,
+    pub check_replicas: EverySteps,
 }
 
 impl Settings {

@@ -3,6 +3,7 @@
 //! something depends on these numbers (a save, a stop, the end of an epoch, a loss scale), the step *lands* at once.
 
 use super::device_sums::BatchSums;
+use super::digests::StepDigests;
 use super::flags::{Flags, exchange};
 use super::passes::{Passes, add};
 use super::{StepReport, Sums, Trainer, buffers, not_finite};
@@ -22,18 +23,21 @@ pub(super) struct InFlight {
     waited: Duration,
     /// Skipped by the loss scale; its numbers may have any value.
     skipped: bool,
+    digests: StepDigests,
 }
 
 impl Trainer<'_> {
     /// Enqueues the update of a step whose forward and backward passes are enqueued. Returns the requests of the step
     /// that has landed, if one has.
     pub(super) fn launch(&mut self, passes: Passes) -> Result<Flags> {
-        let Passes { sums, count, weight, begun, waited } = passes;
+        let Passes { sums, count, weight, begun, waited, inputs } = passes;
         self.report_phase(Phase::Update);
         let before = self.ahead();
         let (step, lr) = (before.step + 1, self.lr(&before));
         let gradients = self.reducer.take_from_device();
         let gradients = gradients.ok_or_else(|| Error::internal("the gradients are not on a device"))?;
+        let mut digests = self.begin_digests(inputs, step)?;
+        self.digest_device_gradients(&mut digests, &gradients)?;
         let scale = before.loss_factor();
         let mut norm = self.updater.norm(&gradients, weight, scale);
         if self.updater.clips() || self.position.loss_scale.is_some() {
@@ -54,11 +58,21 @@ impl Trainer<'_> {
         if counts {
             self.follow_weights(update)?;
         }
+        self.digest_state(&mut digests)?;
+        self.check_replicas_after(step)?;
         let sums = sums.into_iter().map(BatchSums::fetch).collect::<Result<Vec<_>>>()?;
         let grad_norm = Readback::start(norm)?;
         let flags = self.land()?;
-        let step =
-            InFlight { micro_batches: count as u64, sums, grad_norm, lr, begun, waited, skipped: !counts };
+        let step = InFlight {
+            micro_batches: count as u64,
+            sums,
+            grad_norm,
+            lr,
+            begun,
+            waited,
+            skipped: !counts,
+            digests,
+        };
         self.in_flight = Some(step);
         let ahead = self.ahead();
         let needed =
@@ -84,7 +98,7 @@ impl Trainer<'_> {
 
     /// Waits for the step in flight, if any, then counts and reports it. Returns the requests that the ranks exchange here.
     pub(super) fn land(&mut self) -> Result<Flags> {
-        let Some(InFlight { micro_batches, sums, grad_norm, lr, begun, waited, skipped }) =
+        let Some(InFlight { micro_batches, sums, grad_norm, lr, begun, waited, skipped, digests }) =
             self.in_flight.take()
         else {
             return Ok(Flags::default());
@@ -107,7 +121,7 @@ impl Trainer<'_> {
         let seconds = self.last_landed.max(begun).elapsed().as_secs_f64();
         self.last_landed = Instant::now();
         let data_wait = waited.as_secs_f64();
-        let report = StepReport { sums, local, lr, grad_norm, seconds, data_wait, anatomy };
+        let report = StepReport { sums, local, lr, grad_norm, seconds, data_wait, anatomy, digests };
         self.done(micro_batches, &report);
         Ok(flags)
     }

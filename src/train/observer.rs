@@ -1,10 +1,11 @@
 //! The events of the training loop. Rank 0's observer writes metrics, progress and checkpoints; the others' write a log.
 
-use super::{BatchAlgebra, Position, StepReport, Sums, Tally, Updater, WeightAverage};
+use super::{BatchAlgebra, Divergence, Position, StepReport, Sums, Tally, Updater, WeightAverage};
 use crate::data::Dataset;
 use crate::ddp::HookState;
 use crate::error::Result;
 use crate::models::Model;
+use crate::telemetry::Digest;
 use std::time::Duration;
 
 /// Receives the events of one rank's training, in order, on the training thread.
@@ -40,6 +41,10 @@ pub trait Observer {
         hook: Option<HookState>,
         seconds: f64,
     ) -> Result<()>;
+    /// All ranks have the same state after step number `step`, by their check; `digest` is that of the state.
+    fn agreed(&mut self, _step: u64, _digest: Digest) {}
+    /// They have not, and the run is about to end.
+    fn diverged(&mut self, _position: &Position, _found: &Divergence) {}
 }
 
 /// What a checkpoint has tensors of.

@@ -1,6 +1,7 @@
 //! The forward and backward passes of a step, and the end of a step in host memory; `in_flight` has the end on a device.
 
 use super::device_sums::BatchSums;
+use super::digests::InputDigests;
 use super::feed::{DeviceBatch, Feed};
 use super::flags::{Flags, exchange};
 use super::mixing::mixed;
@@ -26,6 +27,8 @@ pub(super) struct Passes {
     pub begun: Instant,
     /// Time waited for data.
     pub waited: Duration,
+    /// In steps that have digests.
+    pub inputs: Option<InputDigests>,
 }
 
 /// Adds the sums of a step's micro-batches, in order.
@@ -59,12 +62,15 @@ impl Trainer<'_> {
         let mut sums = Vec::with_capacity(count);
         let (mut full, mut weight) = (None, 0.0);
         let mut waited = Duration::ZERO;
+        let mut inputs = self.digests_after(ahead.step).then(InputDigests::default);
         for micro in 0..count {
             self.report_phase(Phase::Data);
             let asked = Instant::now();
             let batch =
                 feed.next().unwrap_or_else(|| Err(Error::internal("the loader ran out of batches")))?;
             waited += asked.elapsed();
+            let (rank, world) = (self.group.rank(), self.group.world_size());
+            inputs.iter_mut().for_each(|inputs| inputs.add(&batch.host, rank, world));
             tracing::trace!(epoch = self.position.epoch, indices = ?batch.host.indices, "batch");
             let number = ahead.micro_total + micro as u64;
             // Each sample of a step has the same weight. The last micro-batch of an epoch may be short, on all ranks alike.
@@ -74,7 +80,7 @@ impl Trainer<'_> {
         }
         self.report_phase(Phase::Sync);
         self.reducer.finish()?;
-        let passes = Passes { sums, count, weight, begun, waited };
+        let passes = Passes { sums, count, weight, begun, waited, inputs };
         if self.host { self.update(passes) } else { self.launch(passes) }
     }
 
@@ -127,7 +133,7 @@ impl Trainer<'_> {
 
     /// Ends a step in host memory and returns the ranks' requests.
     pub(super) fn update(&mut self, passes: Passes) -> Result<Flags> {
-        let Passes { sums, count, weight, begun, waited } = passes;
+        let Passes { sums, count, weight, begun, waited, inputs } = passes;
         let local = add(sums)?;
         let (sums, flags) = exchange(local.clone(), self.requests(), &*self.group)?;
         let step = self.position.step + 1;
@@ -135,6 +141,8 @@ impl Trainer<'_> {
             return Err(not_finite::loss(step, sums.mean_loss()));
         }
         let anatomy = self.exchange_times(step)?;
+        let mut digests = self.begin_digests(inputs, step)?;
+        self.digest_gradients(&mut digests);
         self.report_phase(Phase::Update);
         let lr = self.lr(&self.position);
         let rates = self.updater.rates(|base| self.rate(base, &self.position));
@@ -145,9 +153,11 @@ impl Trainer<'_> {
         }
         buffers::after_step(self.settings.train.buffers, &mut *self.model, &*self.group)?;
         self.follow_weights(step)?;
+        self.digest_state(&mut digests)?;
+        self.check_replicas_after(step)?;
         let seconds = begun.elapsed().as_secs_f64();
         let data_wait = waited.as_secs_f64();
-        let report = StepReport { sums, local, lr, grad_norm, seconds, data_wait, anatomy };
+        let report = StepReport { sums, local, lr, grad_norm, seconds, data_wait, anatomy, digests };
         self.done(count as u64, &report);
         Ok(flags)
     }

@@ -78,6 +78,7 @@ impl Trainer<'_> {
         if self.saves.last.replace(key) == Some(key) {
             return Ok(());
         }
+        self.check_replicas_before_save()?;
         let hook = self.reducer.hook_state()?;
         if self.group.rank() == 0 {
             let seconds = self.saves.started.elapsed().as_secs_f64();

@@ -3,10 +3,12 @@
 //! decision about what follows (stop, save, end) depends on that exchange, so all ranks decide alike.
 
 use super::anatomy::{Part, StepClock};
+use super::digests::StepDigests;
 use super::evaluate::{Evaluated, evaluate};
 use super::feed::Feed;
 use super::flags::Flags;
 use super::in_flight::InFlight;
+use super::replicas::Replicas;
 use super::saves::Saves;
 use super::spans::Spans;
 use super::{Anatomy, Clock, Observer, Position, Settings, Sums, Updater, WeightAverage, buffers};
@@ -57,6 +59,7 @@ pub struct Trainer<'a> {
     stop: &'a dyn Fn() -> bool,
     pub(super) observer: &'a mut dyn Observer,
     pub(super) saves: Saves,
+    pub(super) replicas: Replicas,
     pub(super) data_wait: Duration,
     pub(super) spans: Spans,
     pub(super) step_clock: StepClock,
@@ -82,6 +85,8 @@ pub struct StepReport {
     pub data_wait: f64,
     /// In steps that are logged.
     pub anatomy: Option<Anatomy>,
+    /// In steps that have them, on rank 0.
+    pub digests: StepDigests,
 }
 
 impl<'a> Trainer<'a> {
@@ -101,7 +106,7 @@ impl<'a> Trainer<'a> {
             .map_err(|e| Error::internal(format!("cannot start the communication thread: {e}")))?;
         let scaled = settings.precision == Precision::F16;
         position.loss_scale = scaled.then(|| position.loss_scale.unwrap_or_default());
-        let saves = Saves::new(&position);
+        let (saves, replicas) = (Saves::new(&position), Replicas::from(position.step));
         Ok(Self {
             ladder: TapLadder::new(sizes.len(), model.device()),
             host: is_host(model.device()),
@@ -118,6 +123,7 @@ impl<'a> Trainer<'a> {
             stop,
             observer,
             saves,
+            replicas,
             data_wait: Duration::ZERO,
             spans: Spans::default(),
             step_clock: StepClock::default(),
@@ -151,11 +157,12 @@ impl<'a> Trainer<'a> {
     }
 
     /// Reports this rank's phase to the group, for messages about failures.
-    pub(super) fn report_phase(&self, phase: Phase) {
+    pub(super) fn report_phase(&mut self, phase: Phase) {
         let step = self.position.step + u64::from(self.in_flight.is_some());
         self.spans.phase(phase);
         self.step_clock.reach(phase.into());
         self.group.note(Place { step, phase });
+        self.flip_if_asked();
     }
 
     /// What follows (events, the beginning of an epoch) belongs to no phase.

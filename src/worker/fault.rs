@@ -1,4 +1,4 @@
-//! Fault injection: `DDP_RUN_FAULT="kill:rank=1,phase=forward,step=3"` makes one rank die, stop or exit at a chosen
+//! Fault injection: `DDP_RUN_FAULT="kill:rank=1,phase=forward,step=3"` makes one rank die, stop, exit or change a bit at a chosen
 //! point, to test what a run on this machine or cluster survives. Without the variable nothing is changed.
 
 use super::intercepted_group::{Intercept, InterceptedGroup};
@@ -18,6 +18,8 @@ pub enum FaultAction {
     /// SIGSTOP.
     Stop,
     Exit(u8),
+    /// A bit of the rank's parameters changes, without an error: silent data corruption.
+    Flip,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +90,8 @@ impl Fault {
             FaultAction::Kill => drop(signal_hook::low_level::raise(signal_hook::consts::SIGKILL)),
             FaultAction::Stop => drop(signal_hook::low_level::raise(signal_hook::consts::SIGSTOP)),
             FaultAction::Exit(code) => std::process::exit(code.into()),
+            // The training loop asks for it (`take_flip`).
+            FaultAction::Flip => {}
         }
     }
 }
@@ -101,8 +105,12 @@ impl FromStr for Fault {
         let action = match action.split_once('=') {
             None if action == "kill" => FaultAction::Kill,
             None if action == "stop" => FaultAction::Stop,
+            None if action == "flip" => FaultAction::Flip,
             Some(("exit", code)) => FaultAction::Exit(number("exit", code)?),
-            _ => return Err(format!("`{action}` is not an action; expected `kill`, `stop` or `exit=N`")),
+            _ => {
+                let known = "`kill`, `stop`, `flip` or `exit=N`";
+                return Err(format!("`{action}` is not an action; expected {known}"));
+            }
         };
         let (mut rank, mut point, mut step, mut generation) = (None, None, None, None);
         for condition in conditions.split(',') {
@@ -126,6 +134,9 @@ impl FromStr for Fault {
         let point = point.ok_or("`phase` is missing")?;
         if point == FaultPoint::Connect && step.is_some() {
             return Err("`connect` comes before all steps".into());
+        }
+        if point == FaultPoint::Connect && action == FaultAction::Flip {
+            return Err("`connect` comes before there are parameters".into());
         }
         Ok(Self { action, rank, point, step, generation })
     }
@@ -161,11 +172,19 @@ struct ArmedFault {
     trigger: fn(&Fault, &str),
     step: AtomicU64,
     triggered: AtomicBool,
+    /// A bit is to change.
+    flip: AtomicBool,
 }
 
 impl ArmedFault {
     fn new(fault: Fault, trigger: fn(&Fault, &str)) -> Self {
-        Self { fault, trigger, step: AtomicU64::new(0), triggered: AtomicBool::new(false) }
+        Self {
+            fault,
+            trigger,
+            step: AtomicU64::new(0),
+            triggered: AtomicBool::new(false),
+            flip: AtomicBool::new(false),
+        }
     }
 
     fn reach(&self, point: FaultPoint, step: u64) {
@@ -177,6 +196,7 @@ impl ArmedFault {
                 FaultPoint::Connect => String::new(),
             };
             (self.trigger)(&self.fault, &place);
+            self.flip.store(self.fault.action == FaultAction::Flip, Ordering::Relaxed);
         }
     }
 }
@@ -189,6 +209,10 @@ impl Intercept for ArmedFault {
     fn at_place(&self, place: Place) {
         self.step.store(place.step, Ordering::Relaxed);
         self.reach(FaultPoint::Phase(place.phase), place.step);
+    }
+
+    fn take_flip(&self) -> bool {
+        self.flip.swap(false, Ordering::Relaxed)
     }
 }
 

@@ -59,6 +59,25 @@ fn a_fault_triggers_once_at_its_point() {
 }
 
 #[test]
+fn a_bit_is_flipped_once_at_its_point() {
+    let fault: Fault = "flip:rank=0,phase=update,step=3".parse().unwrap();
+    let armed = fault.arm(Arc::new(SoloGroup::default()));
+    let flips = |step, phase| {
+        armed.note(Place { step, phase });
+        armed.take_flip()
+    };
+    assert!(!flips(2, Phase::Update) && !flips(3, Phase::Sync));
+    assert!(flips(3, Phase::Update) && !armed.take_flip() && !flips(3, Phase::Update));
+    assert!(
+        read("flip:rank=0,phase=connect", 1).unwrap_err().message.contains("before there are parameters")
+    );
+    let other: Fault = "kill:rank=0,phase=update".parse().unwrap();
+    let other = InterceptedGroup::new(Arc::new(SoloGroup::default()), ArmedFault::new(other, |_, _| {}));
+    other.note(Place { step: 0, phase: Phase::Update });
+    assert!(!other.take_flip());
+}
+
+#[test]
 fn only_the_chosen_rank_gets_another_group() {
     let group: Arc<dyn ProcessGroup> = Arc::new(SoloGroup::default());
     let other: Fault = "kill:rank=1,phase=save".parse().unwrap();

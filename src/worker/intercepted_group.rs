@@ -13,6 +13,11 @@ pub trait Intercept: Send + Sync {
 
     /// After the group has recorded a place.
     fn at_place(&self, place: Place);
+
+    /// See [`ProcessGroup::take_flip`].
+    fn take_flip(&self) -> bool {
+        false
+    }
 }
 
 pub struct InterceptedGroup<I> {
@@ -57,6 +62,9 @@ impl<I: Intercept> ProcessGroup for InterceptedGroup<I> {
     }
     fn history(&self) -> Vec<CallRecord> {
         self.inner.history()
+    }
+    fn take_flip(&self) -> bool {
+        self.intercept.take_flip() || self.inner.take_flip()
     }
     fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
         self.inner.device_collectives().map(|_| self as &dyn DeviceCollectives)

@@ -31,6 +31,7 @@ mod pretrained;
 mod profile;
 mod rank;
 mod recorder;
+mod replicas;
 mod resize;
 mod resume;
 mod same_data;
@@ -44,6 +45,8 @@ mod usage;
 
 #[cfg(test)]
 mod burn_modules_tests;
+#[cfg(test)]
+mod digests_tests;
 #[cfg(test)]
 mod early_stop_tests;
 #[cfg(test)]
@@ -74,7 +77,7 @@ pub use kernels::keep_kernels;
 pub(crate) use metrics::measured;
 pub use predict::Predictor;
 pub use pretrained::{load_pretrained, weights_are_there};
-pub(crate) use rank::{evaluate_external, requeue_on_stop, run, run_external};
+pub(crate) use rank::{LAST_STEP, evaluate_external, requeue_on_stop, run, run_external};
 pub use recorder::{Recorder, RecorderOptions};
 pub use resume::Resume;
 pub(crate) use spec_changes::continues_the_run;

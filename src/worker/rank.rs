@@ -237,6 +237,7 @@ fn work(
         group.abort("rank 0 was asked to stop before training began");
         return Ok(Ended::Stopped);
     }
+    let (last_step, place) = (last_step(), group.clone());
     train(Job {
         plan,
         group,
@@ -245,7 +246,10 @@ fn work(
         out_dir,
         resume: Resume::parse(&handoff.job.resume),
         start: provenance.map(|provenance| Start { out_dir, provenance, job_toml }),
-        stop: &|| stop.requested_at_step(),
+        stop: &|| {
+            // The step in which this is asked is the one after those that are done.
+            stop.requested_at_step() || last_step.is_some_and(|last| place.place().step + 1 >= last)
+        },
         failed: &|error| failure_report.write(error),
         recorder: RecorderOptions {
             progress: handoff.job.progress,
@@ -254,4 +258,11 @@ fn work(
         },
         profile,
     })
+}
+
+/// Names the optimizer step after which a replay of a run stops; `bisect` sets it.
+pub const LAST_STEP: &str = "DDP_RUN_LAST_STEP";
+
+fn last_step() -> Option<u64> {
+    std::env::var(LAST_STEP).ok()?.parse().ok()
 }

@@ -4,6 +4,7 @@
 use super::checkpoints::Checkpoints;
 use super::metrics::{Reported, epochs_until, metrics, metrics_until};
 use super::notes::Notes;
+use super::replicas::{Undecided, event_of};
 use crate::checkpoint::RankBy;
 use crate::comm::ProcessGroup;
 use crate::data::{Dataset, Encoding};
@@ -14,15 +15,16 @@ use crate::launch::logs::SAID;
 use crate::models::Model;
 use crate::show;
 use crate::telemetry::{
-    CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, MetricsWriter, ObservedRun, ObserverPlan,
-    Observers, Progress, ProgressMode, RestartEvent, ResumeEvent, Stamped, StepEvent, StepLine, SummaryOf,
-    TensorBoardWriter, Totals, epoch_summary, read_events, report, summary, tutorial_line,
+    CheckpointEvent, Digest, DigestWriter, EndEvent, EpochEvent, EpochLine, Event, MetricsWriter,
+    ObservedRun, ObserverPlan, Observers, Progress, ProgressMode, RestartEvent, ResumeEvent, Stamped,
+    StepEvent, StepLine, SummaryOf, TensorBoardWriter, Totals, cut_digests, epoch_summary, read_events,
+    report, summary, tutorial_line,
 };
 use crate::train::{
-    Anatomy, BatchAlgebra, Ended, Observer, Position, RunTensors, Settings, StepReport, Stragglers, Sums,
-    Tally,
+    Anatomy, BatchAlgebra, Divergence, Ended, Observer, Position, RunTensors, Settings, StepReport,
+    Stragglers, Sums, Tally,
 };
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The reason for a repeated start without a checkpoint.
@@ -69,6 +71,10 @@ struct First {
     out_dir: PathBuf,
     reported: Reported,
     metrics: MetricsWriter,
+    /// With `metrics.digests`.
+    digests: Option<DigestWriter>,
+    /// With `distributed.check_replicas`.
+    undecided: Undecided,
     tensorboard: TensorBoardWriter,
     notes: Notes,
     progress: Progress,
@@ -129,6 +135,11 @@ impl Recorder {
         let totals = Totals { epochs, steps: position.step.saturating_add(left), max_steps };
         let own = parent.as_ref().is_some_and(|parent| parent.is_within(&out_dir));
         let (mut metrics, found) = metrics_until(position, own, &self.settings, &out_dir)?;
+        let digests = self.digests(&out_dir, position.step)?;
+        let undecided = match self.settings.check_replicas.is_never() {
+            true => Undecided::default(),
+            false => Undecided::of(&read_events(&out_dir.join("metrics.jsonl"))?),
+        };
         (observed.step, observed.epochs) = (position.step, epochs_until(position, &self.settings));
         (observed.resumes, observed.restarts) = (parent.is_some(), found.restarts);
         let mut observers = Observers::start(&observers, observed);
@@ -162,6 +173,8 @@ impl Recorder {
             checkpoints,
             out_dir,
             metrics,
+            digests,
+            undecided,
             progress,
             observers,
             started: Instant::now(),
@@ -176,6 +189,14 @@ impl Recorder {
             closing: shows.then_some(Closing { epochs, best }),
         });
         Ok(())
+    }
+
+    /// The writer of digests, if there are to be some. The lines of steps that are repeated are removed in any case.
+    fn digests(&self, out_dir: &Path, step: u64) -> Result<Option<DigestWriter>> {
+        match self.settings.digests.is_never() {
+            true => cut_digests(out_dir, step).map(|()| None),
+            false => DigestWriter::open(out_dir, step).map(Some),
+        }
     }
 
     /// Allocates memory for saves at the start of the run; see `checkpoints`.
@@ -299,6 +320,10 @@ impl Observer for Recorder {
         let polled = first.checkpoints.poll();
         let saved = first.note(polled).flatten();
         first.saved(saved);
+        if let (Some(line), Some(digests)) = (&report.digests, &mut first.digests) {
+            let written = digests.write(line);
+            first.note(written);
+        }
         first.window.samples += report.sums.samples;
         first.window.seconds += report.seconds;
         first.window.data_wait += report.data_wait;
@@ -383,10 +408,27 @@ impl Observer for Recorder {
         }
         let before = first.checkpoints.flush()?;
         first.saved(before);
-        let sync = first.metrics.syncing()?;
+        let metrics = first.metrics.syncing()?;
+        let digests = first.digests.as_ref().map(DigestWriter::syncing).transpose()?;
+        let sync = move || metrics().and_then(|()| digests.map_or(Ok(()), |sync| sync()));
         let seconds = first.trained + seconds;
         let saved = first.checkpoints.save(begun, position, tensors, hook, seconds, sync)?;
         first.saved(saved);
         Ok(())
+    }
+
+    fn agreed(&mut self, step: u64, digest: Digest) {
+        let Some(first) = &mut self.first else { return };
+        if let Some((event, line)) = first.undecided.decided(step, digest) {
+            super::warn(&line);
+            first.write(&Event::Divergence(event));
+        }
+    }
+
+    fn diverged(&mut self, position: &Position, found: &Divergence) {
+        tracing::error!(target: SAID, "{}", found.message());
+        if let Some(first) = &mut self.first {
+            first.write(&Event::Divergence(event_of(position, found)));
+        }
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn ended(run: &Run) -> Option<&EndEvent> {
     let last = run.events().rev().find_map(|e| match e {
         Event::End(end) => Some(Some(end)),
         // The run continued.
-        Event::Step(_) | Event::Resume(_) | Event::Restart(_) => Some(None),
+        Event::Step(_) | Event::Resume(_) | Event::Restart(_) | Event::Divergence(_) => Some(None),
         _ => None,
     });
     last.flatten()
@@ -189,6 +189,7 @@ pub(super) fn history(out: &mut String, run: &Run) {
             Some(format!("resumed at step {} from {} on {}", r.step, r.path, count(r.world, "process")))
         }
         Event::End(e) => Some(format!("ended at step {}: {}", e.step, e.reason)),
+        Event::Divergence(e) => Some(format!("{}: {} differs after step {}", e.words(), e.tensor, e.step)),
         _ => None,
     };
     let lines: Vec<String> = run.events().filter_map(line).collect();

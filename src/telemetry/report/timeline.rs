@@ -189,6 +189,9 @@ pub(super) fn marks(of: &Run, run: usize) -> Vec<Mark> {
                 (Kind::End, format!("ended at step {}: {}", it.step, it.reason), bad)
             }
             Event::Restart(it) => (Kind::Restart, format!("attempt {}: {}", it.attempt, it.reason), false),
+            Event::Divergence(it) => {
+                (Kind::Restart, format!("{}: {} differs after step {}", it.words(), it.tensor, it.step), true)
+            }
             Event::Resume(it) => {
                 let resized = world.replace(it.world).filter(|before| *before != it.world);
                 let kind = if resized.is_some() { Kind::Resize } else { Kind::Resume };

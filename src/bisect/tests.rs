@@ -1,0 +1,138 @@
+use super::known::{Known, Window};
+use super::side::Side;
+use super::*;
+use crate::checkpoint::Entry;
+use crate::telemetry::{Digest, DigestGroup};
+use std::path::PathBuf;
+
+fn line(step: u64, gradient: u128, parameter: u128) -> DigestLine {
+    let mut line = DigestLine::new(step, 0, 1);
+    line.add(DigestGroup::Gradient, "fc.weight", Digest(gradient));
+    line.add(DigestGroup::Parameter, "fc.weight", Digest(parameter));
+    line
+}
+
+fn side(name: &str, lines: &[DigestLine], last_step: u64) -> Side {
+    Side {
+        folder: PathBuf::from(name),
+        job_toml: String::new(),
+        values: BTreeMap::default(),
+        digests: lines.iter().map(|line| (line.step, line.clone())).collect(),
+        checkpoints: Vec::new(),
+        world: 1,
+        last_step,
+        began_from: None,
+    }
+}
+
+fn saved(mut side: Side, steps: &[u64]) -> Side {
+    let entry = |step: &u64| Entry { step: *step, path: side.folder.join(step.to_string()) };
+    side.checkpoints = steps.iter().map(entry).collect();
+    side
+}
+
+#[test]
+fn the_window_is_between_what_is_known() {
+    let window = |same: &[(u64, bool)], digested: &[u64], until| Known::with(same, digested).window(until);
+    let differs = |equal, last, digested| Some(Window { equal, last, differs: true, digested });
+    assert_eq!(
+        window(&[(2, true), (4, true), (6, false), (8, true)], &[2, 6], None),
+        differs(Some(4), 6, true)
+    );
+    assert_eq!(window(&[(6, false)], &[], None), differs(None, 6, false));
+    assert_eq!(window(&[(2, true)], &[2], None), None);
+    // More is looked at where that is asked for.
+    let asked = window(&[(2, true)], &[2], Some(5)).unwrap();
+    assert_eq!((asked.equal, asked.last, asked.differs), (Some(2), 5, false));
+    assert_eq!(window(&[(9, true)], &[9], Some(5)), None);
+    let exact = |window: Option<Window>| window.unwrap().is_exact();
+    assert!(exact(differs(Some(4), 5, true)) && exact(differs(None, 1, true)));
+    assert!(!exact(differs(Some(4), 6, true)) && !exact(differs(Some(4), 5, false)) && !exact(Some(asked)));
+}
+
+#[test]
+fn a_replay_begins_at_a_checkpoint_where_both_are_the_same() {
+    let known = Known::with(&[(2, true), (4, true), (6, false)], &[2, 4, 6]);
+    let from = |a: &[u64], b: &[u64], equal| {
+        let sides = [saved(side("a", &[], 6), a), saved(side("b", &[], 6), b)];
+        known.common_checkpoint(&sides, equal).unwrap().map(|entry| entry.path)
+    };
+    assert_eq!(from(&[2, 4, 6], &[2, 4, 6], Some(4)), Some(PathBuf::from("a/4")));
+    // One of the two runs has it: their states are the same there.
+    assert_eq!(from(&[2], &[4], Some(4)), Some(PathBuf::from("b/4")));
+    assert_eq!(from(&[6], &[3], Some(4)), None);
+    let mut began = side("b", &[], 6);
+    began.began_from = Some("elsewhere/step-00000009".to_owned());
+    let error = known.common_checkpoint(&[side("a", &[], 6), began], Some(4)).unwrap_err();
+    assert!(error.message.contains("b did not begin with the first step, but with elsewhere"), "{error}");
+}
+
+#[test]
+fn digests_tell_the_step_and_the_tensor() {
+    let sides =
+        [side("a", &[line(1, 1, 1), line(2, 2, 2)], 2), side("b", &[line(1, 1, 1), line(2, 2, 3)], 2)];
+    let known = Known::of(&sides);
+    let window = known.window(None).unwrap();
+    assert!(window.is_exact() && window.equal == Some(1));
+    let tensors = recorded(&sides, 2);
+    assert_eq!((tensors[0].group, tensors[0].name.as_str()), (DigestGroup::Parameter, "fc.weight"));
+}
+
+fn lines(all: &[DigestLine]) -> BTreeMap<u64, DigestLine> {
+    all.iter().map(|line| (line.step, line.clone())).collect()
+}
+
+#[test]
+fn replays_tell_the_first_step() {
+    let sides = [side("a", &[line(4, 4, 4)], 4), side("b", &[line(4, 9, 9)], 4)];
+    let window = Known::of(&sides).window(None).unwrap();
+    let of = [
+        lines(&[line(1, 1, 1), line(2, 2, 2), line(3, 3, 3), line(4, 4, 4)]),
+        lines(&[line(1, 1, 1), line(2, 2, 2), line(3, 8, 8), line(4, 9, 9)]),
+    ];
+    let mut findings = Findings::new(&sides, Vec::new());
+    judge(&mut findings, &sides, window, Replays { from: 0, of });
+    let json = findings.json();
+    assert_eq!(
+        (&json["result"], &json["step"], &json["equal_until"]),
+        (&"differ".into(), &3.into(), &2.into())
+    );
+    assert_eq!((&json["tensor"]["group"], &json["replayed_from"]), (&"gradient".into(), &0.into()));
+    let text = findings.text();
+    assert!(text.starts_with("a and b differ from step 3 on: gradient `fc.weight` first\n"), "{text}");
+}
+
+#[test]
+fn a_difference_that_is_not_repeated_is_no_part_of_the_specs() {
+    let sides = [side("a", &[line(4, 4, 4)], 4), side("b", &[line(4, 4, 9)], 4)];
+    let window = Known::of(&sides).window(None).unwrap();
+    let replay = lines(&[line(3, 3, 3), line(4, 4, 4)]);
+    let mut findings = Findings::new(&sides, Vec::new());
+    judge(&mut findings, &sides, window, Replays { from: 2, of: [replay.clone(), replay] });
+    let json = findings.json();
+    assert_eq!((&json["result"], &json["step"]), (&"unrepeatable".into(), &4.into()));
+    // The replay is that of A.
+    assert_eq!(
+        (&json["unlike_replay"]["a"], &json["unlike_replay"]["b"]),
+        (&serde_json::Value::Null, &4.into())
+    );
+    assert_eq!(json["tensor"]["group"], "parameter");
+    assert!(!findings.is_identical());
+}
+
+#[test]
+fn runs_without_a_difference_are_the_same_as_far_as_is_known() {
+    let sides = [side("a", &[line(2, 1, 1)], 5), side("b", &[line(2, 1, 1)], 3)];
+    let known = Known::of(&sides);
+    let mut findings = Findings::new(&sides, Vec::new());
+    findings.outcome = same(&sides, &known).unwrap();
+    assert!(findings.is_identical());
+    let text = findings.text();
+    assert!(
+        text.starts_with("a and b are the same up to step 2\n") && text.contains("`--until 3`"),
+        "{text}"
+    );
+    let nothing = [side("a", &[line(2, 1, 1)], 5), side("b", &[], 3)];
+    let error = same(&nothing, &Known::of(&nothing)).unwrap_err();
+    assert!(error.message.contains("neither digests of the same step nor checkpoints"), "{error}");
+}

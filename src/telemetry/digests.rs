@@ -1,0 +1,302 @@
+//! `digests.jsonl`: digests of the tensors of some steps, by which two runs are compared tensor by tensor. A digest is
+//! XXH3 with 128 bits of the exact bits: it tells tensors apart that differ by accident, and is no protection against intent.
+
+use crate::error::{Error, IoContext, Result};
+use crate::files::Draft;
+use crate::named::named;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
+
+/// The file in a run's folder.
+const DIGESTS: &str = "digests.jsonl";
+
+/// A digest of bits. `Display` is 32 hexadecimal digits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Digest(pub u128);
+
+impl Digest {
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(xxh3_128(bytes))
+    }
+
+    /// Another function of the bytes for each `seed`.
+    pub fn seeded(bytes: &[u8], seed: u64) -> Self {
+        Self(xxh3_128_with_seed(bytes, seed))
+    }
+
+    /// The digest of digests, in order.
+    pub fn of_all(all: impl IntoIterator<Item = Self>) -> Self {
+        let bytes: Vec<u8> = all.into_iter().flat_map(|digest| digest.0.to_le_bytes()).collect();
+        Self::of(&bytes)
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+named! {
+    /// What a tensor is in its step, in the order in which one follows from the other: of the first group that differs between two
+    /// runs, a tensor is the first one that does.
+    pub enum DigestGroup {
+        /// The samples of the step, over all ranks.
+        Input = "input",
+        /// Running state of the model after the step, such as batch-norm statistics, on rank 0.
+        Buffer = "buffer",
+        /// Averaged over the ranks, before clipping.
+        Gradient = "gradient",
+        /// The optimizer's state after the step.
+        Optimizer = "optimizer",
+        /// After the step.
+        Parameter = "parameter",
+        /// Averaged weights after the step, with `[ema]`.
+        Average = "average",
+    }
+}
+
+/// Digests by the name of the tensor, in the order of the state dict.
+pub type Named = Map<String, Value>;
+
+/// The digests of one step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DigestLine {
+    /// Completed optimizer steps.
+    pub step: u64,
+    /// Completed epochs before the step.
+    pub epoch: u64,
+    /// Number of ranks.
+    pub world: usize,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    input: Named,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    buffer: Named,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    gradient: Named,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    optimizer: Named,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    parameter: Named,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    average: Named,
+}
+
+/// A tensor of one step that is not the same in two runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DifferentTensor {
+    pub group: DigestGroup,
+    pub name: String,
+    /// `None` if the run has no such tensor.
+    pub a: Option<String>,
+    pub b: Option<String>,
+}
+
+impl DigestLine {
+    pub fn new(step: u64, epoch: u64, world: usize) -> Self {
+        Self { step, epoch, world, ..Self::default() }
+    }
+
+    pub fn group(&self, group: DigestGroup) -> &Named {
+        match group {
+            DigestGroup::Input => &self.input,
+            DigestGroup::Buffer => &self.buffer,
+            DigestGroup::Gradient => &self.gradient,
+            DigestGroup::Optimizer => &self.optimizer,
+            DigestGroup::Parameter => &self.parameter,
+            DigestGroup::Average => &self.average,
+        }
+    }
+
+    fn group_mut(&mut self, group: DigestGroup) -> &mut Named {
+        match group {
+            DigestGroup::Input => &mut self.input,
+            DigestGroup::Buffer => &mut self.buffer,
+            DigestGroup::Gradient => &mut self.gradient,
+            DigestGroup::Optimizer => &mut self.optimizer,
+            DigestGroup::Parameter => &mut self.parameter,
+            DigestGroup::Average => &mut self.average,
+        }
+    }
+
+    pub fn add(&mut self, group: DigestGroup, name: &str, digest: Digest) {
+        self.group_mut(group).insert(name.to_owned(), Value::String(digest.to_string()));
+    }
+
+    /// The tensors that are not the same in `other`, the first one first.
+    pub fn differences(&self, other: &Self) -> Vec<DifferentTensor> {
+        let mut all = Vec::new();
+        for group in DigestGroup::ALL {
+            let (own, others) = (self.group(group), other.group(group));
+            let names = own.keys().chain(others.keys().filter(|name| !own.contains_key(*name)));
+            let text = |of: &Named, name: &str| of.get(name).and_then(Value::as_str).map(str::to_owned);
+            all.extend(names.filter_map(|name| {
+                let (a, b) = (text(own, name), text(others, name));
+                (a != b).then(|| DifferentTensor { group, name: name.clone(), a, b })
+            }));
+        }
+        all
+    }
+}
+
+/// Appends lines; there is one writer per run, on rank 0.
+#[derive(Debug)]
+pub struct DigestWriter {
+    path: PathBuf,
+    file: File,
+}
+
+impl DigestWriter {
+    /// Opens the file of a run that continues at `step`, and removes the lines of later steps, which are repeated.
+    pub fn open(out_dir: &Path, step: u64) -> Result<Self> {
+        cut_digests(out_dir, step)?;
+        let path = out_dir.join(DIGESTS);
+        let file = OpenOptions::new().append(true).create(true).open(&path).doing("write", &path)?;
+        Ok(Self { path, file })
+    }
+
+    /// # Errors
+    /// An I/O error, such as a full disk. Nothing of the line remains then.
+    pub fn write(&mut self, line: &DigestLine) -> Result<()> {
+        let mut bytes = serde_json::to_vec(line)
+            .map_err(|e| Error::internal(format!("cannot write digests as JSON: {e}")))?;
+        bytes.push(b'\n');
+        let whole = self.file.metadata().doing("write", &self.path)?.len();
+        let written = self.file.write_all(&bytes).inspect_err(|_| {
+            // If this fails too, readers skip the torn line.
+            let _ = self.file.set_len(whole);
+        });
+        written.doing("write", &self.path)
+    }
+
+    /// Returns a function that waits until all lines written so far are on disk, so that no checkpoint is ahead of them.
+    pub fn syncing(&self) -> Result<impl FnOnce() -> Result<()> + Send + use<>> {
+        let path = self.path.clone();
+        let file = self.file.try_clone().doing("write", &path)?;
+        Ok(move || file.sync_data().doing("write", &path))
+    }
+}
+
+/// Removes the lines of steps after `step`, and what is no line. A file that needs no change is not touched.
+pub fn cut_digests(out_dir: &Path, step: u64) -> Result<()> {
+    let path = out_dir.join(DIGESTS);
+    if !path.exists() {
+        return Ok(());
+    }
+    let (mut kept, mut length) = (Vec::new(), 0u64);
+    // Lines are found twice, because all of a long run's need not fit in memory.
+    for_each_line(&path, |number, line, text| {
+        if line.is_some_and(|line| line.step <= step) {
+            kept.push(number);
+            length += text.len() as u64 + 1;
+        }
+        Ok(())
+    })?;
+    if fs::metadata(&path).doing("read", &path)?.len() == length {
+        return Ok(());
+    }
+    let mut kept = kept.into_iter().peekable();
+    let mut out = Draft::under(path.with_extension("jsonl.partial"), &path).doing("write", &path)?;
+    for_each_line(&path, |number, _, text| {
+        if kept.next_if_eq(&number).is_none() {
+            return Ok(());
+        }
+        out.write_all(text).and_then(|()| out.write_all(b"\n")).doing("write", &path)
+    })?;
+    out.put_synced().doing("write", &path)
+}
+
+/// The digests of a run's folder by step; empty without the file. What is no line is left out.
+pub fn read_digests(out_dir: &Path) -> Result<BTreeMap<u64, DigestLine>> {
+    let (path, mut lines) = (out_dir.join(DIGESTS), BTreeMap::new());
+    if path.exists() {
+        for_each_line(&path, |_, line, _| {
+            lines.extend(line.map(|line| (line.step, line)));
+            Ok(())
+        })?;
+    }
+    Ok(lines)
+}
+
+/// Calls `see` with each line's number, what it says if it is one, and its bytes without the newline.
+fn for_each_line(
+    path: &Path,
+    mut see: impl FnMut(usize, Option<DigestLine>, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let mut reader = BufReader::new(File::open(path).doing("read", path)?);
+    let mut bytes = Vec::new();
+    for number in 0.. {
+        bytes.clear();
+        if reader.read_until(b'\n', &mut bytes).doing("read", path)? == 0 {
+            break;
+        }
+        let text = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+        see(number, serde_json::from_slice(text).ok(), text)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(step: u64, weight: u128) -> DigestLine {
+        let mut line = DigestLine::new(step, 0, 2);
+        line.add(DigestGroup::Parameter, "fc.weight", Digest(weight));
+        line.add(DigestGroup::Gradient, "fc.weight", Digest(7));
+        line.add(DigestGroup::Gradient, "fc.bias", Digest(8));
+        line
+    }
+
+    #[test]
+    fn digests_are_those_of_xxh3() {
+        // The values of the reference implementation for no bytes.
+        assert_eq!(Digest::of(b"").to_string(), "99aa06d3014798d86001c324468d497f");
+        assert_ne!(Digest::seeded(b"ab", 1), Digest::seeded(b"ab", 2));
+        assert_ne!(Digest::of_all([Digest(1), Digest(2)]), Digest::of_all([Digest(2), Digest(1)]));
+    }
+
+    #[test]
+    fn a_line_has_the_documented_format() {
+        let zeros = "0".repeat(31);
+        let text = format!(
+            r#"{{"step":3,"epoch":0,"world":2,"gradient":{{"fc.weight":"{zeros}7","fc.bias":"{zeros}8"}},"parameter":{{"fc.weight":"{zeros}1"}}}}"#
+        );
+        assert_eq!(serde_json::to_string(&line(3, 1)).unwrap(), text);
+        assert_eq!(serde_json::from_str::<DigestLine>(&text).unwrap(), line(3, 1));
+    }
+
+    #[test]
+    fn what_differs_first_is_the_first_cause() {
+        let (a, mut b) = (line(3, 1), line(3, 2));
+        assert_eq!(a.differences(&a), []);
+        b.add(DigestGroup::Gradient, "fc.bias", Digest(9));
+        b.add(DigestGroup::Optimizer, "exp_avg.fc.bias", Digest(1));
+        let found: Vec<_> = a.differences(&b).into_iter().map(|it| (it.group.name(), it.name)).collect();
+        let expected =
+            [("gradient", "fc.bias"), ("optimizer", "exp_avg.fc.bias"), ("parameter", "fc.weight")];
+        assert_eq!(found, expected.map(|(group, name)| (group, name.to_owned())));
+    }
+
+    #[test]
+    fn lines_after_the_resumed_step_and_torn_ones_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = DigestWriter::open(dir.path(), 0).unwrap();
+        (1..=4).for_each(|step| writer.write(&line(step, step.into())).unwrap());
+        writer.file.write_all(b"{\"step\":5,\"epo").unwrap();
+        drop(writer);
+        let mut writer = DigestWriter::open(dir.path(), 2).unwrap();
+        writer.write(&line(3, 33)).unwrap();
+        writer.syncing().unwrap()().unwrap();
+        let lines = read_digests(dir.path()).unwrap();
+        assert_eq!(lines.keys().copied().collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(lines[&3], line(3, 33));
+        assert!(read_digests(&dir.path().join("none")).unwrap().is_empty());
+    }
+}

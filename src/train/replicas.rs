@@ -1,0 +1,197 @@
+//! Compares the replicas of the run's state. Gradients are averaged and updates are computed by every rank for itself, so parameters,
+//! averaged weights and optimizer state are equal on all ranks at each step. Where they are not, memory or a processor has
+//! changed bits without an error: silent data corruption. What differs by rank with good reason is left out: the state of
+//! communication hooks, and batch-norm statistics unless they are averaged.
+
+use super::digests::gathered;
+use super::{BufferSync, Trainer};
+use crate::comm::Wait;
+use crate::error::{Error, ExitCode, Result};
+use crate::models::{ALL, Role, StateEntry};
+use crate::spec::EverySteps;
+use crate::telemetry::Digest;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// `[distributed]`: the check of the replicas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ReplicaConfig {
+    /// How often all ranks compare digests of their parameters, averaged weights and optimizer state, as in `"100 steps"`, and then also
+    /// before each save. They are equal on all ranks; where they are not, the run ends with 94 before it saves, names the rank, and goes
+    /// on from a checkpoint on which all agreed ([failures.md](failures.md#silent-data-corruption)).
+    #[schemars(extend("x-changes-results" = false))]
+    pub check_replicas: EverySteps,
+}
+
+/// Ranks whose states are not equal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Divergence {
+    /// After this optimizer step.
+    pub step: u64,
+    /// The ranks that differ from more than half of all; none if no state has a majority.
+    pub ranks: Vec<usize>,
+    /// The first tensor that differs: `parameter fc1.weight`.
+    pub tensor: String,
+    /// Of the whole state of each rank.
+    pub digests: Vec<Digest>,
+    /// The last step after which all agreed.
+    pub agreed: u64,
+}
+
+impl Divergence {
+    /// By the digests of each rank's tensors, and of its whole state.
+    fn new(step: u64, agreed: u64, names: &[String], tensors: &[Vec<Digest>], digests: Vec<Digest>) -> Self {
+        let first = (0..names.len()).find(|i| tensors.iter().any(|rank| rank[*i] != tensors[0][*i]));
+        let tensor = first.map_or_else(|| "the digest itself".to_owned(), |first| names[first].clone());
+        let usual = majority(&digests);
+        let differs = |(_, digest): &(usize, &Digest)| usual.is_some_and(|usual| **digest != usual);
+        let ranks = digests.iter().enumerate().filter(differs).map(|(rank, _)| rank).collect();
+        Self { step, ranks, tensor, digests, agreed }
+    }
+
+    /// What happened, as a sentence.
+    pub fn message(&self) -> String {
+        let Self { step, tensor, agreed, .. } = self;
+        let (world, since) = (self.digests.len(), format!("all ranks agreed after step {agreed}"));
+        match &self.ranks[..] {
+            [] => format!(
+                "silent data corruption: after step {step} the {world} ranks have different states, {tensor} first, and no state has a \
+                 majority that would tell which rank is wrong ({since})"
+            ),
+            [rank] => format!(
+                "silent data corruption on rank {rank}: after step {step} its state is not that of the other ranks, {tensor} first ({since})"
+            ),
+            ranks => {
+                let named: Vec<String> = ranks.iter().map(ToString::to_string).collect();
+                format!(
+                    "silent data corruption on ranks {}: after step {step} their states are not that of the other ranks, {tensor} first \
+                     ({since})",
+                    named.join(", ")
+                )
+            }
+        }
+    }
+
+    /// Whether `rank` may be wrong.
+    fn concerns(&self, rank: usize) -> bool {
+        self.ranks.is_empty() || self.ranks.contains(&rank)
+    }
+
+    fn error(&self) -> Error {
+        Error::new(ExitCode::Diverged, self.message()).hint(
+            "every checkpoint is from before it: `--max-restarts`, or the same command, goes on from the newest; check memory and \
+             processor or GPU of the rank's host",
+        )
+    }
+}
+
+/// The digest that more than half of the ranks have.
+fn majority(digests: &[Digest]) -> Option<Digest> {
+    let count = |of: &Digest| digests.iter().filter(|digest| *digest == of).count();
+    digests.iter().copied().find(|digest| 2 * count(digest) > digests.len())
+}
+
+/// State of the check.
+#[derive(Debug, Default)]
+pub(super) struct Replicas {
+    /// The last step after which all ranks agreed. A run begins with the same state on all ranks.
+    agreed: u64,
+}
+
+impl Replicas {
+    pub(super) fn from(step: u64) -> Self {
+        Self { agreed: step }
+    }
+}
+
+impl Trainer<'_> {
+    /// Compares the replicas if that is due after step number `step`. A collective.
+    ///
+    /// # Errors
+    /// The replicas differ, with exit code 94 on the ranks that are wrong; a failed collective or device.
+    pub(super) fn check_replicas_after(&mut self, step: u64) -> Result<()> {
+        if self.settings.check_replicas.is_due(step) { self.check_replicas(step) } else { Ok(()) }
+    }
+
+    /// Compares the replicas before a save, so that no checkpoint has a state on which the ranks do not agree.
+    ///
+    /// # Errors
+    /// As [`Trainer::check_replicas_after`].
+    pub(super) fn check_replicas_before_save(&mut self) -> Result<()> {
+        let never = self.settings.check_replicas.is_never();
+        if never { Ok(()) } else { self.check_replicas(self.position.step) }
+    }
+
+    fn check_replicas(&mut self, step: u64) -> Result<()> {
+        if self.group.world_size() == 1 {
+            return Ok(());
+        }
+        let (names, own): (Vec<String>, Vec<Digest>) = self.replica()?.into_iter().unzip();
+        let whole = Digest::of_all(own.iter().copied());
+        let digests: Vec<Digest> = gathered(&[whole], &*self.group)?.concat();
+        if digests.iter().all(|digest| *digest == digests[0]) {
+            self.replicas.agreed = step;
+            self.observer.agreed(step, whole);
+            return Ok(());
+        }
+        // All ranks see the same digests, so all come here.
+        let tensors = gathered(&own, &*self.group)?;
+        let found = Divergence::new(step, self.replicas.agreed, &names, &tensors, digests);
+        self.observer.diverged(&self.position, &found);
+        // No rank ends before rank 0 has recorded it.
+        self.group.barrier(Wait::Deadline)?;
+        if !found.concerns(self.group.rank()) {
+            // Fails with the end of a wrong rank, which so is the cause of all ends.
+            self.group.barrier(Wait::Deadline)?;
+        }
+        Err(found.error())
+    }
+
+    /// The digests of all tensors that must be equal on all ranks, in the layout of the module, which needs no copy.
+    fn replica(&self) -> Result<Vec<(String, Digest)>> {
+        let sync = self.settings.train.buffers;
+        let equal = |entry: &StateEntry| entry.role != Role::Statistic || sync == BufferSync::Mean;
+        let digest = |values: &[f32]| Digest::of(bytemuck::cast_slice(values));
+        let (entries, mut all, mut done) = (self.model.entries(), Vec::new(), Ok(()));
+        self.model.read(ALL, &mut |index, values| {
+            let entry = &entries[index];
+            if !equal(entry) {
+                return;
+            }
+            let what = if entry.role.is_buffer() { "buffer" } else { "parameter" };
+            all.push((format!("{what} {}", entry.name), digest(values)));
+            if let Some(average) = self.average.as_ref().filter(|_| done.is_ok()) {
+                let averaged = average.read(index, values, digest);
+                done = averaged.map(|digest| all.push((format!("average {}", entry.name), digest)));
+            }
+        })?;
+        done?;
+        for (index, entry) in entries.iter().enumerate() {
+            for (number, slot) in self.updater.slots(index).iter().enumerate() {
+                let own = self.updater.state().read(index, number, digest)?;
+                all.push((format!("optimizer state {slot}.{}", entry.name), own));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Changes a bit of the first parameter, if a fault on purpose asks for it.
+    pub(super) fn flip_if_asked(&mut self) {
+        if !self.group.take_flip() {
+            return;
+        }
+        let first = self.model.entries().iter().position(|entry| entry.trainable() && entry.numel() > 0);
+        let flipped = self.model.edit(&|index| Some(index) == first, &mut |_, values| {
+            // Large enough for every later sum to differ, and finite as before.
+            values[0] = f32::from_bits(values[0].to_bits() ^ (1 << 20));
+        });
+        if let Err(e) = flipped {
+            tracing::warn!("no bit was flipped: {}", e.message);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "replicas_tests.rs"]
+mod tests;

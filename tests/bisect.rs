@@ -1,0 +1,142 @@
+//! `ddp-run bisect` of real runs: the first step and tensor that differ, by digests and by replays, and what it says otherwise.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use common::*;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Eight steps, saved after each fourth one, with digests of each second one. The rate falls from the fifth step on.
+const SPEC: &str = "name = \"bisected\"\nseed = 3\nepochs = 2\nbatch_size = 4\nsave_every = \"4 steps\"\n\
+    [model]\nname = \"mlp\"\nhidden = [16]\n\
+    [dataset]\nname = \"random\"\nsamples = 160\nfeatures = 8\nval_split = 0.2\n\
+    [train]\nmax_steps = 8\n\
+    [optimizer]\nname = \"adamw\"\nlr = 1e-2\n\
+    [metrics]\nlog_every = 1\ndigests = \"2 steps\"\n\
+    [checkpoint]\nkeep_last = 0\n\
+    [launch]\nthreads = 1\n";
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        write_spec(dir.path(), SPEC);
+        Self(dir)
+    }
+
+    #[track_caller]
+    fn train(&self, name: &str, flags: &[&str]) -> PathBuf {
+        let out = self.0.path().join(name);
+        let output =
+            train(&self.0.path().join("job.toml"), &out, &[&["--nproc-per-node", "2"], flags].concat());
+        assert_code(&output, 0);
+        out
+    }
+
+    /// What it says as JSON, and as text; both have this exit code.
+    #[track_caller]
+    fn bisect(&self, a: &Path, b: &Path, flags: &[&str], code: i32) -> (Value, String) {
+        let before = [content(a), content(b)];
+        let ask = |more: &[&str]| {
+            let output = output_of(ddp_run().arg("bisect").arg(a).arg(b).args(flags).args(more));
+            assert_code(&output, code);
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let (json, text) = (ask(&["--format", "json"]), ask(&[]));
+        assert!([content(a), content(b)] == before, "the runs' folders have changed");
+        (serde_json::from_str(&json).unwrap(), text)
+    }
+}
+
+/// All files below a folder.
+fn content(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() {
+            all.append(&mut content(&entry));
+        } else {
+            let bytes = fs::read(&entry).unwrap();
+            all.insert(entry, bytes);
+        }
+    }
+    all
+}
+
+#[test]
+fn equal_runs_are_identical() {
+    let place = Place::new();
+    let [a, b] = ["a", "b"].map(|name| place.train(name, &[]));
+    let (json, text) = place.bisect(&a, &b, &[], 0);
+    assert_eq!((&json["result"], &json["equal_until"]), (&"identical".into(), &8.into()));
+    assert!(text.contains("are the same up to step 8"), "{text}");
+}
+
+#[test]
+fn a_rate_that_falls_is_found_at_its_step_by_replays() {
+    let place = Place::new();
+    let schedule = "scheduler={name=\"multistep\", milestones=[1000]}";
+    let a = place.train("a", &["--set", schedule]);
+    let b = place
+        .train("b", &["--set", "scheduler={name=\"multistep\", milestones=[5], gamma=0.5, unit=\"step\"}"]);
+    let (json, text) = place.bisect(&a, &b, &[], 3);
+    // Digests tell that it is step 5 or 6, and replays from the checkpoint of step 4 which.
+    assert_eq!((&json["result"], &json["exact"]), (&"differ".into(), &true.into()), "{text}");
+    assert_eq!(json["replayed_from"], 4, "{text}");
+    assert_eq!(json["tensor"]["group"], "parameter", "{text}");
+    assert_eq!(json["step"], 6, "{text}");
+    assert!(text.contains("the specs differ in keys that change results"), "{text}");
+    let (json, _) = place.bisect(&a, &b, &["--no-replay"], 3);
+    assert_eq!((&json["step"], &json["exact"], &json["equal_until"]), (&6.into(), &false.into(), &4.into()));
+}
+
+#[test]
+fn another_seed_differs_in_the_input_of_the_first_step() {
+    let place = Place::new();
+    let (a, b) = (place.train("a", &[]), place.train("b", &["--set", "seed=4"]));
+    let (json, text) = place.bisect(&a, &b, &[], 3);
+    assert_eq!((&json["step"], &json["tensor"]["group"]), (&1.into(), &"input".into()), "{text}");
+    assert_eq!(json["spec"][0]["key"], "seed");
+}
+
+/// A flipped bit is not repeated by the replay.
+#[test]
+fn a_flipped_bit_is_no_part_of_the_spec() {
+    let place = Place::new();
+    let a = place.train("a", &[]);
+    let b = place.0.path().join("b");
+    let mut command = train_command(&place.0.path().join("job.toml"), &b, &["--nproc-per-node", "2"]);
+    let output = output_of(command.env("DDP_RUN_FAULT", "flip:rank=1,phase=forward,step=5"));
+    assert_code(&output, 0);
+    let (json, text) = place.bisect(&a, &b, &[], 3);
+    assert_eq!((&json["result"], &json["step"]), (&"unrepeatable".into(), &6.into()), "{text}");
+    // Rank 1 had wrong parameters, so all ranks had wrong gradients.
+    assert_eq!(json["tensor"]["group"], "gradient", "{text}");
+    assert_eq!(
+        (&json["unlike_replay"]["a"], &json["unlike_replay"]["b"]),
+        (&Value::Null, &6.into()),
+        "{text}"
+    );
+}
+
+#[test]
+fn without_anything_in_common_it_says_so_and_replays_on_request() {
+    let place = Place::new();
+    let without = ["--set", "metrics.digests=never", "--set", "save_every=never"];
+    let a = place.train("a", &without);
+    let b = place.train("b", &[&without[..], &["--set", "optimizer.lr=2e-2"]].concat());
+    let output = output_of(ddp_run().arg("bisect").arg(&a).arg(&b));
+    assert_code(&output, 2);
+    assert!(
+        stderr(&output).contains("neither digests of the same step nor checkpoints"),
+        "{}",
+        stderr(&output)
+    );
+    let (json, text) = place.bisect(&a, &b, &["--until", "2"], 3);
+    assert_eq!((&json["step"], &json["tensor"]["group"]), (&1.into(), &"parameter".into()), "{text}");
+    let (json, _) = place.bisect(&a, &a, &["--until", "3"], 0);
+    assert_eq!((&json["result"], &json["equal_until"]), (&"identical".into(), &3.into()));
+}
