@@ -1,5 +1,5 @@
-//! Fault injection: `DDP_RUN_FAULT="kill:rank=1,phase=forward,step=3"` makes one rank die, stop or exit at a chosen
-//! point, to test what a run on this machine or cluster survives. Without the variable nothing is changed.
+//! Fault injection: `DDP_RUN_FAULT="kill:rank=1,phase=forward,step=3"` makes one rank die, stop, exit or write to a full
+//! disk from a chosen point on, to test what a run on this machine or cluster survives. Without the variable nothing is changed.
 
 use super::intercepted_group::{Intercept, InterceptedGroup};
 use crate::comm::{Call, Phase, Place, ProcessGroup};
@@ -18,6 +18,8 @@ pub enum FaultAction {
     /// SIGSTOP.
     Stop,
     Exit(u8),
+    /// From now on no file grows, as on a full disk.
+    Full,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +90,7 @@ impl Fault {
             FaultAction::Kill => drop(signal_hook::low_level::raise(signal_hook::consts::SIGKILL)),
             FaultAction::Stop => drop(signal_hook::low_level::raise(signal_hook::consts::SIGSTOP)),
             FaultAction::Exit(code) => std::process::exit(code.into()),
+            FaultAction::Full => files_can_not_grow(),
         }
     }
 }
@@ -101,8 +104,12 @@ impl FromStr for Fault {
         let action = match action.split_once('=') {
             None if action == "kill" => FaultAction::Kill,
             None if action == "stop" => FaultAction::Stop,
+            None if action == "full" => FaultAction::Full,
             Some(("exit", code)) => FaultAction::Exit(number("exit", code)?),
-            _ => return Err(format!("`{action}` is not an action; expected `kill`, `stop` or `exit=N`")),
+            _ => {
+                let known = "`kill`, `stop`, `full` or `exit=N`";
+                return Err(format!("`{action}` is not an action; expected {known}"));
+            }
         };
         let (mut rank, mut point, mut step, mut generation) = (None, None, None, None);
         for condition in conditions.split(',') {
@@ -128,6 +135,16 @@ impl FromStr for Fault {
             return Err("`connect` comes before all steps".into());
         }
         Ok(Self { action, rank, point, step, generation })
+    }
+}
+
+/// Limits the size of the files that this process writes to nothing: needs no rights, and concerns no other process. Writes
+/// then fail (EFBIG; `launch::begin` has them not kill the process), and what is mapped already stays.
+fn files_can_not_grow() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = Rlimit { current: Some(0), maximum: getrlimit(Resource::Fsize).maximum };
+    if let Err(e) = setrlimit(Resource::Fsize, limit) {
+        tracing::error!("{VARIABLE}: cannot limit the size of files: {e}");
     }
 }
 

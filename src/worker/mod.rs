@@ -39,6 +39,7 @@ mod spec_changes;
 mod start_state;
 mod state;
 mod step_times;
+mod stop_at;
 mod usage;
 
 #[cfg(test)]
@@ -76,7 +77,9 @@ pub use recorder::{Recorder, RecorderOptions};
 pub use resume::Resume;
 pub(crate) use spec_changes::continues_the_run;
 pub(crate) use start_state::{StartState, newest_step, provenance_of};
+pub use same_data::{present as present_data, recorded as recorded_data};
 pub use step_times::{STEP_TIMES, StepTime, StepTimes};
+pub use stop_at::STOP_AT;
 pub use usage::Usage;
 
 use crate::comm::{CommErrorKind, Phase, Place, ProcessGroup, Wait};

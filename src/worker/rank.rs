@@ -5,6 +5,7 @@ use super::failure_report::FailureReport;
 use super::spec_changes::continues_the_run;
 use super::start_state::{StartState, provenance_of};
 use super::step_times::measured;
+use super::stop_at::StopAt;
 use super::{Fault, Job, RecorderOptions, Resume, keep_kernels, train};
 use crate::clusters::slurm::SlurmJob;
 use crate::clusters::{self, WorkerEnv};
@@ -191,6 +192,7 @@ fn work(
     let fault = Fault::from_env(&|name| std::env::var(name).ok(), usize::MAX)?;
     let fault = fault.filter(|f| f.is_due_in(handoff.generation));
     fault.iter().for_each(|f| f.at_connect(rank));
+    let stop_at = StopAt::from_env(&|name| std::env::var(name).ok())?;
     let device = device::of_rank(plan.device, handoff.place.local_rank);
     let kept = keep_kernels(device, plan.precision, &handoff.place.local_rank.to_string());
     kept.iter().for_each(|kept| tracing::info!("{kept}"));
@@ -213,6 +215,7 @@ fn work(
         group.abort("rank 0 was asked to stop before training began");
         return Ok(Ended::Stopped);
     }
+    let places = group.clone();
     train(Job {
         plan,
         group,
@@ -221,7 +224,7 @@ fn work(
         out_dir,
         resume: Resume::parse(&handoff.job.resume),
         start: provenance.map(|provenance| Start { out_dir, provenance, job_toml }),
-        stop: &|| stop.requested_at_step(),
+        stop: &|| stop.requested_at_step() || stop_at.is_due(places.place()),
         failed: &|error| failure_report.write(error),
         recorder: RecorderOptions {
             progress: handoff.job.progress,
