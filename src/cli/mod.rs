@@ -17,7 +17,9 @@ mod lsp;
 mod man;
 mod plan;
 mod predict;
+mod rehearse;
 mod report;
+mod repro;
 mod runs;
 mod schema;
 mod shell_words;
@@ -62,6 +64,8 @@ enum Command {
     Export(export::ExportArgs),
     /// Write a run's report.html again, from its metrics
     Report(report::Args),
+    Repro(repro::Args),
+    Rehearse(rehearse::Args),
     /// List, show, compare and remove runs
     Runs(runs::Args),
     /// Show what this build and this machine support
@@ -151,6 +155,8 @@ pub fn run(
         Command::Inspect(args) => inspect::run(&args).map(done),
         Command::Export(args) => export::run(&args, registry).map(done),
         Command::Report(args) => report::run(&args).map(done),
+        Command::Repro(args) => repro::run(&args, registry),
+        Command::Rehearse(args) => rehearse::run(&args, registry),
         Command::Runs(args) => runs::run(&args, registry).map(done),
         Command::Env(args) => env::run(&args, registry).map(done),
         Command::List(args) => list::run(&args, registry).map(done),

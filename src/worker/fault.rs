@@ -8,7 +8,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-const VARIABLE: &str = "DDP_RUN_FAULT";
+/// Names the fault.
+pub const VARIABLE: &str = "DDP_RUN_FAULT";
 
 /// What the rank does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -66,7 +66,7 @@ mod resize_tests;
 mod testing;
 
 pub use evaluate::{Evaluation, Split, evaluate};
-pub use fault::Fault;
+pub use fault::{Fault, VARIABLE as FAULT};
 pub use generate::{Generator, Sampling};
 pub use kernels::keep_kernels;
 pub(crate) use metrics::measured;
