@@ -56,7 +56,12 @@ type Row = (&'static str, fn(&Provenance) -> Option<String>, Effect, &'static st
 
 const ROWS: [Row; 14] = [
     ("ddp-run", |s| Some(s.versions.ddp_run.clone()), Effect::May, "another version may compute otherwise"),
-    ("build", |s| s.versions.build.clone(), Effect::May, "the program was built from other sources, or in another way"),
+    (
+        "build",
+        |s| s.versions.build.clone(),
+        Effect::May,
+        "the program was built from other sources, or in another way",
+    ),
     ("burn", |s| Some(s.versions.burn.clone()), Effect::May, "operations may be computed in another order"),
     ("rustc", |s| s.versions.rustc.clone(), Effect::May, "another compiler may order sums otherwise"),
     ("commit", commit, Effect::May, "only if the program is built from there; the spec is the recorded one"),
@@ -64,10 +69,20 @@ const ROWS: [Row; 14] = [
     ("cpu", |s| Some(s.host.cpu.clone()), Effect::May, "matrix products depend on the instruction set"),
     ("devices", |s| Some(s.devices.join(", ")), Effect::May, "each kind of device has its own kernels"),
     ("backend", |s| Some(s.backend.clone()), Effect::May, "gradients are summed in another order"),
-    ("nodes", |s| Some(nodes(s).to_string()), Effect::May, "between nodes gradients are summed in another order"),
+    (
+        "nodes",
+        |s| Some(nodes(s).to_string()),
+        Effect::May,
+        "between nodes gradients are summed in another order",
+    ),
     ("os", |s| Some(s.host.os.clone()), Effect::May, "functions such as exp may be the system's"),
     ("kernel", |s| Some(s.host.kernel.clone()), Effect::None, "nothing is computed by it"),
-    ("cores", |s| Some(s.host.cores.to_string()), Effect::None, "results do not depend on the number of threads"),
+    (
+        "cores",
+        |s| Some(s.host.cores.to_string()),
+        Effect::None,
+        "results do not depend on the number of threads",
+    ),
     ("host", |s| Some(s.host.name.clone()), Effect::None, "it is a name"),
 ];
 
@@ -179,14 +194,18 @@ mod tests {
         present.host.kernel = "Linux 7".to_owned();
         present.versions.build = Some("abcd".to_owned());
         let checks = all(&[&recorded], &present, &plan);
-        let found: Vec<_> = checks.iter().filter(|check| check.differs()).map(|c| (c.what, c.matters())).collect();
+        let found: Vec<_> =
+            checks.iter().filter(|check| check.differs()).map(|c| (c.what, c.matters())).collect();
         assert_eq!(found, [("cpu", true), ("kernel", false)]);
         let text = text(&checks);
         assert!(
             text.contains("  cpu     EPYC, now Xeon; may change results: matrix products depend on the instruction set\n"),
             "{text}"
         );
-        assert!(text.contains("  not recorded: build") && text.contains("the same: spec, ddp-run, burn"), "{text}");
+        assert!(
+            text.contains("  not recorded: build") && text.contains("the same: spec, ddp-run, burn"),
+            "{text}"
+        );
         recorded.spec_hash = "other".to_owned();
         assert_eq!(differing(&[&recorded], &start()), ["spec"]);
     }

@@ -34,7 +34,11 @@ impl History {
         let starts = &all[first..];
         let mut history = Self::default();
         let begun = starts[0].parent.as_ref();
-        history.parts.push(Part { from: begun.map_or(0, |at| at.step), world: starts[0].world, at_epoch_end: false });
+        history.parts.push(Part {
+            from: begun.map_or(0, |at| at.step),
+            world: starts[0].world,
+            at_epoch_end: false,
+        });
         if let Some(parent) = begun {
             match is_own(folder, &parent.path) {
                 true => history.unknown.push(format!(
@@ -164,7 +168,8 @@ mod tests {
         let told = history(starts, &[resume(10, 0, 2)]).unknown;
         assert!(told.len() == 1 && told[0].contains("had another spec"), "{told:?}");
         // From another run.
-        let all = history(vec![start(2, "a", Some(("runs/b/checkpoints/step-00000010", 10)))], &[resume(10, 1, 2)]);
+        let all =
+            history(vec![start(2, "a", Some(("runs/b/checkpoints/step-00000010", 10)))], &[resume(10, 1, 2)]);
         assert_eq!(parts(&all), [(10, 2, false)]);
         assert_eq!(all.origin.as_deref(), Some(Path::new("runs/b/checkpoints/step-00000010")));
         let all = history(vec![start(2, "a", Some(("checkpoints/step-00000010", 10)))], &[resume(10, 1, 2)]);

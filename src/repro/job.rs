@@ -16,7 +16,9 @@ impl Job {
 
     /// Without what tells others of the run, and what belongs to its launch on several nodes: it is started here, on one.
     pub fn on_its_own(mut self) -> Self {
-        for key in ["observer", "metrics.sinks", "launch.nnodes", "launch.rdzv_endpoint", "launch.nproc_per_node"] {
+        for key in
+            ["observer", "metrics.sinks", "launch.nnodes", "launch.rdzv_endpoint", "launch.nproc_per_node"]
+        {
             self.unset(key);
         }
         self.set("launch.requeue", false).set("launch.max_restarts", 0);

@@ -88,7 +88,15 @@ impl Recorded {
         })?;
         let history = History::of(folder, &starts, &events);
         let done = run.state == State::Done;
-        Ok(Self { folder: folder.to_owned(), starts, job_toml, outcomes, saved: run.checkpoints, history, done })
+        Ok(Self {
+            folder: folder.to_owned(),
+            starts,
+            job_toml,
+            outcomes,
+            saved: run.checkpoints,
+            history,
+            done,
+        })
     }
 
     /// The starts that led to what is in the folder.
@@ -135,7 +143,7 @@ pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -
         folder: None,
         compared: None,
     };
-    tell(&report.heading());
+    tell(&report.heading(!request.checks_only));
     if request.checks_only {
         return Ok(report);
     }
@@ -223,7 +231,8 @@ impl Place {
             Some(out) => {
                 let used = std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some());
                 let absolute = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path));
-                let within = matches!((absolute(out), absolute(run)), (Ok(out), Ok(run)) if out.starts_with(&run));
+                let within =
+                    matches!((absolute(out), absolute(run)), (Ok(out), Ok(run)) if out.starts_with(&run));
                 if used || within {
                     let why = if within { "is in the folder of the run" } else { "is not empty" };
                     return Err(Error::usage(format!("--out {}: it {why}", out.display()))

@@ -182,9 +182,12 @@ impl Watched<'_> {
     fn compare_checkpoints(&mut self, stop_at: Option<u64>, next: Option<&Part>) -> Result<Option<Mismatch>> {
         let present = CheckpointStore::read_only(checkpoints(&self.out)).list()?;
         let mut found = None;
-        for entry in present.iter().filter(|entry| !self.looked_at.contains(&entry.step)).collect::<Vec<_>>() {
+        for entry in present.iter().filter(|entry| !self.looked_at.contains(&entry.step)).collect::<Vec<_>>()
+        {
             self.looked_at.insert(entry.step);
-            let Some(recorded) = self.repeat.saved.iter().find(|saved| saved.step == entry.step) else { continue };
+            let Some(recorded) = self.repeat.saved.iter().find(|saved| saved.step == entry.step) else {
+                continue;
+            };
             // A stop saves the end of an epoch before it is measured.
             let whole = next.is_some() || stop_at != Some(entry.step);
             match same::checkpoints(entry.step, &recorded.path, &entry.path, whole) {
@@ -228,7 +231,9 @@ impl Watched<'_> {
             .repeat
             .saved
             .iter()
-            .filter(|saved| within(saved.step) && !self.looked_at.contains(&saved.step) && !compared.contains(&saved.step))
+            .filter(|saved| {
+                within(saved.step) && !self.looked_at.contains(&saved.step) && !compared.contains(&saved.step)
+            })
             .collect();
         if let [first, ..] = left[..] {
             self.done.not_compared.push(format!(

@@ -27,17 +27,19 @@ pub struct Report {
 impl Report {
     /// Whether something was compared, and all of it was the same.
     pub fn is_identical(&self) -> bool {
-        let compared =
-            |it: &Compared| it.step_events + it.epoch_events > 0 || !it.checkpoints.is_empty();
+        let compared = |it: &Compared| it.step_events + it.epoch_events > 0 || !it.checkpoints.is_empty();
         self.compared.as_ref().is_some_and(|it| it.first_difference.is_none() && compared(it))
     }
 
     /// What differs from the recorded facts, before the run is repeated.
-    pub fn heading(&self) -> String {
+    pub fn heading(&self, repeats: bool) -> String {
         let mut out = format!("{}\n", show::piece(&self.run.display().to_string()));
         out += &checks::text(&self.checks);
         for line in &self.unknown {
             out += &format!("  not known: {}\n", show::piece(line));
+        }
+        if !repeats {
+            return out;
         }
         let last = self.until.unwrap_or(self.recorded_last_step);
         let ends = self.parts.iter().skip(1).map(|part| part.from).chain([last]);
@@ -88,7 +90,8 @@ impl Report {
 
     /// Which of the recorded facts may be the cause of a difference.
     fn suspects(&self) -> String {
-        let suspects: Vec<&str> = self.checks.iter().filter(|c| c.matters()).map(|check| check.what).collect();
+        let suspects: Vec<&str> =
+            self.checks.iter().filter(|c| c.matters()).map(|check| check.what).collect();
         match suspects.is_empty() {
             true => "  nothing that is recorded and may change results has changed\n".to_owned(),
             false => format!("  may be the cause: {}\n", suspects.join(", ")),
@@ -151,13 +154,14 @@ mod tests {
         let expected = "runs/a\n  cpu  EPYC, now Xeon; may change results: of its instructions\n  not known: a file\n\
                         repeats steps 1 to 20 with 2 processes, steps 21 to 60 with 1 process\n";
         let report = report();
-        assert_eq!((report.heading().as_str(), report.verdict().as_str()), (expected, ""));
+        assert_eq!((report.heading(true).as_str(), report.verdict().as_str()), (expected, ""));
         assert_eq!((report.is_identical(), &report.json()["identical"]), (false, &Json::Null));
     }
 
     #[test]
     fn the_verdict_names_the_first_difference_and_its_suspects() {
-        let compared = Compared { step_events: 6, epoch_events: 1, checkpoints: vec![20, 40], ..Compared::default() };
+        let compared =
+            Compared { step_events: 6, epoch_events: 1, checkpoints: vec![20, 40], ..Compared::default() };
         let same = Report { compared: Some(compared.clone()), ..report() };
         let expected = "identical to the bit: 6 step events, 1 epoch event, 2 checkpoints (steps 20, 40)\n";
         assert_eq!((same.verdict().as_str(), same.is_identical()), (expected, true));

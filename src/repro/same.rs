@@ -119,9 +119,13 @@ impl Outcomes {
         };
         let mut found: Vec<Mismatch> = self
             .iter()
-            .filter_map(|own| now.of(own).map_or_else(|| Some(lone(own, "is there", "is missing")), |now| own.differs(now)))
+            .filter_map(|own| {
+                now.of(own).map_or_else(|| Some(lone(own, "is there", "is missing")), |now| own.differs(now))
+            })
             .collect();
-        found.extend(now.iter().filter(|it| self.of(it).is_none()).map(|it| lone(it, "is missing", "is there")));
+        found.extend(
+            now.iter().filter(|it| self.of(it).is_none()).map(|it| lone(it, "is missing", "is there")),
+        );
         found.into_iter().min_by_key(|mismatch| mismatch.step)
     }
 }
@@ -257,7 +261,9 @@ fn of_state(state: &State) -> Values {
     let mut values = Values::new();
     flatten("", &serde_json::to_value(state).unwrap_or_default(), &mut values);
     let apart = |key: &str| {
-        STATE_TIMING.iter().any(|name| key.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
+        STATE_TIMING
+            .iter()
+            .any(|name| key.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
     };
     values.retain(|(key, _)| !apart(key));
     values

@@ -78,8 +78,7 @@ fn save(folder: &Path, value: f32, seen: u64, seconds: f64) -> std::path::PathBu
     let tensors = |name: &str, value| {
         TensorMap::from_tensors([TensorData::from_f32(name, vec![2], &[1.0, value]).unwrap()]).unwrap()
     };
-    let state =
-        State { global_step: 7, samples_seen: seen, wall_seconds: seconds, ..State::default() };
+    let state = State { global_step: 7, samples_seen: seen, wall_seconds: seconds, ..State::default() };
     let (model, optimizer) = (tensors("fc.weight", value), tensors("momentum.fc.weight", 0.5));
     let snapshot = Snapshot { model, optimizer, state, ..Snapshot::default() };
     CheckpointStore::open(folder).unwrap().save(&snapshot).unwrap();
