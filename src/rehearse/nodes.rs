@@ -143,7 +143,7 @@ impl SimulatedNodes<'_> {
     /// How each node ended, and what it said. What hangs is killed.
     fn wait_for_all(&self, nodes: Vec<Child>) -> Result<Vec<(Option<i32>, String)>> {
         let begun = Instant::now();
-        let end = |mut node: Child| {
+        let end = |mut node: Child| -> Result<(Option<i32>, String)> {
             let limit = self.stage.limit;
             let status = node.watch(|_| Ok(begun.elapsed() < limit))?;
             Ok((status.and_then(|status| status.code()), why(&node.told(), status.is_none(), node.age())))

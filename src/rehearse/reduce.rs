@@ -30,6 +30,7 @@ pub fn reduced(plan: &Plan, steps: u64, evaluates: bool) -> Result<Reduced> {
         format!("train.max_steps = {steps} (epochs = {steps}), without early_stop"),
         format!("save_every = \"{SAVE_EVERY} steps\", metrics.log_every = 1"),
         "no observers and sinks, one node, no requeue".to_owned(),
+        restarts(plan.nodes.max_restarts),
     ];
     // A schedule that follows a metric needs the evaluation.
     if !evaluates && plan.schedule.on_plateau().is_none() {
@@ -37,6 +38,14 @@ pub fn reduced(plan: &Plan, steps: u64, evaluates: bool) -> Result<Reduced> {
         lines.push("train.eval_every = 0".to_owned());
     }
     Ok(Reduced { job, lines })
+}
+
+fn restarts(own: u32) -> String {
+    let without = match own {
+        0 => ": a run of the spec itself ends at such a fault, and the same command resumes it",
+        _ => "",
+    };
+    format!("launch.max_restarts = 1 for faults of ranks (it is {own}{without})")
 }
 
 /// How long ranks wait for a silent one.

@@ -46,7 +46,7 @@ impl Setting {
             "{}: {} faults of a run with {} and {} steps, about {}\n",
             show::piece(&self.spec),
             self.faults,
-            processes(self.world),
+            show::count(self.world, "process"),
             self.steps,
             seconds(self.expected_seconds)
         );
@@ -145,13 +145,6 @@ fn line(cells: [String; 5], last: &str) -> String {
     format!("{}\n", cells.chain([last.to_owned()]).collect::<Vec<_>>().join("  ").trim_end())
 }
 
-fn processes(world: usize) -> String {
-    match world {
-        1 => "1 process".to_owned(),
-        n => format!("{n} processes"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,9 +186,9 @@ mod tests {
         for line in ["reduced: epochs", "left out: a lost node", "without a fault takes 1.5 s"] {
             assert!(heading.contains(line), "{heading}");
         }
-        let line = tried("kill rank 0 in save", Verdict::Survived, 0.25).line();
+        let line = tried("kill rank 0 in save", Verdict::Survived, 0.5).line();
         let words: Vec<&str> = line.split("  ").map(str::trim).filter(|word| !word.is_empty()).collect();
-        assert_eq!(words, ["kill rank 0 in save", "same bits", "75, 0", "1 step", "0.2 s"]);
+        assert_eq!(words, ["kill rank 0 in save", "same bits", "75, 0", "1 step", "0.5 s"]);
         assert_eq!(heading.lines().last().unwrap().find("outcome"), line.find("same bits"));
     }
 

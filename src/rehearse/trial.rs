@@ -3,8 +3,7 @@
 use super::matrix::Fault;
 use super::watch::{Course, held_worker};
 use crate::checkpoint::CheckpointStore;
-use crate::error::{Error, IoContext, Result};
-use crate::exit_code::ExitCode;
+use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::history::checkpoints;
 use crate::repro::{Child, Outcomes, Trainer, checkpoint_mismatch, send};
 use crate::telemetry::{Event, read_events};

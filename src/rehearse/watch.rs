@@ -78,8 +78,8 @@ fn struck_step(log: &str) -> Option<u64> {
 /// A child of `supervisor` that is stopped (SIGSTOP).
 pub fn held_worker(supervisor: u32) -> Option<u32> {
     let processes = fs::read_dir("/proc").ok()?;
-    let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.into_iter().find(|pid| {
+    let mut pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.find(|pid| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         state_and_parent(&stat) == Some(('T', supervisor))
     })

@@ -97,11 +97,11 @@ pub fn all(starts: &[&Provenance], present: &Provenance, plan: &Plan) -> Vec<Che
         effect: Effect::May,
         why: "this program reads the recorded spec otherwise",
     };
-    let row = |(what, of, effect, why): &Row| Check {
+    let row = |&(what, of, effect, why): &Row| Check {
         what,
         recorded: distinct(starts.iter().filter_map(|start| of(start))),
         present: of(present),
-        effect: *effect,
+        effect,
         why,
     };
     std::iter::once(spec).chain(ROWS.iter().map(row)).collect()
@@ -169,9 +169,17 @@ pub fn text(checks: &[Check]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::testing::resolved;
+    use crate::registry::Registry;
     use crate::telemetry::provenance;
-    use crate::worker::testing::{SPEC, plan};
     use std::path::Path;
+
+    const SPEC: &str = "name = \"a\"\nbatch_size = 8\n[model]\nname = \"linear\"\n[dataset]\nname = \"random\"\n\
+        [optimizer]\nname = \"sgd\"\n";
+
+    fn plan() -> Plan {
+        resolved(&Registry::standard(), SPEC, &[], 2).unwrap_or_else(|e| panic!("{e}"))
+    }
 
     fn start() -> Provenance {
         let mut start = provenance::sample(Path::new("."));
@@ -181,13 +189,13 @@ mod tests {
     }
 
     fn differing(starts: &[&Provenance], present: &Provenance) -> Vec<&'static str> {
-        let plan = plan(SPEC, &[], 2);
+        let plan = plan();
         all(starts, present, &plan).iter().filter(|check| check.differs()).map(|check| check.what).collect()
     }
 
     #[test]
     fn what_differs_is_told_with_its_effect() {
-        let (plan, mut recorded, mut present) = (plan(SPEC, &[], 2), start(), start());
+        let (plan, mut recorded, mut present) = (plan(), start(), start());
         recorded.spec_hash.clone_from(&plan.hash);
         assert_eq!(differing(&[&recorded], &present), [""; 0]);
         present.host.cpu = "Xeon".to_owned();
@@ -214,7 +222,7 @@ mod tests {
     #[test]
     fn all_starts_count() {
         let (mut first, mut second) = (start(), start());
-        second.spec_hash.clone_from(&plan(SPEC, &[], 2).hash);
+        second.spec_hash.clone_from(&plan().hash);
         first.host.cpu = "Xeon".to_owned();
         assert_eq!(differing(&[&first, &second], &start()), ["cpu"]);
         assert_eq!(differing(&[&second], &start()), [""; 0]);

@@ -67,11 +67,13 @@ impl History {
         let beginning = self.parts[0];
         self.parts.retain(|part| part.from < resume.step || *part == beginning);
         let part = Part { from: resume.step, world: resume.world, at_epoch_end };
-        match self.parts.last_mut() {
+        let Some(last) = self.parts.last().copied() else { return };
+        if last.from == resume.step {
             // The beginning itself was a resume, from another run.
-            Some(last) if last.from == resume.step => *last = part,
-            Some(last) if last.world != resume.world => self.parts.push(part),
-            _ => {}
+            self.parts.pop();
+        }
+        if last.from == resume.step || last.world != resume.world {
+            self.parts.push(part);
         }
     }
 

@@ -21,7 +21,7 @@ impl Job {
         {
             self.unset(key);
         }
-        self.set("launch.requeue", false).set("launch.max_restarts", 0);
+        self.set("launch.requeue", false).set("launch.max_restarts", 0i64);
         self
     }
 
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn a_run_of_its_own_tells_nobody() {
         let mut job = Job::parse(SPEC).unwrap().on_its_own();
-        job.set("checkpoint.keep_last", 0).set("epochs", 3).unset("no.such").unset("such");
+        job.set("checkpoint.keep_last", 0i64).set("epochs", 3i64).unset("no.such").unset("such");
         let read: Table = job.text().parse().unwrap();
         assert_eq!(read["metrics"], Value::Table("log_every = 5".parse().unwrap()));
         assert_eq!(read["launch"], Value::Table("requeue = false\nmax_restarts = 0".parse().unwrap()));

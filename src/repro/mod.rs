@@ -15,7 +15,7 @@ mod same;
 pub use child::{Child, Trainer, send};
 pub use job::Job;
 pub use report::Report;
-pub use same::{Mismatch, Outcomes, checkpoints as checkpoint_mismatch};
+pub use same::{Outcomes, checkpoints as checkpoint_mismatch};
 
 use crate::checkpoint::{Entry, read_state};
 use crate::data::Fingerprint;

@@ -217,8 +217,8 @@ impl Watched<'_> {
             (Some(last), Kind::Epoch) => it.step < last,
         };
         let begin = self.repeat.parts[0].from;
-        let due = self.repeat.outcomes.iter().filter(due).filter(|it| it.step > begin);
-        let missing = due.into_iter().find(|it| !self.seen.contains(&(it.step, it.kind)));
+        let mut due = self.repeat.outcomes.iter().filter(due).filter(|it| it.step > begin);
+        let missing = due.find(|it| !self.seen.contains(&(it.step, it.kind)));
         self.done.first_difference = missing.map(|it| Mismatch {
             step: it.step,
             what: format!("the {:?} event", it.kind).to_lowercase(),

@@ -47,7 +47,9 @@ impl Report {
             .parts
             .iter()
             .zip(ends)
-            .map(|(part, end)| format!("steps {} to {end} with {}", part.from + 1, processes(part.world)))
+            .map(|(part, end)| {
+                format!("steps {} to {end} with {}", part.from + 1, count(part.world, "process"))
+            })
             .collect();
         out + &format!("repeats {}\n", parts.join(", "))
     }
@@ -110,13 +112,6 @@ impl Report {
             "compared": self.compared,
             "folder": self.folder.as_ref().map(|folder| folder.display().to_string()),
         })
-    }
-}
-
-fn processes(world: usize) -> String {
-    match world {
-        1 => "1 process".to_owned(),
-        n => format!("{n} processes"),
     }
 }
 
