@@ -30,7 +30,6 @@ use crate::spec::JobTree;
 use crate::telemetry::provenance::{Provenance, RunFile};
 use crate::telemetry::{Event, RunId, for_each_event};
 use crate::worker::{present_data, provenance_of, recorded_data};
-use checks::Check;
 use history::History;
 use repeat::Repeat;
 use std::path::{Path, PathBuf};

@@ -8,6 +8,7 @@ use crate::checkpoint::{CheckpointStore, Entry};
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::history::checkpoints;
 use crate::show::count;
+use crate::telemetry::MetricsWriter;
 use crate::worker::STOP_AT;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -127,7 +128,7 @@ impl Watched<'_> {
             self.look(child, stop_at, next)?;
             Ok(self.done.first_difference.is_none())
         })?;
-        let Some(status) = status else { return Ok(()) };
+        let Some(status) = status.filter(|_| self.done.first_difference.is_none()) else { return Ok(()) };
         let ended = status.code().and_then(ExitCode::from_status);
         if !matches!(ended, Some(ExitCode::Done | ExitCode::Stopped)) {
             return Err(child.failed(status, "the repetition"));
@@ -135,8 +136,10 @@ impl Watched<'_> {
         next.map_or(Ok(()), |next| self.go_back_to(next.from))
     }
 
-    /// The next part resumes at `step`.
-    fn go_back_to(&self, step: u64) -> Result<()> {
+    /// The next part resumes at `step`. What is behind it is removed here and not by its start, so that its metrics only grow.
+    fn go_back_to(&mut self, step: u64) -> Result<()> {
+        MetricsWriter::cut_after(&self.out.join("metrics.jsonl"), step)?;
+        self.tail = Tail::default();
         let saved = CheckpointStore::read_only(checkpoints(&self.out)).list()?;
         for later in saved.iter().filter(|entry| entry.step > step) {
             fs::remove_dir_all(&later.path).doing("remove", &later.path)?;
