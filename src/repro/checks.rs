@@ -12,7 +12,7 @@ named! {
     pub enum Effect {
         Changes = "changes results",
         May = "may change results",
-        None = "does not change results",
+        Nothing = "does not change results",
     }
 }
 
@@ -36,7 +36,7 @@ impl Check {
 
     /// It differs, and results may depend on it.
     pub fn matters(&self) -> bool {
-        self.differs() && self.effect != Effect::None
+        self.differs() && self.effect != Effect::Nothing
     }
 
     pub fn json(&self) -> Json {
@@ -50,6 +50,9 @@ impl Check {
         })
     }
 }
+
+/// What depends on the number of processes.
+const OF_LAST: [&str; 3] = ["devices", "backend", "nodes"];
 
 /// How a fact is read, and what it means.
 type Row = (&'static str, fn(&Provenance) -> Option<String>, Effect, &'static str);
@@ -76,14 +79,14 @@ const ROWS: [Row; 14] = [
         "between nodes gradients are summed in another order",
     ),
     ("os", |s| Some(s.host.os.clone()), Effect::May, "functions such as exp may be the system's"),
-    ("kernel", |s| Some(s.host.kernel.clone()), Effect::None, "nothing is computed by it"),
+    ("kernel", |s| Some(s.host.kernel.clone()), Effect::Nothing, "nothing is computed by it"),
     (
         "cores",
         |s| Some(s.host.cores.to_string()),
-        Effect::None,
+        Effect::Nothing,
         "results do not depend on the number of threads",
     ),
-    ("host", |s| Some(s.host.name.clone()), Effect::None, "it is a name"),
+    ("host", |s| Some(s.host.name.clone()), Effect::Nothing, "it is a name"),
 ];
 
 /// All facts. `starts` are those that led to the run's results, `present` is what a start would record now, and `hash` is the hash
@@ -97,12 +100,12 @@ pub fn all(starts: &[&Provenance], present: &Provenance, plan: &Plan) -> Vec<Che
         effect: Effect::May,
         why: "this program reads the recorded spec otherwise",
     };
-    let row = |&(what, of, effect, why): &Row| Check {
-        what,
-        recorded: distinct(starts.iter().filter_map(|start| of(start))),
-        present: of(present),
-        effect,
-        why,
+    let row = |&(what, of, effect, why): &Row| {
+        // Those of the last start belong to its number of processes.
+        let counted =
+            if OF_LAST.contains(&what) { &starts[starts.len().saturating_sub(1)..] } else { starts };
+        let recorded = distinct(counted.iter().filter_map(|start| of(start)));
+        Check { what, recorded, present: of(present), effect, why }
     };
     std::iter::once(spec).chain(ROWS.iter().map(row)).collect()
 }
@@ -228,6 +231,8 @@ mod tests {
         assert_eq!(differing(&[&second], &start()), [""; 0]);
         first.world = 8;
         assert_eq!((nodes(&first), nodes(&second)), (4, 1));
+        // It had other processes than the last one.
+        assert_eq!(differing(&[&first, &second], &start()), ["cpu"]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::checkpoint::{Entry, read_state};
 use crate::data::Fingerprint;
 use crate::device;
 use crate::error::{Error, IoContext, Result};
-use crate::files::Scratch;
+use crate::files::{Scratch, folder};
 use crate::launch::JobHandoff;
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
@@ -212,6 +212,11 @@ fn not_recorded(plan: &Plan, starts: &[&Provenance]) -> Vec<String> {
     lines
 }
 
+/// The path without links, of a file that may not be there yet.
+fn real(path: &Path) -> Option<PathBuf> {
+    path.canonicalize().ok().or_else(|| Some(real(folder(path))?.join(path.file_name()?)))
+}
+
 /// The folder for the files of a repetition.
 enum Place {
     Given(PathBuf),
@@ -229,9 +234,7 @@ impl Place {
             }
             Some(out) => {
                 let used = std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some());
-                let absolute = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path));
-                let within =
-                    matches!((absolute(out), absolute(run)), (Ok(out), Ok(run)) if out.starts_with(&run));
+                let within = real(out).zip(real(run)).is_some_and(|(out, run)| out.starts_with(run));
                 if used || within {
                     let why = if within { "is in the folder of the run" } else { "is not empty" };
                     return Err(Error::usage(format!("--out {}: it {why}", out.display()))
