@@ -34,8 +34,9 @@ macro_rules! exit_codes {
 
 exit_codes! {
     Done = 0, "done", "done", restart: None;
-    /// The run itself is done.
-    Unmet = 1, "assertion does not hold", "an `--assert` does not hold", restart: None;
+    /// A run itself is done.
+    Unmet = 1, "assertion does not hold, or results differ",
+        "an `--assert` does not hold, or `repro` or `rehearse` found a difference", restart: None;
     Usage = 2, "bad command line", "bad command line", restart: Some(false);
     /// `bisect` itself is done.
     Differ = 3, "runs differ", "the runs of `bisect` differ", restart: None;

@@ -88,6 +88,10 @@ mod plan;
 mod reference;
 mod registry;
 #[allow(missing_docs)]
+mod rehearse;
+#[allow(missing_docs)]
+mod repro;
+#[allow(missing_docs)]
 mod runs;
 mod show;
 #[allow(missing_docs)]

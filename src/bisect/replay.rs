@@ -7,7 +7,7 @@ use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::files::Scratch;
 use crate::launch::{bind_to_supervisor, own_program};
 use crate::telemetry::{DigestLine, read_digests};
-use crate::worker::LAST_STEP;
+use crate::worker::STOP_AT;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
@@ -69,7 +69,7 @@ fn trained(side: &Side, from: Option<&Entry>, last: u64, folder: &Path, run: &Pa
             command.args(["--unset", key]);
         }
     }
-    command.env(LAST_STEP, last.to_string()).stdin(Stdio::null());
+    command.env(STOP_AT, last.to_string()).stdin(Stdio::null());
     command.stdout(Stdio::null()).stderr(log);
     bind_to_supervisor(&mut command, None);
     let status = command.status().doing("start", &program)?;

@@ -19,7 +19,9 @@ mod lsp;
 mod man;
 mod plan;
 mod predict;
+mod rehearse;
 mod report;
+mod repro;
 mod runs;
 mod schema;
 mod shell_words;
@@ -64,6 +66,8 @@ enum Command {
     Export(export::ExportArgs),
     /// Write a run's report.html again, from its metrics
     Report(report::Args),
+    Repro(repro::Args),
+    Rehearse(rehearse::Args),
     /// List, show, compare and remove runs
     Runs(runs::Args),
     Bisect(bisect::Args),
@@ -154,6 +158,8 @@ pub fn run(
         Command::Inspect(args) => inspect::run(&args).map(done),
         Command::Export(args) => export::run(&args, registry).map(done),
         Command::Report(args) => report::run(&args).map(done),
+        Command::Repro(args) => repro::run(&args, registry),
+        Command::Rehearse(args) => rehearse::run(&args, registry),
         Command::Runs(args) => runs::run(&args, registry).map(done),
         Command::Bisect(args) => bisect::run(&args, registry),
         Command::Env(args) => env::run(&args, registry).map(done),

@@ -20,7 +20,7 @@ pub fn provenance(name: &str) -> Provenance {
         run: RunId::default(),
         parent: None,
         git: Some(Git { commit: "c0ffee".to_owned(), dirty: Some(true) }),
-        versions: Versions { ddp_run: "0.1.0".to_owned(), burn: "0.22".to_owned(), rustc: None },
+        versions: Versions { ddp_run: "0.1.0".to_owned(), burn: "0.22".to_owned(), rustc: None, build: None },
         host: Host {
             name: "n1".to_owned(),
             os: "Debian".to_owned(),

@@ -6,6 +6,7 @@
 
 mod assertion;
 mod bar;
+mod build_id;
 pub(crate) mod chart;
 mod clock;
 mod conclude;

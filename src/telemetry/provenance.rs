@@ -66,6 +66,9 @@ pub struct Versions {
     pub burn: String,
     /// `None` if the build could not determine it.
     pub rustc: Option<String>,
+    /// The linker's build ID of the program; `None` if it has none, and in files of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<String>,
 }
 
 /// Facts about a start that only the caller knows.
@@ -115,6 +118,7 @@ impl Versions {
             ddp_run: env!("CARGO_PKG_VERSION").to_owned(),
             burn: env!("DDP_RUN_BURN").to_owned(),
             rustc: option_env!("DDP_RUN_RUSTC").map(str::to_owned),
+            build: super::build_id::build_id(),
         }
     }
 }

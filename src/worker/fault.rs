@@ -1,5 +1,5 @@
-//! Fault injection: `DDP_RUN_FAULT="kill:rank=1,phase=forward,step=3"` makes one rank die, stop, exit or change a bit at a chosen
-//! point, to test what a run on this machine or cluster survives. Without the variable nothing is changed.
+//! Fault injection: `DDP_RUN_FAULT="kill:rank=1,phase=forward,step=3"` makes one rank die, stop, exit, change a bit or write to
+//! a full disk from a chosen point on, to test what a run on this machine or cluster survives. Without the variable nothing is changed.
 
 use super::intercepted_group::{Intercept, InterceptedGroup};
 use crate::comm::{Call, Phase, Place, ProcessGroup};
@@ -8,7 +8,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-const VARIABLE: &str = "DDP_RUN_FAULT";
+/// Names the fault.
+pub const VARIABLE: &str = "DDP_RUN_FAULT";
 
 /// What the rank does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub enum FaultAction {
     Exit(u8),
     /// A bit of the rank's parameters changes, without an error: silent data corruption.
     Flip,
+    /// From now on no file grows, as on a full disk.
+    Full,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +95,7 @@ impl Fault {
             FaultAction::Exit(code) => std::process::exit(code.into()),
             // The training loop asks for it (`take_flip`).
             FaultAction::Flip => {}
+            FaultAction::Full => files_can_not_grow(),
         }
     }
 }
@@ -106,9 +110,10 @@ impl FromStr for Fault {
             None if action == "kill" => FaultAction::Kill,
             None if action == "stop" => FaultAction::Stop,
             None if action == "flip" => FaultAction::Flip,
+            None if action == "full" => FaultAction::Full,
             Some(("exit", code)) => FaultAction::Exit(number("exit", code)?),
             _ => {
-                let known = "`kill`, `stop`, `flip` or `exit=N`";
+                let known = "`kill`, `stop`, `flip`, `full` or `exit=N`";
                 return Err(format!("`{action}` is not an action; expected {known}"));
             }
         };
@@ -139,6 +144,16 @@ impl FromStr for Fault {
             return Err("`connect` comes before there are parameters".into());
         }
         Ok(Self { action, rank, point, step, generation })
+    }
+}
+
+/// Limits the size of the files that this process writes to nothing: needs no rights, and concerns no other process. Writes
+/// then fail (EFBIG; `launch::begin` has them not kill the process), and what is mapped already stays.
+fn files_can_not_grow() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = Rlimit { current: Some(0), maximum: getrlimit(Resource::Fsize).maximum };
+    if let Err(e) = setrlimit(Resource::Fsize, limit) {
+        tracing::error!("{VARIABLE}: cannot limit the size of files: {e}");
     }
 }
 

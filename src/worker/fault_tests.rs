@@ -19,6 +19,8 @@ fn faults_are_read() {
     let stop = read("stop:rank=3,phase=connect,generation=2", 4).unwrap().unwrap();
     assert!(stop.is_due_in(2) && !stop.is_due_in(1));
     assert_eq!((stop.action, stop.point), (FaultAction::Stop, FaultPoint::Connect));
+    let full = read("full:rank=0,phase=save,step=4", 1).unwrap().unwrap();
+    assert_eq!((full.action, full.point), (FaultAction::Full, FaultPoint::Phase(Phase::Save)));
     assert_eq!(read("", 1).unwrap(), None);
     assert_eq!(Fault::from_env(&|_| None, 1).unwrap(), None);
 }

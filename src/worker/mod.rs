@@ -41,6 +41,7 @@ mod spec_changes;
 mod start_state;
 mod state;
 mod step_times;
+mod stop_at;
 mod usage;
 
 #[cfg(test)]
@@ -71,18 +72,20 @@ mod resize_tests;
 mod testing;
 
 pub use evaluate::{Evaluation, Split, Wanted, evaluate};
-pub use fault::Fault;
+pub use fault::{Fault, VARIABLE as FAULT};
 pub use generate::{Generator, Sampling};
 pub use kernels::keep_kernels;
 pub(crate) use metrics::measured;
 pub use predict::Predictor;
 pub use pretrained::{load_pretrained, weights_are_there};
-pub(crate) use rank::{LAST_STEP, evaluate_external, requeue_on_stop, run, run_external};
+pub(crate) use rank::{evaluate_external, requeue_on_stop, run, run_external};
 pub use recorder::{Recorder, RecorderOptions};
 pub use resume::Resume;
 pub(crate) use spec_changes::continues_the_run;
 pub(crate) use start_state::{StartState, newest_step, provenance_of};
+pub use same_data::{present as present_data, recorded as recorded_data};
 pub use step_times::{STEP_TIMES, StepTime, StepTimes};
+pub use stop_at::STOP_AT;
 pub use usage::Usage;
 
 use crate::comm::{CommErrorKind, Phase, Place, ProcessGroup, Wait};

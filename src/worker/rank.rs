@@ -6,6 +6,7 @@ use super::failure_report::FailureReport;
 use super::spec_changes::continues_the_run;
 use super::start_state::{StartState, provenance_of};
 use super::step_times::measured;
+use super::stop_at::StopAt;
 use super::{Fault, Job, RecorderOptions, Resume, keep_kernels, train};
 use crate::clusters::slurm::SlurmJob;
 use crate::clusters::{self, WorkerEnv};
@@ -208,6 +209,7 @@ fn work(
     let fault = Fault::from_env(&|name| std::env::var(name).ok(), usize::MAX)?;
     let fault = fault.filter(|f| f.is_due_in(handoff.generation));
     fault.iter().for_each(|f| f.at_connect(rank));
+    let stop_at = StopAt::from_env(&|name| std::env::var(name).ok())?;
     let device = device::of_rank(plan.device, handoff.place.local_rank);
     let kept = keep_kernels(device, plan.precision, &handoff.place.local_rank.to_string());
     kept.iter().for_each(|kept| tracing::info!("{kept}"));
@@ -237,7 +239,7 @@ fn work(
         group.abort("rank 0 was asked to stop before training began");
         return Ok(Ended::Stopped);
     }
-    let (last_step, place) = (last_step(), group.clone());
+    let places = group.clone();
     train(Job {
         plan,
         group,
@@ -246,10 +248,7 @@ fn work(
         out_dir,
         resume: Resume::parse(&handoff.job.resume),
         start: provenance.map(|provenance| Start { out_dir, provenance, job_toml }),
-        stop: &|| {
-            // The step in which this is asked is the one after those that are done.
-            stop.requested_at_step() || last_step.is_some_and(|last| place.place().step + 1 >= last)
-        },
+        stop: &|| stop.requested_at_step() || stop_at.is_due(places.place()),
         failed: &|error| failure_report.write(error),
         recorder: RecorderOptions {
             progress: handoff.job.progress,
@@ -258,11 +257,4 @@ fn work(
         },
         profile,
     })
-}
-
-/// Names the optimizer step after which a replay of a run stops; `bisect` sets it.
-pub const LAST_STEP: &str = "DDP_RUN_LAST_STEP";
-
-fn last_step() -> Option<u64> {
-    std::env::var(LAST_STEP).ok()?.parse().ok()
 }

@@ -2,11 +2,13 @@
 //! on different data.
 
 use super::exchange::gathered;
-use crate::comm::ProcessGroup;
+use crate::checkpoint::State;
 use crate::comm::rendezvous::name_ranks;
+use crate::comm::{ProcessGroup, SoloGroup};
 use crate::data::Fingerprint;
 use crate::error::{Error, Result};
 use crate::launch::grouped;
+use crate::plan::Plan;
 use crate::train::Position;
 
 /// Compares the data sets of all ranks. Collective: all ranks call it.
@@ -15,6 +17,19 @@ use crate::train::Position;
 /// The same on all ranks: the ranks whose data set differs from the majority's (exit 78). A failed collective.
 pub fn check_data_sets(own: &Fingerprint, group: &dyn ProcessGroup) -> Result<()> {
     compare(&gathered(own, group)?)
+}
+
+/// The fingerprint of the data set of `plan` as it is now; downloads and opens it as a run does.
+///
+/// # Errors
+/// It is missing or damaged (exit 78).
+pub fn present(plan: &Plan) -> Result<Fingerprint> {
+    super::open_data(plan, &SoloGroup::default(), 0).map(|splits| Fingerprint::of(&splits))
+}
+
+/// The fingerprint of the data set that a checkpoint was trained on; `None` if its state has none.
+pub fn recorded(state: &State) -> Option<Fingerprint> {
+    serde_json::from_value(state.extra.get("data")?.clone()).ok()
 }
 
 pub(super) fn compare(all: &[Fingerprint]) -> Result<()> {

@@ -1,0 +1,186 @@
+//! `ddp-run rehearse`: what a spec survives on this machine. The spec is made short (`reduce`), run once undisturbed, and then once for
+//! each fault (`matrix`), with the faults that ranks have for that (`worker::Fault`) and signals (`trial`, `nodes`). What happens
+//! is read from outside (`watch`), and the end compared with the undisturbed run to the bit.
+
+mod matrix;
+mod nodes;
+mod reduce;
+mod report;
+mod trial;
+mod watch;
+
+pub use matrix::{LEAST_STEPS, Moment};
+pub use report::{Report, Setting};
+pub use trial::{Tried, Verdict};
+
+use crate::comm::Phase;
+use crate::error::{IoContext, Result};
+use crate::files::Scratch;
+use crate::plan::Plan;
+use crate::repro::Trainer;
+use matrix::{Fault, Wanted};
+use nodes::SimulatedNodes;
+use reduce::{Reduced, Timeouts, reduced};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use trial::{Stage, clear, undisturbed};
+
+/// What is to be rehearsed.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The spec as typed, for readers.
+    pub name: String,
+    pub quick: bool,
+    /// In which faults happen; all if it is empty.
+    pub moments: Vec<Moment>,
+    pub steps: u64,
+    /// Simulated nodes.
+    pub nodes: usize,
+    /// For the files of the trials, which are kept then.
+    pub out: Option<PathBuf>,
+}
+
+/// What is told while it happens: what is about to be tried, and each fault.
+pub enum Told<'a> {
+    Begins(&'a Setting),
+    Tried(&'a Tried),
+}
+
+/// Rehearses the faults of a run of `plan`, with the processes of one of its nodes. Call it from the main thread.
+///
+/// # Errors
+/// The run fails without a fault, with its exit code; files can't be written (74); the backend needs a launcher (2).
+pub fn run(plan: &Plan, request: &Request, tell: &mut dyn FnMut(Told<'_>) -> Result<()>) -> Result<Report> {
+    let moments = match request.moments.is_empty() {
+        true => Moment::all(),
+        false => request.moments.clone(),
+    };
+    let wanted =
+        Wanted { world: plan.world.nproc_per_node, nodes: request.nodes, quick: request.quick, moments };
+    let evaluates = !wanted.quick && wanted.moments.contains(&Moment::Phase(Phase::Evaluate));
+    let mut short = reduced(plan, request.steps, evaluates)?;
+    let place = Place::of(request.out.as_deref())?;
+    let spec = place.path().join("job.toml");
+    let whole = place.path().join("whole");
+    write(&spec, &short)?;
+    let [first, longest, took] = undisturbed(&Trainer::new(&spec, &whole, wanted.world))?;
+    let timeouts = Timeouts::of(first, longest);
+    short.hurry(plan, timeouts);
+    write(&spec, &short)?;
+    let faults = wanted.faults();
+    let setting = Setting {
+        spec: request.name.clone(),
+        world: wanted.world,
+        nodes: wanted.nodes,
+        steps: request.steps,
+        reduced: short.lines.clone(),
+        left_out: wanted.left_out(),
+        undisturbed_seconds: took.as_secs_f64(),
+        grace: plan.checkpoint.grace.as_secs_f64(),
+        faults: faults.len(),
+        expected_seconds: expected(&faults, took, timeouts).as_secs_f64(),
+    };
+    tell(Told::Begins(&setting))?;
+    let stage = Stage {
+        spec,
+        folder: place.path().to_owned(),
+        world: wanted.world,
+        whole,
+        limit: limit(took, timeouts),
+    };
+    let mut tried = Vec::new();
+    for (number, fault) in (1..).zip(&faults) {
+        let outcome = match fault {
+            Fault::LostNode => {
+                SimulatedNodes { stage: &stage, nodes: wanted.nodes, nproc: wanted.world }.play()?
+            }
+            fault => stage.play(fault, number)?,
+        };
+        tell(Told::Tried(&outcome))?;
+        if request.out.is_none() {
+            clear(&stage.folder.join(format!("trial-{number}")))?;
+        }
+        tried.push(outcome);
+    }
+    Ok(Report { setting, tried, folder: request.out.clone() })
+}
+
+fn write(spec: &Path, short: &Reduced) -> Result<()> {
+    std::fs::write(spec, short.job.text()).doing("write", spec)
+}
+
+/// About how long all of it takes.
+fn expected(faults: &[Fault], took: Duration, timeouts: Timeouts) -> Duration {
+    let of = |fault: &Fault| match fault {
+        Fault::Rank { kill: false, moment: Moment::Connect, .. } => took * 2 + timeouts.join,
+        Fault::Rank { kill: false, .. } => took * 2 + timeouts.collective,
+        Fault::LostNode => took * 4,
+        _ => took * 2,
+    };
+    faults.iter().map(of).sum()
+}
+
+/// What takes longer hangs: some starts, each with a deadline that is met twice, and the time that ranks have to end.
+fn limit(took: Duration, timeouts: Timeouts) -> Duration {
+    Duration::from_secs(120) + took * 10 + (timeouts.collective + timeouts.join) * 4
+}
+
+/// The folder of the trials.
+enum Place {
+    Given(PathBuf),
+    Temporary(Scratch),
+}
+
+impl Place {
+    /// # Errors
+    /// It is in use (2), or can't be made (74).
+    fn of(out: Option<&Path>) -> Result<Self> {
+        let place = match out {
+            Some(out) => {
+                if std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some()) {
+                    let what = format!("--out {}: it is not empty", out.display());
+                    return Err(crate::error::Error::usage(what).hint("the trials get a folder of their own"));
+                }
+                Self::Given(out.to_owned())
+            }
+            None => {
+                let beside = std::env::temp_dir().join("ddp-run-rehearse");
+                Self::Temporary(Scratch::beside(&beside).doing("create a folder beside", &beside)?)
+            }
+        };
+        std::fs::create_dir_all(place.path()).doing("create", place.path())?;
+        Ok(place)
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Given(path) => path,
+            Self::Temporary(scratch) => scratch.path(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_that_faults_take_is_estimated() {
+        let second = Duration::from_secs(1);
+        let timeouts = Timeouts { collective: second * 8, join: second * 20 };
+        let kill = |kill, moment| Fault::Rank { kill, rank: 0, moment };
+        let forward = Moment::Phase(Phase::Forward);
+        let of = |faults: &[Fault]| expected(faults, second, timeouts).as_secs();
+        assert_eq!(of(&[kill(true, forward), Fault::StopRequest]), 4);
+        assert_eq!(of(&[kill(false, forward), kill(false, Moment::Connect)]), 10 + 22);
+        assert!(limit(second, timeouts) > timeouts.join * 2 + second * 2);
+    }
+
+    #[test]
+    fn a_folder_in_use_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(Place::of(Some(dir.path())).is_ok());
+        std::fs::write(dir.path().join("x"), "").unwrap();
+        assert_eq!(Place::of(Some(dir.path())).err().unwrap().code, crate::error::ExitCode::Usage);
+    }
+}

@@ -1,0 +1,169 @@
+//! Several nodes on this machine, each with a supervisor of its own, of which one is lost.
+
+use super::matrix::{Fault, STRUCK};
+use super::trial::{Stage, Tried, Verdict, clear, resumed_at, why};
+use super::watch::held_worker;
+use crate::error::Result;
+use crate::repro::{Child, Outcomes, Trainer, send};
+use crate::telemetry::RunId;
+use crate::worker::FAULT;
+use rustix::process::Signal;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const POLL: Duration = Duration::from_millis(10);
+
+/// Names the key that the nodes prove to each other.
+const SECRET: &str = "DDP_RUN_SECRET";
+
+/// A run of several nodes.
+pub struct SimulatedNodes<'a> {
+    pub stage: &'a Stage,
+    pub nodes: usize,
+    /// Processes of each.
+    pub nproc: usize,
+}
+
+impl SimulatedNodes<'_> {
+    /// Loses the last node when a step is under way, and starts it again. It is compared with an undisturbed run of as many nodes.
+    ///
+    /// # Errors
+    /// Files can't be read or written (74).
+    pub fn play(&self) -> Result<Tried> {
+        let whole = self.stage.folder.join("whole-nodes");
+        let started = self.start_all(&whole, None)?;
+        let ends = self.wait_for_all(started)?;
+        let done = |ends: &[(Option<i32>, String)]| ends.iter().all(|(code, _)| *code == Some(0));
+        if !done(&ends) {
+            return Ok(tried(
+                Verdict::Failed,
+                &ends,
+                None,
+                None,
+                format!("without a fault: {}", first_error(&ends)),
+            ));
+        }
+        let out = self.stage.folder.join("trial-nodes");
+        let (variable, _) = Fault::LostNode.variable(self.nodes * self.nproc);
+        let mut started = self.start_all(&out, Some(&variable))?;
+        let Some(lost) = started.pop() else {
+            return Ok(tried(Verdict::NotReached, &[], None, None, String::new()));
+        };
+        let Some(held) = self.held(&lost)? else {
+            let note = "no rank of the last node came to the step in which it is lost".to_owned();
+            return Ok(tried(Verdict::NotReached, &[], None, None, note));
+        };
+        let struck = Instant::now();
+        send(lost.pid(), Signal::KILL);
+        drop(lost);
+        // Its workers die with it; this one was stopped.
+        send(held, Signal::KILL);
+        started.push(self.trainer(&out, self.nodes - 1)?.start()?);
+        let back = self.progress(&out, &mut started)?.map(|at| at.duration_since(struck).as_secs_f64());
+        let ends = self.wait_for_all(started)?;
+        if !done(&ends) {
+            return Ok(tried(Verdict::Failed, &ends, None, back, first_error(&ends)));
+        }
+        let repeated = STRUCK.saturating_sub(resumed_at(&out)?.unwrap_or(0));
+        let stage = Stage { whole: whole.clone(), ..self.stage.clone() };
+        let (verdict, note) = stage.compared(&out)?;
+        clear(&whole)?;
+        Ok(tried(verdict, &ends, Some(repeated), back, note))
+    }
+
+    /// Starts all nodes; the last one has the fault.
+    fn start_all(&self, out: &Path, fault: Option<&str>) -> Result<Vec<Child>> {
+        let secret = RunId::draw()?;
+        std::fs::write(self.secret_file(out), secret)?;
+        let start = |node: usize| {
+            let trainer = self.trainer(out, node)?;
+            match fault.filter(|_| node + 1 == self.nodes) {
+                Some(fault) => trainer.variable(FAULT, fault).start(),
+                None => trainer.start(),
+            }
+        };
+        (0..self.nodes).map(start).collect()
+    }
+
+    fn secret_file(&self, out: &Path) -> PathBuf {
+        out.with_extension("secret")
+    }
+
+    fn trainer(&self, out: &Path, node: usize) -> Result<Trainer> {
+        let meet = std::path::absolute(out.with_extension("meet"))?;
+        let endpoint = format!("file://{}", meet.display());
+        let (nodes, rank, nproc) = (self.nodes.to_string(), node.to_string(), self.nproc.to_string());
+        let flags = [
+            "--nnodes",
+            &nodes,
+            "--node-rank",
+            &rank,
+            "--nproc-per-node",
+            &nproc,
+            "--rdzv-endpoint",
+            &endpoint,
+            "--max-restarts",
+            "1",
+        ];
+        let secret = std::fs::read_to_string(self.secret_file(out))?;
+        let mut trainer = Trainer::new(&self.stage.spec, out, self.nproc);
+        trainer.flags.clear();
+        trainer.told = out.with_extension(format!("stderr-{node}"));
+        Ok(trainer.flags(flags).variable(SECRET, secret))
+    }
+
+    /// The worker of `node` that is held by its fault.
+    fn held(&self, node: &Child) -> Result<Option<u32>> {
+        while node.age() < self.stage.limit {
+            if let Some(held) = held_worker(node.pid()) {
+                return Ok(Some(held));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(None)
+    }
+
+    /// When the run had a step that was not done before the node was lost; `None` if it ended first, or hangs.
+    fn progress(&self, out: &Path, nodes: &mut [Child]) -> Result<Option<Instant>> {
+        let (metrics, begun) = (out.join("metrics.jsonl"), Instant::now());
+        while begun.elapsed() < self.stage.limit {
+            // A restart replaces the file.
+            let step = Outcomes::read(&metrics).unwrap_or_default().last_step();
+            if step > Some(STRUCK) {
+                return Ok(Some(Instant::now()));
+            }
+            if nodes[0].ended()?.is_some() {
+                return Ok(None);
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(None)
+    }
+
+    /// How each node ended, and what it said. What hangs is killed.
+    fn wait_for_all(&self, nodes: Vec<Child>) -> Result<Vec<(Option<i32>, String)>> {
+        let begun = Instant::now();
+        let end = |mut node: Child| -> Result<(Option<i32>, String)> {
+            let limit = self.stage.limit;
+            let status = node.watch(|_| Ok(begun.elapsed() < limit))?;
+            Ok((status.and_then(|status| status.code()), why(&node.told(), status.is_none(), node.age())))
+        };
+        nodes.into_iter().map(end).collect()
+    }
+}
+
+fn tried(
+    verdict: Verdict,
+    ends: &[(Option<i32>, String)],
+    steps_repeated: Option<u64>,
+    seconds: Option<f64>,
+    note: String,
+) -> Tried {
+    let exit_codes = ends.iter().map(|(code, _)| *code).collect();
+    Tried { fault: Fault::LostNode.name(), verdict, exit_codes, steps_repeated, seconds, note }
+}
+
+fn first_error(ends: &[(Option<i32>, String)]) -> String {
+    let failed = ends.iter().find(|(code, _)| *code != Some(0));
+    failed.map_or_else(String::new, |(_, why)| why.clone())
+}

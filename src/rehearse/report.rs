@@ -1,0 +1,207 @@
+//! What a rehearsal has found, as a table and as JSON.
+
+use super::trial::{Tried, Verdict};
+use crate::show;
+use crate::telemetry::seconds;
+use serde_json::{Value as Json, json};
+use std::path::PathBuf;
+
+/// A rehearsal before its faults.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The spec as typed.
+    pub spec: String,
+    pub world: usize,
+    pub nodes: usize,
+    pub steps: u64,
+    /// What was changed in the spec, a line each.
+    pub reduced: Vec<String>,
+    /// What is not rehearsed, a line each.
+    pub left_out: Vec<String>,
+    /// Of the run without a fault.
+    pub undisturbed_seconds: f64,
+    /// `checkpoint.grace` of the spec, in seconds.
+    pub grace: f64,
+    pub faults: usize,
+    /// Seconds that the whole may take, as far as it can be said before.
+    pub expected_seconds: f64,
+}
+
+/// All that was found.
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub setting: Setting,
+    pub tried: Vec<Tried>,
+    /// The folder of the trials, if it is kept.
+    pub folder: Option<PathBuf>,
+}
+
+/// The widths of the columns but the last: fault, outcome, exit codes, steps, seconds.
+const WIDTHS: [usize; 5] = [32, 12, 9, 8, 10];
+
+impl Setting {
+    /// What is about to happen, and the head of the table.
+    pub fn heading(&self) -> String {
+        let mut out = format!(
+            "{}: {} faults of a run with {} and {} steps, about {}\n",
+            show::piece(&self.spec),
+            self.faults,
+            show::count(self.world, "process"),
+            self.steps,
+            seconds(self.expected_seconds)
+        );
+        out += &format!("  the run without a fault takes {}\n", seconds(self.undisturbed_seconds));
+        for line in &self.reduced {
+            out += &format!("  reduced: {line}\n");
+        }
+        for line in &self.left_out {
+            out += &format!("  left out: {line}\n");
+        }
+        out + "\n" + &line(["fault", "outcome", "exit", "repeated", "back after"].map(str::to_owned), "")
+    }
+}
+
+impl Tried {
+    /// A line of the table.
+    pub fn line(&self) -> String {
+        let codes = self
+            .exit_codes
+            .iter()
+            .map(|code| code.map_or_else(|| "killed".to_owned(), |code| code.to_string()));
+        let steps =
+            self.steps_repeated.map_or_else(|| "-".to_owned(), |steps| show::count(steps as usize, "step"));
+        let back = self.seconds.map_or_else(|| "-".to_owned(), |time| format!("{time:.1} s"));
+        let codes = codes.collect::<Vec<_>>().join(", ");
+        line(
+            [self.fault.clone(), self.verdict.words().to_owned(), codes, steps, back],
+            &show::piece(&self.note),
+        )
+    }
+}
+
+impl Verdict {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Survived => "same bits",
+            Self::OtherBits => "OTHER BITS",
+            Self::Failed => "FAILED",
+            Self::NotReached => "not reached",
+        }
+    }
+}
+
+impl Report {
+    /// Whether no fault did harm.
+    pub fn survived(&self) -> bool {
+        self.tried.iter().all(|tried| matches!(tried.verdict, Verdict::Survived | Verdict::NotReached))
+    }
+
+    /// The time that a stop request took, from the signal to the end of the run.
+    fn stop_seconds(&self) -> Option<f64> {
+        let stop = super::matrix::Fault::StopRequest.name();
+        self.tried.iter().find(|tried| tried.fault == stop).and_then(|tried| tried.seconds)
+    }
+
+    /// What follows the table.
+    pub fn verdict(&self) -> String {
+        let of = |verdict: Verdict| self.tried.iter().filter(|tried| tried.verdict == verdict).count();
+        let reached = self.tried.len() - of(Verdict::NotReached);
+        let mut out = format!("\nsurvived {} of {reached} faults\n", of(Verdict::Survived));
+        if let Some(stop) = self.stop_seconds() {
+            let grace = self.setting.grace;
+            let fits = if stop < grace { "fits" } else { "DOES NOT FIT" };
+            out += &format!(
+                "a stop request took {stop:.1} s, which {fits} in checkpoint.grace ({grace} s); `--signal=…@SECONDS` of Slurm and \
+                 `terminationGracePeriodSeconds` of Kubernetes must be longer than checkpoint.grace\n"
+            );
+        }
+        if let Some(folder) = &self.folder {
+            out += &format!("the trials are in {}\n", show::piece(&folder.display().to_string()));
+        }
+        out
+    }
+
+    pub fn json(&self) -> Json {
+        let Setting { spec, world, nodes, steps, reduced, left_out, undisturbed_seconds, grace, .. } =
+            &self.setting;
+        json!({
+            "spec": spec,
+            "world": world,
+            "nodes": nodes,
+            "steps": steps,
+            "reduced": reduced,
+            "left_out": left_out,
+            "undisturbed_seconds": undisturbed_seconds,
+            "trials": self.tried,
+            "stop": { "seconds": self.stop_seconds(), "grace": grace },
+            "survived": self.survived(),
+            "folder": self.folder.as_ref().map(|folder| folder.display().to_string()),
+        })
+    }
+}
+
+fn line(cells: [String; 5], last: &str) -> String {
+    let cells = cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:width$}"));
+    format!("{}\n", cells.chain([last.to_owned()]).collect::<Vec<_>>().join("  ").trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tried(fault: &str, verdict: Verdict, seconds: f64) -> Tried {
+        Tried {
+            fault: fault.to_owned(),
+            verdict,
+            exit_codes: vec![Some(75), Some(0)],
+            steps_repeated: Some(1),
+            seconds: Some(seconds),
+            note: String::new(),
+        }
+    }
+
+    fn report(tried: Vec<Tried>) -> Report {
+        let setting = Setting {
+            spec: "job.toml".to_owned(),
+            world: 2,
+            nodes: 1,
+            steps: 6,
+            reduced: vec!["epochs".to_owned()],
+            left_out: vec!["a lost node".to_owned()],
+            undisturbed_seconds: 1.5,
+            grace: 2.0,
+            faults: 3,
+            expected_seconds: 20.0,
+        };
+        Report { setting, tried, folder: None }
+    }
+
+    #[test]
+    fn the_table_has_a_line_a_fault() {
+        let heading = report(Vec::new()).setting.heading();
+        assert!(
+            heading.starts_with("job.toml: 3 faults of a run with 2 processes and 6 steps, about 20.0 s\n"),
+            "{heading}"
+        );
+        for line in ["reduced: epochs", "left out: a lost node", "without a fault takes 1.5 s"] {
+            assert!(heading.contains(line), "{heading}");
+        }
+        let line = tried("kill rank 0 in save", Verdict::Survived, 0.5).line();
+        let words: Vec<&str> = line.split("  ").map(str::trim).filter(|word| !word.is_empty()).collect();
+        assert_eq!(words, ["kill rank 0 in save", "same bits", "75, 0", "1 step", "0.5 s"]);
+        assert_eq!(heading.lines().last().unwrap().find("outcome"), line.find("same bits"));
+    }
+
+    #[test]
+    fn a_stop_is_measured_against_the_grace_period() {
+        let stop = super::super::matrix::Fault::StopRequest.name();
+        let all = report(vec![tried(&stop, Verdict::Survived, 0.5), tried("x", Verdict::NotReached, 1.0)]);
+        let verdict = all.verdict();
+        assert!(verdict.contains("survived 1 of 1 faults\n") && all.survived(), "{verdict}");
+        assert!(verdict.contains("took 0.5 s, which fits in checkpoint.grace (2 s)"), "{verdict}");
+        let late = report(vec![tried(&stop, Verdict::OtherBits, 3.0)]);
+        assert!(late.verdict().contains("took 3.0 s, which DOES NOT FIT") && !late.survived());
+        assert_eq!(late.json()["stop"]["seconds"], 3.0);
+        assert_eq!(late.json()["trials"][0]["verdict"], "other-bits");
+    }
+}

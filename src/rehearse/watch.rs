@@ -1,0 +1,140 @@
+//! What can be seen of a run from outside while a fault happens: its metrics, the log of the rank that fails, and its processes.
+
+use super::trial::resumed_at;
+use crate::error::Result;
+use crate::repro::Outcomes;
+use crate::telemetry::{Event, read_events};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The course of a run, up to the first step after its fault. Times are those since its start.
+#[derive(Clone, Debug)]
+pub struct Course {
+    metrics: PathBuf,
+    log: PathBuf,
+    /// The last step that was seen.
+    last_step: u64,
+    /// When the fault happened, and how many steps were done then.
+    pub struck: Option<(Duration, u64)>,
+    /// When a step followed that was not done before.
+    pub recovered: Option<Duration>,
+}
+
+impl Course {
+    /// Of a run in `out`, of which `rank` fails.
+    pub fn new(out: &Path, rank: usize) -> Self {
+        Self {
+            metrics: out.join("metrics.jsonl"),
+            log: out.join(format!("logs/rank-{rank}.log")),
+            last_step: 0,
+            struck: None,
+            recovered: None,
+        }
+    }
+
+    /// # Errors
+    /// The metrics can't be read (74).
+    pub fn look(&mut self, age: Duration) -> Result<()> {
+        if self.recovered.is_some() {
+            return Ok(());
+        }
+        // A restart replaces the file while it is looked for.
+        let outcomes = Outcomes::read(&self.metrics).unwrap_or_default();
+        self.last_step = outcomes.last_step().unwrap_or(0);
+        match self.struck {
+            None => {
+                let log = fs::read(&self.log).unwrap_or_default();
+                self.struck = struck_step(&String::from_utf8_lossy(&log)).map(|step| (age, step));
+            }
+            Some((_, step)) if self.last_step > step => self.recovered = Some(age),
+            Some(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The fault is one from outside, and happens now.
+    pub fn strikes_now(&mut self, age: Duration) {
+        let step = self.struck.map_or(self.last_step, |(_, step)| step);
+        (self.struck, self.recovered) = (Some((age, step)), None);
+    }
+
+    /// The step from which a run that is done was restarted, the last time; `None` if nothing was restarted.
+    pub fn restarts_from(&self, out: &Path) -> Result<Option<u64>> {
+        let events = read_events(&out.join("metrics.jsonl"))?;
+        let restarted = events.iter().any(|event| matches!(event, Event::Restart(_)));
+        if !restarted { Ok(None) } else { Ok(Some(resumed_at(out)?.unwrap_or(0))) }
+    }
+}
+
+/// How many steps were done when a rank failed on purpose, by its log; 0 before the rendezvous.
+fn struck_step(log: &str) -> Option<u64> {
+    let line = log.lines().find(|line| line.contains(" on purpose, "))?;
+    let (_, place) = line.split_once(" on purpose, ")?;
+    let step = place.strip_prefix("step ").and_then(|rest| rest.split(',').next()?.trim().parse().ok());
+    Some(step.unwrap_or(0))
+}
+
+/// A child of `supervisor` that is stopped (SIGSTOP).
+pub fn held_worker(supervisor: u32) -> Option<u32> {
+    let processes = fs::read_dir("/proc").ok()?;
+    let mut pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.find(|pid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        state_and_parent(&stat) == Some(('T', supervisor))
+    })
+}
+
+/// From `/proc/PID/stat`: the name stands in parentheses, and may have any characters.
+fn state_and_parent(stat: &str) -> Option<(char, u32)> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_of_a_rank_says_when_it_failed() {
+        let log = "2026-11-23T21:00:00Z  INFO rank 1 of 2 is ready\n\
+            2026-11-23T21:00:01Z  WARN ddp_run::worker::fault: DDP_RUN_FAULT: Kill on purpose, step 3, phase forward\n";
+        assert_eq!(struck_step(log), Some(3));
+        assert_eq!(struck_step(&log.replace("step 3, phase forward", "before the rendezvous")), Some(0));
+        assert_eq!(struck_step(log.lines().next().unwrap()), None);
+    }
+
+    #[test]
+    fn the_state_of_a_process_is_read() {
+        assert_eq!(state_and_parent("12 (a ) b) T 7 12 12 0"), Some(('T', 7)));
+        assert_eq!(state_and_parent(""), None);
+    }
+
+    #[test]
+    fn a_run_has_recovered_with_its_first_new_step() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("logs")).unwrap();
+        let mut course = Course::new(dir.path(), 1);
+        let lines = |steps: &[u64]| {
+            let line =
+                |step: &u64| format!("{{\"event\":\"step\",\"step\":{step},\"epoch\":0,\"loss\":0.5}}\n");
+            fs::write(dir.path().join("metrics.jsonl"), steps.iter().map(line).collect::<String>()).unwrap();
+        };
+        let at = Duration::from_secs;
+        course.look(at(0)).unwrap();
+        lines(&[1, 2, 3]);
+        course.look(at(1)).unwrap();
+        assert_eq!((course.struck, course.recovered), (None, None));
+        fs::write(dir.path().join("logs/rank-1.log"), "x: Kill on purpose, step 3, phase data\n").unwrap();
+        course.look(at(2)).unwrap();
+        // The restart takes back what was not saved.
+        lines(&[1, 2]);
+        course.look(at(3)).unwrap();
+        lines(&[1, 2, 3]);
+        course.look(at(4)).unwrap();
+        assert_eq!((course.struck, course.recovered), (Some((at(2), 3)), None));
+        lines(&[1, 2, 3, 4]);
+        course.look(at(5)).unwrap();
+        assert_eq!(course.recovered, Some(at(5)));
+    }
+}

@@ -1,0 +1,137 @@
+//! A run of this program's own binary in a folder of its own, started and watched by this process.
+
+use crate::clusters::Launcher;
+use crate::error::{Error, ExitCode, IoContext, Result};
+use crate::launch::{bind_to_supervisor, own_program};
+use crate::worker::{FAULT, STEP_TIMES, STOP_AT};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Between two looks at a run.
+const POLL: Duration = Duration::from_millis(10);
+
+/// Starts runs of one spec in one folder. Call it from the main thread: the runs die with the calling thread.
+#[derive(Clone, Debug)]
+pub struct Trainer {
+    pub spec: PathBuf,
+    pub out: PathBuf,
+    /// Where the supervisor's messages go.
+    pub told: PathBuf,
+    pub flags: Vec<String>,
+    pub variables: Vec<(&'static str, String)>,
+}
+
+/// A run that was started; killed with this.
+pub struct Child {
+    process: std::process::Child,
+    begun: Instant,
+    told: PathBuf,
+}
+
+impl Trainer {
+    /// A run of `spec` into `out`, on one node, that nobody restarts.
+    pub fn new(spec: &Path, out: &Path, world: usize) -> Self {
+        let flags = ["--nnodes", "1", "--nproc-per-node", &world.to_string()].map(str::to_owned);
+        let mut told = out.as_os_str().to_owned();
+        told.push(".stderr");
+        Self {
+            spec: spec.to_owned(),
+            out: out.to_owned(),
+            told: told.into(),
+            flags: flags.into(),
+            variables: Vec::new(),
+        }
+    }
+
+    pub fn flags<'a>(mut self, more: impl IntoIterator<Item = &'a str>) -> Self {
+        self.flags.extend(more.into_iter().map(str::to_owned));
+        self
+    }
+
+    pub fn variable(mut self, name: &'static str, value: impl ToString) -> Self {
+        self.variables.push((name, value.to_string()));
+        self
+    }
+
+    /// # Errors
+    /// Exit code 74 or 70: the program can't be started.
+    pub fn start(&self) -> Result<Child> {
+        let program = own_program()?;
+        let log = File::create(&self.told).doing("create", &self.told)?;
+        let mut command = Command::new(&program);
+        // It is a run of its own, whatever started this one, and nothing fails on purpose unless it is asked to.
+        for name in Launcher::ALL.into_iter().flat_map(Launcher::variables) {
+            command.env_remove(name);
+        }
+        for name in [FAULT, STOP_AT, STEP_TIMES] {
+            command.env_remove(name);
+        }
+        command.arg("train").arg(&self.spec).arg("--out").arg(&self.out).args(["--progress", "none"]);
+        command.args(&self.flags).envs(self.variables.iter().map(|(name, value)| (*name, value)));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        bind_to_supervisor(&mut command, None);
+        let process = command.spawn().doing("start", &program)?;
+        Ok(Child { process, begun: Instant::now(), told: self.told.clone() })
+    }
+}
+
+impl Child {
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub fn age(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// What the supervisor has said so far.
+    pub fn told(&self) -> String {
+        fs::read_to_string(&self.told).unwrap_or_default()
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.process.try_wait().doing("wait for the run of", &self.told)
+    }
+
+    /// Waits for the end, and calls `look` again and again, the last time after the end. `look` ends the wait with `false`; then
+    /// there is no status.
+    pub fn watch(&mut self, mut look: impl FnMut(&Self) -> Result<bool>) -> Result<Option<ExitStatus>> {
+        loop {
+            let ended = self.ended()?;
+            if !look(self)? || ended.is_some() {
+                return Ok(ended);
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        send(self.pid(), signal);
+    }
+
+    /// The error of a run that ended as it should not have.
+    pub fn failed(&self, status: ExitStatus, what: &str) -> Error {
+        say!("{}", self.told().trim_end());
+        let code = status.code().and_then(ExitCode::from_status).filter(|code| code.restart().is_some());
+        Error::new(code.unwrap_or(ExitCode::Internal), format!("{what} failed ({status})"))
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Its workers die with it.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Sends a signal to a process that this one, or one that it started, has started.
+pub fn send(pid: u32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid as i32) {
+        let _ = kill_process(pid, signal);
+    }
+}

@@ -1,0 +1,271 @@
+//! `ddp-run repro`: whether a run can be repeated. What it recorded of its spec, program, data and machine is compared with the
+//! present (`checks`), the run is run again with the numbers of processes that it had (`history`, `repeat`), and what it does is
+//! compared to the bit (`same`). Nothing in the run's folder changes.
+//!
+//! `rehearse` uses what starts runs (`child`, `job`) and compares them.
+
+mod checks;
+mod child;
+mod history;
+mod job;
+mod repeat;
+mod report;
+mod same;
+
+pub use child::{Child, Trainer, send};
+pub use job::Job;
+pub use report::Report;
+pub use same::{Outcomes, checkpoints as checkpoint_mismatch};
+
+use crate::checkpoint::{Entry, read_state};
+use crate::data::Fingerprint;
+use crate::device;
+use crate::error::{Error, IoContext, Result};
+use crate::files::{Scratch, folder};
+use crate::launch::JobHandoff;
+use crate::plan::{Plan, WorldRequest};
+use crate::registry::Registry;
+use crate::runs::{RunFolder, State, ranking};
+use crate::spec::JobTree;
+use crate::telemetry::provenance::{Provenance, RunFile};
+use crate::telemetry::{Event, RunId, for_each_event};
+use crate::worker::{present_data, provenance_of, recorded_data};
+use history::History;
+use repeat::Repeat;
+use std::path::{Path, PathBuf};
+
+/// What is to be repeated.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The run's folder.
+    pub run: PathBuf,
+    /// At most this many steps, rounded up to one that is recorded.
+    pub steps: Option<u64>,
+    /// For the files of the repetition; without it they are temporary.
+    pub out: Option<PathBuf>,
+    /// Only compare what is recorded with the present.
+    pub checks_only: bool,
+}
+
+/// What is in the folder of the run.
+struct Recorded {
+    folder: PathBuf,
+    starts: RunFile,
+    job_toml: String,
+    outcomes: Outcomes,
+    saved: Vec<Entry>,
+    history: History,
+    /// Everything was trained.
+    done: bool,
+}
+
+impl Recorded {
+    /// # Errors
+    /// A file is missing or can't be read (74), or the run is running (2).
+    fn read(folder: &Path, registry: &Registry) -> Result<Self> {
+        let run = RunFolder::read(folder, &ranking(registry));
+        if run.state == State::Running {
+            return Err(Error::usage(format!("{} is running", folder.display()))
+                .hint("a run can be repeated when it has ended, or was stopped"));
+        }
+        let lacks = |name: &str| {
+            let why = run.problems.first().map_or_else(|| "it is missing".to_owned(), Clone::clone);
+            Error::checkpoint(format!("{} can't be repeated without {name}: {why}", folder.display()))
+        };
+        let starts = run.starts.clone().ok_or_else(|| lacks("run.json"))?;
+        let job_toml = std::fs::read_to_string(folder.join("job.toml")).map_err(|_| lacks("job.toml"))?;
+        let metrics = folder.join("metrics.jsonl");
+        let outcomes = Outcomes::read(&metrics)?;
+        if outcomes.last_step().is_none() {
+            return Err(lacks("a recorded step or epoch in metrics.jsonl"));
+        }
+        let mut events = Vec::new();
+        for_each_event(&metrics, |event| {
+            if matches!(event, Event::Resume(_) | Event::Epoch(_)) {
+                events.push(event);
+            }
+        })?;
+        let history = History::of(folder, &starts, &events);
+        let done = run.state == State::Done;
+        Ok(Self {
+            folder: folder.to_owned(),
+            starts,
+            job_toml,
+            outcomes,
+            saved: run.checkpoints,
+            history,
+            done,
+        })
+    }
+
+    /// The starts that led to what is in the folder.
+    fn starts(&self) -> Vec<&Provenance> {
+        let all: Vec<&Provenance> = self.starts.earlier.iter().chain([&self.starts.latest]).collect();
+        let first = all.iter().rposition(|start| start.parent.is_none()).unwrap_or(0);
+        all[first..].to_vec()
+    }
+
+    /// The fingerprint of the data in the newest checkpoint that has one.
+    fn data(&self) -> Option<Fingerprint> {
+        self.saved.iter().rev().find_map(|saved| recorded_data(&read_state(&saved.path).ok()?))
+    }
+
+    /// The step at which the repetition ends; `None` where the run ends by itself.
+    fn until(&self, steps: Option<u64>) -> Option<u64> {
+        let last = self.outcomes.last_step()?;
+        let asked = steps.map(|steps| self.outcomes.step_from(steps).unwrap_or(last));
+        asked.filter(|step| *step < last).or((!self.done).then_some(last))
+    }
+}
+
+/// Compares what is recorded with the present, repeats the run and compares it. Call it from the main thread.
+///
+/// # Errors
+/// The run can't be read (74), the present program does not take its spec or its data is gone (78), or the repetition fails.
+pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -> Result<Report> {
+    let recorded = Recorded::read(&request.run, registry)?;
+    let place = Place::of(request, &recorded.folder)?;
+    let last = &recorded.starts.latest;
+    let plan = planned(&recorded.job_toml, last.world, registry)?;
+    let mut checks = checks::all(&recorded.starts(), &present(&plan, &recorded), &plan);
+    checks.push(checks::data(recorded.data().as_ref(), &present_data(&plan)?));
+    let mut unknown = recorded.history.unknown.clone();
+    unknown.extend(not_recorded(&plan, &recorded.starts()));
+    let until = recorded.until(request.steps);
+    let mut report = Report {
+        run: recorded.folder.clone(),
+        checks,
+        unknown,
+        parts: recorded.history.up_to(until).to_vec(),
+        until,
+        recorded_last_step: recorded.outcomes.last_step().unwrap_or(0),
+        folder: None,
+        compared: None,
+    };
+    tell(&report.heading(!request.checks_only));
+    if request.checks_only {
+        return Ok(report);
+    }
+    let origin = recorded.history.origin.as_deref();
+    if let Some(gone) = origin.filter(|path| !path.exists()) {
+        let what = format!("the run began with checkpoint {}, which is gone", gone.display());
+        return Err(Error::checkpoint(what).hint("restore it at this path; it can't be repeated without"));
+    }
+    let job = Job::parse(&recorded.job_toml)?.on_its_own();
+    let repeat = Repeat {
+        outcomes: &recorded.outcomes,
+        saved: &recorded.saved,
+        parts: &report.parts,
+        origin,
+        job: &job,
+        until,
+        folder: place.path(),
+        prune: request.out.is_none(),
+    };
+    let (done, out) = (repeat.run(), repeat.out());
+    let compared = match done {
+        Ok(compared) => compared,
+        Err(e) => return Err(place.kept_after(e)),
+    };
+    report.folder = (request.out.is_some() || compared.first_difference.is_some()).then_some(out);
+    if report.folder.is_some() {
+        place.keep();
+    }
+    report.compared = Some(compared);
+    Ok(report)
+}
+
+/// The plan of the recorded spec on as many processes as the run had.
+fn planned(job_toml: &str, world: usize, registry: &Registry) -> Result<Plan> {
+    let tree = JobTree::parse("job.toml", job_toml, &[])?;
+    let request = WorldRequest { devices: device::count, ..WorldRequest::of(world) };
+    Ok(Plan::resolve(&tree, registry, request)?)
+}
+
+/// What a start would record now, of a spec in the folder that the recorded spec was in.
+fn present(plan: &Plan, recorded: &Recorded) -> Provenance {
+    let of_toml = |word: &&String| word.ends_with(".toml") && Path::new(word.as_str()).exists();
+    let spec = recorded.starts.latest.argv.iter().skip(1).find(of_toml).cloned();
+    let spec_name = spec.unwrap_or_else(|| recorded.folder.join("job.toml").display().to_string());
+    let job = JobHandoff { spec_name, ..JobHandoff::default() };
+    // All processes are on this machine.
+    let mut here = plan.clone();
+    here.world.nnodes = 1;
+    here.world.nproc_per_node = here.world.world_size;
+    let mut present = provenance_of(&here, &job, "ddp-run", RunId::default());
+    if checks::nodes(&recorded.starts.latest) > 1 {
+        // The devices of one node are compared.
+        present.devices.truncate(recorded.starts.latest.devices.len());
+    }
+    present
+}
+
+/// What results may depend on, and nothing records.
+fn not_recorded(plan: &Plan, starts: &[&Provenance]) -> Vec<String> {
+    let mut lines = Vec::new();
+    if starts.iter().any(|start| start.git.as_ref().is_some_and(|git| git.dirty == Some(true))) {
+        lines.push("files were changed since the commit; their contents are not recorded".to_owned());
+    }
+    if plan.is_set("model.pretrained") {
+        lines.push("the contents of the weights in `model.pretrained` are not recorded".to_owned());
+    }
+    lines
+}
+
+/// The path without links, of a file that may not be there yet.
+fn real(path: &Path) -> Option<PathBuf> {
+    path.canonicalize().ok().or_else(|| Some(real(folder(path))?.join(path.file_name()?)))
+}
+
+/// The folder for the files of a repetition.
+enum Place {
+    Given(PathBuf),
+    Temporary(Scratch),
+}
+
+impl Place {
+    /// # Errors
+    /// It is not empty, or in the run's folder (2).
+    fn of(request: &Request, run: &Path) -> Result<Self> {
+        let place = match &request.out {
+            None => {
+                let beside = std::env::temp_dir().join("ddp-run-repro");
+                Self::Temporary(Scratch::beside(&beside).doing("create a folder beside", &beside)?)
+            }
+            Some(out) => {
+                let used = std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some());
+                let within = real(out).zip(real(run)).is_some_and(|(out, run)| out.starts_with(run));
+                if used || within {
+                    let why = if within { "is in the folder of the run" } else { "is not empty" };
+                    return Err(Error::usage(format!("--out {}: it {why}", out.display()))
+                        .hint("the repetition gets a folder of its own"));
+                }
+                Self::Given(out.clone())
+            }
+        };
+        if !request.checks_only {
+            std::fs::create_dir_all(place.path()).doing("create", place.path())?;
+        }
+        Ok(place)
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Given(path) => path,
+            Self::Temporary(scratch) => scratch.path(),
+        }
+    }
+
+    /// Does not remove it.
+    fn keep(self) {
+        std::mem::forget(self);
+    }
+
+    /// The folder of a repetition that failed is kept, and the error says where it is.
+    fn kept_after(self, error: Error) -> Error {
+        let kept = format!("its folder is kept: {}", self.path().display());
+        self.keep();
+        let hint = error.hint.iter().cloned().chain([kept]).collect::<Vec<_>>().join("; ");
+        error.hint(hint)
+    }
+}

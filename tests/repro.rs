@@ -1,0 +1,191 @@
+//! `ddp-run repro`: runs that are repeated to the bit, also after a resize, and runs whose records say otherwise.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use common::*;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+/// Two epochs of 16 steps on two processes, with a checkpoint after each fifth step.
+const SPEC: &str = "name = \"repeated\"\nseed = 7\nepochs = 2\nbatch_size = 4\nsave_every = \"5 steps\"\n\
+    [model]\nname = \"mlp\"\nhidden = [16]\ndropout = 0.2\n\
+    [dataset]\nname = \"random\"\nsamples = 160\nfeatures = 8\nval_split = 0.2\n\
+    [optimizer]\nname = \"adamw\"\nlr = 1e-2\n[scheduler]\nname = \"cosine\"\nunit = \"step\"\n\
+    [metrics]\nlog_every = 1\n[launch]\nthreads = 1\nnproc_per_node = 2\n";
+
+struct Run {
+    dir: tempfile::TempDir,
+    out: PathBuf,
+}
+
+impl Run {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("tempdir");
+        write_spec(dir.path(), SPEC);
+        Self { out: dir.path().join("run"), dir }
+    }
+
+    #[track_caller]
+    fn train(&self, flags: &[&str], variable: Option<(&str, &str)>, code: i32) {
+        let mut command = train_command(&self.dir.path().join("job.toml"), &self.out, flags);
+        command.envs(variable);
+        assert_code(&output_of(&mut command), code);
+    }
+
+    fn repro(&self, flags: &[&str]) -> Output {
+        output_of(ddp_run().arg("repro").arg(&self.out).args(flags))
+    }
+
+    /// What is found, as JSON. Nothing in the run's folder has changed then.
+    #[track_caller]
+    fn found(&self, flags: &[&str], code: i32) -> Value {
+        let before = files(&self.out);
+        let output = self.repro(&[&["--format", "json"], flags].concat());
+        assert_code(&output, code);
+        assert!(files(&self.out) == before, "the run's folder has changed");
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// Replaces a text in a file of the run.
+    #[track_caller]
+    fn edit(&self, file: &str, from: &str, to: &str) {
+        let path = self.out.join(file);
+        let text = fs::read_to_string(&path).expect("it is there");
+        assert!(text.contains(from), "{file} has no {from}: {text}");
+        fs::write(path, text.replacen(from, to, 1)).expect("written");
+    }
+}
+
+/// All files below `folder` with their contents.
+fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let (mut found, mut open) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(next) = open.pop() {
+        for entry in fs::read_dir(next).expect("a folder").flatten() {
+            match entry.path() {
+                path if path.is_dir() => open.push(path),
+                path => found.push((path.clone(), fs::read(path).expect("a file"))),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn differing(found: &Value) -> Vec<&str> {
+    let checks = found["checks"].as_array().expect("checks").iter();
+    checks.filter(|check| check["differs"] == true).filter_map(|check| check["what"].as_str()).collect()
+}
+
+#[test]
+fn a_run_is_repeated_to_the_bit() {
+    let _alone = alone();
+    let run = Run::new();
+    run.train(&[], None, 0);
+    let found = run.found(&[], 0);
+    assert_eq!(found["identical"], true, "{found:#}");
+    assert_eq!(differing(&found), [""; 0], "{found:#}");
+    let compared = &found["compared"];
+    assert_eq!([&compared["step_events"], &compared["epoch_events"]], [32, 2], "{found:#}");
+    // The newest three, and the best.
+    assert!(compared["checkpoints"].as_array().is_some_and(|all| all.len() >= 3), "{found:#}");
+    assert_eq!((&found["folder"], &found["until"]), (&Value::Null, &Value::Null));
+
+    let found = run.found(&["--steps", "7"], 0);
+    assert_eq!((&found["until"], &found["compared"]["last_step"]), (&Value::from(7), &Value::from(7)));
+    assert_eq!(found["compared"]["step_events"], 7);
+    let text = String::from_utf8(run.repro(&["--steps", "7"]).stdout).expect("text");
+    assert!(text.contains("\nrepeats steps 1 to 7 with 2 processes\n"), "{text}");
+    assert!(text.contains("identical to the bit: 7 step events, 0 epoch events, "), "{text}");
+
+    let out = run.dir.path().join("again");
+    let found = run.found(&["--steps", "5", "--out", out.to_str().expect("plain")], 0);
+    assert_eq!(found["folder"], out.join("run").to_str().expect("plain"));
+    assert!(out.join("run/checkpoints/step-00000005").is_dir());
+    // It is not empty any more.
+    assert_code(&run.repro(&["--out", out.to_str().expect("plain")]), 2);
+    assert_code(&run.repro(&["--out", run.out.join("x").to_str().expect("plain")]), 2);
+}
+
+#[test]
+fn the_first_step_that_differs_is_named() {
+    let _alone = alone();
+    let run = Run::new();
+    run.train(&[], None, 0);
+    // Another machine, by what it recorded: no proof of anything.
+    let recorded: Value = serde_json::from_slice(&fs::read(run.out.join("run.json")).unwrap()).unwrap();
+    let cpu = recorded["host"]["cpu"].as_str().expect("a name").to_owned();
+    run.edit("run.json", &format!("\"cpu\": \"{cpu}\""), "\"cpu\": \"a slide rule\"");
+    let found = run.found(&[], 0);
+    assert_eq!((differing(&found), &found["identical"]), (vec!["cpu"], &Value::from(true)));
+    assert_eq!(run.found(&["--checks-only"], 1)["identical"], Value::Null);
+
+    let tenth = |event: &&Value| event["event"] == "step" && event["step"] == 10;
+    let loss = events(&run.out).iter().find(tenth).expect("step 10")["loss"].to_string();
+    run.edit(
+        "metrics.jsonl",
+        &format!("\"step\":10,\"epoch\":0,\"loss\":{loss}"),
+        "\"step\":10,\"epoch\":0,\"loss\":0.5",
+    );
+    let found = run.found(&[], 1);
+    let first = &found["compared"]["first_difference"];
+    assert_eq!((&first["step"], &first["what"]), (&Value::from(10), &Value::from("loss")), "{found:#}");
+    assert_eq!([&first["recorded"], &first["now"]], ["0.5", loss.as_str()]);
+    let kept = PathBuf::from(found["folder"].as_str().expect("it is kept"));
+    fs::remove_dir_all(kept.parent().expect("the repetition's folder")).expect("removed");
+    // Before that, nothing differs.
+    assert_eq!(run.found(&["--steps", "9"], 0)["identical"], true);
+    let told = String::from_utf8(run.repro(&[]).stdout).expect("text");
+    assert!(
+        told.contains("differs first at step 10: loss is ") && told.contains("may be the cause: cpu\n"),
+        "{told}"
+    );
+    let kept =
+        told.lines().find_map(|line| line.trim().strip_prefix("the repetition is in ")).expect("it is kept");
+    fs::remove_dir_all(Path::new(kept).parent().expect("the repetition's folder")).expect("removed");
+}
+
+/// Stopped in the middle of an epoch, and killed after the end of one: each time it goes on with another number of processes.
+#[test]
+fn a_resized_run_is_repeated_as_it_was() {
+    let _alone = alone();
+    let run = Run::new();
+    run.train(&[], Some(("DDP_RUN_STOP_AT", "7")), 75);
+    run.train(&["--nproc-per-node", "1"], None, 0);
+    let found = run.found(&[], 0);
+    let part = |from: u64, world: u64, end: bool| serde_json::json!({ "from": from, "world": world, "at_epoch_end": end });
+    assert_eq!(found["parts"], Value::Array(vec![part(0, 2, false), part(7, 1, false)]));
+    assert_eq!(
+        (&found["identical"], &found["compared"]["step_events"]),
+        (&Value::from(true), &Value::from(32)),
+        "{found:#}"
+    );
+
+    let run = Run::new();
+    let by_epoch = ["--set", "save_every=1", "--set", "checkpoint.async=false"];
+    run.train(&by_epoch, Some(("DDP_RUN_FAULT", "kill:rank=0,phase=forward,step=20")), 90);
+    run.train(&[&by_epoch[..], &["--nproc-per-node", "1"]].concat(), None, 0);
+    let found = run.found(&[], 0);
+    assert_eq!(found["parts"], Value::Array(vec![part(0, 2, false), part(16, 1, true)]));
+    assert_eq!(
+        (&found["identical"], &found["compared"]["epoch_events"]),
+        (&Value::from(true), &Value::from(2)),
+        "{found:#}"
+    );
+}
+
+#[test]
+fn what_can_not_be_repeated_is_told() {
+    let _alone = alone();
+    let run = Run::new();
+    run.train(&[], Some(("DDP_RUN_STOP_AT", "6")), 75);
+    // A stopped run is repeated as far as it went.
+    assert_eq!(run.found(&[], 0)["until"], 6);
+    fs::remove_file(run.out.join("run.json")).expect("removed");
+    let output = run.repro(&[]);
+    assert_code(&output, 74);
+    assert!(stderr(&output).contains("can't be repeated without run.json"), "{}", stderr(&output));
+    assert_code(&output_of(ddp_run().args(["repro", "no-such-run"])), 2);
+}
