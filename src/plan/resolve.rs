@@ -43,6 +43,8 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let (metrics, observers) = metrics(root, registry, &facts);
     let (launch, nodes, slurm) = launch(root);
     let (distributed, gloo, reducer, comm_hook) = distributed(root, registry);
+    let swept = root.has("sweep");
+    let sweep = root.section("sweep").config_if(swept);
 
     let world = request.resolve(nodes.nnodes.max, launch.nproc_per_node, device);
     let batch = match facts.train {
@@ -85,6 +87,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
         launch,
         nodes,
         slurm,
+        sweep,
         distributed,
         gloo,
         reducer,
