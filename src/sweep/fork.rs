@@ -80,14 +80,10 @@ fn copy_folder(from: &Path, to: &Path, without: &[&str]) -> Result<()> {
             continue;
         }
         let (from, to) = (entry.path(), to.join(&name));
-        let kind = entry.file_type().doing("read", &from)?;
-        if kind.is_dir() {
-            copy_folder(&from, &to, &[])?;
-        } else if kind.is_symlink() {
-            let target = fs::read_link(&from).doing("read", &from)?;
-            std::os::unix::fs::symlink(target, &to).doing("create", &to)?;
-        } else {
-            fs::copy(&from, &to).map(drop).doing("copy", &from)?;
+        // Behind a link, too: two runs may not write to one folder.
+        match fs::metadata(&from).doing("read", &from)?.is_dir() {
+            true => copy_folder(&from, &to, &[])?,
+            false => fs::copy(&from, &to).map(drop).doing("copy", &from)?,
         }
     }
     Ok(())
