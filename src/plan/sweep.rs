@@ -246,6 +246,7 @@ mod tests {
         assert_eq!(plain.hash, swept.hash);
         assert!(plain.values.iter().all(|value| !value.key.starts_with("sweep")));
         assert!(plain.sweep.is_none());
+        assert!(plain.not_the_run_of(&swept.to_toml()).is_empty() && swept.not_the_run_of(&plain.to_toml()).is_empty());
         let config = swept.sweep.clone().expect("it is there");
         let grid = config.grid.expect("it is set");
         assert_eq!(grid.0[0], ("optimizer.lr".to_owned(), vec!["0.001".to_owned(), "0.0003".to_owned()]));

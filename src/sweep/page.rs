@@ -45,7 +45,7 @@ impl<'a> Axis<'a> {
         let numbers: Vec<Option<f64>> = texts.iter().map(|text| text.as_ref()?.parse().ok()).collect();
         let all_numbers = texts.iter().zip(&numbers).all(|(text, number)| text.is_none() || number.is_some());
         if all_numbers {
-            return Self::of_numbers(title, &numbers, &|value| value.to_string());
+            return Self::of_numbers(title, &numbers, &|value: f64| value.to_string());
         }
         let words: BTreeSet<&str> = texts.iter().copied().flatten().collect();
         let words: Vec<&str> = words.into_iter().collect();
