@@ -124,7 +124,9 @@ fn a_killed_sweep_leaves_no_process_and_continues_to_the_same_bits() {
     let trial = Trial::of("");
     let flags = ["--grid", "seed=1,2,3", "--set", "epochs=300", "--set", "save_every=20"];
     let mut sweep = trial.start(&flags);
-    wait_for("the second run", RUN_HUNG, || trial.out.join("sweep.json").is_file() && has_step(&trial.child(2)));
+    wait_for("the second run", RUN_HUNG, || {
+        trial.out.join("sweep.json").is_file() && has_step(&trial.child(2))
+    });
     kill(sweep.id(), Signal::KILL);
     assert!(!sweep.wait().expect("it is our child").success());
     wait_for("the end of its runs", HUNG, || processes(&trial.out).is_empty());
@@ -153,7 +155,11 @@ fn a_stopped_sweep_saves_its_runs_and_continues() {
         for number in [1, 2] {
             assert_eq!(trial.state()["children"][number - 1]["state"], "waiting");
             let last = events(&trial.child(number)).pop().expect("events");
-            assert_eq!((&last["event"], &last["exit_code"]), (&Value::from("end"), &Value::from(75)), "{last}");
+            assert_eq!(
+                (&last["event"], &last["exit_code"]),
+                (&Value::from("end"), &Value::from(75)),
+                "{last}"
+            );
         }
         // Another length is another sweep.
         let refused = trial.sweep(&flags, 78);
@@ -165,13 +171,20 @@ fn a_stopped_sweep_saves_its_runs_and_continues() {
 fn the_runs_of_successive_halving_go_on_with_the_bits_of_whole_runs() {
     let _alone = alone();
     let trial = Trial::of("[scheduler]\nname = \"cosine\"\n");
-    let flags = ["--grid", "optimizer.lr=1e-6,1e-2,1e-5,1e-4", "--min-epochs", "1", "--eta", "2", "--parallel", "2"];
+    let flags =
+        ["--grid", "optimizer.lr=1e-6,1e-2,1e-5,1e-4", "--min-epochs", "1", "--eta", "2", "--parallel", "2"];
     trial.sweep(&flags, 0);
     let state = trial.state();
     let children = state["children"].as_array().expect("children");
-    let on = |rung: u64| children.iter().filter(|child| child["values"].as_array().map(|v| v.len() as u64) == Some(rung)).count();
+    let on = |rung: u64| {
+        children
+            .iter()
+            .filter(|child| child["values"].as_array().map(|v| v.len() as u64) == Some(rung))
+            .count()
+    };
     assert_eq!((on(1), on(2), on(3)), (2, 1, 1), "{state:#}");
-    let epochs = |number: usize| events(&trial.child(number)).iter().filter(|e| e["event"] == "epoch").count();
+    let epochs =
+        |number: usize| events(&trial.child(number)).iter().filter(|e| e["event"] == "epoch").count();
     let mut trained: Vec<usize> = (1..=4).map(epochs).collect();
     trained.sort_unstable();
     assert_eq!(trained, [1, 1, 2, 4]);

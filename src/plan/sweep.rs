@@ -246,7 +246,10 @@ mod tests {
         assert_eq!(plain.hash, swept.hash);
         assert!(plain.values.iter().all(|value| !value.key.starts_with("sweep")));
         assert!(plain.sweep.is_none());
-        assert!(plain.not_the_run_of(&swept.to_toml()).is_empty() && swept.not_the_run_of(&plain.to_toml()).is_empty());
+        assert!(
+            plain.not_the_run_of(&swept.to_toml()).is_empty()
+                && swept.not_the_run_of(&plain.to_toml()).is_empty()
+        );
         let config = swept.sweep.clone().expect("it is there");
         let grid = config.grid.expect("it is set");
         assert_eq!(grid.0[0], ("optimizer.lr".to_owned(), vec!["0.001".to_owned(), "0.0003".to_owned()]));
@@ -269,13 +272,26 @@ mod tests {
 
     #[test]
     fn distributions_have_a_syntax() {
-        for text in ["uniform(0.0, 0.5)", "uniform(4, 16)", "log-uniform(0.0001, 0.1)", "choice(sgd, \"a, b\", [1, 2])"] {
+        for text in [
+            "uniform(0.0, 0.5)",
+            "uniform(4, 16)",
+            "log-uniform(0.0001, 0.1)",
+            "choice(sgd, \"a, b\", [1, 2])",
+        ] {
             let read = Distribution::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
             assert_eq!(read.to_string(), text);
         }
         let bounds = Range { low: 1.0, high: 2.0, whole: true };
         assert_eq!(Distribution::parse(" uniform( 1,2 ) "), Ok(Distribution::Uniform(bounds)));
-        for wrong in ["uniform", "uniform(1)", "uniform(2, 1)", "uniform(a, 2)", "log-uniform(0, 1)", "choice()", "normal(0, 1)"] {
+        for wrong in [
+            "uniform",
+            "uniform(1)",
+            "uniform(2, 1)",
+            "uniform(a, 2)",
+            "log-uniform(0, 1)",
+            "choice()",
+            "normal(0, 1)",
+        ] {
             assert!(Distribution::parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -132,7 +132,8 @@ impl<'a> Children<'a> {
         let mut ended = Vec::new();
         for (at, child) in &mut self.running {
             let status = child.try_wait();
-            let status = status.map_err(|e| Error::internal(format!("cannot wait for a run of the sweep: {e}")))?;
+            let status =
+                status.map_err(|e| Error::internal(format!("cannot wait for a run of the sweep: {e}")))?;
             ended.extend(status.map(|status| (*at, end(status, self.stopping))));
         }
         self.running.retain(|(at, _)| ended.iter().all(|(other, _)| other != at));
@@ -191,7 +192,10 @@ mod tests {
     fn what_a_signal_ended_is_stopped_only_if_it_was_asked_to() {
         let exited = |code: i32| ExitStatus::from_raw(code << 8);
         assert_eq!((end(exited(0), false), end(exited(75), false)), (End::Done, End::Stopped));
-        assert_eq!((end(exited(92), true), end(exited(1), false)), (End::Failed(Some(92)), End::Failed(Some(1))));
+        assert_eq!(
+            (end(exited(92), true), end(exited(1), false)),
+            (End::Failed(Some(92)), End::Failed(Some(1)))
+        );
         let killed = ExitStatus::from_raw(9);
         assert_eq!((end(killed, false), end(killed, true)), (End::Failed(None), End::Stopped));
     }

@@ -33,7 +33,8 @@ pub fn points(config: &SweepConfig) -> Result<Vec<Point>> {
     let per_draw = all / draws;
     let mut points: Vec<Point> = (0..all)
         .map(|at| {
-            let drawn = sample.iter().map(|(key, of)| (key.clone(), draw(of, config.seed, key, at / per_draw)));
+            let drawn =
+                sample.iter().map(|(key, of)| (key.clone(), draw(of, config.seed, key, at / per_draw)));
             combination(grid, at % per_draw).into_iter().chain(drawn).collect()
         })
         .collect();
@@ -50,7 +51,8 @@ fn check(
     grid: &[(String, Vec<String>)],
     sample: &[(String, Distribution)],
 ) -> Result<()> {
-    let keys: Vec<&str> = grid.iter().map(|(key, _)| key.as_str()).chain(sample.iter().map(|(key, _)| key.as_str())).collect();
+    let keys: Vec<&str> =
+        grid.iter().map(|(key, _)| key.as_str()).chain(sample.iter().map(|(key, _)| key.as_str())).collect();
     if keys.is_empty() {
         return Err(Error::usage("the sweep varies nothing")
             .hint("`--grid optimizer.lr=1e-3,3e-4`, or `[sweep.grid]` in the spec; `--sample KEY=DISTRIBUTION` with `--random N`"));
@@ -67,10 +69,10 @@ fn check(
     match (sample.is_empty(), config.random) {
         (false, None) => Err(Error::usage("how many samples are to be drawn is missing")
             .hint("`--random N`, or `random` in `[sweep]`")),
-        _ if config.min_epochs.is_some() && config.min_steps.is_some() => {
-            Err(Error::usage("the first runs of successive halving have a number of epochs, or of steps, not both")
-                .hint("leave out `--min-epochs` or `--min-steps` (`min_epochs`, `min_steps` in `[sweep]`)"))
-        }
+        _ if config.min_epochs.is_some() && config.min_steps.is_some() => Err(Error::usage(
+            "the first runs of successive halving have a number of epochs, or of steps, not both",
+        )
+        .hint("leave out `--min-epochs` or `--min-steps` (`min_epochs`, `min_steps` in `[sweep]`)")),
         _ => Ok(()),
     }
 }
@@ -177,7 +179,9 @@ mod tests {
 
     fn sets(config: &SweepConfig) -> Vec<String> {
         let points = points(config).unwrap_or_else(|e| panic!("{e}"));
-        let set = |point: &Point| point.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ");
+        let set = |point: &Point| {
+            point.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+        };
         points.iter().map(set).collect()
     }
 
@@ -231,7 +235,8 @@ mod tests {
         let many: Vec<String> = (0..200).map(|i| i.to_string()).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert!(told(config(&[("seed", &many), ("epochs", &many)], &[], None)).contains("at most"));
-        let both = SweepConfig { min_epochs: Some(1), min_steps: Some(1), ..config(&[("seed", &["1"])], &[], None) };
+        let both =
+            SweepConfig { min_epochs: Some(1), min_steps: Some(1), ..config(&[("seed", &["1"])], &[], None) };
         assert!(told(both).contains("not both"));
     }
 
@@ -239,9 +244,13 @@ mod tests {
     fn names_are_those_of_runs_and_differ() {
         let point = |value: &str| vec![("optimizer.lr".to_owned(), value.to_owned())];
         assert_eq!(names(&[point("1e-3"), point("\"a b/c\"")]), ["01_lr-1e-3", "02_lr-ab-c"]);
-        let long = vec![("model.hidden".to_owned(), "[128, 128, 128, 128, 128, 128, 128, 128, 128]".to_owned())];
+        let long =
+            vec![("model.hidden".to_owned(), "[128, 128, 128, 128, 128, 128, 128, 128, 128]".to_owned())];
         let name = &names(&[long])[0];
-        assert!(name.len() <= NAME + 3 && name.starts_with("01_hidden-128-128") && !name.ends_with('-'), "{name}");
+        assert!(
+            name.len() <= NAME + 3 && name.starts_with("01_hidden-128-128") && !name.ends_with('-'),
+            "{name}"
+        );
     }
 
     proptest! {

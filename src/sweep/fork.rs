@@ -50,8 +50,9 @@ pub fn why_not_a_beginning(plan: &Plan) -> Option<String> {
     if let Some(name) = plan.schedule.depends_on_length() {
         return Some(format!("the schedule `{name}` depends on the length of the run"));
     }
-    (plan.early_stop.is_some() && plan.train.eval_every > 1)
-        .then(|| "`[early_stop]` counts evaluations, of which a shorter run has another at its end".to_owned())
+    (plan.early_stop.is_some() && plan.train.eval_every > 1).then(|| {
+        "`[early_stop]` counts evaluations, of which a shorter run has another at its end".to_owned()
+    })
 }
 
 /// Whether `short` ends before `long` in any case.
@@ -99,15 +100,18 @@ mod tests {
         [dataset]\nname = \"random\"\nsamples = 80\nfeatures = 4\nval_split = 0.2\n[optimizer]\nname = \"sgd\"\nlr = 0.05\n";
 
     fn behind_of(children: &[&[&str]]) -> Vec<Option<usize>> {
-        let plan = |sets: &&[&str]| resolved(&Registry::standard(), SPEC, sets, 1).unwrap_or_else(|e| panic!("{e}"));
+        let plan =
+            |sets: &&[&str]| resolved(&Registry::standard(), SPEC, sets, 1).unwrap_or_else(|e| panic!("{e}"));
         behind(&children.iter().map(plan).collect::<Vec<_>>())
     }
 
     #[test]
     fn a_longer_run_continues_the_longest_that_is_its_beginning() {
-        let lengths: [&[&str]; 4] = [&["epochs=9"], &["epochs=3"], &["epochs=6", "name=other"], &["epochs=9", "seed=1"]];
+        let lengths: [&[&str]; 4] =
+            [&["epochs=9"], &["epochs=3"], &["epochs=6", "name=other"], &["epochs=9", "seed=1"]];
         assert_eq!(behind_of(&lengths), [Some(2), None, Some(1), None]);
-        let steps: [&[&str]; 3] = [&["epochs=9"], &["epochs=9", "train.max_steps=5"], &["epochs=2", "train.max_steps=50"]];
+        let steps: [&[&str]; 3] =
+            [&["epochs=9"], &["epochs=9", "train.max_steps=5"], &["epochs=2", "train.max_steps=50"]];
         assert_eq!(behind_of(&steps), [Some(1), None, None], "5 steps may be more or less than two epochs");
     }
 
@@ -117,7 +121,10 @@ mod tests {
             assert_eq!(behind_of(&[&["epochs=3", key], &["epochs=9", key]]), [None, None], "{key}");
         }
         let rare = ["early_stop.patience=2", "train.eval_every=2"];
-        assert_eq!(behind_of(&[&[&["epochs=3"], &rare[..]].concat(), &[&["epochs=9"], &rare[..]].concat()]), [None, None]);
+        assert_eq!(
+            behind_of(&[&[&["epochs=3"], &rare[..]].concat(), &[&["epochs=9"], &rare[..]].concat()]),
+            [None, None]
+        );
         let each = "early_stop.patience=2";
         assert_eq!(behind_of(&[&["epochs=3", each], &["epochs=9", each]]), [None, Some(0)]);
     }
@@ -126,12 +133,17 @@ mod tests {
     fn a_copy_has_what_a_run_continues_from() {
         let folder = tempfile::tempdir().unwrap();
         let (from, to) = (folder.path().join("a"), folder.path().join("b"));
-        for name in ["checkpoints/step-3/state.json", "metrics.jsonl", ".lock", "logs/rank-0.log", "checkpoints/logs"] {
+        for name in
+            ["checkpoints/step-3/state.json", "metrics.jsonl", ".lock", "logs/rank-0.log", "checkpoints/logs"]
+        {
             fs::create_dir_all(from.join(name).parent().unwrap()).unwrap();
             fs::write(from.join(name), name).unwrap();
         }
         copy(&from, &to).unwrap();
-        assert_eq!(fs::read_to_string(to.join("checkpoints/step-3/state.json")).unwrap(), "checkpoints/step-3/state.json");
+        assert_eq!(
+            fs::read_to_string(to.join("checkpoints/step-3/state.json")).unwrap(),
+            "checkpoints/step-3/state.json"
+        );
         assert!(to.join("metrics.jsonl").is_file() && to.join("checkpoints/logs").is_file());
         assert!(!to.join(".lock").exists() && !to.join("logs").exists());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");

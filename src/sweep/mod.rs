@@ -1,11 +1,12 @@
 //! `ddp-run sweep`: several runs of one spec that differ in some of its keys. What is run is `prepare`d from the settings
-//! (`expand`, `share`, `fork`); `schedule`, a state machine, says what runs next; `children` are processes of this program, each an
+//! (`expand`, `share`, `fork`, `lengths`); `schedule`, a state machine, says what runs next; `children` are processes of this program, each an
 //! ordinary run in a folder of its own; `state` is the file from which a killed sweep continues. At the end there is a table
 //! (`outcome`) and a page (`page`).
 
 mod children;
 mod expand;
 mod fork;
+mod lengths;
 mod outcome;
 mod page;
 mod prepare;

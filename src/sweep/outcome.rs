@@ -18,10 +18,16 @@ impl Outcome {
         if self.code != ExitCode::WorkerFailed {
             return Ok(self.code);
         }
-        let failed: Vec<&Record> = self.file.children.iter().filter(|record| record.state == State::Failed).collect();
+        let failed: Vec<&Record> =
+            self.file.children.iter().filter(|record| record.state == State::Failed).collect();
         let names: Vec<&str> = failed.iter().take(8).map(|record| record.name.as_str()).collect();
         let more = if failed.len() > names.len() { ", …" } else { "" };
-        let what = format!("{} of {} failed: {}{more}", failed.len(), show::count(self.file.children.len(), "run"), names.join(", "));
+        let what = format!(
+            "{} of {} failed: {}{more}",
+            failed.len(),
+            show::count(self.file.children.len(), "run"),
+            names.join(", ")
+        );
         let logs = self.folder.join(super::children::LOGS);
         Err(Error::new(self.code, what)
             .hint(format!("the logs are in {}; the same command tries what failed again", logs.display())))
@@ -105,7 +111,11 @@ mod tests {
     use crate::sweep::state::tests::file;
 
     fn outcome() -> Outcome {
-        let mut file = file(&[("0.1", State::Done, Some(0.5)), ("0.2", State::Failed, None), ("0.3", State::Done, Some(0.25))]);
+        let mut file = file(&[
+            ("0.1", State::Done, Some(0.5)),
+            ("0.2", State::Failed, None),
+            ("0.3", State::Done, Some(0.25)),
+        ]);
         file.children[1].exit_code = Some(92);
         file.children[1].values.clear();
         Outcome {
@@ -132,7 +142,10 @@ mod tests {
     #[test]
     fn the_exit_code_says_that_runs_failed() {
         let error = outcome().verdict().unwrap_err();
-        assert_eq!((error.code, error.message.as_str()), (ExitCode::WorkerFailed, "1 of 3 runs failed: 02_lr-0.2"));
+        assert_eq!(
+            (error.code, error.message.as_str()),
+            (ExitCode::WorkerFailed, "1 of 3 runs failed: 02_lr-0.2")
+        );
         let done = Outcome { code: ExitCode::Done, ..outcome() };
         assert_eq!(done.verdict().unwrap(), ExitCode::Done);
     }
@@ -142,7 +155,10 @@ mod tests {
         let json = json(&outcome());
         assert_eq!(json["runs"][0]["folder"], "runs/s/03_lr-0.3");
         assert_eq!(json["runs"][0]["set"]["optimizer.lr"], "0.3");
-        assert_eq!((&json["runs"][2]["value"], &json["runs"][2]["exit_code"]), (&Json::Null, &Json::from(92)));
+        assert_eq!(
+            (&json["runs"][2]["value"], &json["runs"][2]["exit_code"]),
+            (&Json::Null, &Json::from(92))
+        );
         assert_eq!(json["metric"], "val.loss");
     }
 }

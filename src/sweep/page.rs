@@ -50,14 +50,17 @@ impl<'a> Axis<'a> {
         let words: BTreeSet<&str> = texts.iter().copied().flatten().collect();
         let words: Vec<&str> = words.into_iter().collect();
         let place = |at: usize| if words.len() > 1 { at as f64 / (words.len() - 1) as f64 } else { 0.5 };
-        let places = texts.iter().map(|text| words.iter().position(|word| Some(*word) == *text).map(place)).collect();
-        let ticks = words.iter().enumerate().take(TICKS).map(|(at, word)| (place(at), (*word).to_owned())).collect();
+        let places =
+            texts.iter().map(|text| words.iter().position(|word| Some(*word) == *text).map(place)).collect();
+        let ticks =
+            words.iter().enumerate().take(TICKS).map(|(at, word)| (place(at), (*word).to_owned())).collect();
         Self { title, places, ticks }
     }
 
     fn of_numbers(title: &'a str, numbers: &[Option<f64>], text: &dyn Fn(f64) -> String) -> Self {
         let known = || numbers.iter().copied().flatten().filter(|number| number.is_finite());
-        let (low, high) = known().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));
+        let (low, high) =
+            known().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));
         let log = low > 0.0 && high / low > 100.0;
         let scaled = |x: f64| if log { x.ln() } else { x };
         let span = scaled(high) - scaled(low);
@@ -85,7 +88,8 @@ fn coordinates(out: &mut String, file: &File, ranking: &[usize]) {
     let mut axes: Vec<Axis<'_>> = keys
         .iter()
         .map(|key| {
-            let texts: Vec<Option<&str>> = file.children.iter().map(|record| record.set.get(*key).map(String::as_str)).collect();
+            let texts: Vec<Option<&str>> =
+                file.children.iter().map(|record| record.set.get(*key).map(String::as_str)).collect();
             Axis::of_texts(key, &texts)
         })
         .collect();
@@ -96,8 +100,6 @@ fn coordinates(out: &mut String, file: &File, ranking: &[usize]) {
     }
     axes.push(Axis::of_numbers(&file.metric, &measured, &significant));
     let step = (WIDTH - 2.0 * SIDE) / (axes.len() - 1).max(1) as f64;
-    let x = |axis: usize| SIDE + axis as f64 * step;
-    let y = |place: f64| BOTTOM - place * (BOTTOM - TOP);
     let _ = write!(
         out,
         "<section><div class=\"charts\"><figure><figcaption><span class=\"title\">Runs by their values</span>\
@@ -105,16 +107,67 @@ fn coordinates(out: &mut String, file: &File, ranking: &[usize]) {
          <svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"parallel coordinates of {} runs\">",
         file.children.len()
     );
+    let place = Place { step, axes: &axes };
+    lines(out, file, ranking, &place);
+    place.draw(out);
+    out.push_str("</svg></figure></div></section>");
+}
+
+/// The axes beside each other.
+struct Place<'a> {
+    /// Between two axes.
+    step: f64,
+    axes: &'a [Axis<'a>],
+}
+
+/// The height of a place on an axis.
+fn y(place: f64) -> f64 {
+    BOTTOM - place * (BOTTOM - TOP)
+}
+
+impl Place<'_> {
+    fn x(&self, axis: usize) -> f64 {
+        SIDE + axis as f64 * self.step
+    }
+
+    /// The axes with their values.
+    fn draw(&self, out: &mut String) {
+        for (axis, of) in self.axes.iter().enumerate() {
+            let _ = write!(
+                out,
+                "<path class=\"axis\" d=\"M{0:.1} {TOP}V{BOTTOM}\"/><text x=\"{0:.1}\" y=\"{1}\" text-anchor=\"middle\">{2}</text>",
+                self.x(axis),
+                TOP - 20.0,
+                escape(&show::cut(of.title, 28))
+            );
+            for (place, text) in &of.ticks {
+                let _ = write!(
+                    out,
+                    "<text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                    self.x(axis) + 6.0,
+                    y(*place) + 4.0,
+                    escape(&show::cut(text, 14))
+                );
+            }
+        }
+    }
+}
+
+/// A line for each run that has a value.
+fn lines(out: &mut String, file: &File, ranking: &[usize], place: &Place<'_>) {
     // The best above all others.
-    let ranked: Vec<usize> = ranking.iter().copied().filter(|at| measured[*at].is_some()).collect();
-    for (place, at) in ranked.iter().enumerate().rev() {
-        let points: Vec<String> = axes
+    let ranked: Vec<usize> =
+        ranking.iter().copied().filter(|at| value(&file.children[*at]).is_some()).collect();
+    for (rank, at) in ranked.iter().enumerate().rev() {
+        let points: Vec<String> = place
+            .axes
             .iter()
             .enumerate()
-            .filter_map(|(axis, of)| Some(format!("{:.1} {:.1}", x(axis), y(of.places[*at]?))))
+            .filter_map(|(axis, of)| Some(format!("{:.1} {:.1}", place.x(axis), y(of.places[*at]?))))
             .collect();
-        let share = 1.0 - place as f64 / ranked.len() as f64;
-        let (class, opacity) = if place == 0 { ("line s1", 1.0) } else { ("line s0", 0.12 + 0.7 * share * share) };
+        let share = 1.0 - rank as f64 / ranked.len() as f64;
+        let (class, opacity) =
+            if rank == 0 { ("line s1", 1.0) } else { ("line s0", 0.12 + 0.7 * share * share) };
         let record = &file.children[*at];
         let _ = write!(
             out,
@@ -124,25 +177,6 @@ fn coordinates(out: &mut String, file: &File, ranking: &[usize]) {
             value(record).map(significant).unwrap_or_default()
         );
     }
-    for (axis, of) in axes.iter().enumerate() {
-        let _ = write!(
-            out,
-            "<path class=\"axis\" d=\"M{0:.1} {TOP}V{BOTTOM}\"/><text x=\"{0:.1}\" y=\"{1}\" text-anchor=\"middle\">{2}</text>",
-            x(axis),
-            TOP - 20.0,
-            escape(&show::cut(of.title, 28))
-        );
-        for (place, text) in &of.ticks {
-            let _ = write!(
-                out,
-                "<text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                x(axis) + 6.0,
-                y(*place) + 4.0,
-                escape(&show::cut(text, 14))
-            );
-        }
-    }
-    out.push_str("</svg></figure></div></section>");
 }
 
 fn table(out: &mut String, file: &File, ranking: &[usize]) {
@@ -199,7 +233,10 @@ mod tests {
     #[test]
     fn axes_are_of_numbers_of_logarithms_or_of_words() {
         let places = |texts: &[Option<&str>]| Axis::of_texts("k", texts).places;
-        assert_eq!(places(&[Some("1"), Some("2"), Some("5"), None]), [Some(0.0), Some(0.25), Some(1.0), None]);
+        assert_eq!(
+            places(&[Some("1"), Some("2"), Some("5"), None]),
+            [Some(0.0), Some(0.25), Some(1.0), None]
+        );
         let log = places(&[Some("1e-4"), Some("1e-3"), Some("1e-1")]);
         assert!((log[1].unwrap() - 1.0 / 3.0).abs() < 1e-12, "{log:?}");
         assert_eq!(places(&[Some("sgd"), Some("adam"), Some("sgd")]), [Some(1.0), Some(0.0), Some(1.0)]);

@@ -30,8 +30,15 @@ fn children_are_complete_runs_whose_spec_needs_no_value_that_the_sweep_gives() {
     assert_eq!(names, ["run.01_lr-0.1", "run.02_lr-0.2"]);
     assert_ne!(sweep.children[0].plan.hash, sweep.children[1].plan.hash);
     let arguments = sweep.arguments(1, 0).join(" ");
-    assert!(arguments.starts_with("train runs/run-sweep/spec.toml --set optimizer.lr=0.2 --set name=run.02_lr-0.2"), "{arguments}");
-    assert!(arguments.contains("--out runs/run-sweep/02_lr-0.2 ") && arguments.contains("--nproc-per-node 1"), "{arguments}");
+    assert!(
+        arguments
+            .starts_with("train runs/run-sweep/spec.toml --set optimizer.lr=0.2 --set name=run.02_lr-0.2"),
+        "{arguments}"
+    );
+    assert!(
+        arguments.contains("--out runs/run-sweep/02_lr-0.2 ") && arguments.contains("--nproc-per-node 1"),
+        "{arguments}"
+    );
     assert!(!arguments.contains("stop_after"), "{arguments}");
     assert!(sweep.listing().contains("02_lr-0.2  optimizer.lr=0.2\n"), "{}", sweep.listing());
 }
@@ -42,7 +49,11 @@ fn flags_win_over_the_table_of_the_spec() {
     let sweep = prepared(table, &grid(&["seed=3,4,5"])).unwrap_or_else(|e| panic!("{e}"));
     let sets: Vec<&str> = sweep.children.iter().map(|child| child.point[0].1.as_str()).collect();
     assert_eq!(sets, ["3", "4", "5"]);
-    assert!(!sweep.spec_toml.contains("sweep") && sweep.spec_toml.contains("best = \"train.loss\""), "{}", sweep.spec_toml);
+    assert!(
+        !sweep.spec_toml.contains("sweep") && sweep.spec_toml.contains("best = \"train.loss\""),
+        "{}",
+        sweep.spec_toml
+    );
     assert_eq!(sweep.file().metric, "train.loss");
     assert!(!sweep.file().prefers_larger);
 }
@@ -66,14 +77,23 @@ fn rungs_end_at_epochs_with_any_schedule_and_at_steps_only_with_one_that_is_free
     let cosine = "[scheduler]\nname = \"cosine\"\n";
     for schedule in ["", cosine] {
         let sweep = prepared(schedule, &by_epochs).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!((sweep.rules.rungs, sweep.lengths.join(" ").as_str()), (3, "train.stop_after=1 train.stop_after=3"));
+        assert_eq!(
+            (sweep.rules.rungs, sweep.lengths.join(" ").as_str()),
+            (3, "train.stop_after=1 train.stop_after=3")
+        );
         assert!(sweep.arguments(0, 1).contains(&"train.stop_after=3".to_owned()));
-        assert!(sweep.arguments(0, 2).iter().all(|it| !it.contains("stop_after")), "the last rung is the whole run");
+        assert!(
+            sweep.arguments(0, 2).iter().all(|it| !it.contains("stop_after")),
+            "the last rung is the whole run"
+        );
         assert_eq!(sweep.behind(), [None; 3]);
     }
     let by_steps = Flags { min_steps: Some(20), ..grid(&values) };
     // 64 samples are 8 steps an epoch.
-    assert_eq!(prepared("", &by_steps).unwrap_or_else(|e| panic!("{e}")).lengths, ["train.max_steps=20", "train.max_steps=60"]);
+    assert_eq!(
+        prepared("", &by_steps).unwrap_or_else(|e| panic!("{e}")).lengths,
+        ["train.max_steps=20", "train.max_steps=60"]
+    );
     let (code, told) = refused(cosine, &by_steps);
     assert!(code == ExitCode::Spec && told.contains("`cosine` depends on the length"), "{told}");
     let rare = refused("[train]\neval_every = 2\n", &by_epochs).1;

@@ -74,7 +74,10 @@ fn is_final(child: &Child, file: &File) -> bool {
 
 /// `val.loss 0.31`
 fn measured(file: &File, value: Option<f64>) -> String {
-    value.map_or_else(|| format!("{} was not measured", file.metric), |value| format!("{} {}", file.metric, significant(value)))
+    value.map_or_else(
+        || format!("{} was not measured", file.metric),
+        |value| format!("{} {}", file.metric, significant(value)),
+    )
 }
 
 /// `sweep 3/12 done · 2 running · 1 failed · best val.loss 0.31 (03_lr-0.1)`
@@ -109,9 +112,14 @@ mod tests {
 
     #[test]
     fn the_line_tells_how_far_the_sweep_is() {
-        let file = file(&[("0.1", State::Done, Some(0.5)), ("0.2", State::Failed, None), ("0.3", State::Waiting, None)]);
+        let file = file(&[
+            ("0.1", State::Done, Some(0.5)),
+            ("0.2", State::Failed, None),
+            ("0.3", State::Waiting, None),
+        ]);
         let rules = Rules { rungs: 1, eta: 3, prefers_larger: false, parallel: 1, fail_fast: false };
-        let mut schedule = Schedule::new(rules, file.children.iter().map(|record| record.child(None)).collect());
+        let mut schedule =
+            Schedule::new(rules, file.children.iter().map(|record| record.child(None)).collect());
         assert_eq!(schedule.start(), Some((1, 0)));
         assert_eq!(line(&file, &schedule), "sweep 1/3 done · 1 running · best val.loss 0.5 (01_lr-0.1)");
         schedule.ended(1, Ended::Failed(Some(92)));

@@ -140,7 +140,9 @@ impl Schedule {
             }
             Ended::Stopped if self.stopping => child.state = State::Waiting,
             // Nobody here has asked for it: started again at once, it might never end.
-            Ended::Stopped => (child.state, child.exit_code) = (State::Failed, Some(crate::error::ExitCode::Stopped as i32)),
+            Ended::Stopped => {
+                (child.state, child.exit_code) = (State::Failed, Some(crate::error::ExitCode::Stopped as i32))
+            }
             Ended::Failed(code) => {
                 (child.state, child.exit_code) = (State::Failed, code);
                 self.stopping |= self.rules.fail_fast;
@@ -179,7 +181,11 @@ impl Schedule {
         order.sort_by(|a, b| {
             let (one, other) = (&self.children[*a], &self.children[*b]);
             let further = other.values.len().cmp(&one.values.len());
-            key(one).cmp(&key(other)).then(further).then(self.compare(one.value(), other.value())).then(a.cmp(b))
+            key(one)
+                .cmp(&key(other))
+                .then(further)
+                .then(self.compare(one.value(), other.value()))
+                .then(a.cmp(b))
         });
         order
     }
@@ -205,7 +211,8 @@ impl Schedule {
                 return;
             }
             let on_it = |child: &Child| child.rung == rung && child.state == State::Done;
-            let mut best: Vec<usize> = (0..self.children.len()).filter(|at| on_it(&self.children[*at])).collect();
+            let mut best: Vec<usize> =
+                (0..self.children.len()).filter(|at| on_it(&self.children[*at])).collect();
             if best.is_empty() {
                 return;
             }

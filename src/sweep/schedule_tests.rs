@@ -97,7 +97,8 @@ fn a_child_waits_for_the_one_whose_end_it_continues() {
 #[test]
 fn what_failed_is_tried_again_unless_the_others_went_on() {
     let child = |state, rung| Child { state, rung, exit_code: Some(90), ..Child::new(None) };
-    let again = Schedule::new(RULES, vec![child(State::Failed, 0), child(State::Done, 0), child(State::Running, 0)]);
+    let again =
+        Schedule::new(RULES, vec![child(State::Failed, 0), child(State::Done, 0), child(State::Running, 0)]);
     assert_eq!(states(&again), [State::Waiting, State::Done, State::Waiting]);
     let left = Schedule::new(
         Rules { rungs: 2, ..RULES },

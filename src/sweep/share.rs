@@ -40,8 +40,10 @@ impl Machine {
         let alone = parallel == 1 || self.cuda.is_empty();
         if !alone && !shared && each * parallel > self.cuda.len() {
             let have = crate::show::count(self.cuda.len(), "CUDA device");
-            return Err(Error::usage(format!("{parallel} runs at a time with {each} each need more than the {have} here"))
-                .hint("a smaller `--parallel`, or `--set launch.share_devices=true`"));
+            return Err(Error::usage(format!(
+                "{parallel} runs at a time with {each} each need more than the {have} here"
+            ))
+            .hint("a smaller `--parallel`, or `--set launch.share_devices=true`"));
         }
         let part = |slot: usize| {
             let own: Vec<&str> = self.cuda[slot * each..][..each].iter().map(String::as_str).collect();

@@ -75,7 +75,13 @@ impl Record {
     }
 
     pub fn child(&self, behind: Option<usize>) -> Child {
-        Child { state: self.state, rung: self.rung, values: self.values.clone(), exit_code: self.exit_code, behind }
+        Child {
+            state: self.state,
+            rung: self.rung,
+            values: self.values.clone(),
+            exit_code: self.exit_code,
+            behind,
+        }
     }
 }
 
@@ -116,8 +122,9 @@ impl File {
             let all = |of: &Record| (of.name.clone(), of.set.clone(), of.hash.clone(), of.processes);
             (all(now) != all(then)).then(|| (now.name.clone(), difference(then, now)))
         });
-        let numbers = (self.children.len() != before.children.len())
-            .then(|| ("children".to_owned(), format!("{}, now {}", before.children.len(), self.children.len())));
+        let numbers = (self.children.len() != before.children.len()).then(|| {
+            ("children".to_owned(), format!("{}, now {}", before.children.len(), self.children.len()))
+        });
         let mut said: Vec<(String, String)> =
             changes.iter().map(|change| (change.key.to_owned(), change.values())).collect();
         if said.is_empty() {
@@ -140,7 +147,9 @@ impl File {
 fn difference(then: &Record, now: &Record) -> String {
     match now.processes == then.processes {
         true => "another spec".to_owned(),
-        false => format!("{} processes, now {}; `launch.nproc_per_node` fixes them", then.processes, now.processes),
+        false => {
+            format!("{} processes, now {}; `launch.nproc_per_node` fixes them", then.processes, now.processes)
+        }
     }
 }
 
@@ -167,7 +176,10 @@ pub mod tests {
             metric: "val.loss".into(),
             prefers_larger: false,
             rungs: Vec::new(),
-            identity: BTreeMap::from([("sweep.grid".to_owned(), "lr".to_owned()), ("seed".to_owned(), "1".to_owned())]),
+            identity: BTreeMap::from([
+                ("sweep.grid".to_owned(), "lr".to_owned()),
+                ("seed".to_owned(), "1".to_owned()),
+            ]),
             children: children.iter().enumerate().map(record).collect(),
         }
     }

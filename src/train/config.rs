@@ -161,13 +161,20 @@ impl Settings {
     pub fn ends_early(&self, position: &Position) -> Option<String> {
         let here =
             Some(position).filter(|p| p.step_in_epoch == 0 && !p.is_over(self.epochs, self.train.max_steps));
-        self.early_stop.as_ref().and_then(|rule| rule.ends(here?.early_stop.as_ref())).or_else(|| self.pauses(here?))
+        self.early_stop
+            .as_ref()
+            .and_then(|rule| rule.ends(here?.early_stop.as_ref()))
+            .or_else(|| self.pauses(here?))
     }
 
     /// Why a run that has more epochs ends at this position, the end of an epoch.
     fn pauses(&self, here: &Position) -> Option<String> {
         let after = self.train.stop_after.filter(|after| here.epoch >= *after)?;
-        Some(format!("it was to end after {} of {}", count(here.epoch.min(after) as usize, "epoch"), self.epochs))
+        Some(format!(
+            "it was to end after {} of {}",
+            count(here.epoch.min(after) as usize, "epoch"),
+            self.epochs
+        ))
     }
 }
 
@@ -187,14 +194,18 @@ mod tests {
 
     #[test]
     fn stop_after_ends_a_run_at_the_end_of_that_epoch_and_changes_no_results() {
-        let plan = |sets: &[&str]| resolved(&Registry::standard(), SPEC, sets, 1).unwrap_or_else(|e| panic!("{e}"));
+        let plan =
+            |sets: &[&str]| resolved(&Registry::standard(), SPEC, sets, 1).unwrap_or_else(|e| panic!("{e}"));
         let (whole, part) = (plan(&[]), plan(&["train.stop_after=2"]));
         assert_eq!(whole.hash, part.hash);
         let settings = part.settings();
         let over = |epoch, step| settings.is_over(&position(epoch, step));
         assert!(!over(1, 0) && over(2, 0) && over(3, 0));
         assert!(!over(2, 1), "a step of the next epoch is finished with its epoch");
-        assert_eq!(settings.ends_early(&position(2, 0)).as_deref(), Some("it was to end after 2 epochs of 6"));
+        assert_eq!(
+            settings.ends_early(&position(2, 0)).as_deref(),
+            Some("it was to end after 2 epochs of 6")
+        );
         // The end of the whole run is not early.
         assert_eq!(settings.ends_early(&position(6, 0)), None);
         assert!(!whole.settings().is_over(&position(2, 0)));
