@@ -97,6 +97,8 @@ mod show;
 #[allow(missing_docs)]
 mod spec;
 mod start;
+#[allow(missing_docs)]
+mod sweep;
 mod tasks;
 #[allow(missing_docs)]
 mod telemetry;

@@ -28,6 +28,7 @@ mod shell_words;
 mod shells;
 mod spec_args;
 mod submit;
+mod sweep;
 mod train;
 mod used;
 mod words;
@@ -55,6 +56,7 @@ struct Cli {
 enum Command {
     /// Run a job: plan it, start its workers, watch them, resume where it stopped
     Train(train::Args),
+    Sweep(sweep::Args),
     Check(check::Args),
     Plan(plan::Args),
     /// Evaluate a checkpoint on a split of the spec's data set
@@ -146,11 +148,12 @@ pub fn run(
         }
     };
     let done = |()| ExitCode::Done;
-    if !matches!(cli.command, Command::Train(_) | Command::Eval(_) | Command::Worker) {
+    if !matches!(cli.command, Command::Train(_) | Command::Eval(_) | Command::Sweep(_) | Command::Worker) {
         stop.release();
     }
     match cli.command {
         Command::Train(args) => train::run(&args, registry, stop),
+        Command::Sweep(args) => sweep::run(&args, registry, stop),
         Command::Check(args) => check::run(&args, registry).map(done),
         Command::Plan(args) => plan::run(&args, registry).map(done),
         Command::Eval(args) => eval::run(&args, registry, stop),

@@ -44,7 +44,7 @@ pub(crate) use local::own_program;
 pub(crate) use os::{bind_to_supervisor, page_faults};
 pub(crate) use process_set::ProcessSet;
 pub(crate) use report::{Cause, NodeEnd, NodeFailure, describe, grouped};
-pub(crate) use signals::{Signals, wait_for};
+pub(crate) use signals::{Signal, Signals, wait_for};
 pub use state::Policy;
 pub use stop::{OnSecondSignal, SelfExit, StopFlag};
 pub(crate) use supervisor::{Ended, LocalWorkers};

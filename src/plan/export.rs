@@ -68,9 +68,10 @@ impl Plan {
     }
 }
 
-/// Keys of what watches a run and of how it is started.
+/// Keys of what watches a run, of how it is started, and of other runs.
 fn is_of_the_start(key: &str) -> bool {
-    key == "metrics.sinks" || ["observer", "launch"].contains(&key.split('.').next().unwrap_or_default())
+    key == "metrics.sinks"
+        || ["observer", "launch", "sweep"].contains(&key.split('.').next().unwrap_or_default())
 }
 
 /// Leaves the names of files, and addresses without a user and a query.

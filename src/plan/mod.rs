@@ -14,6 +14,7 @@ mod job;
 mod print;
 mod resolve;
 mod sizes;
+pub mod sweep;
 mod units;
 mod warnings;
 mod world;
@@ -75,6 +76,8 @@ pub struct Plan {
     pub launch: LaunchConfig,
     pub nodes: NodesConfig,
     pub slurm: SlurmConfig,
+    /// For `ddp-run sweep`.
+    pub sweep: Option<sweep::SweepConfig>,
     pub distributed: DistributedConfig,
     pub gloo: GlooOptions,
     pub reducer: ReducerConfig,

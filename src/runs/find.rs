@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 /// Where runs are by default.
 const RUNS: &str = "runs";
+/// A folder with this file is that of a sweep, whose runs are in it.
+const SWEEP: &str = "sweep.json";
 
 /// The runs in `folders` (by default in `runs`), and those that are among them themselves; without `archived`, not the numbered folders
 /// of earlier starts.
@@ -48,13 +50,20 @@ pub fn find(folders: &[PathBuf], archived: bool, ranking: Ranking<'_>) -> Result
     Ok(found.iter().map(|path| RunFolder::read(path, ranking)).filter(shown).collect())
 }
 
-/// Adds the runs in `folder` by name.
+/// Adds the runs in `folder` by name, and those of the sweeps in it.
 fn within(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     let entries = fs::read_dir(folder).doing("read", folder)?;
-    let mut runs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    runs.retain(|path| path.is_dir() && RunFolder::is_one(path));
-    runs.sort();
-    found.append(&mut runs);
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.retain(|path| path.is_dir());
+    paths.sort();
+    for path in paths {
+        if RunFolder::is_one(&path) {
+            found.push(path);
+        } else if path.join(SWEEP).is_file() {
+            // One that can't be read hides no others.
+            let _ = within(&path, found);
+        }
+    }
     Ok(())
 }
 

@@ -22,6 +22,7 @@ pub use folder::{Ranking, RunFolder, State, ranking};
 pub use list::{Listing, list_json, list_text};
 pub use remove::{Kept, Removal};
 pub use show::show;
+pub(crate) use table::{Column, Table};
 
 #[cfg(test)]
 mod folder_tests;

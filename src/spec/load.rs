@@ -24,9 +24,9 @@ pub struct JobTree {
     pub(super) sources: Arc<Vec<Source>>,
     pub(super) root: Table,
     /// Problems of reading the texts, kept until they are shown together with those of the tree.
-    early: Vec<Problem>,
+    pub(super) early: Vec<Problem>,
     /// Something missing from the tree may be in text that could not be read.
-    shaky: bool,
+    pub(super) shaky: bool,
     torn: Vec<Span>,
 }
 

@@ -17,6 +17,7 @@ mod merge;
 mod names;
 mod overrides;
 mod parse;
+mod parts;
 mod period;
 mod place;
 mod problems;

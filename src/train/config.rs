@@ -6,6 +6,7 @@ use crate::data::{FieldFacts, FieldKind, LoaderConfig};
 use crate::ddp::{HookSource, ReducerConfig};
 use crate::device::Precision;
 use crate::optim::Schedule;
+use crate::show::count;
 use crate::spec::{EverySteps, Fields, choice};
 use crate::tasks::{AnyTask, Loss, StandardLoss};
 use schemars::JsonSchema;
@@ -43,6 +44,10 @@ pub struct TrainConfig {
     /// there.
     #[schemars(range(min = 1))]
     pub max_steps: Option<u64>,
+    /// Ends the run, saved, after this many epochs, while learning-rate schedules remain those of all `epochs`. A larger value, or
+    /// none, continues it, with the same results as without a pause.
+    #[schemars(range(min = 1), extend("x-changes-results" = false))]
+    pub stop_after: Option<u64>,
     /// Epochs between evaluations; 0 is never.
     #[default = 1]
     pub eval_every: u64,
@@ -160,6 +165,53 @@ impl Settings {
     pub fn ends_early(&self, position: &Position) -> Option<String> {
         let here =
             Some(position).filter(|p| p.step_in_epoch == 0 && !p.is_over(self.epochs, self.train.max_steps));
-        self.early_stop.as_ref()?.ends(here?.early_stop.as_ref())
+        self.early_stop
+            .as_ref()
+            .and_then(|rule| rule.ends(here?.early_stop.as_ref()))
+            .or_else(|| self.pauses(here?))
+    }
+
+    /// Why a run that has more epochs ends at this position, the end of an epoch.
+    fn pauses(&self, here: &Position) -> Option<String> {
+        let after = self.train.stop_after.filter(|after| here.epoch >= *after)?;
+        Some(format!(
+            "it was to end after {} of {}",
+            count(here.epoch.min(after) as usize, "epoch"),
+            self.epochs
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::plan::testing::resolved;
+    use crate::registry::Registry;
+    use crate::train::{Batching, Position};
+
+    const SPEC: &str = "name = \"run\"\nepochs = 6\nbatch_size = 8\n[model]\nname = \"linear\"\n\
+        [dataset]\nname = \"random\"\nsamples = 80\nfeatures = 4\nval_split = 0.2\n\
+        [optimizer]\nname = \"sgd\"\nlr = 0.05\n";
+
+    fn position(epoch: u64, step_in_epoch: u64) -> Position {
+        Position { epoch, step_in_epoch, ..Position::new(Batching::of(1, 8, 1)) }
+    }
+
+    #[test]
+    fn stop_after_ends_a_run_at_the_end_of_that_epoch_and_changes_no_results() {
+        let plan =
+            |sets: &[&str]| resolved(&Registry::standard(), SPEC, sets, 1).unwrap_or_else(|e| panic!("{e}"));
+        let (whole, part) = (plan(&[]), plan(&["train.stop_after=2"]));
+        assert_eq!(whole.hash, part.hash);
+        let settings = part.settings();
+        let over = |epoch, step| settings.is_over(&position(epoch, step));
+        assert!(!over(1, 0) && over(2, 0) && over(3, 0));
+        assert!(!over(2, 1), "a step of the next epoch is finished with its epoch");
+        assert_eq!(
+            settings.ends_early(&position(2, 0)).as_deref(),
+            Some("it was to end after 2 epochs of 6")
+        );
+        // The end of the whole run is not early.
+        assert_eq!(settings.ends_early(&position(6, 0)), None);
+        assert!(!whole.settings().is_over(&position(2, 0)));
     }
 }

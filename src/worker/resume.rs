@@ -141,6 +141,9 @@ fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<Stri
     let settings = plan.settings();
     if settings.is_over(here) {
         let more = match settings.ends_early(here) {
+            Some(_) if plan.train.stop_after.is_some_and(|after| here.epoch >= after) => {
+                "a larger `train.stop_after` continues"
+            }
             Some(_) => "a larger `early_stop.patience` continues",
             None if here.epoch >= plan.epochs => "more `epochs` continue",
             None => "a larger `train.max_steps` continues",

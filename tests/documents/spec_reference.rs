@@ -13,8 +13,17 @@ const DOCUMENT: &str = "docs/spec.md";
 const SCHEMA: &str = "schema/ddp-run.schema.json";
 /// The tables whose `name` selects a component, and those without one.
 const NAMED: [&str; 5] = ["model", "dataset", "optimizer", "scheduler", "observer"];
-const OTHERS: [&str; 8] =
-    ["optimizer.group", "train", "ema", "early_stop", "checkpoint", "metrics", "launch", "distributed"];
+const OTHERS: [&str; 9] = [
+    "optimizer.group",
+    "train",
+    "ema",
+    "early_stop",
+    "checkpoint",
+    "metrics",
+    "launch",
+    "distributed",
+    "sweep",
+];
 
 /// The tables of components that only users' programs have.
 const OWN: [&str; 4] = ["[task]", "[loss]", "[[metric]]", "[[transform]]"];

@@ -137,6 +137,16 @@ impl Schedule {
         before.iter().all(|s| s.length.is_some()).then_some(Self { segments })
     }
 
+    /// The name of a schedule of which the rate may depend on the length of the run; `None` if the beginning of a longer run has the
+    /// same rates. Only the last segment's length is that of the rest of the run. Of `reduce-on-plateau` it counts what is measured,
+    /// which includes the end of a run.
+    pub fn depends_on_length(&self) -> Option<&str> {
+        const FREE: [&str; 7] =
+            ["constant", "step", "multistep", "exponential", "cosine-restarts", "noam", "inverse-sqrt"];
+        let last = self.segments.last()?;
+        (!FREE.contains(&last.name.as_str())).then_some(last.name.as_str())
+    }
+
     /// The learning rate of the next optimizer step after `step` steps (0 for the first), in a run of `total_steps`.
     ///
     /// Beyond the end of the run, each formula continues.

@@ -132,3 +132,26 @@ fn serialises_with_the_keys_of_the_spec() {
         r#"[{"name":"warmup","start_factor":0.01,"unit":"step","length":{"epochs":2}},{"name":"cosine","t_max":null,"eta_min":0.0,"unit":"epoch"}]"#
     );
 }
+
+#[test]
+fn a_schedule_that_does_not_depend_on_the_length_has_the_same_rates_in_a_longer_run() {
+    let free = [
+        "[scheduler]\nname = \"constant\"",
+        "[scheduler]\nname = \"step\"\nstep_size = 3\ngamma = 0.5",
+        "[scheduler]\nname = \"multistep\"\nmilestones = [2, 5]",
+        "[scheduler]\nname = \"exponential\"\ngamma = 0.9",
+        "[scheduler]\nname = \"cosine-restarts\"\nt_0 = 2\nt_mult = 2",
+        "[scheduler]\nname = \"noam\"\nd_model = 8\nwarmup_steps = 4",
+        "[scheduler]\nname = \"inverse-sqrt\"\nwarmup_steps = 4",
+        "[[scheduler]]\nname = \"warmup\"\nsteps = 5\n[[scheduler]]\nname = \"constant\"",
+        "[[scheduler]]\nname = \"cosine\"\nsteps = 7\n[[scheduler]]\nname = \"constant\"",
+    ];
+    for text in free {
+        assert_eq!(schedule(text).depends_on_length(), None, "{text}");
+        assert_eq!(rates(text, 20, 4, 20), rates(text, 20, 4, 100), "{text}");
+    }
+    for name in ["cosine", "linear", "polynomial", "one-cycle"] {
+        let text = format!("[scheduler]\nname = \"{name}\"\nunit = \"step\"");
+        assert_eq!(schedule(&text).depends_on_length(), Some(name));
+    }
+}

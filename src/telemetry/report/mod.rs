@@ -90,6 +90,11 @@ fn render(run: &Run) -> String {
     page::whole(&run.name, &body, &[(&run.name, run)], &figures, &marks)
 }
 
+/// A page in the style of reports, without a script. `body` is HTML.
+pub(crate) fn page(title: &str, body: &str) -> String {
+    page::whole(title, body, &[], &[], &[])
+}
+
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

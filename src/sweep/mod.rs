@@ -1,0 +1,182 @@
+//! `ddp-run sweep`: several runs of one spec that differ in some of its keys. What is run is `prepare`d from the settings
+//! (`expand`, `share`, `fork`, `lengths`); `schedule`, a state machine, says what runs next; `children` are processes of this program, each an
+//! ordinary run in a folder of its own; `state` is the file from which a killed sweep continues. At the end there is a table
+//! (`outcome`) and a page (`page`).
+
+mod children;
+mod expand;
+mod fork;
+mod lengths;
+mod outcome;
+mod page;
+mod prepare;
+mod progress;
+mod schedule;
+mod share;
+mod state;
+
+pub use outcome::{json, text};
+pub use prepare::{Flags, Prepared, prepare};
+
+use crate::error::{Error, ExitCode, IoContext, Result};
+use crate::files;
+use crate::launch::StopFlag;
+use crate::runs::Ranking;
+use crate::show::count;
+use children::Children;
+use progress::Progress;
+use schedule::{Ended, Schedule, State};
+use state::File;
+use std::fs::TryLockError;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// For how long a killed sweep's children may still hold its lock.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Interval between attempts to take the lock.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A sweep that has ended.
+pub struct Outcome {
+    pub folder: PathBuf,
+    pub page: PathBuf,
+    pub file: File,
+    /// The children from the best to the worst, by number.
+    ranking: Vec<usize>,
+    pub code: ExitCode,
+}
+
+/// Runs the children that are not done, and writes `sweep.json` and `sweep.html`. Call it from the main thread: the children die
+/// with the calling thread.
+///
+/// # Errors
+/// Another sweep is in the folder (78), or one is running there (74); a file can't be written (74). A child that fails is no error.
+pub fn run(prepared: Prepared, ranking: Ranking<'_>, stop: &StopFlag) -> Result<Outcome> {
+    let folder = prepared.folder.clone();
+    if crate::runs::RunFolder::is_one(&folder) {
+        return Err(Error::spec(format!("{} is the folder of a run", folder.display()))
+            .hint("`--out DIR` puts the sweep elsewhere"));
+    }
+    std::fs::create_dir_all(folder.join(children::LOGS)).doing("create", &folder)?;
+    let _lock = lock(&folder)?;
+    let mut file = prepared.file();
+    if let Some(before) = File::read(&folder)? {
+        file.continues(&before, &folder)?;
+    }
+    files::replace(&folder.join(state::SPEC), prepared.spec_toml.as_bytes())?;
+    let behind = prepared.behind();
+    let children = file.children.iter().zip(behind).map(|(record, behind)| record.child(behind)).collect();
+    let schedule = Schedule::new(prepared.rules, children);
+    let mut running = Running { prepared: &prepared, schedule, file, ranking };
+    running.save()?;
+    let progress = Progress::new(&running.file, running.schedule.children());
+    let mut processes = Children::new(&prepared, stop)?;
+    running.to_the_end(&mut processes, &progress)?;
+    progress.finish();
+    running.outcome()
+}
+
+/// What changes while the sweep runs.
+struct Running<'a> {
+    prepared: &'a Prepared,
+    schedule: Schedule,
+    file: File,
+    ranking: Ranking<'a>,
+}
+
+impl Running<'_> {
+    fn to_the_end(&mut self, processes: &mut Children<'_>, progress: &Progress) -> Result<()> {
+        let mut told = false;
+        loop {
+            while let Some((at, slot)) = self.schedule.start() {
+                self.begin(at, slot, processes)?;
+            }
+            progress.show(&self.file, &self.schedule);
+            if self.schedule.is_over() {
+                return Ok(());
+            }
+            let happened = processes.wait()?;
+            if happened.stop {
+                self.schedule.stop();
+            }
+            for (at, ended) in happened.ended {
+                self.end(at, ended, progress)?;
+            }
+            if self.schedule.stopping() && !std::mem::replace(&mut told, true) {
+                let running = self.schedule.running().count();
+                if running > 0 {
+                    progress.say(&format!("stopping: {} to save and end", count(running, "run")));
+                }
+                processes.stop();
+            }
+        }
+    }
+
+    fn begin(&mut self, at: usize, slot: usize, processes: &mut Children<'_>) -> Result<()> {
+        let (rung, behind) = (self.schedule.children()[at].rung, self.schedule.children()[at].behind);
+        let folder = self.prepared.folder_of(at);
+        let before = behind.filter(|behind| self.schedule.children()[*behind].state == State::Done);
+        if let Some(before) = before.filter(|_| !crate::runs::RunFolder::is_one(&folder)) {
+            fork::copy(&self.prepared.folder_of(before), &folder)?;
+            self.file.children[at].continues = Some(self.file.children[before].name.clone());
+        }
+        // Before it runs: a child that has begun is known.
+        self.save()?;
+        processes.start(at, slot, rung)
+    }
+
+    fn end(&mut self, at: usize, ended: children::End, progress: &Progress) -> Result<()> {
+        let ended = match ended {
+            children::End::Done => Ended::Done(self.value(at)),
+            children::End::Stopped => Ended::Stopped,
+            children::End::Failed(code) => Ended::Failed(code),
+        };
+        self.schedule.ended(at, ended);
+        self.save()?;
+        progress.ended(&self.file, at, ended, &self.prepared.log_of(at));
+        Ok(())
+    }
+
+    /// The best value of the metric in a child's metrics.
+    fn value(&self, at: usize) -> Option<f64> {
+        let run = crate::runs::RunFolder::read(&self.prepared.folder_of(at), self.ranking);
+        run.course.best.map(|best| best.value)
+    }
+
+    fn save(&mut self) -> Result<()> {
+        for (record, child) in self.file.children.iter_mut().zip(self.schedule.children()) {
+            record.take(child);
+        }
+        self.file.write(&self.prepared.folder)
+    }
+
+    fn outcome(self) -> Result<Outcome> {
+        let folder = self.prepared.folder.clone();
+        let ranking = self.schedule.ranking();
+        let page = folder.join("sweep.html");
+        files::replace(&page, page::render(&self.file, &ranking).as_bytes())?;
+        let code = match () {
+            () if self.schedule.has(State::Failed) => ExitCode::WorkerFailed,
+            () if self.schedule.has(State::Waiting) => ExitCode::Stopped,
+            () => ExitCode::Done,
+        };
+        Ok(Outcome { folder, page, file: self.file, ranking, code })
+    }
+}
+
+/// One sweep at a time writes to a folder; the kernel releases the lock when the process dies.
+fn lock(folder: &Path) -> Result<std::fs::File> {
+    let path = folder.join("sweep.lock");
+    let begun = Instant::now();
+    let file = std::fs::File::options().create(true).truncate(false).write(true).open(&path);
+    let file = file.doing("create", &path)?;
+    // Any other error means a file system without locks.
+    while let Err(TryLockError::WouldBlock) = file.try_lock() {
+        if begun.elapsed() >= PATIENCE {
+            return Err(Error::checkpoint(format!("another sweep is writing to {}", folder.display()))
+                .hint("`--out DIR` writes elsewhere"));
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(file)
+}

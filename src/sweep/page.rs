@@ -1,0 +1,245 @@
+//! `sweep.html`: a self-contained page in the style of reports, with parallel coordinates (an axis for each key that the sweep
+//! varies, and one for the metric; a line for each run) and the table of runs. It has no script.
+
+use super::outcome::{keys, word};
+use super::state::{File, Record};
+use crate::show;
+use crate::telemetry::report::{escape, page};
+use crate::telemetry::significant;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+const WIDTH: f64 = 1120.0;
+const HEIGHT: f64 = 420.0;
+const TOP: f64 = 46.0;
+const BOTTOM: f64 = 386.0;
+const SIDE: f64 = 90.0;
+/// More values of an axis are not written.
+const TICKS: usize = 12;
+
+/// The page; `ranking` has the children from the best to the worst.
+pub fn render(file: &File, ranking: &[usize]) -> String {
+    let runs = show::count(file.children.len(), "run");
+    let better = if file.prefers_larger { "larger is better" } else { "smaller is better" };
+    let mut body = format!(
+        "<header><h1>sweep of {}</h1><p>{runs}, ranked by {} ({better})</p></header>",
+        escape(&file.spec),
+        escape(&file.metric)
+    );
+    coordinates(&mut body, file, ranking);
+    table(&mut body, file, ranking);
+    page(&format!("sweep of {}", file.spec), &body)
+}
+
+/// Where the values of a key, or of the metric, stand on an axis.
+struct Axis<'a> {
+    title: &'a str,
+    /// Of each child, from 0 (below) to 1; `None` without a value.
+    places: Vec<Option<f64>>,
+    ticks: Vec<(f64, String)>,
+}
+
+impl<'a> Axis<'a> {
+    /// Numbers by their size, by their logarithm where they span more than two orders of magnitude; words in their order.
+    fn of_texts(title: &'a str, texts: &[Option<&str>]) -> Self {
+        let numbers: Vec<Option<f64>> = texts.iter().map(|text| text.as_ref()?.parse().ok()).collect();
+        let all_numbers = texts.iter().zip(&numbers).all(|(text, number)| text.is_none() || number.is_some());
+        if all_numbers {
+            return Self::of_numbers(title, &numbers, &|value: f64| value.to_string());
+        }
+        let words: BTreeSet<&str> = texts.iter().copied().flatten().collect();
+        let words: Vec<&str> = words.into_iter().collect();
+        let place = |at: usize| if words.len() > 1 { at as f64 / (words.len() - 1) as f64 } else { 0.5 };
+        let places =
+            texts.iter().map(|text| words.iter().position(|word| Some(*word) == *text).map(place)).collect();
+        let ticks =
+            words.iter().enumerate().take(TICKS).map(|(at, word)| (place(at), (*word).to_owned())).collect();
+        Self { title, places, ticks }
+    }
+
+    fn of_numbers(title: &'a str, numbers: &[Option<f64>], text: &dyn Fn(f64) -> String) -> Self {
+        let known = || numbers.iter().copied().flatten().filter(|number| number.is_finite());
+        let (low, high) =
+            known().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));
+        let log = low > 0.0 && high / low > 100.0;
+        let scaled = |x: f64| if log { x.ln() } else { x };
+        let span = scaled(high) - scaled(low);
+        let place = |x: f64| if span > 0.0 { (scaled(x) - scaled(low)) / span } else { 0.5 };
+        let mut distinct: Vec<f64> = known().collect();
+        distinct.sort_by(f64::total_cmp);
+        distinct.dedup();
+        if distinct.len() > TICKS {
+            distinct = vec![low, high];
+        }
+        Self {
+            title,
+            places: numbers.iter().map(|number| number.filter(|x| x.is_finite()).map(place)).collect(),
+            ticks: distinct.into_iter().map(|x| (place(x), text(x))).collect(),
+        }
+    }
+}
+
+fn value(record: &Record) -> Option<f64> {
+    record.values.last().copied().flatten()
+}
+
+fn coordinates(out: &mut String, file: &File, ranking: &[usize]) {
+    let keys = keys(file);
+    let mut axes: Vec<Axis<'_>> = keys
+        .iter()
+        .map(|key| {
+            let texts: Vec<Option<&str>> =
+                file.children.iter().map(|record| record.set.get(*key).map(String::as_str)).collect();
+            Axis::of_texts(key, &texts)
+        })
+        .collect();
+    let measured: Vec<Option<f64>> = file.children.iter().map(value).collect();
+    if measured.iter().all(Option::is_none) {
+        out.push_str("<section><p>No run has a value of the metric yet.</p></section>");
+        return;
+    }
+    axes.push(Axis::of_numbers(&file.metric, &measured, &significant));
+    let step = (WIDTH - 2.0 * SIDE) / (axes.len() - 1).max(1) as f64;
+    let _ = write!(
+        out,
+        "<section><div class=\"charts\"><figure><figcaption><span class=\"title\">Runs by their values</span>\
+         <span class=\"key s1\">best</span><span class=\"key s0\">others, the better the darker</span></figcaption>\
+         <svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"parallel coordinates of {} runs\">",
+        file.children.len()
+    );
+    let place = Place { step, axes: &axes };
+    lines(out, file, ranking, &place);
+    place.draw(out);
+    out.push_str("</svg></figure></div></section>");
+}
+
+/// The axes beside each other.
+struct Place<'a> {
+    /// Between two axes.
+    step: f64,
+    axes: &'a [Axis<'a>],
+}
+
+/// The height of a place on an axis.
+fn y(place: f64) -> f64 {
+    BOTTOM - place * (BOTTOM - TOP)
+}
+
+impl Place<'_> {
+    fn x(&self, axis: usize) -> f64 {
+        SIDE + axis as f64 * self.step
+    }
+
+    /// The axes with their values.
+    fn draw(&self, out: &mut String) {
+        for (axis, of) in self.axes.iter().enumerate() {
+            let _ = write!(
+                out,
+                "<path class=\"axis\" d=\"M{0:.1} {TOP}V{BOTTOM}\"/><text x=\"{0:.1}\" y=\"{1}\" text-anchor=\"middle\">{2}</text>",
+                self.x(axis),
+                TOP - 20.0,
+                escape(&show::cut(of.title, 28))
+            );
+            for (place, text) in &of.ticks {
+                let _ = write!(
+                    out,
+                    "<text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                    self.x(axis) + 6.0,
+                    y(*place) + 4.0,
+                    escape(&show::cut(text, 14))
+                );
+            }
+        }
+    }
+}
+
+/// A line for each run that has a value.
+fn lines(out: &mut String, file: &File, ranking: &[usize], place: &Place<'_>) {
+    // The best above all others.
+    let ranked: Vec<usize> =
+        ranking.iter().copied().filter(|at| value(&file.children[*at]).is_some()).collect();
+    for (rank, at) in ranked.iter().enumerate().rev() {
+        let points: Vec<String> = place
+            .axes
+            .iter()
+            .enumerate()
+            .filter_map(|(axis, of)| Some(format!("{:.1} {:.1}", place.x(axis), y(of.places[*at]?))))
+            .collect();
+        let share = 1.0 - rank as f64 / ranked.len() as f64;
+        let (class, opacity) =
+            if rank == 0 { ("line s1", 1.0) } else { ("line s0", 0.12 + 0.7 * share * share) };
+        let record = &file.children[*at];
+        let _ = write!(
+            out,
+            "<path class=\"{class}\" stroke-opacity=\"{opacity:.2}\" d=\"M{}\"><title>{}: {}</title></path>",
+            points.join("L"),
+            escape(&record.name),
+            value(record).map(significant).unwrap_or_default()
+        );
+    }
+}
+
+fn table(out: &mut String, file: &File, ranking: &[usize]) {
+    let keys = keys(file);
+    let heads: String = keys.iter().map(|key| format!("<th>{}</th>", escape(key))).collect();
+    let _ = write!(
+        out,
+        "<section><h2>Runs</h2><div class=\"wide\"><table><thead><tr><th>run</th>{heads}<th>{}</th><th>state</th></tr></thead><tbody>",
+        escape(&file.metric)
+    );
+    for (place, at) in ranking.iter().enumerate() {
+        let record = &file.children[*at];
+        let cells: String = keys
+            .iter()
+            .map(|key| format!("<td>{}</td>", escape(record.set.get(*key).map_or("", String::as_str))))
+            .collect();
+        let best = if place == 0 && value(record).is_some() { " class=\"best\"" } else { "" };
+        // A folder's name has no characters that an address would write otherwise.
+        let _ = write!(
+            out,
+            "<tr{best}><td><a href=\"{0}/report.html\">{0}</a></td>{cells}<td>{1}</td><td>{2}</td></tr>",
+            escape(&record.name),
+            value(record).map(significant).unwrap_or_default(),
+            escape(&word(record))
+        );
+    }
+    out.push_str("</tbody></table></div></section>");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sweep::schedule::State;
+    use crate::sweep::state::tests::file;
+
+    #[test]
+    fn every_measured_run_is_a_line_and_every_run_a_row() {
+        let mut file = file(&[
+            ("1e-4", State::Done, Some(0.5)),
+            ("<b>", State::Failed, None),
+            ("0.1", State::Done, Some(0.25)),
+        ]);
+        file.spec = "a&b.toml".to_owned();
+        let page = render(&file, &[2, 0, 1]);
+        assert_eq!(page.matches("class=\"line").count(), 2);
+        assert_eq!(page.matches("class=\"line s1\"").count(), 1);
+        assert_eq!(page.matches("<tr").count(), 4);
+        assert!(page.contains("a&amp;b.toml") && page.contains("&lt;b&gt;") && !page.contains("<b>"));
+        assert!(!page.contains("<script") && !page.contains("http://") && !page.contains("https://"));
+        let nothing = render(&super::super::state::tests::file(&[("1", State::Waiting, None)]), &[0]);
+        assert!(nothing.contains("No run has a value"));
+    }
+
+    #[test]
+    fn axes_are_of_numbers_of_logarithms_or_of_words() {
+        let places = |texts: &[Option<&str>]| Axis::of_texts("k", texts).places;
+        assert_eq!(
+            places(&[Some("1"), Some("2"), Some("5"), None]),
+            [Some(0.0), Some(0.25), Some(1.0), None]
+        );
+        let log = places(&[Some("1e-4"), Some("1e-3"), Some("1e-1")]);
+        assert!((log[1].unwrap() - 1.0 / 3.0).abs() < 1e-12, "{log:?}");
+        assert_eq!(places(&[Some("sgd"), Some("adam"), Some("sgd")]), [Some(1.0), Some(0.0), Some(1.0)]);
+        assert_eq!(places(&[Some("3"), Some("3")]), [Some(0.5), Some(0.5)]);
+    }
+}

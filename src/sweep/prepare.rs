@@ -1,0 +1,290 @@
+//! What a sweep consists of, from the spec and the command line: every child is resolved and checked before one starts.
+
+use super::expand::{self, Point};
+use super::fork;
+use super::lengths::lengths;
+use super::schedule::Rules;
+use super::share::{Machine, Share, cuda_names};
+use super::state::{self, File, Record};
+use crate::device::{self, DeviceSpec};
+use crate::error::{Error, Result};
+use crate::launch::cores::usable_cores;
+use crate::nodes::NodeRange;
+use crate::plan::sweep::{Distribution, Grid, Space, SweepConfig, list};
+use crate::plan::{Plan, WorldRequest};
+use crate::registry::Registry;
+use crate::spec::{Given, JobTree, Override, shown_name};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What the command line says of `[sweep]`.
+#[derive(Clone, Debug, Default)]
+pub struct Flags {
+    /// `KEY=VALUE,VALUE…`
+    pub grid: Vec<String>,
+    /// `KEY=DISTRIBUTION`
+    pub sample: Vec<String>,
+    pub random: Option<u64>,
+    pub seed: Option<u64>,
+    pub metric: Option<String>,
+    pub min_epochs: Option<u64>,
+    pub min_steps: Option<u64>,
+    pub eta: Option<u64>,
+    pub parallel: Option<usize>,
+    pub fail_fast: bool,
+}
+
+/// A sweep that can run.
+pub struct Prepared {
+    pub folder: PathBuf,
+    /// The spec that all children run, without `[sweep]`.
+    pub spec_toml: String,
+    spec: String,
+    config: SweepConfig,
+    pub(super) rules: Rules,
+    /// The length of each rung but the last, as a `--set`.
+    pub(super) lengths: Vec<String>,
+    pub(super) children: Vec<ChildPlan>,
+}
+
+/// A child that can run.
+pub struct ChildPlan {
+    pub name: String,
+    pub(super) point: Point,
+    pub plan: Plan,
+    pub(super) share: Share,
+}
+
+impl Flags {
+    /// The settings, where a flag wins over the spec: of one key of a grid, too.
+    fn over(&self, mut config: SweepConfig) -> Result<SweepConfig> {
+        let wrong = |flag: &str, text: &str, why: String| Error::usage(format!("{flag} {text}: {why}"));
+        for text in &self.grid {
+            let (key, values) = assignment("--grid", text)?;
+            let values = list(values).map_err(|why| wrong("--grid", text, why))?;
+            set(&mut config.grid.get_or_insert_with(Grid::default).0, key, values);
+        }
+        for text in &self.sample {
+            let (key, of) = assignment("--sample", text)?;
+            let of = Distribution::parse(of).map_err(|why| wrong("--sample", text, why))?;
+            set(&mut config.sample.get_or_insert_with(Space::default).0, key, of);
+        }
+        config.random = self.random.or(config.random);
+        config.seed = self.seed.unwrap_or(config.seed);
+        config.metric = self.metric.clone().or(config.metric);
+        if self.min_epochs.is_some() || self.min_steps.is_some() {
+            (config.min_epochs, config.min_steps) = (self.min_epochs, self.min_steps);
+        }
+        config.eta = self.eta.unwrap_or(config.eta);
+        config.parallel = self.parallel.unwrap_or(config.parallel);
+        config.fail_fast |= self.fail_fast;
+        Ok(config)
+    }
+}
+
+/// `KEY=VALUE` of a flag.
+fn assignment<'a>(flag: &str, text: &'a str) -> Result<(&'a str, &'a str)> {
+    let parts = text.split_once('=').map(|(key, value)| (key.trim(), value.trim()));
+    parts.filter(|(key, value)| !key.is_empty() && !value.is_empty()).ok_or_else(|| {
+        Error::usage(format!("{flag} {text}: expected KEY=…, as in `--grid optimizer.lr=1e-3,3e-4`"))
+    })
+}
+
+/// Replaces the value of a key, or adds one.
+fn set<T>(of: &mut Vec<(String, T)>, key: &str, value: T) {
+    match of.iter_mut().find(|(known, _)| known == key) {
+        Some((_, known)) => *known = value,
+        None => of.push((key.to_owned(), value)),
+    }
+}
+
+/// Reads the spec, and resolves every child of the sweep. `out` is the folder, if it is not the default.
+///
+/// # Errors
+/// The spec or a child's is invalid (78); the settings make no sweep, or not on this machine (2).
+pub fn prepare(
+    spec: &Path,
+    edits: &[Override],
+    flags: &Flags,
+    out: Option<PathBuf>,
+    registry: &Registry,
+) -> Result<Prepared> {
+    let tree = JobTree::load(spec, edits)?;
+    let (config, _) = tree.only("sweep").read(|root| root.section("sweep").config::<SweepConfig>())?;
+    let config = flags.over(config)?;
+    let ranked = config.metric.as_ref().map(|metric| {
+        Override::Given(Given {
+            from: if flags.metric.is_some() { "--metric" } else { "sweep.metric" }.to_owned(),
+            typed: metric.clone(),
+            key: "checkpoint.best",
+            toml: toml::Value::from(metric.as_str()).to_string(),
+        })
+    });
+    let base = tree.without("sweep").edited(&Vec::from_iter(ranked));
+    let name = base.string("name").map(str::to_owned);
+    let name = name.ok_or_else(|| Error::spec(format!("{}: missing `name`", shown_name(spec))))?;
+    let points = expand::points(&config)?;
+    let machine = OnDemand::default();
+    let children = points
+        .iter()
+        .zip(expand::names(&points))
+        .map(|(point, child)| resolve(&base, &name, child, point, config.parallel, registry, &machine))
+        .collect::<Result<Vec<_>>>()?;
+    let (lengths, whole) = lengths(&config, &children)?;
+    let first = &children.first().ok_or_else(|| Error::usage("the sweep has no runs"))?.plan;
+    let rules = Rules {
+        rungs: if whole { lengths.len() + 1 } else { 1 },
+        eta: config.eta as usize,
+        prefers_larger: first.checkpoint.best.prefers_larger(),
+        parallel: config.parallel,
+        fail_fast: config.fail_fast,
+    };
+    let folder = out.unwrap_or_else(|| Path::new("runs").join(format!("{name}-sweep")));
+    Ok(Prepared {
+        folder,
+        spec_toml: base.to_toml(),
+        spec: shown_name(spec),
+        config,
+        rules,
+        lengths,
+        children,
+    })
+}
+
+/// The plan of one child, and what it has of this machine.
+fn resolve(
+    base: &JobTree,
+    name: &str,
+    child: String,
+    point: &Point,
+    parallel: usize,
+    registry: &Registry,
+    machine: &OnDemand,
+) -> Result<ChildPlan> {
+    let mut sets: Vec<Override> =
+        point.iter().map(|(key, value)| Override::Set(format!("{key}={value}"))).collect();
+    sets.push(Override::Set(format!("name={name}.{child}")));
+    let request = || WorldRequest { devices: device::count, ..WorldRequest::default() };
+    let plan = Plan::resolve(&base.edited(&sets), registry, request())?;
+    if plan.nodes.nnodes != NodeRange::ONE {
+        return Err(Error::usage("a sweep runs on this machine alone, and the spec is for several nodes")
+            .hint("`--set launch.nnodes=1`"));
+    }
+    let nproc = plan.launch.nproc_per_node;
+    let share = machine.of(plan.device).share(parallel, nproc, plan.launch.share_devices)?;
+    sets.push(Override::Set(format!("launch.nproc_per_node={}", share.processes)));
+    let plan = Plan::resolve(&base.edited(&sets), registry, request())?;
+    Ok(ChildPlan { name: child, point: point.clone(), plan, share })
+}
+
+/// What this machine has, by device; CUDA devices are looked for once.
+#[derive(Default)]
+struct OnDemand(std::cell::OnceCell<Vec<String>>);
+
+impl OnDemand {
+    fn of(&self, device: DeviceSpec) -> Machine {
+        let cuda = || {
+            let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+            cuda_names(device::count(DeviceSpec::Cuda(None)), visible.as_deref())
+        };
+        let (cuda, others) = match device {
+            DeviceSpec::Auto | DeviceSpec::Cuda(None) => (self.0.get_or_init(cuda).clone(), 0),
+            DeviceSpec::Cpu => (Vec::new(), 0),
+            DeviceSpec::Cuda(Some(_)) | DeviceSpec::Wgpu(_) => (Vec::new(), device::count(device)),
+        };
+        Machine { cores: usable_cores(), cuda, others }
+    }
+}
+
+impl Prepared {
+    /// The file of this sweep before anything has run.
+    pub fn file(&self) -> File {
+        let record = |child: &ChildPlan| Record::new(child.name.clone(), &child.point, &child.plan);
+        let first = &self.children[0].plan;
+        let mut identity = state::results(first);
+        identity.extend(self.settings());
+        let length = |set: &String| set.clone();
+        let rungs = match self.rules.rungs {
+            1 => Vec::new(),
+            _ => self.lengths.iter().map(length).chain(["the whole run".to_owned()]).collect(),
+        };
+        File {
+            ddp_run: env!("CARGO_PKG_VERSION").to_owned(),
+            spec: self.spec.clone(),
+            hash: first.hash.clone(),
+            metric: first.checkpoint.best.name().to_owned(),
+            prefers_larger: self.rules.prefers_larger,
+            rungs,
+            identity,
+            children: self.children.iter().map(record).collect(),
+        }
+    }
+
+    /// The settings that choose and rank the children, as TOML.
+    fn settings(&self) -> BTreeMap<String, String> {
+        let SweepConfig { grid, sample, random, seed, min_epochs, min_steps, eta, .. } = &self.config;
+        let mut all = BTreeMap::new();
+        let mut add = |key: &str, value: Option<String>| {
+            all.extend(value.map(|value| (format!("sweep.{key}"), value)));
+        };
+        for (key, values) in grid.iter().flat_map(|grid| &grid.0) {
+            add(&format!("grid.{key}"), Some(values.join(", ")));
+        }
+        for (key, of) in sample.iter().flat_map(|space| &space.0) {
+            add(&format!("sample.{key}"), Some(of.to_string()));
+        }
+        add("random", random.map(|n| n.to_string()));
+        add("seed", random.map(|_| seed.to_string()));
+        add("metric", Some(self.children[0].plan.checkpoint.best.name().to_owned()));
+        add("min_epochs", min_epochs.map(|n| n.to_string()));
+        add("min_steps", min_steps.map(|n| n.to_string()));
+        add("eta", (self.rules.rungs > 1).then(|| eta.to_string()));
+        all
+    }
+
+    /// For each child, the one whose copy it continues. With successive halving, none: there the lengths are those of the rungs.
+    pub(super) fn behind(&self) -> Vec<Option<usize>> {
+        if self.rules.rungs > 1 {
+            return vec![None; self.children.len()];
+        }
+        let plans: Vec<Plan> = self.children.iter().map(|child| child.plan.clone()).collect();
+        fork::behind(&plans)
+    }
+
+    pub fn folder_of(&self, at: usize) -> PathBuf {
+        self.folder.join(&self.children[at].name)
+    }
+
+    pub fn log_of(&self, at: usize) -> PathBuf {
+        self.folder.join(super::children::LOGS).join(format!("{}.log", self.children[at].name))
+    }
+
+    /// A line for each child: its name, and what it is started with.
+    pub fn listing(&self) -> String {
+        let width = self.children.iter().map(|child| child.name.len()).max().unwrap_or(0);
+        let (file, behind) = (self.file(), self.behind());
+        let mut lines: String = self
+            .children
+            .iter()
+            .zip(behind)
+            .map(|(child, behind)| {
+                let sets: Vec<String> =
+                    child.point.iter().map(|(key, value)| format!("{key}={value}")).collect();
+                let after =
+                    behind.map_or(String::new(), |at| format!("  (continues {})", self.children[at].name));
+                format!("{:width$}  {}{after}\n", child.name, sets.join(" "))
+            })
+            .collect();
+        let runs = crate::show::count(self.children.len(), "run");
+        lines += &format!("{runs} in {}, ranked by {}\n", self.folder.display(), file.metric);
+        for (rung, length) in file.rungs.iter().enumerate() {
+            let on_it = super::schedule::kept(self.children.len(), self.rules.eta, rung);
+            lines += &format!("rung {}: {}, {length}\n", rung + 1, crate::show::count(on_it, "run"));
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+#[path = "prepare_tests.rs"]
+mod tests;

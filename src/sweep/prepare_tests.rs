@@ -1,0 +1,108 @@
+use super::*;
+use crate::error::ExitCode;
+
+const SPEC: &str = "name = \"run\"\nepochs = 9\nbatch_size = 8\n[model]\nname = \"linear\"\n\
+    [dataset]\nname = \"random\"\nsamples = 80\nfeatures = 4\nval_split = 0.2\n[optimizer]\nname = \"sgd\"\n\
+    [launch]\nnproc_per_node = 1\n";
+
+fn prepared(more: &str, flags: &Flags) -> Result<Prepared> {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = folder.path().join("job.toml");
+    std::fs::write(&spec, format!("{SPEC}{more}")).unwrap();
+    prepare(&spec, &[], flags, None, &Registry::standard())
+}
+
+fn grid(values: &[&str]) -> Flags {
+    Flags { grid: values.iter().map(|text| (*text).to_owned()).collect(), ..Flags::default() }
+}
+
+fn refused(more: &str, flags: &Flags) -> (ExitCode, String) {
+    let error = prepared(more, flags).err().expect("it is refused");
+    (error.code, error.to_string())
+}
+
+#[test]
+fn children_are_complete_runs_whose_spec_needs_no_value_that_the_sweep_gives() {
+    // `lr` has no default, and is only in the grid.
+    let sweep = prepared("", &grid(&["optimizer.lr=0.1,0.2"])).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(sweep.folder, Path::new("runs/run-sweep"));
+    let names: Vec<&str> = sweep.children.iter().map(|child| child.plan.name.as_str()).collect();
+    assert_eq!(names, ["run.01_lr-0.1", "run.02_lr-0.2"]);
+    assert_ne!(sweep.children[0].plan.hash, sweep.children[1].plan.hash);
+    let arguments = sweep.arguments(1, 0).join(" ");
+    assert!(
+        arguments
+            .starts_with("train runs/run-sweep/spec.toml --set optimizer.lr=0.2 --set name=run.02_lr-0.2"),
+        "{arguments}"
+    );
+    assert!(
+        arguments.contains("--out runs/run-sweep/02_lr-0.2 ") && arguments.contains("--nproc-per-node 1"),
+        "{arguments}"
+    );
+    assert!(!arguments.contains("stop_after"), "{arguments}");
+    assert!(sweep.listing().contains("02_lr-0.2  optimizer.lr=0.2\n"), "{}", sweep.listing());
+}
+
+#[test]
+fn flags_win_over_the_table_of_the_spec() {
+    let table = "[sweep]\nmetric = \"train.loss\"\n[sweep.grid]\nseed = [1, 2]\noptimizer.lr = [0.1]\n";
+    let sweep = prepared(table, &grid(&["seed=3,4,5"])).unwrap_or_else(|e| panic!("{e}"));
+    let sets: Vec<&str> = sweep.children.iter().map(|child| child.point[0].1.as_str()).collect();
+    assert_eq!(sets, ["3", "4", "5"]);
+    assert!(
+        !sweep.spec_toml.contains("sweep") && sweep.spec_toml.contains("best = \"train.loss\""),
+        "{}",
+        sweep.spec_toml
+    );
+    assert_eq!(sweep.file().metric, "train.loss");
+    assert!(!sweep.file().prefers_larger);
+}
+
+#[test]
+fn a_child_that_is_no_run_is_refused_before_any_starts() {
+    let (code, told) = refused("", &grid(&["optimizer.lr=0.1", "model.name=linear,lineer"]));
+    assert_eq!(code, ExitCode::Spec);
+    assert!(told.contains("--set model.name=lineer"), "{told}");
+    let flags = Flags { metric: Some("val.acuracy".to_owned()), ..grid(&["optimizer.lr=0.1"]) };
+    assert!(refused("", &flags).1.contains("--metric val.acuracy"));
+    assert_eq!(refused("", &grid(&["optimizer.lr"])).0, ExitCode::Usage);
+    assert_eq!(refused("", &grid(&["optimizer.lr=0.1,,"])).0, ExitCode::Usage);
+    assert_eq!(refused("[sweep]\npralel = 2\n", &grid(&["optimizer.lr=0.1"])).0, ExitCode::Spec);
+}
+
+#[test]
+fn rungs_end_at_epochs_with_any_schedule_and_at_steps_only_with_one_that_is_free_of_the_length() {
+    let values = ["optimizer.lr=0.1,0.2,0.3"];
+    let by_epochs = Flags { min_epochs: Some(1), ..grid(&values) };
+    let cosine = "[scheduler]\nname = \"cosine\"\n";
+    for schedule in ["", cosine] {
+        let sweep = prepared(schedule, &by_epochs).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(
+            (sweep.rules.rungs, sweep.lengths.join(" ").as_str()),
+            (3, "train.stop_after=1 train.stop_after=3")
+        );
+        assert!(sweep.arguments(0, 1).contains(&"train.stop_after=3".to_owned()));
+        assert!(
+            sweep.arguments(0, 2).iter().all(|it| !it.contains("stop_after")),
+            "the last rung is the whole run"
+        );
+        assert_eq!(sweep.behind(), [None; 3]);
+    }
+    let by_steps = Flags { min_steps: Some(20), ..grid(&values) };
+    // 64 samples are 8 steps an epoch.
+    assert_eq!(
+        prepared("", &by_steps).unwrap_or_else(|e| panic!("{e}")).lengths,
+        ["train.max_steps=20", "train.max_steps=60"]
+    );
+    let (code, told) = refused(cosine, &by_steps);
+    assert!(code == ExitCode::Spec && told.contains("`cosine` depends on the length"), "{told}");
+    let rare = refused("[train]\neval_every = 2\n", &by_epochs).1;
+    assert!(rare.contains("nothing is measured"), "{rare}");
+}
+
+#[test]
+fn longer_runs_continue_shorter_ones_without_rungs() {
+    let sweep = prepared("", &grid(&["optimizer.lr=0.1", "epochs=9,3"])).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(sweep.behind(), [Some(1), None]);
+    assert!(sweep.listing().contains("(continues 02_"), "{}", sweep.listing());
+}
