@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand. `ddp-run SPEC.toml` means `ddp-run train SPEC.toml`.
 
 mod bench;
+mod board;
 mod candidates;
 mod check;
 mod completions;
@@ -64,6 +65,7 @@ enum Command {
     Report(report::Args),
     /// List, show, compare and remove runs
     Runs(runs::Args),
+    Board(board::Args),
     /// Show what this build and this machine support
     Env(env::Args),
     /// List the models, data sets, optimizers … that a spec can name
@@ -152,6 +154,7 @@ pub fn run(
         Command::Export(args) => export::run(&args, registry).map(done),
         Command::Report(args) => report::run(&args).map(done),
         Command::Runs(args) => runs::run(&args, registry).map(done),
+        Command::Board(args) => board::run(&args, registry).map(done),
         Command::Env(args) => env::run(&args, registry).map(done),
         Command::List(args) => list::run(&args, registry).map(done),
         Command::Explain(args) => explain::run(&args, registry).map(done),

@@ -143,12 +143,9 @@ impl LiveRun {
     }
 }
 
-/// The page of these runs, each under its name. `before` is the first of it, as HTML; `script` runs after that of the
-/// charts, and finds `data` (JSON) in the element `live`.
-pub(crate) fn live_page(runs: &[(&str, &LiveRun)], before: &str, script: &str, data: &serde_json::Value) -> String {
-    let data = data.to_string().replace('<', "\\u003c");
-    let frame = Frame { before, script, data: &data };
-    content::page(&named(runs), Some(&frame))
+/// The page of these runs, each under its name, in this frame.
+pub(crate) fn live_page(runs: &[(&str, &LiveRun)], frame: &Frame<'_>) -> String {
+    content::page(&named(runs), Some(frame))
 }
 
 fn named<'a>(runs: &[(&'a str, &'a LiveRun)]) -> Vec<Named<'a>> {

@@ -17,6 +17,8 @@ mod timeline;
 use crate::error::{Error, Result};
 #[cfg(feature = "board")]
 pub(crate) use live::{LiveRun, Place, live_page, news};
+#[cfg(feature = "board")]
+pub(crate) use page::{Frame, hash, script_hash, style};
 use records::Run;
 use std::path::{Path, PathBuf};
 

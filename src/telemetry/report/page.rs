@@ -10,23 +10,36 @@ use data_encoding::BASE64;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 
-pub(crate) const STYLE: &str = include_str!("report.css");
+const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");
 
 /// What a page has besides whose runs go on.
 #[cfg_attr(not(feature = "board"), allow(dead_code, reason = "only the board has such pages"))]
-pub(super) struct Frame<'a> {
+pub(crate) struct Frame<'a> {
     /// The first of the page, as HTML.
     pub before: &'a str,
+    pub style: &'a str,
     /// Runs after that of the charts, and may ask the server for more.
     pub script: &'a str,
     /// Its data, as JSON that ends no element.
     pub data: &'a str,
 }
 
+/// The styles of all pages: those of charts, and those around them.
+#[cfg(feature = "board")]
+pub(crate) fn style() -> String {
+    format!("{}{STYLE}", chart::STYLE)
+}
+
 /// The hash of a script by which a content-security policy names it.
 pub(crate) fn hash(script: &str) -> String {
     format!("'sha256-{}'", BASE64.encode(&Sha256::digest(script)))
+}
+
+/// That of the script of all charts.
+#[cfg(feature = "board")]
+pub(crate) fn script_hash() -> String {
+    hash(SCRIPT)
 }
 
 /// The page with these contents. `body` has the static charts of `figures`, in their order.
@@ -46,8 +59,11 @@ pub(super) fn whole(
             data(runs, figures, marks)
         );
     }
+    let mut links = "";
     if let Some(Frame { script, data, .. }) = frame {
-        let _ = write!(policy, " {}; connect-src 'self'", hash(script));
+        // Browsers ask for an icon where none is named.
+        links = "<link rel=\"icon\" href=\"data:,\">";
+        let _ = write!(policy, " {}; img-src data:; connect-src 'self'", hash(script));
         let _ = write!(
             scripts,
             "<script type=\"application/json\" id=\"live\">{data}</script><script>{script}</script>"
@@ -57,10 +73,11 @@ pub(super) fn whole(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'{policy}\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta name=\"color-scheme\" content=\"light dark\">\
-         <title>{} · ddp-run</title><style>{}{STYLE}</style></head><body><main>{body}</main>{scripts}</body></html>\n",
+         <meta name=\"color-scheme\" content=\"light dark\">{links}\
+         <title>{} · ddp-run</title><style>{}{STYLE}{}</style></head><body><main>{body}</main>{scripts}</body></html>\n",
         escape(title),
-        chart::STYLE
+        chart::STYLE,
+        frame.map_or("", |frame| frame.style)
     )
 }
 
