@@ -61,7 +61,7 @@ pub(crate) fn serve(
     let of_socket = |e: std::io::Error| Error::internal(format!("cannot serve the board: {e}"));
     let at = listener.local_addr().map_err(of_socket)?;
     let access = Access::new(at, &options.host)?;
-    let open = Open { at, address: format!("http://{at}/{}/", access.token()) };
+    let open = Open { at, address: format!("http://{}/{}/", shown(at), access.token()) };
     let site = Arc::new(Site { access, shared: poller.shared() });
     let (ended, end) = channel();
     let serves = move || drop(ended.send(server::run(listener, site)));
@@ -77,6 +77,14 @@ pub(crate) fn serve(
                 return Err(Error::internal("the board's server has ended"));
             }
         }
+    }
+}
+
+/// An address by which browsers reach it.
+fn shown(at: SocketAddr) -> String {
+    match at.ip().is_unspecified() {
+        true => format!("{}:{}", rustix::system::uname().nodename().to_string_lossy(), at.port()),
+        false => at.to_string(),
     }
 }
 

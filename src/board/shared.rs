@@ -82,6 +82,10 @@ impl Shared {
         self.versions.subscribe()
     }
 
+    pub fn now(&self) -> Versions {
+        *self.versions.borrow()
+    }
+
     /// How many listen.
     #[cfg(test)]
     pub fn listeners(&self) -> usize {

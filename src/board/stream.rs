@@ -46,7 +46,7 @@ impl Stream {
     pub fn next(&mut self, shared: &Shared) -> Next {
         match self {
             Self::Table { told } => {
-                let version = shared.versions().borrow().table;
+                let version = shared.now().table;
                 match told.replace(version) == Some(version) {
                     true => Next::Nothing,
                     false => Next::Send(event("runs", "", &version.to_string())),

@@ -110,12 +110,16 @@ impl Browser {
     }
 
     /// Opens a page in a window of this size.
-    pub fn open(&mut self, page: &std::path::Path, [width, height]: [u32; 2], dark: bool) {
+    pub fn open(&mut self, page: &std::path::Path, window: [u32; 2], dark: bool) {
+        self.visit(&format!("file://{}", page.display()), window, dark);
+    }
+
+    /// The same for the page at an address.
+    pub fn visit(&mut self, address: &str, [width, height]: [u32; 2], dark: bool) {
         let window = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", window);
         let scheme = json!({ "name": "prefers-color-scheme", "value": if dark { "dark" } else { "light" } });
         self.call("Emulation.setEmulatedMedia", json!({ "features": [scheme] }));
-        let address = format!("file://{}", page.display());
         self.call("Page.navigate", json!({ "url": address }));
         self.until("the page", |message| message["method"] == "Page.loadEventFired");
     }
