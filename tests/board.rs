@@ -64,7 +64,11 @@ impl Board {
         wait_for("the run to be listed", HUNG, || {
             let table = self.table();
             let rows = table["rows"].as_array().unwrap();
-            found = rows.iter().find(|row| row["cells"][0].as_str().unwrap().ends_with(name)).cloned().unwrap_or_default();
+            found = rows
+                .iter()
+                .find(|row| row["cells"][0].as_str().unwrap().ends_with(name))
+                .cloned()
+                .unwrap_or_default();
             found.is_object()
         });
         found
@@ -212,16 +216,26 @@ fn a_board_says_why_it_cannot_be_served() {
     let port = taken.local_addr().unwrap().port().to_string();
     let output = output_of(ddp_run().arg("board").arg(root.path()).args(["--port", &port]));
     assert_code(&output, 2);
-    assert!(stderr(&output).contains(&format!("cannot listen on 127.0.0.1, port {port}")), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains(&format!("cannot listen on 127.0.0.1, port {port}")),
+        "{}",
+        stderr(&output)
+    );
     let output = finish(
-        ddp_run().arg("board").arg(root.path().join("none")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(),
+        ddp_run()
+            .arg("board")
+            .arg(root.path().join("none"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap(),
     );
     assert_code(&output, 74);
 }
 
 /// Waits until a JavaScript expression is true.
 fn until(browser: &mut Browser, expression: &str) {
-    wait_for(expression, HUNG, || browser.eval(expression) == true);
+    wait_for(expression, HUNG, || browser.holds(expression));
 }
 
 #[test]
@@ -240,14 +254,17 @@ fn the_table_in_a_browser() {
         browser.screenshot(&format!("board-{width}"));
     }
     // Sorted by steps, the largest first.
-    let names = "[...document.querySelectorAll('#table tbody a')].map(a => a.textContent.split('/').pop()).join()";
+    let names =
+        "[...document.querySelectorAll('#table tbody a')].map(a => a.textContent.split('/').pop()).join()";
     let head = "[...document.querySelectorAll('#table thead button')].find(b => b.textContent.startsWith('STEPS')).click()";
     browser.eval(head);
     until(&mut browser, &format!("{names} === 'second,first'"));
     append(&first, &(4..=20).map(step).collect::<String>());
     until(&mut browser, &format!("{names} === 'first,second'"));
     let filter = |text: &str| {
-        format!("(f => {{ f.value = '{text}'; f.dispatchEvent(new Event('input')); }})(document.getElementById('filter'))")
+        format!(
+            "(f => {{ f.value = '{text}'; f.dispatchEvent(new Event('input')); }})(document.getElementById('filter'))"
+        )
     };
     browser.eval(&filter("step<10"));
     until(&mut browser, &format!("{names} === 'second'"));
@@ -285,11 +302,18 @@ fn the_page_of_a_run_that_goes_on() {
     let labels = "[...document.querySelectorAll('figure.chart > svg')[0].querySelectorAll(':scope > text[text-anchor=middle]')].map(t => t.textContent).join()";
     let zoomed = browser.eval(labels);
     append(&folder, &((41..=50).map(step).collect::<String>() + &epoch(0, 50)));
-    until(&mut browser, "[...document.querySelectorAll('.title')].map(t => t.textContent).slice(0, 2).join() === 'Loss,Accuracy'");
+    until(
+        &mut browser,
+        "[...document.querySelectorAll('.title')].map(t => t.textContent).slice(0, 2).join() === 'Loss,Accuracy'",
+    );
     until(&mut browser, "document.getElementById('rest').textContent.includes('Epochs')");
     assert_eq!(browser.eval(labels), zoomed);
     assert_eq!(browser.eval("document.querySelector('.slider output').textContent"), "0.30");
-    assert_eq!(browser.eval("document.querySelectorAll('.choice input').length"), 3, "epochs and times are known now");
+    assert_eq!(
+        browser.eval("document.querySelectorAll('.choice input').length"),
+        3,
+        "epochs and times are known now"
+    );
     browser.screenshot("board-run");
     // A page that loads itself again keeps the view, too.
     resumed(&folder, 45);

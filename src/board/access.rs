@@ -107,7 +107,13 @@ mod tests {
         assert_eq!(check(&format!("/{token}/runs.json")).unwrap(), "runs.json");
         assert_eq!(check(&format!("/{token}/")).unwrap(), "");
         let other = format!("{}{}", &token[..31], if token.ends_with('0') { '1' } else { '0' });
-        for wrong in ["", &token[..31], &format!("{token}0"), &other, &token.to_uppercase().replace(char::is_numeric, "A")] {
+        for wrong in [
+            "",
+            &token[..31],
+            &format!("{token}0"),
+            &other,
+            &token.to_uppercase().replace(char::is_numeric, "A"),
+        ] {
             assert_eq!(check(&format!("/{wrong}/runs.json")), Err(Refusal::Token), "{wrong}");
         }
         assert_eq!(check("/"), Err(Refusal::Token));
@@ -122,7 +128,17 @@ mod tests {
         for own in ["localhost", "LOCALHOST:4000", "127.0.0.1:9", "127.0.0.1", "[::1]:9", "[::1]"] {
             assert!(!refused(&[own]), "{own}");
         }
-        for other in ["evil.example", "localhost.evil.example:4000", "10.0.0.7", "[::2]", "localhost:x", "localhost:", "[::1", "[::1]x", ""] {
+        for other in [
+            "evil.example",
+            "localhost.evil.example:4000",
+            "10.0.0.7",
+            "[::2]",
+            "localhost:x",
+            "localhost:",
+            "[::1",
+            "[::1]x",
+            "",
+        ] {
             assert!(refused(&[other]), "{other}");
         }
         assert!(refused(&[]) && refused(&["localhost", "localhost"]));

@@ -48,7 +48,7 @@ impl<'a> Poller<'a> {
         match places(&self.folders, self.archived) {
             Err(e) => {
                 let problem = Some(e.message);
-                if self.shared.table().problem != problem {
+                if self.shared.table_is(|table| table.problem != problem) {
                     self.shared.change(|table| table.problem = problem);
                 }
             }
@@ -77,8 +77,7 @@ impl<'a> Poller<'a> {
                 }
             }
         }
-        let table = self.shared.table();
-        if changed || table.reading.is_some() || table.problem.is_some() {
+        if changed || self.shared.table_is(|table| table.reading.is_some() || table.problem.is_some()) {
             self.show(None);
         }
     }

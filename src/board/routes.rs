@@ -65,8 +65,12 @@ pub(super) fn answer(request: &Request, access: &Access, shared: &Shared) -> Ans
 fn whole_or_events(request: &Request, access: &Access, shared: &Shared) -> Result<Answer, Reply> {
     let hosts: Vec<&str> = request.hosts.iter().map(String::as_str).collect();
     let path = access.check(&hosts, &request.path).map_err(|refusal| match refusal {
-        Refusal::Host => Reply::text(403, "The board is asked as localhost, or by the address that it listens on."),
-        Refusal::Token => Reply::text(403, "The address lacks the token: `ddp-run board` has printed the whole address."),
+        Refusal::Host => {
+            Reply::text(403, "The board is asked as localhost, or by the address that it listens on.")
+        }
+        Refusal::Token => {
+            Reply::text(403, "The address lacks the token: `ddp-run board` has printed the whole address.")
+        }
     })?;
     if !["GET", "HEAD"].contains(&request.method.as_str()) {
         return Err(Reply::text(405, "The board is only read."));
@@ -138,7 +142,12 @@ struct Query(Vec<(String, String)>);
 impl Query {
     fn of(text: &str) -> Self {
         let pairs = text.split('&').filter(|pair| !pair.is_empty());
-        Self(pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(a, b)| (decoded(a), decoded(b))).collect())
+        Self(
+            pairs
+                .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+                .map(|(a, b)| (decoded(a), decoded(b)))
+                .collect(),
+        )
     }
 
     /// The values of a name.

@@ -51,7 +51,7 @@ pub(super) fn run(listener: std::net::TcpListener, site: Arc<Site>) -> io::Resul
     runtime.block_on(async {
         listener.set_nonblocking(true)?;
         accept(TcpListener::from_std(listener)?, site).await;
-        Ok(())
+        Ok::<(), io::Error>(())
     })
 }
 
@@ -76,18 +76,17 @@ async fn accept(listener: TcpListener, site: Arc<Site>) {
 /// Answers the requests of a connection. One that fails is the client's affair.
 async fn serve(stream: TcpStream, site: Arc<Site>) {
     let _ = stream.set_nodelay(true);
-    let service = service_fn(move |request| {
-        let site = Arc::clone(&site);
-        async move { Ok::<_, Infallible>(respond(&request, site).await) }
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let (asked, site) = (asked(&request), Arc::clone(&site));
+        async move { Ok::<_, Infallible>(respond(asked, site).await) }
     });
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HEAD);
     let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
 
-async fn respond(request: &hyper::Request<Incoming>, site: Arc<Site>) -> Response<Content> {
-    let asked = asked(request);
-    let head = request.method() == hyper::Method::HEAD;
+async fn respond(asked: Request, site: Arc<Site>) -> Response<Content> {
+    let head = asked.method == "HEAD";
     let answering = Arc::clone(&site);
     let answer = spawn_blocking(move || routes::answer(&asked, &answering.access, &answering.shared)).await;
     match answer {
@@ -100,7 +99,10 @@ async fn respond(request: &hyper::Request<Incoming>, site: Arc<Site>) -> Respons
             response(StatusCode::OK, "text/event-stream", "default-src 'none'", Content::Events(receive))
         }
         // A panic, which is a bug.
-        Err(_) => whole(Reply::text(500, "The board could not answer; standard error of `ddp-run board` says more.")),
+        Err(_) => whole(Reply::text(
+            500,
+            "The board could not answer; standard error of `ddp-run board` says more.",
+        )),
     }
 }
 
@@ -214,7 +216,9 @@ impl Body for Content {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut *self {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Events(receive) => receive.poll_recv(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Events(receive) => {
+                receive.poll_recv(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+            }
         }
     }
 

@@ -26,7 +26,8 @@ impl Id {
 
     /// Of an address.
     pub fn parse(text: &str) -> Option<Self> {
-        let is_one = text.len() == 16 && text.bytes().all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c));
+        let is_one =
+            text.len() == 16 && text.bytes().all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c));
         is_one.then(|| Self(text.to_owned()))
     }
 
@@ -96,20 +97,25 @@ impl Shared {
         lock(&self.table).clone()
     }
 
+    /// Whether something holds of the table.
+    pub fn table_is(&self, so: impl FnOnce(&Table) -> bool) -> bool {
+        so(&lock(&self.table))
+    }
+
     /// Changes the table.
     pub fn change(&self, by: impl FnOnce(&mut Table)) {
         by(&mut lock(&self.table));
         self.versions.send_modify(|versions| versions.table += 1);
     }
 
-    /// The folder of a run and the name by which it is listed; `None` if there is no such run.
-    fn find(&self, id: &Id) -> Option<RunFolder> {
-        lock(&self.table).runs.iter().find(|run| Id::of(&run.folder) == *id).cloned()
+    /// What `of` makes of a run; `None` if there is no such run.
+    fn find<T>(&self, id: &Id, of: impl FnOnce(&RunFolder) -> T) -> Option<T> {
+        lock(&self.table).runs.iter().find(|run| Id::of(&run.folder) == *id).map(of)
     }
 
     /// The label of a run; `None` if there is no such run.
     pub fn label(&self, id: &Id) -> Option<String> {
-        self.find(id).map(|run| run.label())
+        self.find(id, RunFolder::label)
     }
 
     /// The run for its page; `None` if there is no such run. It is read if no page has it.
@@ -117,12 +123,12 @@ impl Shared {
     /// # Errors
     /// The run can't be read.
     pub fn page(&self, id: &Id) -> Result<Option<Page>> {
-        let Some(run) = self.find(id) else { return Ok(None) };
+        let Some(folder) = self.find(id, |run| run.folder.clone()) else { return Ok(None) };
         if let Some(kept) = lock(&self.pages).get_mut(id) {
             kept.unused = None;
             return Ok(Some(Arc::clone(&kept.page)));
         }
-        let page = Arc::new(RwLock::new(LiveRun::open(&run.folder)?));
+        let page = Arc::new(RwLock::new(LiveRun::open(&folder)?));
         // Another request may have read it meanwhile: they share one.
         let mut pages = lock(&self.pages);
         let kept = pages.entry(id.clone()).or_insert(Kept { page, unused: None });

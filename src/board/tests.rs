@@ -92,7 +92,12 @@ impl Runs {
         let page = self.reply(&format!("run/{}/", id.as_str())).text;
         let (_, data) = page.split_once("id=\"live\">").unwrap();
         let data: Value = serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap();
-        let address = format!("run/{}/{}?from={}", id.as_str(), data["events"].as_str().unwrap(), data["from"].as_str().unwrap());
+        let address = format!(
+            "run/{}/{}?from={}",
+            id.as_str(),
+            data["events"].as_str().unwrap(),
+            data["from"].as_str().unwrap()
+        );
         match self.get(&address) {
             Answer::Events(stream) => stream,
             Answer::Whole(reply) => panic!("{}", reply.text),
@@ -106,7 +111,12 @@ impl Runs {
 
 /// The labels in a table.
 fn names(table: &Value) -> Vec<&str> {
-    table["rows"].as_array().unwrap().iter().map(|row| row["cells"][0].as_str().unwrap().rsplit('/').next().unwrap()).collect()
+    table["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["cells"][0].as_str().unwrap().rsplit('/').next().unwrap())
+        .collect()
 }
 
 #[test]
@@ -132,7 +142,15 @@ fn only_who_may_ask_is_answered() {
     assert_eq!(status("GET", "localhost", "/runs.json").0, 403);
     assert_eq!(status("POST", "localhost", &own).0, 405);
     assert_eq!(status("POST", "localhost", "/").0, 403, "a stranger learns nothing");
-    for path in ["nothing", "run/", "run/../", "run/0000000000000000/", "run/xyz/events", "runs.json/", "../runs.json"] {
+    for path in [
+        "nothing",
+        "run/",
+        "run/../",
+        "run/0000000000000000/",
+        "run/xyz/events",
+        "runs.json/",
+        "../runs.json",
+    ] {
         assert_eq!(status("GET", "localhost", &(own.clone() + path)).0, 404, "{path}");
     }
     let (status, text) = status("GET", "localhost", "/0123/runs.json");
@@ -146,7 +164,9 @@ fn pages_load_nothing_from_elsewhere_and_do_not_tell_the_token() {
     for path in [String::new(), format!("run/{a}/"), format!("compare/?run={a}&run={b}")] {
         let reply = runs.reply(&path);
         assert_eq!((reply.status, reply.kind), (200, "text/html; charset=utf-8"), "{path}");
-        for part in ["default-src 'none'", "connect-src 'self'", "frame-ancestors 'none'", "script-src 'sha256-"] {
+        for part in
+            ["default-src 'none'", "connect-src 'self'", "frame-ancestors 'none'", "script-src 'sha256-"]
+        {
             assert!(reply.policy.contains(part), "{path}: {part} is missing in {}", reply.policy);
         }
         assert!(!reply.text.contains(runs.access.token()), "{path}");
@@ -189,7 +209,10 @@ fn runs_that_begin_and_end_while_it_serves_are_seen() {
     runs.poller.poll(NOW);
     assert!(matches!(runs.next(&mut table), Next::Send(_)));
     assert_eq!(names(&runs.table("sort=folder")), ["a", "b"]);
-    append(&runs.folder("b"), "{\"event\":\"end\",\"step\":1,\"epoch\":0,\"reason\":\"done\",\"exit_code\":0,\"seconds\":1.0}\n");
+    append(
+        &runs.folder("b"),
+        "{\"event\":\"end\",\"step\":1,\"epoch\":0,\"reason\":\"done\",\"exit_code\":0,\"seconds\":1.0}\n",
+    );
     runs.poller.poll(NOW);
     assert_eq!(runs.table("filter=state%3Ddone")["rows"][0]["kind"], "good");
     // As a later start archives it.
@@ -300,9 +323,13 @@ fn the_server_answers_by_http() {
         answer
     };
     let page = whole(&request(&format!("/{token}/"))).to_lowercase();
-    for part in
-        ["http/1.1 200 ok\r\n", "\r\ncontent-security-policy: default-src 'none'", "\r\nreferrer-policy: no-referrer\r\n", "\r\nx-content-type-options: nosniff\r\n", "\r\ncache-control: no-store\r\n"]
-    {
+    for part in [
+        "http/1.1 200 ok\r\n",
+        "\r\ncontent-security-policy: default-src 'none'",
+        "\r\nreferrer-policy: no-referrer\r\n",
+        "\r\nx-content-type-options: nosniff\r\n",
+        "\r\ncache-control: no-store\r\n",
+    ] {
         assert!(page.contains(part), "{part:?} is missing in {page}");
     }
     assert!(whole(&request("/")).starts_with("HTTP/1.1 403 "));

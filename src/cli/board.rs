@@ -40,7 +40,9 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
         if open.at.ip().is_loopback() {
             let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
             let (at, node) = (open.at, crate::show::name(&node));
-            say!("from another machine: `ssh -L {port}:{at} {node}`, then the same address; Ctrl-C ends the board");
+            say!(
+                "from another machine: `ssh -L {port}:{at} {node}`, then the same address; Ctrl-C ends the board"
+            );
         } else {
             say!(
                 "warning: whoever reaches port {port} of this machine and knows the address can read these runs, and nothing is encrypted; \
@@ -53,7 +55,9 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
 }
 
 #[cfg(not(feature = "board"))]
-pub fn run(_: &Args, _: &Registry) -> Result<()> {
+pub fn run(args: &Args, _: &Registry) -> Result<()> {
+    // Builds without it take the same command line.
+    let _ = (&args.folders, &args.host, args.port, args.archived);
     let what = "this build of ddp-run has no board: it lacks the feature `board`";
     Err(crate::error::Error::unavailable(what).hint("build it with `cargo build --features board`"))
 }

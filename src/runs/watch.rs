@@ -67,7 +67,7 @@ impl Watched {
         if other || before != self.run.state {
             self.measure();
         }
-        self.run.bytes = self.others + self.tail.len();
+        self.run.bytes = self.others + self.tail.bytes();
         other || more || before != self.run.state
     }
 
@@ -94,6 +94,6 @@ impl Watched {
         let folder = &self.run.folder;
         let metrics = fs::symlink_metadata(folder.join("metrics.jsonl")).map_or(0, |about| about.len());
         self.others = size(folder).saturating_sub(metrics);
-        self.run.bytes = self.others + self.tail.len();
+        self.run.bytes = self.others + self.tail.bytes();
     }
 }

@@ -47,7 +47,7 @@ impl Tail {
     }
 
     /// Bytes of the file as it was at the last look.
-    pub fn len(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.seen.map_or(0, |seen| seen.2)
     }
 
@@ -78,7 +78,9 @@ impl Tail {
         let now = seen(&file.metadata()?);
         let goes_on = match self.seen {
             None => true,
-            Some(before) => (before.0, before.1) == (now.0, now.1) && now.2 >= self.offset && self.fits(&mut file)?,
+            Some(before) => {
+                (before.0, before.1) == (now.0, now.1) && now.2 >= self.offset && self.fits(&mut file)?
+            }
         };
         let mut any = !goes_on && self.begin(f);
         file.seek(SeekFrom::Start(self.offset))?;

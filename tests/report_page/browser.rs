@@ -83,6 +83,13 @@ impl Browser {
 
     /// The result of a command.
     fn call(&mut self, method: &str, params: Value) -> Value {
+        let answer = self.ask(method, params);
+        assert!(answer["error"].is_null(), "{method}: {}", answer["error"]);
+        answer["result"].clone()
+    }
+
+    /// The answer to a command, which may be an error.
+    fn ask(&mut self, method: &str, params: Value) -> Value {
         self.sent += 1;
         let mut message = json!({ "id": self.sent, "method": method, "params": params });
         if !self.session.is_null() {
@@ -90,9 +97,7 @@ impl Browser {
         }
         self.input.write_all(format!("{message}\0").as_bytes()).expect("the browser listens");
         let id = self.sent;
-        let answer = self.until(method, |message| message["id"] == id);
-        assert!(answer["error"].is_null(), "{method}: {}", answer["error"]);
-        answer["result"].clone()
+        self.until(method, |message| message["id"] == id)
     }
 
     /// The next message for which `wanted` is true. Complaints before it are kept.
@@ -130,6 +135,12 @@ impl Browser {
         let answer = self.call("Runtime.evaluate", asked);
         assert!(answer["exceptionDetails"].is_null(), "{expression}: {}", answer["exceptionDetails"]);
         answer["result"]["value"].clone()
+    }
+
+    /// Whether a JavaScript expression is true; not while the page loads itself again.
+    pub fn holds(&mut self, expression: &str) -> bool {
+        let asked = json!({ "expression": expression, "returnByValue": true });
+        self.ask("Runtime.evaluate", asked)["result"]["result"]["value"] == true
     }
 
     /// Presses and releases a key, as a user does.

@@ -51,7 +51,8 @@ impl FromStr for Place {
     type Err = ();
 
     fn from_str(text: &str) -> std::result::Result<Self, ()> {
-        let numbers: Vec<u64> = text.split('.').map(str::parse).collect::<std::result::Result<_, _>>().map_err(drop)?;
+        let numbers: Vec<u64> =
+            text.split('.').map(str::parse).collect::<std::result::Result<_, _>>().map_err(drop)?;
         let [generation, facts, records, windows] = numbers[..] else { return Err(()) };
         let [records, windows] = [records, windows].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         Ok(Self { generation, facts, records, windows })

@@ -23,6 +23,10 @@ fn append(folder: &Path, lines: &[String]) {
     file.write_all(lines.concat().as_bytes()).unwrap();
 }
 
+fn refreshed(live: &mut LiveRun) {
+    assert!(live.refresh().is_ok());
+}
+
 /// What `news` tells of one run, as a page reads it.
 fn told(live: &LiveRun, place: Place) -> Option<Value> {
     news(&[("a", live)], &[place]).unwrap().map(|text| serde_json::from_str(&text).unwrap())
@@ -31,7 +35,8 @@ fn told(live: &LiveRun, place: Place) -> Option<Value> {
 /// The steps of a series.
 fn steps<'a>(news: &'a Value, title: &str, name: &str) -> &'a Value {
     let at = news["titles"].as_array().unwrap().iter().position(|own| own == title);
-    let series = news["figures"][at.unwrap_or_else(|| panic!("no {title}: {news}"))]["series"].as_array().unwrap();
+    let series =
+        news["figures"][at.unwrap_or_else(|| panic!("no {title}: {news}"))]["series"].as_array().unwrap();
     &series.iter().find(|series| series["name"] == name).unwrap()["step"]
 }
 
@@ -46,7 +51,10 @@ fn steps_are_told_as_points() {
     assert!(live.refresh().unwrap());
     let news = told(&live, place).unwrap();
     assert_eq!(*steps(&news, "Loss", "training"), serde_json::json!([3.0, 4.0]));
-    assert_eq!((&news["whole"], &news["anew"], &news["around"]), (&false.into(), &false.into(), &Value::Null));
+    assert_eq!(
+        (&news["whole"], &news["anew"], &news["around"]),
+        (&false.into(), &false.into(), &Value::Null)
+    );
     assert_eq!(news["axes"][0]["step"], serde_json::json!([3.0, 4.0]), "the rows that the page lacks");
     assert_eq!(news["axes"][0]["time"], serde_json::json!([2.0, 3.0]));
     assert!(news["head"].as_str().unwrap().contains("<dd>4</dd>"), "{}", news["head"]);
@@ -63,8 +71,13 @@ fn an_epoch_is_told_with_what_is_around_the_charts() {
     append(dir.path(), &[step(2, 1.5), epoch(0, 2)]);
     live.refresh().unwrap();
     let news = told(&live, place).unwrap();
-    assert_eq!(*steps(&news, "Accuracy", "validation"), serde_json::json!([2.0]), "a chart that the page lacks");
-    let order: Vec<&str> = news["order"].as_array().unwrap().iter().map(|title| title.as_str().unwrap()).collect();
+    assert_eq!(
+        *steps(&news, "Accuracy", "validation"),
+        serde_json::json!([2.0]),
+        "a chart that the page lacks"
+    );
+    let order: Vec<&str> =
+        news["order"].as_array().unwrap().iter().map(|title| title.as_str().unwrap()).collect();
     assert_eq!(order[..3], ["Loss", "Accuracy", "Learning rate"]);
     assert_eq!((&news["anew"], &news["axes"][0]["step"]), (&true.into(), &serde_json::json!([1.0, 2.0])));
     assert!(news["around"]["rest"].as_str().unwrap().contains("<h2>Epochs</h2>"));
@@ -114,12 +127,12 @@ fn of_several_runs_an_epoch_tells_all_charts() {
         serde_json::from_str(&news(&named, &places).unwrap().unwrap()).unwrap()
     };
     append(&folders[1], &[step(3, 0.5)]);
-    runs.iter_mut().for_each(|run| drop(run.refresh().unwrap()));
+    runs.iter_mut().for_each(refreshed);
     let some = told(&runs);
     assert_eq!(*steps(&some, "Training loss", "b"), serde_json::json!([3.0]));
     assert_eq!((&some["whole"], &some["axes"][0]["step"]), (&false.into(), &serde_json::json!([])));
     append(&folders[0], &[epoch(0, 2)]);
-    runs.iter_mut().for_each(|run| drop(run.refresh().unwrap()));
+    runs.iter_mut().for_each(refreshed);
     let all = told(&runs);
     assert_eq!(all["whole"], true);
     assert_eq!(*steps(&all, "Training loss", "a"), serde_json::json!([1.0, 2.0]));
@@ -129,7 +142,7 @@ fn of_several_runs_an_epoch_tells_all_charts() {
 #[test]
 fn places_are_read_as_they_are_written() {
     let place = Place { generation: 3, facts: 1, records: 20, windows: 10 };
-    assert_eq!(place.to_string().parse(), Ok(place));
+    assert_eq!(place.to_string().parse::<Place>(), Ok(place));
     for bad in ["", "1.2.3", "1.2.3.4.5", "1.2.3.x", "-1.0.0.0"] {
         assert!(bad.parse::<Place>().is_err(), "{bad}");
     }
