@@ -99,4 +99,6 @@ fn listen(host: &str, port: u16) -> Result<TcpListener> {
 }
 
 #[cfg(test)]
+mod server_tests;
+#[cfg(test)]
 mod tests;

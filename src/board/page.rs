@@ -47,8 +47,7 @@ pub(super) fn table_page() -> Html {
 /// The rows that `listing` keeps, worded as `ddp-run runs list` words them.
 pub(super) fn table_json(shared: &Shared, listing: &Listing) -> Json {
     let table = shared.table();
-    let (total, ids): (usize, Vec<String>) =
-        (table.runs.len(), table.runs.iter().map(id_of).collect());
+    let (total, ids): (usize, Vec<String>) = (table.runs.len(), table.runs.iter().map(id_of).collect());
     let last = one_metric(&table.runs);
     let (runs, mut warnings) = listing.of(table.runs);
     warnings.extend(table.problem);

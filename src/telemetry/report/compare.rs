@@ -11,8 +11,7 @@ use std::fmt::Write;
 /// What stands above the charts. Each run has the name under which it is shown.
 pub(super) fn head(out: &mut String, runs: &[(&str, &Run)]) {
     let names: Vec<&str> = runs.iter().map(|(name, _)| *name).collect();
-    let _ =
-        write!(out, "<header><h1>{} runs</h1><p>{}</p></header>", runs.len(), escape(&names.join(" · ")));
+    let _ = write!(out, "<header><h1>{} runs</h1><p>{}</p></header>", runs.len(), escape(&names.join(" · ")));
     results(out, runs);
 }
 
