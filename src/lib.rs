@@ -56,6 +56,8 @@ mod say;
 // Of the rooms where documentation may be missing nothing is public, except to the tests of this repository.
 mod bench;
 mod bisect;
+#[cfg(feature = "board")]
+mod board;
 mod caught;
 #[allow(missing_docs)]
 mod checkpoint;

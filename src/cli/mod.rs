@@ -2,6 +2,7 @@
 
 mod bench;
 mod bisect;
+mod board;
 mod candidates;
 mod check;
 mod completions;
@@ -73,6 +74,7 @@ enum Command {
     /// List, show, compare and remove runs
     Runs(runs::Args),
     Bisect(bisect::Args),
+    Board(board::Args),
     /// Show what this build and this machine support
     Env(env::Args),
     /// List the models, data sets, optimizers … that a spec can name
@@ -165,6 +167,7 @@ pub fn run(
         Command::Rehearse(args) => rehearse::run(&args, registry),
         Command::Runs(args) => runs::run(&args, registry).map(done),
         Command::Bisect(args) => bisect::run(&args, registry),
+        Command::Board(args) => board::run(&args, registry).map(done),
         Command::Env(args) => env::run(&args, registry).map(done),
         Command::List(args) => list::run(&args, registry).map(done),
         Command::Explain(args) => explain::run(&args, registry).map(done),

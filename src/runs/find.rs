@@ -17,6 +17,21 @@ const SWEEP: &str = "sweep.json";
 /// # Errors
 /// Exit code 74: a folder that was named can't be read.
 pub fn find(folders: &[PathBuf], archived: bool, ranking: Ranking<'_>) -> Result<Vec<RunFolder>> {
+    let found = places(folders, archived)?;
+    let runs = found.iter().map(|path| RunFolder::read(path, ranking));
+    Ok(runs.filter(|run| is_listed(run, folders, archived)).collect())
+}
+
+/// Whether a list of the runs in `folders` has it. A run that is named itself is shown in any case.
+pub(crate) fn is_listed(run: &RunFolder, folders: &[PathBuf], archived: bool) -> bool {
+    archived || !run.archived || folders.contains(&run.folder)
+}
+
+/// The folders that [`find`] reads, by name.
+///
+/// # Errors
+/// As [`find`].
+pub(crate) fn places(folders: &[PathBuf], archived: bool) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     match folders {
         [] if !Path::new(RUNS).exists() => {}
@@ -45,9 +60,7 @@ pub fn find(folders: &[PathBuf], archived: bool, ranking: Ranking<'_>) -> Result
         seen.push(place);
         new
     });
-    // A run that is named itself is shown in any case.
-    let shown = |run: &RunFolder| archived || !run.archived || folders.contains(&run.folder);
-    Ok(found.iter().map(|path| RunFolder::read(path, ranking)).filter(shown).collect())
+    Ok(found)
 }
 
 /// Adds the runs in `folder` by name, and those of the sweeps in it.

@@ -96,6 +96,15 @@ impl RunFolder {
 
     /// Reads a run folder, however much of it is there. `ranking` is asked where a user's crate measures the metric.
     pub fn read(folder: &Path, ranking: Ranking<'_>) -> Self {
+        Self::read_with(folder, ranking, Course::read)
+    }
+
+    /// The same, with a course that `read` makes of `metrics.jsonl`.
+    pub(super) fn read_with(
+        folder: &Path,
+        ranking: Ranking<'_>,
+        read: impl FnOnce(&Path, Option<&RankedBy>) -> Result<Course>,
+    ) -> Self {
         let mut problems = Vec::new();
         let mut told = |name: &str, why: String| problems.push(format!("{name}: {why}"));
         let starts = part(folder, "run.json", &mut told, provenance::read);
@@ -105,7 +114,7 @@ impl RunFolder {
             told("job.toml", "it is not TOML".to_owned());
         }
         let by = ranked_by(spec.as_ref(), text.as_deref().unwrap_or_default(), ranking);
-        let course = part(folder, "metrics.jsonl", &mut told, |path| Course::read(path, by.as_ref()));
+        let course = part(folder, "metrics.jsonl", &mut told, |path| read(path, by.as_ref()));
         let checkpoints =
             part(folder, "checkpoints", &mut told, |path| CheckpointStore::read_only(path).list());
         let course = course.unwrap_or_default();
@@ -226,7 +235,7 @@ fn is_empty(folder: &Path) -> bool {
     fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-fn state(folder: &Path, course: &Course) -> State {
+pub(super) fn state(folder: &Path, course: &Course) -> State {
     if FolderLock::is_held(folder) {
         return State::Running;
     }
@@ -262,6 +271,6 @@ pub(super) fn size(folder: &Path) -> u64 {
 }
 
 /// An I/O error without its path, which is known.
-fn reason(message: &str) -> String {
+pub(super) fn reason(message: &str) -> String {
     message.rsplit_once(": ").map_or(message, |(_, why)| why).to_owned()
 }

@@ -54,11 +54,8 @@ impl Listing {
     }
 }
 
-/// A line a run, in at most `width` columns, and what is damaged below.
-pub fn list_text(runs: &[RunFolder], listing: &Listing, width: Option<usize>) -> String {
-    if runs.is_empty() {
-        return "no runs\n".to_owned();
-    }
+/// All columns of the list, and a row a run. The first column is the run's label, the second its state.
+pub(crate) fn list_table(runs: &[RunFolder], listing: &Listing) -> Table {
     let named = listing.named();
     let mut columns = vec![Column::left("RUN", 0), Column::left("STATE", 0)];
     columns.extend(named.iter().map(|key| Column::right(&show::name(key), 0)));
@@ -73,7 +70,15 @@ pub fn list_text(runs: &[RunFolder], listing: &Listing, width: Option<usize>) ->
         Column::right("RANKS", 9),
         Column::right("SIZE", 6),
     ]);
-    let mut out = Table { columns, rows: runs.iter().map(|run| row(run, &named)).collect() }.text(width);
+    Table { columns, rows: runs.iter().map(|run| row(run, &named)).collect() }
+}
+
+/// A line a run, in at most `width` columns, and what is damaged below.
+pub fn list_text(runs: &[RunFolder], listing: &Listing, width: Option<usize>) -> String {
+    if runs.is_empty() {
+        return "no runs\n".to_owned();
+    }
+    let mut out = list_table(runs, listing).text(width);
     let problems = runs.iter().flat_map(|run| run.problems.iter().map(move |why| (run, why)));
     let lines: Vec<String> =
         problems.map(|(run, why)| format!("{}: {}\n", run.label(), show::piece(why))).collect();

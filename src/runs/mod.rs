@@ -13,16 +13,24 @@ mod list;
 mod remove;
 mod show;
 mod table;
+#[cfg(feature = "board")]
+mod watch;
 
 pub use compare::{compare, compare_json, diff, diff_json};
 pub use facts::FACTS;
 pub use filter::{Filter, SortBy};
 pub use find::{find, of_argument};
+#[cfg(feature = "board")]
+pub(crate) use find::{is_listed, places};
 pub use folder::{Ranking, RunFolder, State, ranking};
+#[cfg(feature = "board")]
+pub(crate) use list::list_table;
 pub use list::{Listing, list_json, list_text};
 pub use remove::{Kept, Removal};
 pub use show::show;
 pub(crate) use table::{Column, Table};
+#[cfg(feature = "board")]
+pub(crate) use watch::Watched;
 
 #[cfg(test)]
 mod folder_tests;
@@ -30,3 +38,5 @@ mod folder_tests;
 mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(all(test, feature = "board"))]
+mod watch_tests;

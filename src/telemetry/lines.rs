@@ -51,7 +51,7 @@ pub fn for_each_line(path: &Path, mut f: impl FnMut(Line<'_>) -> Result<()>) -> 
 
 /// The events of a line: one, or a complete one that follows torn ones. A line with any other content is foreign and is
 /// returned whole.
-fn events(line: &[u8], whole: bool) -> Vec<(Option<Event>, &[u8])> {
+pub(super) fn events(line: &[u8], whole: bool) -> Vec<(Option<Event>, &[u8])> {
     let mut parts = parts(line);
     if !whole && parts.last().is_none_or(|part| is_torn_event(part)) {
         parts.pop();

@@ -30,6 +30,8 @@ mod run_id;
 mod screen;
 mod sinks;
 mod summary;
+#[cfg(feature = "board")]
+mod tail;
 mod tensorboard;
 mod writer;
 
@@ -60,5 +62,7 @@ pub use run_id::RunId;
 pub use screen::{bar_target, columns_of_output, forbid_bars};
 pub use sinks::{SinksConfig, short_form, standard_kinds};
 pub use summary::{Run as SummaryOf, summary};
+#[cfg(feature = "board")]
+pub use tail::{Found, Tail};
 pub use tensorboard::TensorBoardWriter;
 pub use writer::{Found as MetricsFound, MetricsWriter, for_each_event, read_events};

@@ -83,6 +83,13 @@ impl Browser {
 
     /// The result of a command.
     fn call(&mut self, method: &str, params: Value) -> Value {
+        let answer = self.ask(method, params);
+        assert!(answer["error"].is_null(), "{method}: {}", answer["error"]);
+        answer["result"].clone()
+    }
+
+    /// The answer to a command, which may be an error.
+    fn ask(&mut self, method: &str, params: Value) -> Value {
         self.sent += 1;
         let mut message = json!({ "id": self.sent, "method": method, "params": params });
         if !self.session.is_null() {
@@ -90,9 +97,7 @@ impl Browser {
         }
         self.input.write_all(format!("{message}\0").as_bytes()).expect("the browser listens");
         let id = self.sent;
-        let answer = self.until(method, |message| message["id"] == id);
-        assert!(answer["error"].is_null(), "{method}: {}", answer["error"]);
-        answer["result"].clone()
+        self.until(method, |message| message["id"] == id)
     }
 
     /// The next message for which `wanted` is true. Complaints before it are kept.
@@ -110,12 +115,16 @@ impl Browser {
     }
 
     /// Opens a page in a window of this size.
-    pub fn open(&mut self, page: &std::path::Path, [width, height]: [u32; 2], dark: bool) {
+    pub fn open(&mut self, page: &std::path::Path, window: [u32; 2], dark: bool) {
+        self.visit(&format!("file://{}", page.display()), window, dark);
+    }
+
+    /// The same for the page at an address.
+    pub fn visit(&mut self, address: &str, [width, height]: [u32; 2], dark: bool) {
         let window = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", window);
         let scheme = json!({ "name": "prefers-color-scheme", "value": if dark { "dark" } else { "light" } });
         self.call("Emulation.setEmulatedMedia", json!({ "features": [scheme] }));
-        let address = format!("file://{}", page.display());
         self.call("Page.navigate", json!({ "url": address }));
         self.until("the page", |message| message["method"] == "Page.loadEventFired");
     }
@@ -126,6 +135,12 @@ impl Browser {
         let answer = self.call("Runtime.evaluate", asked);
         assert!(answer["exceptionDetails"].is_null(), "{expression}: {}", answer["exceptionDetails"]);
         answer["result"]["value"].clone()
+    }
+
+    /// Whether a JavaScript expression is true; not while the page loads itself again.
+    pub fn holds(&mut self, expression: &str) -> bool {
+        let asked = json!({ "expression": expression, "returnByValue": true });
+        self.ask("Runtime.evaluate", asked)["result"]["result"]["value"] == true
     }
 
     /// Presses and releases a key, as a user does.

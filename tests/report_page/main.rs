@@ -1,6 +1,7 @@
 //! `ddp-run report`: its pages in a headless Chromium. Skipped with a printed line where none is installed.
 //! `REPORT_SCREENSHOTS=DIR cargo test --test report_page` writes what they look like.
 
+#[allow(dead_code, reason = "the tests of the board use the rest")]
 mod browser;
 #[path = "../common/mod.rs"]
 mod common;

@@ -2,28 +2,23 @@
 
 use super::records::Run;
 use super::sections::{best, commit, last_step, prefers_larger, state, value_of};
-use super::{escape, page, run_figures, spec, timeline};
+use super::{escape, spec};
 use crate::telemetry::chart::colour;
 use crate::telemetry::numbers::seconds;
 use crate::telemetry::provenance::Provenance;
 use std::fmt::Write;
 
-/// Renders the page. Each run has the name under which it is shown.
-pub(super) fn render(runs: &[(&str, &Run)]) -> String {
-    let mut body = String::new();
+/// What stands above the charts. Each run has the name under which it is shown.
+pub(super) fn head(out: &mut String, runs: &[(&str, &Run)]) {
     let names: Vec<&str> = runs.iter().map(|(name, _)| *name).collect();
-    let _ =
-        write!(body, "<header><h1>{} runs</h1><p>{}</p></header>", runs.len(), escape(&names.join(" · ")));
-    results(&mut body, runs);
-    let figures = run_figures::of_runs(runs);
-    let mut marks: Vec<timeline::Mark> =
-        runs.iter().enumerate().flat_map(|(i, (_, run))| timeline::marks(run, i)).collect();
-    // The checkpoints of many runs would hide all else.
-    marks.retain(timeline::Mark::has_rule);
-    page::charts(&mut body, &figures, &marks, runs.len());
-    spec_differences(&mut body, runs);
-    environments(&mut body, runs);
-    page::whole(&format!("{} runs", runs.len()), &body, runs, &figures, &marks)
+    let _ = write!(out, "<header><h1>{} runs</h1><p>{}</p></header>", runs.len(), escape(&names.join(" · ")));
+    results(out, runs);
+}
+
+/// What stands below the charts.
+pub(super) fn rest(out: &mut String, runs: &[(&str, &Run)]) {
+    spec_differences(out, runs);
+    environments(out, runs);
 }
 
 fn results(out: &mut String, runs: &[(&str, &Run)]) {

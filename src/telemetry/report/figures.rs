@@ -67,7 +67,7 @@ struct RunData<'a> {
 }
 
 #[derive(Serialize)]
-struct FigureData<'a> {
+pub(super) struct FigureData<'a> {
     format: Format,
     log: bool,
     stacked: bool,
@@ -93,11 +93,11 @@ struct LineData<'a> {
 
 impl<'a> PageData<'a> {
     pub fn new(runs: &[(&'a str, &Run)], figures: &'a [Figure], marks: &'a [Mark]) -> Self {
-        let run = |(i, pair): (usize, &(&'a str, &Run))| {
-            let (name, run) = *pair;
-            let axis = RunAxis::of(run);
-            let axis = RunAxis { time: axis.time.iter().map(|t| short(*t).unwrap_or(0.0)).collect(), ..axis };
-            RunData { name, colour: i % COLOURS, dashed: is_dashed(i), axis }
+        let run = |(i, pair): (usize, &(&'a str, &Run))| RunData {
+            name: pair.0,
+            colour: i % COLOURS,
+            dashed: is_dashed(i),
+            axis: axis(pair.1),
         };
         Self {
             runs: runs.iter().enumerate().map(run).collect(),
@@ -108,8 +108,14 @@ impl<'a> PageData<'a> {
     }
 }
 
+/// The x axes of a run, as a page has them.
+pub(super) fn axis(run: &Run) -> RunAxis {
+    let axis = RunAxis::of(run);
+    RunAxis { time: axis.time.iter().map(|t| short(*t).unwrap_or(0.0)).collect(), ..axis }
+}
+
 impl<'a> FigureData<'a> {
-    fn of(figure: &'a Figure) -> Self {
+    pub fn of(figure: &'a Figure) -> Self {
         let series = figure.lines.iter().map(|line| line.data(figure.stacked)).collect();
         Self { format: figure.format, log: figure.log, stacked: figure.stacked, series }
     }

@@ -3,8 +3,11 @@
 //! makes interactive (`report.js`).
 
 mod compare;
+mod content;
 mod evaluations;
 mod figures;
+#[cfg(feature = "board")]
+mod live;
 mod page;
 mod prediction;
 mod records;
@@ -14,19 +17,12 @@ mod spec;
 mod timeline;
 
 use crate::error::{Error, Result};
+#[cfg(feature = "board")]
+pub(crate) use live::{LiveRun, Place, live_page, news};
+#[cfg(feature = "board")]
+pub(crate) use page::{Frame, hash, script_hash, style};
 use records::Run;
 use std::path::{Path, PathBuf};
-
-/// What follows the charts of a run, in this order; one without content writes nothing.
-const SECTIONS: &[fn(&mut String, &Run)] = &[
-    evaluations::section,
-    prediction::section,
-    sections::ranks,
-    sections::epochs,
-    sections::history,
-    sections::provenance,
-    sections::job,
-];
 
 pub(super) fn path(run_dir: &Path) -> PathBuf {
     run_dir.join("report.html")
@@ -56,7 +52,7 @@ pub fn write_to(folders: &[&Path], out: &Path) -> Result<()> {
         runs => {
             let names = names(folders, runs);
             let named: Vec<(&str, &Run)> = names.iter().map(String::as_str).zip(runs).collect();
-            compare::render(&named)
+            content::page(&named, None)
         }
     };
     crate::files::replace(out, page.as_bytes())
@@ -81,18 +77,12 @@ fn names(folders: &[&Path], runs: &[Run]) -> Vec<String> {
 }
 
 fn render(run: &Run) -> String {
-    let mut body = String::new();
-    sections::header(&mut body, run);
-    sections::tiles(&mut body, run);
-    let (figures, marks) = (run_figures::of_run(run), timeline::marks(run, 0));
-    page::charts(&mut body, &figures, &marks, 1);
-    SECTIONS.iter().for_each(|section| section(&mut body, run));
-    page::whole(&run.name, &body, &[(&run.name, run)], &figures, &marks)
+    content::page(&[(&run.name, run)], None)
 }
 
 /// A page in the style of reports, without a script. `body` is HTML.
 pub(crate) fn page(title: &str, body: &str) -> String {
-    page::whole(title, body, &[], &[], &[])
+    page::whole(title, body, &[], &[], &[], None)
 }
 
 pub(crate) fn escape(text: &str) -> String {

@@ -13,6 +13,35 @@ use std::fmt::Write;
 const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");
 
+/// What a page has besides whose runs go on.
+#[cfg_attr(not(feature = "board"), allow(dead_code, reason = "only the board has such pages"))]
+pub(crate) struct Frame<'a> {
+    /// The first of the page, as HTML.
+    pub before: &'a str,
+    pub style: &'a str,
+    /// Runs after that of the charts, and may ask the server for more.
+    pub script: &'a str,
+    /// Its data, as JSON that ends no element.
+    pub data: &'a str,
+}
+
+/// The styles of all pages: those of charts, and those around them.
+#[cfg(feature = "board")]
+pub(crate) fn style() -> String {
+    format!("{}{STYLE}", chart::STYLE)
+}
+
+/// The hash of a script by which a content-security policy names it.
+pub(crate) fn hash(script: &str) -> String {
+    format!("'sha256-{}'", BASE64.encode(&Sha256::digest(script)))
+}
+
+/// That of the script of all charts.
+#[cfg(feature = "board")]
+pub(crate) fn script_hash() -> String {
+    hash(SCRIPT)
+}
+
 /// The page with these contents. `body` has the static charts of `figures`, in their order.
 pub(super) fn whole(
     title: &str,
@@ -20,26 +49,37 @@ pub(super) fn whole(
     runs: &[(&str, &Run)],
     figures: &[Figure],
     marks: &[Mark],
+    frame: Option<&Frame<'_>>,
 ) -> String {
     let (mut policy, mut scripts) = (String::new(), String::new());
     // Texts of users are escaped: only a picture of our own begins so.
-    let images = if body.contains("<img ") { "img-src data:; " } else { "" };
-    if !figures.is_empty() {
-        let hash = BASE64.encode(&Sha256::digest(SCRIPT));
-        policy = format!("; script-src 'sha256-{hash}'");
+    let images = if frame.is_some() || body.contains("<img ") { "img-src data:; " } else { "" };
+    if !figures.is_empty() || frame.is_some() {
+        policy = format!("; script-src {}", hash(SCRIPT));
         scripts = format!(
             "<script type=\"application/json\" id=\"data\">{}</script><script>{SCRIPT}</script>",
             data(runs, figures, marks)
+        );
+    }
+    let mut links = "";
+    if let Some(Frame { script, data, .. }) = frame {
+        // Browsers ask for an icon where none is named.
+        links = "<link rel=\"icon\" href=\"data:,\">";
+        let _ = write!(policy, " {}; connect-src 'self'", hash(script));
+        let _ = write!(
+            scripts,
+            "<script type=\"application/json\" id=\"live\">{data}</script><script>{script}</script>"
         );
     }
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; {images}style-src 'unsafe-inline'{policy}\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta name=\"color-scheme\" content=\"light dark\">\
-         <title>{} · ddp-run</title><style>{}{STYLE}</style></head><body><main>{body}</main>{scripts}</body></html>\n",
+         <meta name=\"color-scheme\" content=\"light dark\">{links}\
+         <title>{} · ddp-run</title><style>{}{STYLE}{}</style></head><body><main>{body}</main>{scripts}</body></html>\n",
         escape(title),
-        chart::STYLE
+        chart::STYLE,
+        frame.map_or("", |frame| frame.style)
     )
 }
 
@@ -50,32 +90,36 @@ fn data(runs: &[(&str, &Run)], figures: &[Figure], marks: &[Mark]) -> String {
     serde_json::to_string(&data).unwrap_or_default().replace('<', "\\u003c")
 }
 
-/// Writes the section of charts.
-pub(super) fn charts(out: &mut String, figures: &[Figure], marks: &[Mark], runs: usize) {
-    if figures.is_empty() {
+/// What the marks of the charts mean, as HTML.
+pub(super) fn legend(marks: &[Mark], runs: usize) -> String {
+    let mut out = String::new();
+    for kind in Kind::ALL.into_iter().filter(|kind| marks.iter().any(|m| m.kind == *kind)) {
+        let word = match kind {
+            Kind::Checkpoint => "checkpoint",
+            Kind::End => "ended",
+            Kind::Resume => "resumed",
+            Kind::Restart => "restarted",
+            Kind::Resize => "resized",
+        };
+        let class = if runs > 1 { "" } else { kind.name() };
+        let _ = write!(
+            out,
+            "<span><svg viewBox=\"-6 -6 12 12\" aria-hidden=\"true\"><path class=\"mark {class}\" d=\"{}\"/></svg>{word}</span>",
+            kind.glyph()
+        );
+    }
+    out
+}
+
+/// Writes the section of charts; `awaited`: also where there is none yet.
+pub(super) fn charts(out: &mut String, figures: &[Figure], marks: &[Mark], runs: usize, awaited: bool) {
+    if figures.is_empty() && !awaited {
         return;
     }
-    let kinds: Vec<Kind> =
-        Kind::ALL.into_iter().filter(|kind| marks.iter().any(|m| m.kind == *kind)).collect();
     out.push_str("<section>");
-    if !kinds.is_empty() {
-        out.push_str("<p class=\"marks\">");
-        for kind in kinds {
-            let word = match kind {
-                Kind::Checkpoint => "checkpoint",
-                Kind::End => "ended",
-                Kind::Resume => "resumed",
-                Kind::Restart => "restarted",
-                Kind::Resize => "resized",
-            };
-            let class = if runs > 1 { "" } else { kind.name() };
-            let _ = write!(
-                out,
-                "<span><svg viewBox=\"-6 -6 12 12\" aria-hidden=\"true\"><path class=\"mark {class}\" d=\"{}\"/></svg>{word}</span>",
-                kind.glyph()
-            );
-        }
-        out.push_str("</p>");
+    let legend = legend(marks, runs);
+    if !legend.is_empty() {
+        let _ = write!(out, "<p class=\"marks\">{legend}</p>");
     }
     out.push_str("<div class=\"charts\">");
     // Rules of many runs over each other could not be told apart.

@@ -11,7 +11,9 @@ use serde::Deserialize;
 use std::path::Path;
 
 /// A line of `metrics.jsonl`.
+#[derive(Clone)]
 pub(super) struct Record {
+    /// Of a step without its `times`, which are in [`Anatomy`].
     pub event: Event,
     /// Seconds since 1970; `None` in files of early versions.
     pub time: Option<f64>,
@@ -30,7 +32,7 @@ pub(super) struct Anatomy {
     pub summed: usize,
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Window {
     pub step: u64,
     /// Seconds per step of each phase, the mean over ranks.
@@ -63,6 +65,18 @@ pub(super) struct Run {
 
 impl Run {
     pub fn read(folder: &Path) -> Result<Self> {
+        let mut run = Self::without_records(folder)?;
+        for_each_line(&folder.join("metrics.jsonl"), |line| {
+            if let Some(event) = line.event {
+                run.add(event, line.bytes);
+            }
+            Ok(())
+        })?;
+        Ok(run)
+    }
+
+    /// The folder without its `metrics.jsonl`.
+    pub fn without_records(folder: &Path) -> Result<Self> {
         let file = folder.join("run.json");
         let mut starts = Vec::new();
         if file.exists() {
@@ -71,16 +85,26 @@ impl Run {
         }
         let folder_name = folder.canonicalize().ok().and_then(|it| it.file_name().map(ToOwned::to_owned));
         let folder_name = folder_name.map_or_else(|| "run".to_owned(), |n| n.to_string_lossy().into_owned());
-        let (records, anatomy) = read(&folder.join("metrics.jsonl"))?;
         Ok(Self {
             name: starts.last().map_or(folder_name, |start| start.name.clone()),
-            records,
-            anatomy,
+            records: Vec::new(),
+            anatomy: Anatomy::default(),
             evaluations: evaluations::read(folder),
             starts,
             spec: std::fs::read_to_string(folder.join("job.toml")).ok(),
             prediction: prediction::read(&prediction::path(folder)).ok(),
         })
+    }
+
+    /// Adds the event of a line.
+    pub fn add(&mut self, mut event: Event, line: &[u8]) {
+        let extras: Extras = serde_json::from_slice(line).unwrap_or_default();
+        if let Event::Step(StepEvent { step, times, overlap, .. }) = &mut event
+            && let Some(times) = times.take()
+        {
+            self.anatomy.add(*step, &times, *overlap);
+        }
+        self.records.push(Record { event, time: extras.time });
     }
 
     /// The latest start.
@@ -112,21 +136,6 @@ impl Run {
         }
         names
     }
-}
-
-fn read(path: &Path) -> Result<(Vec<Record>, Anatomy)> {
-    let (mut records, mut anatomy) = (Vec::new(), Anatomy::default());
-    for_each_line(path, |line| {
-        if let Some(event) = line.event {
-            let extras: Extras = serde_json::from_slice(line.bytes).unwrap_or_default();
-            if let Event::Step(StepEvent { step, times: Some(times), overlap, .. }) = &event {
-                anatomy.add(*step, times, *overlap);
-            }
-            records.push(Record { event, time: extras.time });
-        }
-        Ok(())
-    })?;
-    Ok((records, anatomy))
 }
 
 impl Anatomy {

@@ -8,7 +8,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const comparing = data.runs.length > 1;
-const view = { axis: "step", weight: 0, log: false, zoom: null, at: null, hidden: new Set(), active: null };
+const view = { axis: "step", weight: 0, chosen: false, log: false, zoom: null, at: null, hidden: new Set(), active: null };
 /** Points up to which each has a marker. */
 const MARKED = 60;
 /** Series up to which the legend has the values at the crosshair. */
@@ -187,7 +187,7 @@ function shown(series) {
     return series.ema;
 }
 
-const nameOf = (figure, series) => (comparing ? "run " + series.run : data.figures.indexOf(figure) + " " + series.name);
+const nameOf = (figure, series) => (comparing ? "run " + series.run : figure.title + " " + series.name);
 const isHidden = (figure, series) => view.hidden.has(nameOf(figure, series));
 
 /** The first and last position of all points. */
@@ -197,6 +197,7 @@ function extent() {
         const x = places(series);
         [low, high] = [Math.min(low, x[0]), Math.max(high, x[x.length - 1])];
     }
+    if (low > high) return [0, 1];
     return high > low ? [low, high] : [low - 0.5, low + 0.5];
 }
 
@@ -270,8 +271,7 @@ class Chart {
         this.element = element;
         this.figure = figure;
         this.svg = element.querySelector("svg");
-        this.title = element.querySelector(".title").textContent;
-        this.keys = [];
+        this.title = figure.title = element.querySelector(".title").textContent;
         this.makeLegend();
         this.tip = html("div", { class: "tip", hidden: "" });
         element.append(this.tip);
@@ -283,7 +283,8 @@ class Chart {
 
     makeLegend() {
         const caption = this.element.querySelector("figcaption");
-        caption.querySelectorAll(".key").forEach(key => key.remove());
+        caption.querySelectorAll(".key, .value").forEach(key => key.remove());
+        this.keys = [];
         const single = this.figure.series.length === 1 || comparing;
         for (const series of this.figure.series) {
             const value = html("span", { class: this.figure.series.length <= NAMED ? "value" : "" });
@@ -293,7 +294,8 @@ class Chart {
                 continue;
             }
             const kind = this.figure.stacked ? "layer" : "";
-            const button = html("button", { type: "button", class: `key s${series.colour} ${kind}`, "aria-pressed": "true" }, series.name, value);
+            const pressed = String(!isHidden(this.figure, series));
+            const button = html("button", { type: "button", class: `key s${series.colour} ${kind}`, "aria-pressed": pressed }, series.name, value);
             button.addEventListener("click", () => toggle(nameOf(this.figure, series)));
             this.keys.at(-1).button = button;
             caption.append(button);
@@ -548,7 +550,8 @@ class Chart {
 
 // The page ---------------------------------------------------------------------------------------------------------
 
-const axes = ["step", "epoch", "time"].filter(axis => data.runs.every(run => run.axis[axis]?.length > 1) || axis === "step");
+const usableAxes = () => ["step", "epoch", "time"].filter(axis => data.runs.every(run => run.axis[axis]?.length > 1) || axis === "step");
+let axes = usableAxes();
 const status = html("p", { class: "unseen", role: "status" });
 const charts = [];
 const redraw = () => charts.forEach(chart => chart.draw());
@@ -609,7 +612,7 @@ function tools() {
         return made;
     };
     resetButton = button("Reset", "Reset zoom (Escape)", () => zoomTo(null));
-    resetButton.disabled = true;
+    resetButton.disabled = view.zoom === null;
     bar.append(html("span", { class: "zoom", role: "group", "aria-label": "Zoom" }, button("−", "Zoom out", () => zoomBy(2)), button("+", "Zoom in", () => zoomBy(0.5)), resetButton));
     if (data.figures.some(figure => figure.series.some(series => series.smooth))) {
         const slider = html("input", { type: "range", min: 0, max: 0.99, step: 0.01 });
@@ -617,12 +620,14 @@ function tools() {
         slider.value = view.weight;
         slider.addEventListener("input", () => {
             view.weight = Number(slider.value);
+            view.chosen = true;
             value.textContent = view.weight.toFixed(2);
             redraw();
         });
         bar.append(html("label", { class: "slider" }, "smoothing", slider, value));
     }
     const log = html("input", { type: "checkbox" });
+    log.checked = view.log;
     log.addEventListener("change", () => { view.log = log.checked; redraw(); });
     if (data.figures.some(figure => figure.log)) bar.append(html("label", { class: "check" }, log, "log scale"));
     return bar;
@@ -638,15 +643,24 @@ function runKey() {
     return line;
 }
 
-const elements = document.querySelectorAll("figure.chart");
-if (elements.length === 0) return;
-const longest = Math.max(0, ...data.figures.flatMap(figure => figure.series).filter(series => series.smooth).map(series => series.y.length));
-view.weight = longest > 200 ? 0.9 : longest > 30 ? 0.6 : 0;
-const bar = tools();
-const grid = elements[0].parentElement, key = grid.parentElement.querySelector(".marks") ?? html("p", { class: "marks" });
+/** The smoothing that suits the length of the longest series, until another one is chosen. */
+function usualWeight() {
+    if (view.chosen) return view.weight;
+    const longest = Math.max(0, ...data.figures.flatMap(figure => figure.series).filter(series => series.smooth).map(series => series.y.length));
+    return longest > 200 ? 0.9 : longest > 30 ? 0.6 : 0;
+}
+
+/** What the tools depend on. */
+const toolsKind = () => [...axes, data.figures.some(figure => figure.log), usualWeight(), data.figures.some(figure => figure.series.some(series => series.smooth))].join();
+
+const grid = document.querySelector(".charts");
+if (!grid) return;
+view.weight = usualWeight();
+let bar = tools(), kind = toolsKind();
+const key = grid.parentElement.querySelector(".marks") ?? html("p", { class: "marks" });
 key.append(html("span", { class: "hint" }, "drag to zoom, double click to reset; by keyboard ← → + − Esc"));
 grid.before(...(comparing ? [runKey()] : []), bar, key, status);
-elements.forEach((element, i) => charts.push(new Chart(element, data.figures[i])));
+grid.querySelectorAll("figure.chart").forEach((element, i) => charts.push(new Chart(element, data.figures[i])));
 redraw();
 document.addEventListener("keydown", event => {
     if (event.key !== "Escape") return;
@@ -661,4 +675,102 @@ new ResizeObserver(() => {
     awaited = requestAnimationFrame(redraw);
 }).observe(grid);
 document.documentElement.classList.add("scripted");
+
+// A run that goes on ----------------------------------------------------------------------------------------------
+
+/** Points of a series that has grown, above which neighbours become one. */
+const LONG = 4000;
+
+/** The nodes of HTML that the server wrote. */
+const nodes = text => [...new DOMParser().parseFromString(text, "text/html").body.childNodes];
+
+/** Adds the points of `more`. */
+function grow(series, more, stacked) {
+    if (!stacked && (series.low || more.low)) {
+        series.low = (series.low ?? series.y).concat(more.low ?? more.y);
+        series.high = (series.high ?? series.y).concat(more.high ?? more.y);
+    }
+    series.step = series.step.concat(more.step);
+    series.y = series.y.concat(more.y);
+    if (series.step.length > LONG) halve(series, stacked);
+    series.places = series.weight = undefined;
+}
+
+/** Makes one point of two: their mean, with the least and the greatest value. */
+function halve(series, stacked) {
+    const pairs = (values, of) => values.filter((_, i) => i % 2 === 0).map((value, i) => {
+        const other = values[2 * i + 1];
+        return value == null || other == null ? value ?? other ?? null : of(value, other);
+    });
+    const [low, high] = [series.low ?? series.y, series.high ?? series.y];
+    series.step = pairs(series.step, (a, b) => b);
+    series.y = pairs(series.y, (a, b) => (a + b) / 2);
+    if (stacked) return;
+    series.low = pairs(low, Math.min);
+    series.high = pairs(high, Math.max);
+}
+
+/** Adds a chart at its place in the order of titles. */
+function addChart(title, figure, order) {
+    const svg = nodes("<svg viewBox='0 0 560 260' role='img'></svg>")[0];
+    const element = html("figure", { class: "chart" }, html("figcaption", {}, html("span", { class: "title" }, title)), svg);
+    const rank = title => order.indexOf(title);
+    const at = charts.findIndex(chart => rank(chart.title) > rank(title));
+    if (at < 0) grid.append(element); else charts[at].element.before(element);
+    charts.splice(at < 0 ? charts.length : at, 0, new Chart(element, figure));
+    data.figures = charts.map(chart => chart.figure);
+}
+
+/** Takes in what `live.rs` tells: new points, and what is around the charts. The view stays. */
+function takeIn(news) {
+    news.axes.forEach((more, i) => {
+        const own = data.runs[i].axis;
+        for (const name of ["step", "epoch", "time"]) own[name] = news.anew ? more[name] : own[name].concat(more[name]);
+    });
+    news.figures.forEach((figure, i) => {
+        const chart = charts.find(chart => chart.title === news.titles[i]);
+        if (!chart) return addChart(news.titles[i], figure, news.order);
+        const own = chart.figure.series, names = own.length;
+        if (news.whole) chart.figure.series = figure.series;
+        else for (const more of figure.series) {
+            const series = own.find(series => series.name === more.name && series.run === more.run);
+            if (series) grow(series, more, chart.figure.stacked); else own.push(more);
+        }
+        if (news.whole || own.length !== names) chart.makeLegend();
+    });
+    // Another axis moves all points.
+    if (news.anew) data.figures.flatMap(figure => figure.series).forEach(series => { series.places = undefined; });
+    if (news.around) {
+        data.marks = news.around.marks;
+        key.replaceChildren(...nodes(news.around.legend), ...key.querySelectorAll(".hint"));
+    }
+    refit();
+}
+
+/** Draws all again, with other tools where those that are there do not fit any more. */
+function refit() {
+    axes = usableAxes();
+    if (!axes.includes(view.axis)) [view.axis, view.zoom] = ["step", null];
+    view.weight = usualWeight();
+    if (kind !== toolsKind()) {
+        const made = tools();
+        bar.replaceWith(made);
+        [bar, kind] = [made, toolsKind()];
+    }
+    redraw();
+}
+
+document.addEventListener("report:news", event => takeIn(event.detail));
+// A page that loads itself again keeps its view.
+document.addEventListener("report:view", event => {
+    const { axis, weight, chosen, log, zoom, hidden } = view;
+    Object.assign(event.detail, { axis, weight, chosen, log, zoom, hidden: [...hidden] });
+});
+document.addEventListener("report:show", event => {
+    Object.assign(view, event.detail, { hidden: new Set(event.detail.hidden) });
+    kind = null;
+    charts.forEach(chart => chart.makeLegend());
+    document.querySelectorAll(".runs button").forEach((button, run) => button.setAttribute("aria-pressed", String(!view.hidden.has("run " + run))));
+    refit();
+});
 })();

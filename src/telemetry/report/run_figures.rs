@@ -13,6 +13,9 @@ const OF_STEPS: [OfSteps; 4] = [
     ("Waiting for data", Format::Percent, "part of the time", true, |s| s.data_wait),
 ];
 
+/// The titles of the charts of where time goes.
+const OF_ANATOMY: [&str; 2] = ["Time per step", "Communication beside the backward pass"];
+
 /// The charts of one run.
 pub(super) fn of_run(run: &Run) -> Vec<Figure> {
     let mut figures = vec![Figure::new(
@@ -80,6 +83,29 @@ pub(super) fn of_runs(runs: &[(&str, &Run)]) -> Vec<Figure> {
     figures.into_iter().filter_map(Figure::if_any).collect()
 }
 
+/// The titles of all charts that the page of these runs may have, in their order.
+#[cfg(feature = "board")]
+pub(super) fn titles(runs: &[(&str, &Run)]) -> Vec<String> {
+    let of_steps = OF_STEPS.map(|(title, ..)| title.to_owned());
+    let mut titles = Vec::new();
+    if let [(_, run)] = runs {
+        titles.push("Loss".to_owned());
+        titles.extend(run.metrics().into_iter().filter(|name| *name != "loss").map(words));
+        titles.extend(of_steps);
+        titles.extend(OF_ANATOMY.map(str::to_owned));
+        return titles;
+    }
+    titles.push("Training loss".to_owned());
+    for name in runs.iter().flat_map(|(_, run)| run.metrics()) {
+        let name = words(name).to_lowercase();
+        titles.extend([format!("Validation {name}"), format!("Training {name}")]);
+    }
+    titles.extend(of_steps);
+    let mut seen = std::collections::BTreeSet::new();
+    titles.retain(|title| seen.insert(title.clone()));
+    titles
+}
+
 fn linear_speed(figure: Figure) -> Figure {
     Figure { log: figure.log && figure.title != "Samples per second", ..figure }
 }
@@ -95,8 +121,8 @@ fn anatomy(run: &Run) -> Vec<Figure> {
     let overlap = windows.iter().map(|window| (window.step as f64, window.overlap.unwrap_or(f64::NAN)));
     let overlap = Line::new("part of the communication", 0, overlap.collect()).smooth();
     vec![
-        Figure { stacked: true, ..Figure::new("Time per step", Format::Seconds, lines) },
-        Figure::new("Communication beside the backward pass", Format::Percent, vec![overlap]),
+        Figure { stacked: true, ..Figure::new(OF_ANATOMY[0], Format::Seconds, lines) },
+        Figure::new(OF_ANATOMY[1], Format::Percent, vec![overlap]),
     ]
 }
 

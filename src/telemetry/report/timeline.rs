@@ -12,7 +12,7 @@ const MAX_ROWS: usize = 1000;
 const MAX_CHECKPOINTS: usize = 400;
 
 /// The epoch and the time of training at a step. `epoch` and `time` are empty if the run does not tell them.
-#[derive(Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Axis {
     pub step: Vec<f64>,
     pub epoch: Vec<f64>,
@@ -94,6 +94,16 @@ impl Axis {
         (steps, times) = (thin(steps), thin(times));
         let epoch = steps.iter().filter_map(|step| epoch_at(&anchors, *step)).collect();
         Self { step: steps, epoch, time: times }
+    }
+}
+
+#[cfg(feature = "board")]
+impl Axis {
+    /// The rows behind `step`.
+    pub fn after(self, step: f64) -> Self {
+        let first = self.step.partition_point(|at| *at <= step);
+        let rest = |all: Vec<f64>| all.into_iter().skip(first).collect();
+        Self { step: rest(self.step), epoch: rest(self.epoch), time: rest(self.time) }
     }
 }
 

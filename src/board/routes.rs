@@ -1,0 +1,191 @@
+//! What an address of the board means.
+
+use super::access::{Access, Refusal};
+use super::page::{Html, runs_page, table_json, table_page};
+use super::shared::{Id, Shared};
+use super::stream::Stream;
+use crate::runs::{Filter, Listing, SortBy};
+use std::str::FromStr;
+
+/// At most so many runs are compared (`board.js` says so).
+const MOST: usize = 16;
+
+/// What of a request matters.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Request {
+    pub method: String,
+    /// All values of the header.
+    pub hosts: Vec<String>,
+    pub path: String,
+    pub query: String,
+    /// `Last-Event-ID`: a stream that was cut goes on behind it.
+    pub last: Option<String>,
+}
+
+/// A whole answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Reply {
+    pub status: u16,
+    /// The media type.
+    pub kind: &'static str,
+    pub text: String,
+    /// The content-security policy.
+    pub policy: String,
+}
+
+pub(super) enum Answer {
+    Whole(Reply),
+    Events(Stream),
+}
+
+/// Of what is not a page.
+const NO_PAGE: &str = "default-src 'none'; frame-ancestors 'none'";
+
+impl Reply {
+    pub fn text(status: u16, text: &str) -> Self {
+        let text = format!("{text}\n");
+        Self { status, kind: "text/plain; charset=utf-8", text, policy: NO_PAGE.to_owned() }
+    }
+
+    fn html(html: Html) -> Self {
+        Self { status: 200, kind: "text/html; charset=utf-8", text: html.text, policy: html.policy }
+    }
+
+    fn not_found() -> Self {
+        Self::text(404, "There is nothing here. The run may have been removed.")
+    }
+}
+
+/// Answers a request; nothing of a run is told to those who may not ask.
+pub(super) fn answer(request: &Request, access: &Access, shared: &Shared) -> Answer {
+    whole_or_events(request, access, shared).unwrap_or_else(Answer::Whole)
+}
+
+/// `Err` is a refusal, which is an answer as well.
+fn whole_or_events(request: &Request, access: &Access, shared: &Shared) -> Result<Answer, Reply> {
+    let hosts: Vec<&str> = request.hosts.iter().map(String::as_str).collect();
+    let path = access.check(&hosts, &request.path).map_err(|refusal| match refusal {
+        Refusal::Host => {
+            Reply::text(403, "The board is asked as localhost, or by the address that it listens on.")
+        }
+        Refusal::Token => {
+            Reply::text(403, "The address lacks the token: `ddp-run board` has printed the whole address.")
+        }
+    })?;
+    if !["GET", "HEAD"].contains(&request.method.as_str()) {
+        return Err(Reply::text(405, "The board is only read."));
+    }
+    let query = Query::of(&request.query);
+    let whole = |reply: Reply| Ok(Answer::Whole(reply));
+    match path.split('/').collect::<Vec<_>>()[..] {
+        [""] => whole(Reply::html(table_page())),
+        ["runs.json"] => whole(table(&query, shared)),
+        ["events"] => Ok(Answer::Events(Stream::of_table())),
+        ["run", id, ""] => whole(page(&[known(id)?], shared)),
+        ["run", id, "events"] => Ok(events(vec![known(id)?], &query, request)),
+        ["compare", ""] => whole(page(&compared(&query)?, shared)),
+        ["compare", "events"] => Ok(events(compared(&query)?, &query, request)),
+        _ => Err(Reply::not_found()),
+    }
+}
+
+fn known(id: &str) -> Result<Id, Reply> {
+    Id::parse(id).ok_or_else(Reply::not_found)
+}
+
+/// The runs of a comparison, each once.
+fn compared(query: &Query) -> Result<Vec<Id>, Reply> {
+    let mut ids = Vec::new();
+    for id in query.all("run") {
+        let id = known(id)?;
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    match ids.len() {
+        2..=MOST => Ok(ids),
+        _ => Err(Reply::text(400, &format!("2 to {MOST} runs are compared."))),
+    }
+}
+
+fn page(ids: &[Id], shared: &Shared) -> Reply {
+    match runs_page(shared, ids) {
+        Ok(Some(html)) => Reply::html(html),
+        Ok(None) => Reply::not_found(),
+        Err(e) => Reply::text(500, &crate::show::message(&e.message)),
+    }
+}
+
+fn events(ids: Vec<Id>, query: &Query, request: &Request) -> Answer {
+    let from = request.last.as_deref().or(query.all("from").next());
+    Answer::Events(Stream::of_runs(ids, from.unwrap_or_default()))
+}
+
+/// The table as JSON; 400 says what is wrong with a condition.
+fn table(query: &Query, shared: &Shared) -> Reply {
+    let filters = query.all("filter").map(Filter::from_str).collect::<Result<Vec<_>, _>>();
+    let sort = query.all("sort").next().map_or(Ok(SortBy::newest_first()), SortBy::from_str);
+    match (filters, sort) {
+        (Ok(filters), Ok(sort)) => {
+            let listing = Listing { filters, sort, limit: None };
+            let text = table_json(shared, &listing).to_string();
+            Reply { status: 200, kind: "application/json", text, policy: NO_PAGE.to_owned() }
+        }
+        (Err(why), _) | (_, Err(why)) => Reply::text(400, &crate::show::message(&why)),
+    }
+}
+
+/// The part of an address behind `?`.
+#[derive(Debug, PartialEq, Eq)]
+struct Query(Vec<(String, String)>);
+
+impl Query {
+    fn of(text: &str) -> Self {
+        let pairs = text.split('&').filter(|pair| !pair.is_empty());
+        Self(
+            pairs
+                .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+                .map(|(a, b)| (decoded(a), decoded(b)))
+                .collect(),
+        )
+    }
+
+    /// The values of a name.
+    fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(own, _)| own == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// Without the escapes of a form: `+` and `%20`.
+fn decoded(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let (mut out, mut at) = (Vec::with_capacity(bytes.len()), 0);
+    while let Some(byte) = bytes.get(at) {
+        let escaped = text.get(at + 1..at + 3).filter(|two| *byte == b'%' && !two.starts_with('+'));
+        match escaped.and_then(|two| u8::from_str_radix(two, 16).ok()) {
+            Some(value) => {
+                out.push(value);
+                at += 3;
+            }
+            None => {
+                out.push(if *byte == b'+' { b' ' } else { *byte });
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_are_read_as_browsers_write_them() {
+        let query = Query::of("filter=val.accuracy%3E%3D0.9&filter=name%7Ea+b&&sort=-best&x&bad=%zz%4");
+        assert_eq!(query.all("filter").collect::<Vec<_>>(), ["val.accuracy>=0.9", "name~a b"]);
+        assert_eq!(query.all("sort").next(), Some("-best"));
+        assert_eq!((query.all("x").next(), query.all("bad").next()), (Some(""), Some("%zz%4")));
+        assert_eq!(decoded("%E2%9C%93%ff"), "✓\u{fffd}");
+    }
+}

@@ -1,0 +1,166 @@
+//! What is known of the runs: the poller puts it here, and requests look at it.
+
+use crate::error::Result;
+use crate::runs::RunFolder;
+use crate::telemetry::report::LiveRun;
+use data_encoding::HEXLOWER;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// For how long a run stays in memory whose page nobody has open: pages that nobody sees do not listen.
+pub(super) const KEPT: Duration = Duration::from_secs(120);
+
+/// A run in addresses: a hash of its folder's path, so that no address names a file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Id(String);
+
+impl Id {
+    pub fn of(folder: &Path) -> Self {
+        Self(HEXLOWER.encode(&Sha256::digest(folder.as_os_str().as_bytes())[..8]))
+    }
+
+    /// Of an address.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_one =
+            text.len() == 16 && text.bytes().all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c));
+        is_one.then(|| Self(text.to_owned()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What a page asks again for when it changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Versions {
+    /// Of the table.
+    pub table: u64,
+    /// Of the runs whose pages are open.
+    pub pages: u64,
+}
+
+/// A run whose page is open. Pages read it, only the poller writes.
+pub(super) type Page = Arc<RwLock<LiveRun>>;
+
+struct Kept {
+    page: Page,
+    /// When the poller first found that nobody has it.
+    unused: Option<Duration>,
+}
+
+/// What the table shows.
+#[derive(Clone, Default)]
+pub(super) struct Table {
+    /// In the order of their folders.
+    pub runs: Vec<RunFolder>,
+    /// How many of how many have been read, before all are.
+    pub reading: Option<(usize, usize)>,
+    /// Why the folders can't be looked at now.
+    pub problem: Option<String>,
+}
+
+#[derive(Default)]
+pub(super) struct Shared {
+    table: Mutex<Table>,
+    pages: Mutex<BTreeMap<Id, Kept>>,
+    versions: watch::Sender<Versions>,
+}
+
+/// Nothing that may panic is done with a lock of these held, so none is poisoned.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// Told of each change.
+    pub fn versions(&self) -> watch::Receiver<Versions> {
+        self.versions.subscribe()
+    }
+
+    pub fn now(&self) -> Versions {
+        *self.versions.borrow()
+    }
+
+    /// How many listen.
+    #[cfg(test)]
+    pub fn listeners(&self) -> usize {
+        self.versions.receiver_count()
+    }
+
+    pub fn table(&self) -> Table {
+        lock(&self.table).clone()
+    }
+
+    /// Whether something holds of the table.
+    pub fn table_is(&self, so: impl FnOnce(&Table) -> bool) -> bool {
+        so(&lock(&self.table))
+    }
+
+    /// Changes the table.
+    pub fn change(&self, by: impl FnOnce(&mut Table)) {
+        by(&mut lock(&self.table));
+        self.versions.send_modify(|versions| versions.table += 1);
+    }
+
+    /// What `of` makes of a run; `None` if there is no such run.
+    fn find<T>(&self, id: &Id, of: impl FnOnce(&RunFolder) -> T) -> Option<T> {
+        lock(&self.table).runs.iter().find(|run| Id::of(&run.folder) == *id).map(of)
+    }
+
+    /// The label of a run; `None` if there is no such run.
+    pub fn label(&self, id: &Id) -> Option<String> {
+        self.find(id, RunFolder::label)
+    }
+
+    /// The run for its page; `None` if there is no such run. It is read if no page has it.
+    ///
+    /// # Errors
+    /// The run can't be read.
+    pub fn page(&self, id: &Id) -> Result<Option<Page>> {
+        let Some(folder) = self.find(id, |run| run.folder.clone()) else { return Ok(None) };
+        if let Some(kept) = lock(&self.pages).get_mut(id) {
+            kept.unused = None;
+            return Ok(Some(Arc::clone(&kept.page)));
+        }
+        let page = Arc::new(RwLock::new(LiveRun::open(&folder)?));
+        // Another request may have read it meanwhile: they share one.
+        let mut pages = lock(&self.pages);
+        let kept = pages.entry(id.clone()).or_insert(Kept { page, unused: None });
+        Ok(Some(Arc::clone(&kept.page)))
+    }
+
+    /// Reads what is new in the runs that pages have, and lets go of those that none has had for a while.
+    pub fn refresh_pages(&self, now: Duration) {
+        let mut open = Vec::new();
+        lock(&self.pages).retain(|_, kept| {
+            let used = Arc::strong_count(&kept.page) > 1;
+            let since = *kept.unused.get_or_insert(now);
+            kept.unused = kept.unused.filter(|_| !used);
+            let stays = used || now.saturating_sub(since) < KEPT;
+            if stays {
+                open.push(Arc::clone(&kept.page));
+            }
+            stays
+        });
+        let refreshed = |page: &Page| {
+            let mut run = page.write().unwrap_or_else(PoisonError::into_inner);
+            // What can't be read now is read later; the table says what is damaged.
+            run.refresh().unwrap_or(false)
+        };
+        if open.iter().map(refreshed).fold(false, |any, one| any | one) {
+            self.versions.send_modify(|versions| versions.pages += 1);
+        }
+    }
+
+    /// How many runs are kept for pages.
+    #[cfg(test)]
+    pub fn kept(&self) -> usize {
+        lock(&self.pages).len()
+    }
+}

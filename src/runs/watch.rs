@@ -1,0 +1,99 @@
+//! A run folder that is looked at again and again: of a file that grows, only the new lines are read.
+
+use super::course::Course;
+use super::folder::{Ranking, RunFolder, reason, size, state};
+use crate::telemetry::{Found, Tail};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// A run folder as the last look found it.
+pub(crate) struct Watched {
+    pub run: RunFolder,
+    stamps: Stamps,
+    tail: Tail,
+    /// Bytes of all files but `metrics.jsonl`.
+    others: u64,
+}
+
+/// Of a file or folder: inode, length, time of the last change.
+type Stamp = Option<(u64, u64, i64, i64)>;
+
+/// What of a folder is read again when it changes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamps {
+    job: Stamp,
+    starts: Stamp,
+    checkpoints: Stamp,
+}
+
+impl Stamps {
+    fn of(folder: &Path) -> Self {
+        let stamp = |name: &str| {
+            let about = fs::metadata(folder.join(name)).ok()?;
+            Some((about.ino(), about.len(), about.mtime(), about.mtime_nsec()))
+        };
+        Self { job: stamp("job.toml"), starts: stamp("run.json"), checkpoints: stamp("checkpoints") }
+    }
+}
+
+impl Watched {
+    /// Reads the folder.
+    pub fn open(folder: &Path, ranking: Ranking<'_>) -> Self {
+        let stamps = Stamps::of(folder);
+        let run = RunFolder::read_with(folder, ranking, |_, _| Ok(Course::default()));
+        let mut watched = Self { run, stamps, tail: Tail::new(folder.join("metrics.jsonl")), others: 0 };
+        watched.follow();
+        watched.measure();
+        watched
+    }
+
+    /// Reads what has changed; whether anything has.
+    pub fn look(&mut self, ranking: Ranking<'_>) -> bool {
+        let stamps = Stamps::of(&self.run.folder);
+        let other = stamps != self.stamps;
+        if other {
+            let mut course = std::mem::take(&mut self.run.course);
+            if stamps.job != self.stamps.job {
+                // Another metric may rank the epochs.
+                course = Course::default();
+                self.tail = Tail::new(self.run.folder.join("metrics.jsonl"));
+            }
+            self.run = RunFolder::read_with(&self.run.folder, ranking, |_, _| Ok(course));
+            self.stamps = stamps;
+        }
+        let before = self.run.state.clone();
+        let more = self.follow();
+        if other || before != self.run.state {
+            self.measure();
+        }
+        self.run.bytes = self.others + self.tail.bytes();
+        other || more || before != self.run.state
+    }
+
+    /// Reads the new lines of the metrics; whether there were any.
+    fn follow(&mut self) -> bool {
+        let (course, by) = (&mut self.run.course, self.run.by.as_ref());
+        let read = self.tail.read(|found| match found {
+            Found::Anew => *course = Course::default(),
+            Found::Event(event, _) => course.add(*event, by),
+        });
+        self.run.state = state(&self.run.folder, &self.run.course);
+        read.unwrap_or_else(|e| {
+            let problem = format!("metrics.jsonl: {}", reason(&e.message));
+            let new = !self.run.problems.contains(&problem);
+            if new {
+                self.run.problems.push(problem);
+            }
+            new
+        })
+    }
+
+    /// Looks at all files. Checkpoints are most of them, so it is done when those change.
+    fn measure(&mut self) {
+        let folder = &self.run.folder;
+        let metrics = fs::symlink_metadata(folder.join("metrics.jsonl")).map_or(0, |about| about.len());
+        self.others = size(folder).saturating_sub(metrics);
+        self.run.bytes = self.others + self.tail.bytes();
+    }
+}

@@ -1,0 +1,85 @@
+use super::folder::{RunFolder, State};
+use super::watch::Watched;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+fn none(_: &str) -> Option<bool> {
+    None
+}
+
+fn append(folder: &Path, lines: &[String]) {
+    let path = folder.join("metrics.jsonl");
+    let mut file = File::options().create(true).append(true).open(path).unwrap();
+    file.write_all(lines.concat().as_bytes()).unwrap();
+}
+
+fn step(step: u64) -> String {
+    format!(
+        "{{\"event\":\"step\",\"step\":{step},\"epoch\":0,\"loss\":1.0,\"lr\":0.1,\"samples_per_s\":1.0,\"data_wait\":0.0}}\n"
+    )
+}
+
+fn epoch(epoch: u64, step: u64, loss: f64) -> String {
+    format!(
+        "{{\"event\":\"epoch\",\"epoch\":{epoch},\"train\":{{\"loss\":{loss}}},\"val\":{{\"loss\":{loss}}},\"seconds\":2.0,\"step\":{step},\
+         \"lr\":0.1,\"samples_per_s\":8.0,\"data_wait\":0.0}}\n"
+    )
+}
+
+fn end(step: u64) -> String {
+    format!(
+        "{{\"event\":\"end\",\"step\":{step},\"epoch\":1,\"reason\":\"done\",\"exit_code\":0,\"seconds\":3.0}}\n"
+    )
+}
+
+/// What a look has is what a whole read has.
+fn is_as_read(watched: &Watched) {
+    let mut read = RunFolder::read(&watched.run.folder, &none);
+    // Without a `run.json` it is the last change of the folder.
+    read.started.clone_from(&watched.run.started);
+    assert_eq!(format!("{:?}", watched.run), format!("{read:?}"));
+}
+
+#[test]
+fn looks_find_what_a_whole_read_finds() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    fs::write(folder.join("job.toml"), "name = \"a\"\n[checkpoint]\nbest = \"val.loss\"\n").unwrap();
+    let mut watched = Watched::open(folder, &none);
+    assert_eq!(watched.run.state, State::Untrained);
+    is_as_read(&watched);
+    assert!(!watched.look(&none), "nothing has changed");
+    append(folder, &[step(1), step(2), epoch(0, 2, 0.5)]);
+    assert!(watched.look(&none));
+    assert_eq!((watched.run.course.step, watched.run.course.epochs), (2, 1));
+    is_as_read(&watched);
+    append(folder, &[epoch(1, 4, 0.75), end(4)]);
+    assert!(watched.look(&none));
+    assert_eq!(watched.run.course.best.as_ref().unwrap().value, 0.5, "that of the first look");
+    assert_eq!(watched.run.state, State::Done);
+    is_as_read(&watched);
+    assert!(!watched.look(&none));
+}
+
+#[test]
+fn a_resume_and_another_spec_are_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    append(folder, &[step(1), epoch(0, 1, 0.5), step(2), step(3)]);
+    let mut watched = Watched::open(folder, &none);
+    assert!(watched.run.course.best.is_none(), "there is no spec, so nothing ranks");
+    // As a resume at step 1 leaves it.
+    let next = dir.path().join("next");
+    fs::write(&next, step(1) + &epoch(0, 1, 0.5)).unwrap();
+    fs::rename(&next, folder.join("metrics.jsonl")).unwrap();
+    assert!(watched.look(&none));
+    assert_eq!(watched.run.course.step, 1);
+    fs::write(folder.join("job.toml"), "name = \"b\"\n[checkpoint]\nbest = \"val.loss\"\n").unwrap();
+    assert!(watched.look(&none));
+    assert_eq!(
+        (watched.run.of_spec("name").unwrap(), watched.run.course.best.is_some()),
+        ("b".to_owned(), true)
+    );
+    is_as_read(&watched);
+}
