@@ -17,7 +17,6 @@ use crate::runs::Ranking;
 use access::Access;
 use poll::Poller;
 use server::Site;
-use shared::Shared;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;

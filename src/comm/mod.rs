@@ -42,10 +42,10 @@ pub use call::Call;
 pub(crate) use calls::lock;
 pub use config::{Backend, DistributedConfig, MpiConfig};
 pub use device::{DeviceCollectives, DeviceSlice};
-pub use header::Algorithm;
 #[cfg(fuzzing)]
 pub use fuzz::decode_anything;
 pub(crate) use gpu::{GpuUuid, on_one_gpu};
+pub use header::Algorithm;
 pub use record::{CallRecord, Phase, Place};
 pub use solo::SoloGroup;
 

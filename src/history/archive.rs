@@ -15,7 +15,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// What a run writes to its folder besides checkpoints, logs and the lock.
-pub const FILES: [&str; 9] = [
+pub const FILES: [&str; 11] = [
     "metrics.jsonl",
     "digests.jsonl",
     "metrics",

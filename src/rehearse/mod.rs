@@ -11,7 +11,7 @@ mod watch;
 
 pub use matrix::{LEAST_STEPS, Moment};
 pub use report::{Report, Setting};
-pub use trial::{Tried, Verdict};
+pub use trial::Tried;
 
 use crate::comm::Phase;
 use crate::error::{IoContext, Result};

@@ -109,10 +109,6 @@ impl Child {
         }
     }
 
-    pub fn signal(&self, signal: Signal) {
-        send(self.pid(), signal);
-    }
-
     /// The error of a run that ended as it should not have.
     pub fn failed(&self, status: ExitStatus, what: &str) -> Error {
         say!("{}", self.told().trim_end());

@@ -124,7 +124,7 @@ impl<'a> Children<'a> {
     fn signal(&self, signal: Kill) {
         for (_, child) in &self.running {
             let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-            pid.into_iter().for_each(|pid| drop(kill_process(pid, signal)));
+            let _ = pid.map(|pid| kill_process(pid, signal));
         }
     }
 

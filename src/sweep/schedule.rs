@@ -45,6 +45,7 @@ pub struct Child {
 }
 
 impl Child {
+    #[cfg(test)]
     pub fn new(behind: Option<usize>) -> Self {
         Self { state: State::Waiting, rung: 0, values: Vec::new(), exit_code: None, behind }
     }

@@ -42,7 +42,7 @@ pub use clock::Clock;
 pub use config::{Settings, TrainConfig};
 pub use early_stop::EarlyStop;
 pub use ema::Ema;
-pub use evaluate::{evaluate, evaluate_by_batches};
+pub use evaluate::evaluate_by_batches;
 pub use judged::Judged;
 pub use loss_scale::LossScale;
 pub use mixing::Mixing;

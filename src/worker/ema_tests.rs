@@ -1,12 +1,11 @@
 //! `[ema]`: what is averaged, evaluated and saved, and what a resumed run makes of it.
 
 use super::testing::{Run, SPEC, plan};
-use super::{Split, evaluate};
+use super::{Split, Wanted, evaluate};
 use crate::checkpoint::{Loaded, TensorMap, load};
 use crate::comm::SoloGroup;
 use crate::device::ComputeDevice;
 use std::path::Path;
-use std::sync::Arc;
 
 const EMA: [&str; 3] = ["ema.decay=0.9", "ema.every=3", "ema.warmup_power=0.75"];
 
@@ -50,9 +49,9 @@ fn the_average_is_what_is_evaluated() {
     run.train(2, &sets).unwrap();
     let plan = plan(SPEC, &sets, 1);
     let loss = |averaged| {
-        let group = Arc::new(SoloGroup::default());
-        let metrics =
-            evaluate(&plan, &load(&run.newest()).unwrap(), Split::Val, averaged, ComputeDevice::Cpu, group);
+        let (loaded, group) = (load(&run.newest()).unwrap(), SoloGroup::default());
+        let wanted = Wanted { split: Split::Val, averaged, per_class: false };
+        let metrics = evaluate(&plan, Some(&loaded), wanted, ComputeDevice::Cpu, 0, &group);
         metrics.unwrap().json()["loss"].as_f64().unwrap()
     };
     let told = run.epochs().last().unwrap().3.unwrap();

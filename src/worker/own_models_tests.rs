@@ -2,7 +2,7 @@
 //! and a run that was stopped and resumed ends in the same bits as an uninterrupted one.
 
 use super::testing::{Run, fixed as linear};
-use super::{Split, evaluate};
+use super::{Split, Wanted, evaluate};
 use crate::checkpoint::{TensorMap, load_any};
 use crate::comm::SoloGroup;
 use crate::device::ComputeDevice;
@@ -12,7 +12,6 @@ use crate::train::Ended;
 use burn::module::{Module, Param, RunningState};
 use burn::nn::{BatchNorm, BatchNormConfig, Linear};
 use burn::tensor::{Device, Tensor, activation::tanh};
-use std::sync::Arc;
 
 const WIDTH: usize = 5;
 
@@ -126,11 +125,10 @@ fn every_kind_of_field_is_evaluated_saved_and_resumed_as_it_is() {
         assert_eq!(whole.train(2, &[]).unwrap(), Ended::Done);
         let model = |run: &Run| load_any(run.out()).unwrap().model;
         let saved = model(&whole);
-        let group = Arc::new(SoloGroup::default());
+        let (loaded, group) = (load_any(whole.out()).unwrap(), SoloGroup::default());
+        let wanted = Wanted { split: Split::Val, averaged: true, per_class: false };
         let plan = whole.plan(2, &[]);
-        let evaluated =
-            evaluate(&plan, &load_any(whole.out()).unwrap(), Split::Val, true, ComputeDevice::Cpu, group)
-                .unwrap();
+        let evaluated = evaluate(&plan, Some(&loaded), wanted, ComputeDevice::Cpu, 0, &group).unwrap();
         let (in_training, alone) = (whole.measured("loss")[2][1], evaluated.json()["loss"].as_f64().unwrap());
         assert!((in_training / alone - 1.0).abs() < 1e-6, "{buffers}: {in_training} and {alone}");
         // In mid-epoch, twice.

@@ -25,7 +25,7 @@ const KEPT: usize = 4;
 /// An evaluation of the validation split.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationRecord {
-    version: u32,
+    pub(super) version: u32,
     /// Optimizer steps before it.
     pub step: u64,
     /// Counted from 0.

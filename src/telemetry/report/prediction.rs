@@ -117,7 +117,15 @@ mod tests {
         anatomy.add(2, &times, None);
         let start = Provenance { world, ..provenance::sample(std::path::Path::new(".")) };
         let prediction = Some(sample());
-        Run { name: "a".into(), records: Vec::new(), anatomy, starts: vec![start], spec: None, prediction }
+        Run {
+            name: "a".into(),
+            records: Vec::new(),
+            anatomy,
+            evaluations: Vec::new(),
+            starts: vec![start],
+            spec: None,
+            prediction,
+        }
     }
 
     #[test]
