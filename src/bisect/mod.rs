@@ -16,7 +16,7 @@ use crate::plan::changes::between;
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::JobTree;
-use crate::telemetry::DigestLine;
+use crate::telemetry::{DifferentTensor, DigestLine};
 use findings::{Outcome, Replays};
 use known::{Known, Window};
 use replay::replay;
@@ -39,7 +39,7 @@ pub struct Question {
 /// A folder that can't be read (exit 74); nothing that can be compared (exit 2); a replay that fails, with its exit code.
 pub fn bisect(a: &Path, b: &Path, question: Question, registry: &Registry) -> Result<Findings> {
     let sides = [Side::read(a)?, Side::read(b)?];
-    let specs = changes(&sides, registry)?;
+    let specs = changes(&sides, registry);
     let known = Known::of(&sides);
     let mut findings = Findings::new(&sides, specs);
     let window = known.window(question.until);
@@ -87,26 +87,27 @@ fn judge(findings: &mut Findings, sides: &[Side; 2], window: Window, replays: Re
     let [a, b] = &replays.of;
     let first = first_difference(a, b, window.last);
     findings.strays = [0, 1].map(|i| stray(&sides[i], &replays.of[i], window.last));
+    findings.replayed_from = Some(replays.from);
+    let equal = window.equal.unwrap_or(0);
     match first {
+        // The replays are not what the runs did: only what is recorded tells of these.
+        Some(step) if window.differs && (findings.strays != [None, None] || step <= equal) => {
+            let tensor = a[&step].differences(&b[&step]).swap_remove(0);
+            findings.replays_differ = Some((step, tensor));
+            findings.outcome = Outcome::Differ { step: window.last, exact: window.last == equal + 1 };
+            findings.tensors = recorded(sides, window.last);
+        }
         Some(step) => {
-            findings.outcome = Outcome::Differ { step, exact: true };
+            findings.outcome = Outcome::Differ { step, exact: findings.strays == [None, None] };
             findings.tensors = a[&step].differences(&b[&step]);
             findings.equal_until = (step > 1).then(|| step - 1);
         }
         // The runs differ, and what they do when they are repeated does not.
         None if window.differs => {
             let recorded_at = findings.strays.iter().flatten().min().copied();
-            let step = recorded_at.unwrap_or(window.last);
-            findings.outcome = Outcome::Unrepeatable { step };
-            findings.tensors = sides
-                .iter()
-                .zip(&replays.of)
-                .zip(&findings.strays)
-                .find_map(|((side, replay), stray)| {
-                    let step = (*stray)?;
-                    Some(side.digests.get(&step)?.differences(replay.get(&step)?))
-                })
-                .unwrap_or_else(|| recorded(sides, window.last));
+            findings.outcome = Outcome::Unrepeatable { step: recorded_at.unwrap_or(window.last) };
+            findings.tensors =
+                unrepeated(findings, sides, &replays).unwrap_or_else(|| recorded(sides, window.last));
         }
         None => {
             // A run may end before the step that was asked for.
@@ -114,7 +115,13 @@ fn judge(findings: &mut Findings, sides: &[Side; 2], window: Window, replays: Re
             findings.outcome = Outcome::Identical { until: compared.copied().unwrap_or(replays.from) };
         }
     }
-    findings.replayed_from = Some(replays.from);
+}
+
+/// The tensors of the first step that a run did not repeat.
+fn unrepeated(findings: &Findings, sides: &[Side; 2], replays: &Replays) -> Option<Vec<DifferentTensor>> {
+    let (at, step) =
+        (0..2).filter_map(|at| Some((at, findings.strays[at]?))).min_by_key(|(_, step)| *step)?;
+    Some(sides[at].digests.get(&step)?.differences(replays.of[at].get(&step)?))
 }
 
 /// The first step up to `last` that differs between two replays.
@@ -131,24 +138,25 @@ fn stray(side: &Side, replay: &BTreeMap<u64, DigestLine>, last: u64) -> Option<u
 }
 
 /// The tensors of a step that differ according to the folders' digests; none if they have no digests of it.
-fn recorded(sides: &[Side; 2], step: u64) -> Vec<crate::telemetry::DifferentTensor> {
+fn recorded(sides: &[Side; 2], step: u64) -> Vec<DifferentTensor> {
     let lines = sides.each_ref().map(|side| side.digests.get(&step));
     if let [Some(a), Some(b)] = lines { a.differences(b) } else { Vec::new() }
 }
 
-/// The keys that results depend on and that differ, each with both values.
-///
-/// # Errors
-/// The spec of A does not resolve in this program (exit 78).
-fn changes(sides: &[Side; 2], registry: &Registry) -> Result<Vec<[String; 3]>> {
+/// The keys that results depend on and that differ, each with both values; all keys that differ if this program resolves neither spec.
+fn changes(sides: &[Side; 2], registry: &Registry) -> Vec<[String; 3]> {
     let [a, b] = sides;
-    let name = a.folder.join("job.toml").display().to_string();
-    let tree = JobTree::parse(&name, &a.job_toml, &[])?;
-    let plan = Plan::resolve(&tree, registry, WorldRequest::of(a.world))?;
+    let plan = sides.iter().find_map(|side| resolved(side, registry).ok());
     let text = |value: Option<&str>| value.unwrap_or("not given").to_owned();
     let mut all = between(&a.values, &b.values);
-    all.retain(|change| plan.changes_results(change.key));
-    Ok(all.iter().map(|c| [c.key.to_owned(), text(c.before), text(c.now)]).collect())
+    all.retain(|change| plan.as_ref().is_none_or(|plan| plan.changes_results(change.key)));
+    all.iter().map(|c| [c.key.to_owned(), text(c.before), text(c.now)]).collect()
+}
+
+fn resolved(side: &Side, registry: &Registry) -> Result<Plan> {
+    let name = side.folder.join("job.toml").display().to_string();
+    let tree = JobTree::parse(&name, &side.job_toml, &[])?;
+    Ok(Plan::resolve(&tree, registry, WorldRequest::of(side.world))?)
 }
 
 #[cfg(test)]
