@@ -52,8 +52,8 @@ pub struct Findings {
     pub(super) strays: [Option<u64>; 2],
     /// The first step and tensor that differ between replays which are not what the runs did.
     pub(super) replays_differ: Option<(u64, DifferentTensor)>,
-    /// By run: what a replay can't repeat as it was, a line each.
-    unknown: [Vec<String>; 2],
+    /// By run: what its replay could not repeat as it was, a line each.
+    pub(super) unknown: [Vec<String>; 2],
 }
 
 impl Findings {
@@ -69,7 +69,7 @@ impl Findings {
             replayed_from: None,
             strays: [None, None],
             replays_differ: None,
-            unknown: sides.each_ref().map(|side| side.history.unknown.clone()),
+            unknown: [Vec::new(), Vec::new()],
         }
     }
 

@@ -88,6 +88,10 @@ fn judge(findings: &mut Findings, sides: &[Side; 2], window: Window, replays: Re
     let first = first_difference(a, b, window.last);
     findings.strays = [0, 1].map(|i| stray(&sides[i], &replays.of[i], window.last));
     findings.replayed_from = Some(replays.from);
+    findings.unknown = sides.each_ref().map(|side| match replays.from < side.spec_since {
+        true => side.history.unknown.clone(),
+        false => Vec::new(),
+    });
     let equal = window.equal.unwrap_or(0);
     match first {
         // The replays are not what the runs did: only what is recorded tells of these.

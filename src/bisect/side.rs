@@ -5,7 +5,8 @@ use crate::error::{Error, IoContext, Result};
 use crate::history::checkpoints;
 use crate::plan::changes::{Values, values};
 use crate::repro::{History, Part};
-use crate::telemetry::{DigestLine, Event, for_each_event, provenance, read_digests};
+use crate::telemetry::provenance::{self, RunFile};
+use crate::telemetry::{DigestLine, Event, for_each_event, read_digests};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +26,8 @@ pub(super) struct Side {
     pub last_step: u64,
     /// Which steps were trained by how many ranks, and the checkpoint of another run from which it began.
     pub history: History,
+    /// The step from which on the spec of the last start was trained.
+    pub spec_since: u64,
 }
 
 /// Steps of a replay that are trained by the same number of ranks.
@@ -71,6 +74,7 @@ impl Side {
             world: starts.latest.world,
             last_step: last_step.max(saved).max(digested),
             history,
+            spec_since: spec_since(&starts),
             digests,
             checkpoints,
         })
@@ -93,4 +97,11 @@ impl Side {
     pub fn checkpoint(&self, step: u64) -> Option<&Entry> {
         self.checkpoints.iter().find(|entry| entry.step == step)
     }
+}
+
+/// Only the last start's spec is in the folder.
+fn spec_since(starts: &RunFile) -> u64 {
+    let all = [&starts.latest].into_iter().chain(starts.earlier.iter().rev());
+    let same = all.take_while(|start| start.spec_hash == starts.latest.spec_hash);
+    same.last().and_then(|first| first.parent.as_ref()).map_or(0, |parent| parent.step)
 }

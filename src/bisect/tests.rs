@@ -26,6 +26,7 @@ fn side(name: &str, lines: &[DigestLine], last_step: u64) -> Side {
             parts: vec![Part { from: 0, world: 1, at_epoch_end: false }],
             ..History::default()
         },
+        spec_since: 0,
     }
 }
 
@@ -114,15 +115,18 @@ fn replays_tell_the_first_step() {
 /// B was resumed with another spec, of which only the last is known, so that its replay differs too early.
 #[test]
 fn replays_that_are_not_the_runs_tell_nothing_of_them() {
-    let sides =
+    let mut sides =
         [side("a", &[line(2, 2, 2), line(4, 4, 4)], 4), side("b", &[line(2, 2, 2), line(4, 9, 9)], 4)];
     let window = Known::of(&sides).window(None).unwrap();
     let of = [
         lines(&[line(1, 1, 1), line(2, 2, 2), line(3, 3, 3), line(4, 4, 4)]),
         lines(&[line(1, 7, 7), line(2, 7, 8), line(3, 8, 8), line(4, 9, 8)]),
     ];
+    sides[1].spec_since = 2;
+    sides[1].history.unknown = vec!["it had another spec".to_owned()];
     let mut findings = Findings::new(&sides, Vec::new());
     judge(&mut findings, &sides, window, Replays { from: 0, of });
+    assert!(findings.text().contains("b: it had another spec"), "{}", findings.text());
     let json = findings.json();
     assert_eq!((&json["step"], &json["exact"], &json["equal_until"]), (&4.into(), &false.into(), &2.into()));
     assert_eq!((&json["replays_differ"]["step"], &json["unlike_replay"]["b"]), (&1.into(), &2.into()));
