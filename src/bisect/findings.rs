@@ -3,9 +3,8 @@
 use super::side::Side;
 use crate::plan::changes::lines;
 use crate::show::name as shown;
-use crate::telemetry::{DifferentTensor, DigestGroup, DigestLine};
+use crate::telemetry::{DifferentTensor, DigestGroup, Digests};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// How two runs compare.
@@ -30,7 +29,7 @@ pub(super) enum Outcome {
 pub(super) struct Replays {
     /// They began after this step.
     pub from: u64,
-    pub of: [BTreeMap<u64, DigestLine>; 2],
+    pub of: [Digests; 2],
 }
 
 /// The result of `bisect`.

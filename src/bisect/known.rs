@@ -42,11 +42,9 @@ impl Known {
             known.same.extend(saved.map(|same| (entry.step, same)));
         }
         // Digests tell more: gradients and inputs too.
-        for (step, line) in &a.digests {
-            if let Some(other) = b.digests.get(step) {
-                known.same.insert(*step, line.differences(other).is_empty());
-                known.digested.push(*step);
-            }
+        for (step, same) in a.digests.in_common(&b.digests) {
+            known.same.insert(step, same);
+            known.digested.push(step);
         }
         known
     }

@@ -16,12 +16,11 @@ use crate::plan::changes::between;
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::JobTree;
-use crate::telemetry::{DifferentTensor, DigestLine};
+use crate::telemetry::DifferentTensor;
 use findings::{Outcome, Replays};
 use known::{Known, Window};
 use replay::replay;
 use side::Side;
-use std::collections::BTreeMap;
 use std::path::Path;
 
 /// What is asked besides the two folders.
@@ -50,7 +49,7 @@ pub fn bisect(a: &Path, b: &Path, question: Question, registry: &Registry) -> Re
     findings.equal_until = window.equal;
     if window.is_exact() || !question.replays {
         findings.outcome = Outcome::Differ { step: window.last, exact: window.is_exact() };
-        findings.tensors = recorded(&sides, window.last);
+        findings.tensors = recorded(&sides, window.last)?;
         return Ok(findings);
     }
     let from = known.common_checkpoint(&sides, window.equal)?;
@@ -63,7 +62,7 @@ pub fn bisect(a: &Path, b: &Path, question: Question, registry: &Registry) -> Re
         &sides,
         window,
         Replays { from: from.as_ref().map_or(0, |from| from.step), of: replayed },
-    );
+    )?;
     Ok(findings)
 }
 
@@ -83,68 +82,54 @@ fn same(sides: &[Side; 2], known: &Known) -> Result<Outcome> {
 }
 
 /// What the replays tell.
-fn judge(findings: &mut Findings, sides: &[Side; 2], window: Window, replays: Replays) {
+///
+/// # Errors
+/// Digests can't be read.
+fn judge(findings: &mut Findings, sides: &[Side; 2], window: Window, replays: Replays) -> Result<()> {
     let [a, b] = &replays.of;
-    let first = first_difference(a, b, window.last);
-    findings.strays = [0, 1].map(|i| stray(&sides[i], &replays.of[i], window.last));
+    // By run: the first step whose recorded digests are not those of the replay.
+    findings.strays = [0, 1].map(|i| replays.of[i].first_difference(&sides[i].digests, window.last));
     findings.replayed_from = Some(replays.from);
     findings.unknown = sides.each_ref().map(|side| match replays.from < side.spec_since {
         true => side.history.unknown.clone(),
         false => Vec::new(),
     });
     let equal = window.equal.unwrap_or(0);
-    match first {
+    match a.first_difference(b, window.last) {
         // The replays are not what the runs did: only what is recorded tells of these.
         Some(step) if window.differs && (findings.strays != [None, None] || step <= equal) => {
-            let tensor = a[&step].differences(&b[&step]).swap_remove(0);
-            findings.replays_differ = Some((step, tensor));
+            findings.replays_differ = a.differences(b, step)?.into_iter().next().map(|tensor| (step, tensor));
             findings.outcome = Outcome::Differ { step: window.last, exact: window.last == equal + 1 };
-            findings.tensors = recorded(sides, window.last);
+            findings.tensors = recorded(sides, window.last)?;
         }
         Some(step) => {
             findings.outcome = Outcome::Differ { step, exact: findings.strays == [None, None] };
-            findings.tensors = a[&step].differences(&b[&step]);
+            findings.tensors = a.differences(b, step)?;
             findings.equal_until = (step > 1).then(|| step - 1);
         }
         // The runs differ, and what they do when they are repeated does not.
         None if window.differs => {
-            let recorded_at = findings.strays.iter().flatten().min().copied();
-            findings.outcome = Outcome::Unrepeatable { step: recorded_at.unwrap_or(window.last) };
-            findings.tensors =
-                unrepeated(findings, sides, &replays).unwrap_or_else(|| recorded(sides, window.last));
+            let strays = findings.strays.into_iter().enumerate();
+            let first = strays.filter_map(|(run, step)| Some((step?, run))).min();
+            (findings.outcome, findings.tensors) = match first {
+                Some((step, run)) => {
+                    (Outcome::Unrepeatable { step }, sides[run].digests.differences(&replays.of[run], step)?)
+                }
+                None => (Outcome::Unrepeatable { step: window.last }, recorded(sides, window.last)?),
+            };
         }
         None => {
             // A run may end before the step that was asked for.
-            let compared = [a, b].into_iter().filter_map(|lines| lines.keys().next_back()).min();
-            findings.outcome = Outcome::Identical { until: compared.copied().unwrap_or(replays.from) };
+            let compared = a.last_step().min(b.last_step());
+            findings.outcome = Outcome::Identical { until: compared.unwrap_or(replays.from) };
         }
     }
-}
-
-/// The tensors of the first step that a run did not repeat.
-fn unrepeated(findings: &Findings, sides: &[Side; 2], replays: &Replays) -> Option<Vec<DifferentTensor>> {
-    let (at, step) =
-        (0..2).filter_map(|at| Some((at, findings.strays[at]?))).min_by_key(|(_, step)| *step)?;
-    Some(sides[at].digests.get(&step)?.differences(replays.of[at].get(&step)?))
-}
-
-/// The first step up to `last` that differs between two replays.
-fn first_difference(a: &BTreeMap<u64, DigestLine>, b: &BTreeMap<u64, DigestLine>, last: u64) -> Option<u64> {
-    let differs = |(step, line): &(&u64, &DigestLine)| {
-        b.get(*step).is_some_and(|other| !line.differences(other).is_empty())
-    };
-    a.range(..=last).find(differs).map(|(step, _)| *step)
-}
-
-/// The first step whose recorded digests are not those of the replay.
-fn stray(side: &Side, replay: &BTreeMap<u64, DigestLine>, last: u64) -> Option<u64> {
-    first_difference(replay, &side.digests, last)
+    Ok(())
 }
 
 /// The tensors of a step that differ according to the folders' digests; none if they have no digests of it.
-fn recorded(sides: &[Side; 2], step: u64) -> Vec<DifferentTensor> {
-    let lines = sides.each_ref().map(|side| side.digests.get(&step));
-    if let [Some(a), Some(b)] = lines { a.differences(b) } else { Vec::new() }
+fn recorded([a, b]: &[Side; 2], step: u64) -> Result<Vec<DifferentTensor>> {
+    a.digests.differences(&b.digests, step)
 }
 
 /// The keys that results depend on and that differ, each with both values; all keys that differ if this program resolves neither spec.

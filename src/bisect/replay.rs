@@ -5,16 +5,15 @@ use crate::checkpoint::Entry;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::files::Scratch;
 use crate::repro::{Job, Trainer};
-use crate::telemetry::{DigestLine, read_digests};
+use crate::telemetry::Digests;
 use crate::worker::STOP_AT;
-use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The digests of the steps from checkpoint `from`, or from the beginning, to step `last`.
 ///
 /// # Errors
 /// The replay fails, with its exit code; its output goes to standard error, and its folder is kept.
-pub(super) fn replay(side: &Side, from: Option<&Entry>, last: u64) -> Result<BTreeMap<u64, DigestLine>> {
+pub(super) fn replay(side: &Side, from: Option<&Entry>, last: u64) -> Result<Digests> {
     let first = from.map_or(0, |from| from.step);
     inform!("replays {} from step {first} to step {last}", side.folder.display());
     let place = std::env::temp_dir().join("ddp-run-bisect");
@@ -23,8 +22,8 @@ pub(super) fn replay(side: &Side, from: Option<&Entry>, last: u64) -> Result<BTr
     std::fs::create_dir_all(folder).doing("create", folder)?;
     let run = folder.join("run");
     let done = trained(side, from, last, folder, &run);
-    let lines = done.and_then(|()| read_digests(&run)).and_then(|mut lines| {
-        lines.retain(|step, _| (first + 1..=last).contains(step));
+    let lines = done.and_then(|()| Digests::read(&run)).and_then(|lines| {
+        let lines = lines.within(first + 1..=last);
         // A run may end before the other one.
         match lines.is_empty() {
             true => Err(Error::usage(format!(

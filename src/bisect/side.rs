@@ -6,8 +6,7 @@ use crate::history::checkpoints;
 use crate::plan::changes::{Values, values};
 use crate::repro::{History, Part};
 use crate::telemetry::provenance::{self, RunFile};
-use crate::telemetry::{DigestLine, Event, for_each_event, read_digests};
-use std::collections::BTreeMap;
+use crate::telemetry::{Digests, Event, for_each_event};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug)]
@@ -16,8 +15,7 @@ pub(super) struct Side {
     /// The resolved spec of its last start.
     pub job_toml: String,
     pub values: Values,
-    /// By step.
-    pub digests: BTreeMap<u64, DigestLine>,
+    pub digests: Digests,
     /// Oldest first; with that of another run from which this one began, if it is still there.
     pub checkpoints: Vec<Entry>,
     /// The number of ranks of its last start.
@@ -46,7 +44,7 @@ impl Side {
         let values = values(&job_toml)
             .ok_or_else(|| Error::checkpoint(format!("cannot read {}: it is not TOML", path.display())))?;
         let starts = provenance::read(&folder.join("run.json"))?;
-        let digests = read_digests(folder)?;
+        let digests = Digests::read(folder)?;
         let mut checkpoints = CheckpointStore::read_only(checkpoints(folder)).list()?;
         let (mut last_step, mut events) = (0, Vec::new());
         let metrics = folder.join("metrics.jsonl");
@@ -59,7 +57,7 @@ impl Side {
             })?;
         }
         let saved = checkpoints.last().map_or(0, |entry| entry.step);
-        let digested = digests.keys().next_back().copied().unwrap_or(0);
+        let digested = digests.last_step().unwrap_or(0);
         let history = History::of(folder, &starts, &events);
         if let (Some(path), Some(Part { from, .. })) = (&history.origin, history.parts.first()) {
             if path.is_dir() && checkpoints.iter().all(|entry| entry.step != *from) {

@@ -3,7 +3,8 @@ use super::side::Side;
 use super::*;
 use crate::checkpoint::Entry;
 use crate::repro::{History, Part};
-use crate::telemetry::{Digest, DigestGroup};
+use crate::telemetry::{Digest, DigestGroup, DigestLine, Digests};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 fn line(step: u64, gradient: u128, parameter: u128) -> DigestLine {
@@ -18,7 +19,7 @@ fn side(name: &str, lines: &[DigestLine], last_step: u64) -> Side {
         folder: PathBuf::from(name),
         job_toml: String::new(),
         values: BTreeMap::default(),
-        digests: lines.iter().map(|line| (line.step, line.clone())).collect(),
+        digests: Digests::of(lines),
         checkpoints: Vec::new(),
         world: 1,
         last_step,
@@ -84,12 +85,8 @@ fn digests_tell_the_step_and_the_tensor() {
     let known = Known::of(&sides);
     let window = known.window(None).unwrap();
     assert!(window.is_exact() && window.equal == Some(1));
-    let tensors = recorded(&sides, 2);
+    let tensors = recorded(&sides, 2).unwrap();
     assert_eq!((tensors[0].group, tensors[0].name.as_str()), (DigestGroup::Parameter, "fc.weight"));
-}
-
-fn lines(all: &[DigestLine]) -> BTreeMap<u64, DigestLine> {
-    all.iter().map(|line| (line.step, line.clone())).collect()
 }
 
 #[test]
@@ -97,11 +94,11 @@ fn replays_tell_the_first_step() {
     let sides = [side("a", &[line(4, 4, 4)], 4), side("b", &[line(4, 9, 9)], 4)];
     let window = Known::of(&sides).window(None).unwrap();
     let of = [
-        lines(&[line(1, 1, 1), line(2, 2, 2), line(3, 3, 3), line(4, 4, 4)]),
-        lines(&[line(1, 1, 1), line(2, 2, 2), line(3, 8, 8), line(4, 9, 9)]),
+        Digests::of(&[line(1, 1, 1), line(2, 2, 2), line(3, 3, 3), line(4, 4, 4)]),
+        Digests::of(&[line(1, 1, 1), line(2, 2, 2), line(3, 8, 8), line(4, 9, 9)]),
     ];
     let mut findings = Findings::new(&sides, Vec::new());
-    judge(&mut findings, &sides, window, Replays { from: 0, of });
+    judge(&mut findings, &sides, window, Replays { from: 0, of }).unwrap();
     let json = findings.json();
     assert_eq!(
         (&json["result"], &json["step"], &json["equal_until"]),
@@ -119,13 +116,13 @@ fn replays_that_are_not_the_runs_tell_nothing_of_them() {
         [side("a", &[line(2, 2, 2), line(4, 4, 4)], 4), side("b", &[line(2, 2, 2), line(4, 9, 9)], 4)];
     let window = Known::of(&sides).window(None).unwrap();
     let of = [
-        lines(&[line(1, 1, 1), line(2, 2, 2), line(3, 3, 3), line(4, 4, 4)]),
-        lines(&[line(1, 7, 7), line(2, 7, 8), line(3, 8, 8), line(4, 9, 8)]),
+        Digests::of(&[line(1, 1, 1), line(2, 2, 2), line(3, 3, 3), line(4, 4, 4)]),
+        Digests::of(&[line(1, 7, 7), line(2, 7, 8), line(3, 8, 8), line(4, 9, 8)]),
     ];
     sides[1].spec_since = 2;
     sides[1].history.unknown = vec!["it had another spec".to_owned()];
     let mut findings = Findings::new(&sides, Vec::new());
-    judge(&mut findings, &sides, window, Replays { from: 0, of });
+    judge(&mut findings, &sides, window, Replays { from: 0, of }).unwrap();
     assert!(findings.text().contains("b: it had another spec"), "{}", findings.text());
     let json = findings.json();
     assert_eq!((&json["step"], &json["exact"], &json["equal_until"]), (&4.into(), &false.into(), &2.into()));
@@ -154,7 +151,7 @@ fn a_tensor_of_one_run_only_is_said_to_be_one() {
     let sides = [side("a", &[line(1, 1, 1)], 1), side("b", &[other], 1)];
     let mut findings = Findings::new(&sides, Vec::new());
     findings.outcome = Outcome::Differ { step: 1, exact: true };
-    findings.tensors = recorded(&sides, 1);
+    findings.tensors = recorded(&sides, 1).unwrap();
     assert!(
         findings.text().contains("averaged weight `fc.weight` (only b has it) first"),
         "{}",
@@ -166,9 +163,9 @@ fn a_tensor_of_one_run_only_is_said_to_be_one() {
 fn a_difference_that_is_not_repeated_is_no_part_of_the_specs() {
     let sides = [side("a", &[line(4, 4, 4)], 4), side("b", &[line(4, 4, 9)], 4)];
     let window = Known::of(&sides).window(None).unwrap();
-    let replay = lines(&[line(3, 3, 3), line(4, 4, 4)]);
+    let replay = || Digests::of(&[line(3, 3, 3), line(4, 4, 4)]);
     let mut findings = Findings::new(&sides, Vec::new());
-    judge(&mut findings, &sides, window, Replays { from: 2, of: [replay.clone(), replay] });
+    judge(&mut findings, &sides, window, Replays { from: 2, of: [replay(), replay()] }).unwrap();
     let json = findings.json();
     assert_eq!((&json["result"], &json["step"]), (&"unrepeatable".into(), &4.into()));
     // The replay is that of A.
