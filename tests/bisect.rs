@@ -138,9 +138,9 @@ fn runs_that_began_with_one_checkpoint_are_replayed_from_it() {
     let whole = place.train("whole", &[]);
     assert_eq!(place.bisect(&whole, &b, &[], 3).0["step"], 5);
     fs::remove_dir_all(&from).unwrap();
-    let output = output_of(ddp_run().arg("bisect").arg(&a).arg(&b));
-    assert_code(&output, 2);
-    assert!(stderr(&output).contains("step-00000004, which is gone"), "{}", stderr(&output));
+    let (json, text) = place.bisect(&a, &b, &[], 3);
+    assert_eq!((&json["step"], &json["exact"]), (&6.into(), &false.into()), "{text}");
+    assert!(json["not_replayed"].as_str().unwrap().contains("step-00000004, which is gone"), "{text}");
 }
 
 #[test]

@@ -47,6 +47,8 @@ pub struct Findings {
     pub(super) tensors: Vec<DifferentTensor>,
     /// The step after which replays began.
     pub(super) replayed_from: Option<u64>,
+    /// Why nothing could be replayed, if that would have told more.
+    pub(super) not_replayed: Option<String>,
     /// By run: the first step whose digests in the folder are not those of the replay.
     pub(super) strays: [Option<u64>; 2],
     /// The first step and tensor that differ between replays which are not what the runs did.
@@ -66,6 +68,7 @@ impl Findings {
             equal_until: None,
             tensors: Vec::new(),
             replayed_from: None,
+            not_replayed: None,
             strays: [None, None],
             replays_differ: None,
             unknown: [Vec::new(), Vec::new()],
@@ -99,6 +102,7 @@ impl Findings {
             "tensor": self.tensors.first(),
             "tensors": self.tensors,
             "replayed_from": self.replayed_from,
+            "not_replayed": self.not_replayed,
             "replays_differ": self.replays_differ.as_ref().map(|(step, tensor)| json!({ "step": step, "tensor": tensor })),
             "unlike_replay": { "a": self.strays[0], "b": self.strays[1] },
             "unknown": { "a": self.unknown[0], "b": self.unknown[1] },
@@ -192,6 +196,9 @@ impl Findings {
         }
         if let Some(equal) = self.equal_until.filter(|_| !self.is_identical()) {
             let _ = writeln!(out, "  the same up to step {equal}");
+        }
+        if let Some(why) = &self.not_replayed {
+            let _ = writeln!(out, "  not replayed: {why}");
         }
         if let Some(from) = self.replayed_from {
             let _ = writeln!(out, "  both replayed from step {from}");

@@ -48,11 +48,18 @@ pub fn bisect(a: &Path, b: &Path, question: Question, registry: &Registry) -> Re
     };
     findings.equal_until = window.equal;
     if window.is_exact() || !question.replays {
-        findings.outcome = Outcome::Differ { step: window.last, exact: window.is_exact() };
-        findings.tensors = recorded(&sides, window.last)?;
+        findings.take_recorded(&sides, window)?;
         return Ok(findings);
     }
-    let from = known.common_checkpoint(&sides, window.equal)?;
+    let from = match known.common_checkpoint(&sides, window.equal) {
+        // What is recorded tells that they differ.
+        Err(why) if window.differs => {
+            findings.not_replayed = Some(why.message);
+            findings.take_recorded(&sides, window)?;
+            return Ok(findings);
+        }
+        from => from?,
+    };
     let [a, b] = &sides;
     // Its own, if it has one: the state of communication hooks is not compared.
     let own = |side: &Side| from.as_ref().map(|from| side.checkpoint(from.step).unwrap_or(from).clone());
@@ -64,6 +71,15 @@ pub fn bisect(a: &Path, b: &Path, question: Question, registry: &Registry) -> Re
         Replays { from: from.as_ref().map_or(0, |from| from.step), of: replayed },
     )?;
     Ok(findings)
+}
+
+impl Findings {
+    /// The outcome for runs that differ, by what their folders have alone.
+    fn take_recorded(&mut self, sides: &[Side; 2], window: Window) -> Result<()> {
+        self.outcome = Outcome::Differ { step: window.last, exact: window.is_exact() };
+        self.tensors = recorded(sides, window.last)?;
+        Ok(())
+    }
 }
 
 /// The outcome for runs of which no difference is known.
@@ -99,8 +115,7 @@ fn judge(findings: &mut Findings, sides: &[Side; 2], window: Window, replays: Re
         // The replays are not what the runs did: only what is recorded tells of these.
         Some(step) if window.differs && (findings.strays != [None, None] || step <= equal) => {
             findings.replays_differ = a.differences(b, step)?.into_iter().next().map(|tensor| (step, tensor));
-            findings.outcome = Outcome::Differ { step: window.last, exact: window.last == equal + 1 };
-            findings.tensors = recorded(sides, window.last)?;
+            findings.take_recorded(sides, window)?;
         }
         Some(step) => {
             findings.outcome = Outcome::Differ { step, exact: findings.strays == [None, None] };
