@@ -122,6 +122,7 @@ fn replays_that_are_not_the_runs_tell_nothing_of_them() {
     sides[1].spec_since = 2;
     sides[1].history.unknown = vec!["it had another spec".to_owned()];
     let mut findings = Findings::new(&sides, Vec::new());
+    findings.equal_until = window.equal;
     judge(&mut findings, &sides, window, Replays { from: 0, of }).unwrap();
     assert!(findings.text().contains("b: it had another spec"), "{}", findings.text());
     let json = findings.json();
