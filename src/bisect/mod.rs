@@ -126,12 +126,12 @@ fn judge(findings: &mut Findings, sides: &[Side; 2], window: Window, replays: Re
         None if window.differs => {
             let strays = findings.strays.into_iter().enumerate();
             let first = strays.filter_map(|(run, step)| Some((step?, run))).min();
-            (findings.outcome, findings.tensors) = match first {
-                Some((step, run)) => {
-                    (Outcome::Unrepeatable { step }, sides[run].digests.differences(&replays.of[run], step)?)
-                }
-                None => (Outcome::Unrepeatable { step: window.last }, recorded(sides, window.last)?),
-            };
+            let step = first.map_or(window.last, |(step, _)| step);
+            findings.outcome = Outcome::Unrepeatable { step };
+            findings.tensors = recorded(sides, step)?;
+            if let Some((_, run)) = first.filter(|_| findings.tensors.is_empty()) {
+                findings.tensors = sides[run].digests.differences(&replays.of[run], step)?;
+            }
         }
         None => {
             // A run may end before the step that was asked for.

@@ -267,7 +267,9 @@ impl Digests {
 
     /// The steps that both have, and whether they are the same.
     pub fn in_common<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (u64, bool)> + 'a {
-        self.lines.iter().filter_map(|(step, (mark, _))| Some((*step, *mark == other.lines.get(step)?.0)))
+        self.lines
+            .iter()
+            .filter_map(move |(step, (mark, _))| Some((*step, *mark == other.lines.get(step)?.0)))
     }
 
     /// The first step up to `last` that both have and that differs.
