@@ -280,9 +280,7 @@ fn a_node_that_never_reports_counts_as_lost() {
 
 #[test]
 fn the_time_to_report_of_one_generation_does_not_end_the_next() {
-    let pause = Event::TimerFired(Timer::Pause);
-    let (state, actions) =
-        after(limits(2, 2, 3), 2, &[ended(1, killed(), None), ended(0, killed(), None), pause]);
+    let (state, actions) = after(limits(2, 2, 3), 2, &[ended(1, killed(), None), ended(0, killed(), None)]);
     assert_eq!(started(&actions).number, 2);
     let (next, actions) = state.clone().step(Event::TimerFired(Timer::Report));
     assert_eq!((next, actions), (state, Vec::new()));
