@@ -123,6 +123,46 @@ fn a_flipped_bit_is_no_part_of_the_spec() {
 }
 
 #[test]
+fn runs_that_began_with_one_checkpoint_are_replayed_from_it() {
+    let place = Place::new();
+    let origin = place.train("origin", &["--set", "train.max_steps=4"]);
+    let from = origin.join("checkpoints/step-00000004");
+    let fork = |name, flags: &[&str]| {
+        place.train(name, &[&["--resume", from.to_str().unwrap()][..], flags].concat())
+    };
+    let (a, b) = (fork("a", &[]), fork("b", &["--set", "optimizer.lr=2e-2"]));
+    let (json, text) = place.bisect(&a, &b, &[], 3);
+    assert_eq!((&json["step"], &json["exact"], &json["replayed_from"]), (&5.into(), &true.into(), &4.into()));
+    assert_eq!(json["tensor"]["group"], "parameter", "{text}");
+    // Against the run that they are forks of, too.
+    let whole = place.train("whole", &[]);
+    assert_eq!(place.bisect(&whole, &b, &[], 3).0["step"], 5);
+    fs::remove_dir_all(&from).unwrap();
+    let (json, text) = place.bisect(&a, &b, &[], 3);
+    assert_eq!((&json["step"], &json["exact"]), (&6.into(), &false.into()), "{text}");
+    assert!(json["not_replayed"].as_str().unwrap().contains("step-00000004, which is gone"), "{text}");
+}
+
+#[test]
+fn a_run_whose_number_of_ranks_changed_is_replayed_with_both() {
+    let place = Place::new();
+    let resized = |name, schedule: &str| {
+        let out = place.train(name, &["--set", schedule, "--set", "train.max_steps=4"]);
+        let flags = ["--nproc-per-node", "3", "--set", schedule];
+        assert_code(&train(&place.0.path().join("job.toml"), &out, &flags), 0);
+        // So that both are replayed from the beginning.
+        fs::remove_dir_all(out.join("checkpoints/step-00000004")).unwrap();
+        out
+    };
+    let a = resized("a", "scheduler={name=\"multistep\", milestones=[1000], unit=\"step\"}");
+    let b = resized("b", "scheduler={name=\"multistep\", milestones=[7], unit=\"step\"}");
+    let (json, text) = place.bisect(&a, &b, &[], 3);
+    assert_eq!((&json["exact"], &json["replayed_from"]), (&true.into(), &0.into()), "{text}");
+    assert_eq!(json["unlike_replay"], serde_json::json!({ "a": null, "b": null }), "{text}");
+    assert_eq!((&json["step"], &json["tensor"]["group"]), (&8.into(), &"parameter".into()), "{text}");
+}
+
+#[test]
 fn without_anything_in_common_it_says_so_and_replays_on_request() {
     let place = Place::new();
     let without = ["--set", "metrics.digests=never", "--set", "save_every=never"];

@@ -3,9 +3,8 @@
 use super::side::Side;
 use crate::plan::changes::lines;
 use crate::show::name as shown;
-use crate::telemetry::{DifferentTensor, DigestGroup, DigestLine};
+use crate::telemetry::{DifferentTensor, DigestGroup, Digests};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// How two runs compare.
@@ -30,7 +29,7 @@ pub(super) enum Outcome {
 pub(super) struct Replays {
     /// They began after this step.
     pub from: u64,
-    pub of: [BTreeMap<u64, DigestLine>; 2],
+    pub of: [Digests; 2],
 }
 
 /// The result of `bisect`.
@@ -48,8 +47,14 @@ pub struct Findings {
     pub(super) tensors: Vec<DifferentTensor>,
     /// The step after which replays began.
     pub(super) replayed_from: Option<u64>,
+    /// Why nothing could be replayed, if that would have told more.
+    pub(super) not_replayed: Option<String>,
     /// By run: the first step whose digests in the folder are not those of the replay.
     pub(super) strays: [Option<u64>; 2],
+    /// The first step and tensor that differ between replays which are not what the runs did.
+    pub(super) replays_differ: Option<(u64, DifferentTensor)>,
+    /// By run: what its replay could not repeat as it was, a line each.
+    pub(super) unknown: [Vec<String>; 2],
 }
 
 impl Findings {
@@ -63,7 +68,10 @@ impl Findings {
             equal_until: None,
             tensors: Vec::new(),
             replayed_from: None,
+            not_replayed: None,
             strays: [None, None],
+            replays_differ: None,
+            unknown: [Vec::new(), Vec::new()],
         }
     }
 
@@ -94,7 +102,10 @@ impl Findings {
             "tensor": self.tensors.first(),
             "tensors": self.tensors,
             "replayed_from": self.replayed_from,
+            "not_replayed": self.not_replayed,
+            "replays_differ": self.replays_differ.as_ref().map(|(step, tensor)| json!({ "step": step, "tensor": tensor })),
             "unlike_replay": { "a": self.strays[0], "b": self.strays[1] },
+            "unknown": { "a": self.unknown[0], "b": self.unknown[1] },
             "world": { "a": self.worlds[0], "b": self.worlds[1] },
             "steps": { "a": self.last_steps[0], "b": self.last_steps[1] },
             "spec": self.specs.iter().map(spec).collect::<Vec<_>>(),
@@ -126,26 +137,34 @@ impl Findings {
                     out,
                     "{a} and {b} differ at step {step}{first}; replays of both do not, so what made them differ was not repeated"
                 );
-                out.push_str("it was no part of the specs: silent data corruption, or results that depend on timing or the device\n");
+                out.push_str("it is no part of the specs: another program, data or machine then, silent data corruption, or results that depend on timing\n");
             }
         }
         self.write_details(&mut out);
         out
     }
 
-    /// `: gradient of fc1.weight is the first tensor`
+    /// `: gradient `fc1.weight` first`
     fn first_tensor(&self) -> String {
-        self.tensors.first().map_or_else(String::new, |first| {
-            let what = match first.group {
-                DigestGroup::Input => "input",
-                DigestGroup::Buffer => "buffer",
-                DigestGroup::Gradient => "gradient",
-                DigestGroup::Optimizer => "optimizer state",
-                DigestGroup::Parameter => "parameter",
-                DigestGroup::Average => "averaged weight",
-            };
-            format!(": {what} `{}` first", shown(&first.name))
-        })
+        self.tensors.first().map_or_else(String::new, |first| format!(": {} first", self.named(first)))
+    }
+
+    fn named(&self, tensor: &DifferentTensor) -> String {
+        let what = match tensor.group {
+            DigestGroup::Input => "input",
+            DigestGroup::Buffer => "buffer",
+            DigestGroup::Gradient => "gradient",
+            DigestGroup::Optimizer => "optimizer state",
+            DigestGroup::Parameter => "parameter",
+            DigestGroup::Average => "averaged weight",
+        };
+        let [a, b] = &self.folders;
+        let only = match (&tensor.a, &tensor.b) {
+            (Some(_), None) => format!(" (only {a} has it)"),
+            (None, Some(_)) => format!(" (only {b} has it)"),
+            _ => String::new(),
+        };
+        format!("{what} `{}`{only}", shown(&tensor.name))
     }
 
     fn write_identical(&self, out: &mut String, until: u64) {
@@ -178,20 +197,18 @@ impl Findings {
         if let Some(equal) = self.equal_until.filter(|_| !self.is_identical()) {
             let _ = writeln!(out, "  the same up to step {equal}");
         }
+        if let Some(why) = &self.not_replayed {
+            let _ = writeln!(out, "  not replayed: {why}");
+        }
         if let Some(from) = self.replayed_from {
             let _ = writeln!(out, "  both replayed from step {from}");
-        }
-        for (folder, stray) in self.folders.iter().zip(self.strays) {
-            if let Some(step) = stray {
-                let _ =
-                    writeln!(out, "  {folder}: its digests are not those of its replay from step {step} on");
-            }
+            self.write_replays(out);
         }
         if self.worlds[0] != self.worlds[1] {
             let [a, b] = self.worlds;
             let _ = writeln!(
                 out,
-                "  {a} and {b} ranks: sums have another order, so bits may differ from step 1 on"
+                "  {a} and {b} ranks: steps have other samples unless the global batch is the same, and sums have another order"
             );
         }
         if !self.specs.is_empty() {
@@ -200,6 +217,28 @@ impl Findings {
                 self.specs.iter().map(|[key, a, b]| (key.as_str(), format!("{}, {}", shown(a), shown(b))));
             lines(said).iter().for_each(|line| {
                 let _ = writeln!(out, "    {line}");
+            });
+        }
+    }
+
+    /// How the replays are not what the runs did.
+    fn write_replays(&self, out: &mut String) {
+        if let Some((step, tensor)) = &self.replays_differ {
+            let tensor = self.named(tensor);
+            let _ = writeln!(
+                out,
+                "  the replays differ from step {step} on: {tensor} first; they are not what the runs did"
+            );
+        }
+        for (folder, stray) in self.folders.iter().zip(self.strays) {
+            if let Some(step) = stray {
+                let _ =
+                    writeln!(out, "  {folder}: its digests are not those of its replay from step {step} on");
+            }
+        }
+        for (folder, lines) in self.folders.iter().zip(&self.unknown) {
+            lines.iter().for_each(|line| {
+                let _ = writeln!(out, "  {folder}: {line}");
             });
         }
     }

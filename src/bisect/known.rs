@@ -42,11 +42,9 @@ impl Known {
             known.same.extend(saved.map(|same| (entry.step, same)));
         }
         // Digests tell more: gradients and inputs too.
-        for (step, line) in &a.digests {
-            if let Some(other) = b.digests.get(step) {
-                known.same.insert(*step, line.differences(other).is_empty());
-                known.digested.push(*step);
-            }
+        for (step, same) in a.digests.in_common(&b.digests) {
+            known.same.insert(step, same);
+            known.digested.push(step);
         }
         known
     }
@@ -87,13 +85,14 @@ impl Known {
         if found.is_some() {
             return Ok(found.cloned());
         }
-        let Some((side, from)) = sides.iter().find_map(|side| Some((side, side.began_from.as_ref()?))) else {
-            return Ok(None);
-        };
+        let origin = sides.iter().find_map(|side| Some((side, side.history.origin.as_ref()?)));
+        let Some((side, from)) = origin else { return Ok(None) };
+        let gone = if from.is_dir() { "" } else { ", which is gone" };
         let message = format!(
-            "the runs have no checkpoint in common at which they are the same, and {} did not begin with the first step, but with {from}: \
+            "the runs have no checkpoint in common at which they are the same, and {} did not begin with the first step, but with {}{gone}: \
              there is nothing to replay both from",
-            side.folder.display()
+            side.folder.display(),
+            from.display()
         );
         Err(Error::usage(message).hint("`checkpoint.keep_last = 0` keeps all checkpoints of a run"))
     }

@@ -16,12 +16,11 @@ use crate::plan::changes::between;
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::JobTree;
-use crate::telemetry::DigestLine;
+use crate::telemetry::DifferentTensor;
 use findings::{Outcome, Replays};
 use known::{Known, Window};
 use replay::replay;
 use side::Side;
-use std::collections::BTreeMap;
 use std::path::Path;
 
 /// What is asked besides the two folders.
@@ -39,7 +38,7 @@ pub struct Question {
 /// A folder that can't be read (exit 74); nothing that can be compared (exit 2); a replay that fails, with its exit code.
 pub fn bisect(a: &Path, b: &Path, question: Question, registry: &Registry) -> Result<Findings> {
     let sides = [Side::read(a)?, Side::read(b)?];
-    let specs = changes(&sides, registry)?;
+    let specs = changes(&sides, registry);
     let known = Known::of(&sides);
     let mut findings = Findings::new(&sides, specs);
     let window = known.window(question.until);
@@ -49,11 +48,18 @@ pub fn bisect(a: &Path, b: &Path, question: Question, registry: &Registry) -> Re
     };
     findings.equal_until = window.equal;
     if window.is_exact() || !question.replays {
-        findings.outcome = Outcome::Differ { step: window.last, exact: window.is_exact() };
-        findings.tensors = recorded(&sides, window.last);
+        findings.take_recorded(&sides, window)?;
         return Ok(findings);
     }
-    let from = known.common_checkpoint(&sides, window.equal)?;
+    let from = match known.common_checkpoint(&sides, window.equal) {
+        // What is recorded tells that they differ.
+        Err(why) if window.differs => {
+            findings.not_replayed = Some(why.message);
+            findings.take_recorded(&sides, window)?;
+            return Ok(findings);
+        }
+        from => from?,
+    };
     let [a, b] = &sides;
     // Its own, if it has one: the state of communication hooks is not compared.
     let own = |side: &Side| from.as_ref().map(|from| side.checkpoint(from.step).unwrap_or(from).clone());
@@ -63,8 +69,17 @@ pub fn bisect(a: &Path, b: &Path, question: Question, registry: &Registry) -> Re
         &sides,
         window,
         Replays { from: from.as_ref().map_or(0, |from| from.step), of: replayed },
-    );
+    )?;
     Ok(findings)
+}
+
+impl Findings {
+    /// The outcome for runs that differ, by what their folders have alone.
+    fn take_recorded(&mut self, sides: &[Side; 2], window: Window) -> Result<()> {
+        self.outcome = Outcome::Differ { step: window.last, exact: window.is_exact() };
+        self.tensors = recorded(sides, window.last)?;
+        Ok(())
+    }
 }
 
 /// The outcome for runs of which no difference is known.
@@ -83,72 +98,69 @@ fn same(sides: &[Side; 2], known: &Known) -> Result<Outcome> {
 }
 
 /// What the replays tell.
-fn judge(findings: &mut Findings, sides: &[Side; 2], window: Window, replays: Replays) {
+///
+/// # Errors
+/// Digests can't be read.
+fn judge(findings: &mut Findings, sides: &[Side; 2], window: Window, replays: Replays) -> Result<()> {
     let [a, b] = &replays.of;
-    let first = first_difference(a, b, window.last);
-    findings.strays = [0, 1].map(|i| stray(&sides[i], &replays.of[i], window.last));
-    match first {
+    // By run: the first step whose recorded digests are not those of the replay.
+    findings.strays = [0, 1].map(|i| replays.of[i].first_difference(&sides[i].digests, window.last));
+    findings.replayed_from = Some(replays.from);
+    findings.unknown = sides.each_ref().map(|side| match replays.from < side.spec_since {
+        true => side.history.unknown.clone(),
+        false => Vec::new(),
+    });
+    let equal = window.equal.unwrap_or(0);
+    match a.first_difference(b, window.last) {
+        // The replays are not what the runs did: only what is recorded tells of these.
+        Some(step) if window.differs && (findings.strays != [None, None] || step <= equal) => {
+            findings.replays_differ = a.differences(b, step)?.into_iter().next().map(|tensor| (step, tensor));
+            findings.take_recorded(sides, window)?;
+        }
         Some(step) => {
-            findings.outcome = Outcome::Differ { step, exact: true };
-            findings.tensors = a[&step].differences(&b[&step]);
+            findings.outcome = Outcome::Differ { step, exact: findings.strays == [None, None] };
+            findings.tensors = a.differences(b, step)?;
             findings.equal_until = (step > 1).then(|| step - 1);
         }
         // The runs differ, and what they do when they are repeated does not.
         None if window.differs => {
-            let recorded_at = findings.strays.iter().flatten().min().copied();
-            let step = recorded_at.unwrap_or(window.last);
+            let strays = findings.strays.into_iter().enumerate();
+            let first = strays.filter_map(|(run, step)| Some((step?, run))).min();
+            let step = first.map_or(window.last, |(step, _)| step);
             findings.outcome = Outcome::Unrepeatable { step };
-            findings.tensors = sides
-                .iter()
-                .zip(&replays.of)
-                .zip(&findings.strays)
-                .find_map(|((side, replay), stray)| {
-                    let step = (*stray)?;
-                    Some(side.digests.get(&step)?.differences(replay.get(&step)?))
-                })
-                .unwrap_or_else(|| recorded(sides, window.last));
+            findings.tensors = recorded(sides, step)?;
+            if let Some((_, run)) = first.filter(|_| findings.tensors.is_empty()) {
+                findings.tensors = sides[run].digests.differences(&replays.of[run], step)?;
+            }
         }
         None => {
             // A run may end before the step that was asked for.
-            let compared = [a, b].into_iter().filter_map(|lines| lines.keys().next_back()).min();
-            findings.outcome = Outcome::Identical { until: compared.copied().unwrap_or(replays.from) };
+            let compared = a.last_step().min(b.last_step());
+            findings.outcome = Outcome::Identical { until: compared.unwrap_or(replays.from) };
         }
     }
-    findings.replayed_from = Some(replays.from);
-}
-
-/// The first step up to `last` that differs between two replays.
-fn first_difference(a: &BTreeMap<u64, DigestLine>, b: &BTreeMap<u64, DigestLine>, last: u64) -> Option<u64> {
-    let differs = |(step, line): &(&u64, &DigestLine)| {
-        b.get(*step).is_some_and(|other| !line.differences(other).is_empty())
-    };
-    a.range(..=last).find(differs).map(|(step, _)| *step)
-}
-
-/// The first step whose recorded digests are not those of the replay.
-fn stray(side: &Side, replay: &BTreeMap<u64, DigestLine>, last: u64) -> Option<u64> {
-    first_difference(replay, &side.digests, last)
+    Ok(())
 }
 
 /// The tensors of a step that differ according to the folders' digests; none if they have no digests of it.
-fn recorded(sides: &[Side; 2], step: u64) -> Vec<crate::telemetry::DifferentTensor> {
-    let lines = sides.each_ref().map(|side| side.digests.get(&step));
-    if let [Some(a), Some(b)] = lines { a.differences(b) } else { Vec::new() }
+fn recorded([a, b]: &[Side; 2], step: u64) -> Result<Vec<DifferentTensor>> {
+    a.digests.differences(&b.digests, step)
 }
 
-/// The keys that results depend on and that differ, each with both values.
-///
-/// # Errors
-/// The spec of A does not resolve in this program (exit 78).
-fn changes(sides: &[Side; 2], registry: &Registry) -> Result<Vec<[String; 3]>> {
+/// The keys that results depend on and that differ, each with both values; all keys that differ if this program resolves neither spec.
+fn changes(sides: &[Side; 2], registry: &Registry) -> Vec<[String; 3]> {
     let [a, b] = sides;
-    let name = a.folder.join("job.toml").display().to_string();
-    let tree = JobTree::parse(&name, &a.job_toml, &[])?;
-    let plan = Plan::resolve(&tree, registry, WorldRequest::of(a.world))?;
+    let plan = sides.iter().find_map(|side| resolved(side, registry).ok());
     let text = |value: Option<&str>| value.unwrap_or("not given").to_owned();
     let mut all = between(&a.values, &b.values);
-    all.retain(|change| plan.changes_results(change.key));
-    Ok(all.iter().map(|c| [c.key.to_owned(), text(c.before), text(c.now)]).collect())
+    all.retain(|change| plan.as_ref().is_none_or(|plan| plan.changes_results(change.key)));
+    all.iter().map(|c| [c.key.to_owned(), text(c.before), text(c.now)]).collect()
+}
+
+fn resolved(side: &Side, registry: &Registry) -> Result<Plan> {
+    let name = side.folder.join("job.toml").display().to_string();
+    let tree = JobTree::parse(&name, &side.job_toml, &[])?;
+    Ok(Plan::resolve(&tree, registry, WorldRequest::of(side.world))?)
 }
 
 #[cfg(test)]

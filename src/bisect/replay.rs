@@ -2,22 +2,18 @@
 
 use super::side::Side;
 use crate::checkpoint::Entry;
-use crate::clusters::Launcher;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::files::Scratch;
-use crate::launch::{bind_to_supervisor, own_program};
-use crate::telemetry::{DigestLine, read_digests};
+use crate::repro::{Job, Trainer};
+use crate::telemetry::Digests;
 use crate::worker::STOP_AT;
-use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 /// The digests of the steps from checkpoint `from`, or from the beginning, to step `last`.
 ///
 /// # Errors
 /// The replay fails, with its exit code; its output goes to standard error, and its folder is kept.
-pub(super) fn replay(side: &Side, from: Option<&Entry>, last: u64) -> Result<BTreeMap<u64, DigestLine>> {
+pub(super) fn replay(side: &Side, from: Option<&Entry>, last: u64) -> Result<Digests> {
     let first = from.map_or(0, |from| from.step);
     inform!("replays {} from step {first} to step {last}", side.folder.display());
     let place = std::env::temp_dir().join("ddp-run-bisect");
@@ -26,8 +22,8 @@ pub(super) fn replay(side: &Side, from: Option<&Entry>, last: u64) -> Result<BTr
     std::fs::create_dir_all(folder).doing("create", folder)?;
     let run = folder.join("run");
     let done = trained(side, from, last, folder, &run);
-    let lines = done.and_then(|()| read_digests(&run)).and_then(|mut lines| {
-        lines.retain(|step, _| (first + 1..=last).contains(step));
+    let lines = done.and_then(|()| Digests::read(&run)).and_then(|lines| {
+        let lines = lines.within(first + 1..=last);
         // A run may end before the other one.
         match lines.is_empty() {
             true => Err(Error::usage(format!(
@@ -44,53 +40,37 @@ pub(super) fn replay(side: &Side, from: Option<&Entry>, last: u64) -> Result<BTr
 }
 
 fn trained(side: &Side, from: Option<&Entry>, last: u64, folder: &Path, run: &Path) -> Result<()> {
-    let (spec, output) = (folder.join("job.toml"), folder.join("stderr"));
-    std::fs::write(&spec, &side.job_toml).doing("write", &spec)?;
-    let log = File::create(&output).doing("create", &output)?;
-    let program = own_program()?;
-    let mut command = Command::new(&program);
-    // It is a run of its own, whatever started this program, and nothing goes wrong on purpose.
-    for name in Launcher::ALL.into_iter().flat_map(Launcher::variables).chain(&["DDP_RUN_FAULT"]) {
-        command.env_remove(name);
-    }
-    command.arg("train").arg(&spec).arg("--out").arg(run).args(["--progress", "none"]);
-    command.args(["--max-restarts", "0", "--nnodes", "1", "--nproc-per-node", &side.world.to_string()]);
-    match from {
-        Some(from) => command.arg("--resume").arg(&from.path),
-        None => command.args(["--resume", "never"]),
-    };
-    for set in OVERRIDES {
-        command.args(["--set", set]);
-    }
-    // Observers would be told of a run that is none, and one node meets no others.
-    for key in ["observer", "launch.rdzv_endpoint"] {
-        let within = format!("{key}.");
-        if side.values.keys().any(|set| set == key || set.starts_with(&within)) {
-            command.args(["--unset", key]);
+    let legs = side.legs(from.map_or(0, |from| from.step), last);
+    let spec = folder.join("job.toml");
+    let text = job(side, legs.len())?.text();
+    std::fs::write(&spec, text).doing("write", &spec)?;
+    for (at, leg) in legs.iter().enumerate() {
+        let resume = match (at, from) {
+            (0, Some(from)) => from.path.display().to_string(),
+            (0, None) => "never".to_owned(),
+            _ => "auto".to_owned(),
+        };
+        let trainer = Trainer::new(&spec, run, leg.world).flags(["--resume", &resume]);
+        let mut child = trainer.variable(STOP_AT, leg.last).start()?;
+        let Some(status) = child.watch(|_| Ok(true))? else { continue };
+        let code = status.code().and_then(ExitCode::from_status);
+        if !matches!(code, Some(ExitCode::Done | ExitCode::Stopped)) {
+            let what = format!("the replay of {}", side.folder.display());
+            let kept = format!("its folder is kept: {}", folder.display());
+            return Err(child.failed(status, &what).hint(kept));
         }
     }
-    command.env(STOP_AT, last.to_string()).stdin(Stdio::null());
-    command.stdout(Stdio::null()).stderr(log);
-    bind_to_supervisor(&mut command, None);
-    let status = command.status().doing("start", &program)?;
-    let code = status.code().and_then(ExitCode::from_status);
-    if matches!(code, Some(ExitCode::Done | ExitCode::Stopped)) {
-        return Ok(());
-    }
-    let text = std::fs::read_to_string(&output).unwrap_or_default();
-    say!("{}", crate::show::message(text.trim_end()));
-    let message = format!("the replay of {} failed ({status})", side.folder.display());
-    let hint = format!("its folder is kept: {}", folder.display());
-    Err(Error::new(code.unwrap_or(ExitCode::Internal), message).hint(hint))
+    Ok(())
 }
 
-/// What differs from the run: digests of each step, and nothing that is saved or told to others. Not the run's length, on which
-/// learning rates may depend.
-const OVERRIDES: [&str; 6] = [
-    "metrics.digests=\"1 step\"",
-    "metrics.sinks=[]",
-    "save_every=\"never\"",
-    "checkpoint.on_preempt=\"exit\"",
-    "distributed.check_replicas=\"never\"",
-    "launch.requeue=false",
-];
+/// The spec of a replay in so many parts. What differs from the run: digests of each step, and nothing that is saved or told to
+/// others. Not the run's length, on which learning rates may depend.
+fn job(side: &Side, legs: usize) -> Result<Job> {
+    let mut job = Job::parse(&side.job_toml)?.on_its_own();
+    job.set("metrics.digests", "1 step")
+        .set("distributed.check_replicas", "never")
+        .set("save_every", "never");
+    // The next part resumes from the stop of this one.
+    job.set("checkpoint.on_preempt", if legs > 1 { "save" } else { "exit" });
+    Ok(job)
+}

@@ -4,8 +4,9 @@ use crate::checkpoint::{CheckpointStore, Entry};
 use crate::error::{Error, IoContext, Result};
 use crate::history::checkpoints;
 use crate::plan::changes::{Values, values};
-use crate::telemetry::{DigestLine, for_each_event, provenance, read_digests};
-use std::collections::BTreeMap;
+use crate::repro::{History, Part};
+use crate::telemetry::provenance::{self, RunFile};
+use crate::telemetry::{Digests, Event, for_each_event};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug)]
@@ -14,16 +15,24 @@ pub(super) struct Side {
     /// The resolved spec of its last start.
     pub job_toml: String,
     pub values: Values,
-    /// By step.
-    pub digests: BTreeMap<u64, DigestLine>,
-    /// Oldest first.
+    pub digests: Digests,
+    /// Oldest first; with that of another run from which this one began, if it is still there.
     pub checkpoints: Vec<Entry>,
     /// The number of ranks of its last start.
     pub world: usize,
     /// The last step that anything in the folder tells of.
     pub last_step: u64,
-    /// The checkpoint that the run began from, if it did not begin with the first step.
-    pub began_from: Option<String>,
+    /// Which steps were trained by how many ranks, and the checkpoint of another run from which it began.
+    pub history: History,
+    /// The step from which on the spec of the last start was trained.
+    pub spec_since: u64,
+}
+
+/// Steps of a replay that are trained by the same number of ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Leg {
+    pub last: u64,
+    pub world: usize,
 }
 
 impl Side {
@@ -35,30 +44,62 @@ impl Side {
         let values = values(&job_toml)
             .ok_or_else(|| Error::checkpoint(format!("cannot read {}: it is not TOML", path.display())))?;
         let starts = provenance::read(&folder.join("run.json"))?;
-        let first = starts.earlier.first().unwrap_or(&starts.latest);
-        let digests = read_digests(folder)?;
-        let checkpoints = CheckpointStore::read_only(checkpoints(folder)).list()?;
-        let mut last_step = 0;
+        let digests = Digests::read(folder)?;
+        let mut checkpoints = CheckpointStore::read_only(checkpoints(folder)).list()?;
+        let (mut last_step, mut events) = (0, Vec::new());
         let metrics = folder.join("metrics.jsonl");
         if metrics.is_file() {
-            for_each_event(&metrics, |event| last_step = last_step.max(event.step().unwrap_or(0)))?;
+            for_each_event(&metrics, |event| {
+                last_step = last_step.max(event.step().unwrap_or(0));
+                if matches!(event, Event::Resume(_) | Event::Epoch(_)) {
+                    events.push(event);
+                }
+            })?;
         }
         let saved = checkpoints.last().map_or(0, |entry| entry.step);
-        let digested = digests.keys().next_back().copied().unwrap_or(0);
+        let digested = digests.last_step().unwrap_or(0);
+        let history = History::of(folder, &starts, &events);
+        if let (Some(path), Some(Part { from, .. })) = (&history.origin, history.parts.first()) {
+            if path.is_dir() && checkpoints.iter().all(|entry| entry.step != *from) {
+                checkpoints.push(Entry { step: *from, path: path.clone() });
+                checkpoints.sort_by_key(|entry| entry.step);
+            }
+        }
         Ok(Self {
             folder: folder.to_owned(),
             values,
             job_toml,
             world: starts.latest.world,
             last_step: last_step.max(saved).max(digested),
-            began_from: first.parent.as_ref().map(|parent| parent.path.clone()),
+            history,
+            spec_since: spec_since(&starts),
             digests,
             checkpoints,
         })
+    }
+
+    /// The steps after step `first` up to step `last`, by the number of ranks that trained them.
+    pub fn legs(&self, first: u64, last: u64) -> Vec<Leg> {
+        let parts = &self.history.parts;
+        let ends = parts.iter().skip(1).map(|next| next.from.min(last)).chain([last]);
+        let mut legs: Vec<Leg> = Vec::new();
+        for (part, end) in parts.iter().zip(ends) {
+            if end > first && part.from < last {
+                legs.push(Leg { last: end, world: part.world });
+            }
+        }
+        legs
     }
 
     /// Its checkpoint after `step` steps.
     pub fn checkpoint(&self, step: u64) -> Option<&Entry> {
         self.checkpoints.iter().find(|entry| entry.step == step)
     }
+}
+
+/// Only the last start's spec is in the folder.
+fn spec_since(starts: &RunFile) -> u64 {
+    let all = [&starts.latest].into_iter().chain(starts.earlier.iter().rev());
+    let same = all.take_while(|start| start.spec_hash == starts.latest.spec_hash);
+    same.last().and_then(|first| first.parent.as_ref()).map_or(0, |parent| parent.step)
 }

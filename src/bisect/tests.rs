@@ -2,7 +2,9 @@ use super::known::{Known, Window};
 use super::side::Side;
 use super::*;
 use crate::checkpoint::Entry;
-use crate::telemetry::{Digest, DigestGroup};
+use crate::repro::{History, Part};
+use crate::telemetry::{Digest, DigestGroup, DigestLine, Digests};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 fn line(step: u64, gradient: u128, parameter: u128) -> DigestLine {
@@ -17,11 +19,15 @@ fn side(name: &str, lines: &[DigestLine], last_step: u64) -> Side {
         folder: PathBuf::from(name),
         job_toml: String::new(),
         values: BTreeMap::default(),
-        digests: lines.iter().map(|line| (line.step, line.clone())).collect(),
+        digests: Digests::of(lines),
         checkpoints: Vec::new(),
         world: 1,
         last_step,
-        began_from: None,
+        history: History {
+            parts: vec![Part { from: 0, world: 1, at_epoch_end: false }],
+            ..History::default()
+        },
+        spec_since: 0,
     }
 }
 
@@ -62,9 +68,14 @@ fn a_replay_begins_at_a_checkpoint_where_both_are_the_same() {
     assert_eq!(from(&[2], &[4], Some(4)), Some(PathBuf::from("b/4")));
     assert_eq!(from(&[6], &[3], Some(4)), None);
     let mut began = side("b", &[], 6);
-    began.began_from = Some("elsewhere/step-00000009".to_owned());
+    began.history.origin = Some("elsewhere/step-00000009".into());
     let error = known.common_checkpoint(&[side("a", &[], 6), began], Some(4)).unwrap_err();
-    assert!(error.message.contains("b did not begin with the first step, but with elsewhere"), "{error}");
+    assert!(
+        error
+            .message
+            .contains("b did not begin with the first step, but with elsewhere/step-00000009, which is gone"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -74,12 +85,8 @@ fn digests_tell_the_step_and_the_tensor() {
     let known = Known::of(&sides);
     let window = known.window(None).unwrap();
     assert!(window.is_exact() && window.equal == Some(1));
-    let tensors = recorded(&sides, 2);
+    let tensors = recorded(&sides, 2).unwrap();
     assert_eq!((tensors[0].group, tensors[0].name.as_str()), (DigestGroup::Parameter, "fc.weight"));
-}
-
-fn lines(all: &[DigestLine]) -> BTreeMap<u64, DigestLine> {
-    all.iter().map(|line| (line.step, line.clone())).collect()
 }
 
 #[test]
@@ -87,11 +94,11 @@ fn replays_tell_the_first_step() {
     let sides = [side("a", &[line(4, 4, 4)], 4), side("b", &[line(4, 9, 9)], 4)];
     let window = Known::of(&sides).window(None).unwrap();
     let of = [
-        lines(&[line(1, 1, 1), line(2, 2, 2), line(3, 3, 3), line(4, 4, 4)]),
-        lines(&[line(1, 1, 1), line(2, 2, 2), line(3, 8, 8), line(4, 9, 9)]),
+        Digests::of(&[line(1, 1, 1), line(2, 2, 2), line(3, 3, 3), line(4, 4, 4)]),
+        Digests::of(&[line(1, 1, 1), line(2, 2, 2), line(3, 8, 8), line(4, 9, 9)]),
     ];
     let mut findings = Findings::new(&sides, Vec::new());
-    judge(&mut findings, &sides, window, Replays { from: 0, of });
+    judge(&mut findings, &sides, window, Replays { from: 0, of }).unwrap();
     let json = findings.json();
     assert_eq!(
         (&json["result"], &json["step"], &json["equal_until"]),
@@ -102,13 +109,64 @@ fn replays_tell_the_first_step() {
     assert!(text.starts_with("a and b differ from step 3 on: gradient `fc.weight` first\n"), "{text}");
 }
 
+/// B was resumed with another spec, of which only the last is known, so that its replay differs too early.
+#[test]
+fn replays_that_are_not_the_runs_tell_nothing_of_them() {
+    let mut sides =
+        [side("a", &[line(2, 2, 2), line(4, 4, 4)], 4), side("b", &[line(2, 2, 2), line(4, 9, 9)], 4)];
+    let window = Known::of(&sides).window(None).unwrap();
+    let of = [
+        Digests::of(&[line(1, 1, 1), line(2, 2, 2), line(3, 3, 3), line(4, 4, 4)]),
+        Digests::of(&[line(1, 7, 7), line(2, 7, 8), line(3, 8, 8), line(4, 9, 8)]),
+    ];
+    sides[1].spec_since = 2;
+    sides[1].history.unknown = vec!["it had another spec".to_owned()];
+    let mut findings = Findings::new(&sides, Vec::new());
+    findings.equal_until = window.equal;
+    judge(&mut findings, &sides, window, Replays { from: 0, of }).unwrap();
+    assert!(findings.text().contains("b: it had another spec"), "{}", findings.text());
+    let json = findings.json();
+    assert_eq!((&json["step"], &json["exact"], &json["equal_until"]), (&4.into(), &false.into(), &2.into()));
+    assert_eq!((&json["replays_differ"]["step"], &json["unlike_replay"]["b"]), (&1.into(), &2.into()));
+    let text = findings.text();
+    assert!(text.starts_with("a and b differ in a step after step 2 and up to step 4: gradient"), "{text}");
+}
+
+#[test]
+fn a_replay_has_the_numbers_of_ranks_that_the_run_had() {
+    let mut run = side("a", &[], 9);
+    let part = |from, world| Part { from, world, at_epoch_end: false };
+    run.history.parts = vec![part(0, 2), part(4, 3), part(6, 1)];
+    let legs =
+        |first, last| run.legs(first, last).into_iter().map(|leg| (leg.last, leg.world)).collect::<Vec<_>>();
+    assert_eq!(legs(0, 9), [(4, 2), (6, 3), (9, 1)]);
+    assert_eq!(legs(4, 6), [(6, 3)]);
+    assert_eq!(legs(2, 5), [(4, 2), (5, 3)]);
+    assert_eq!(legs(7, 8), [(8, 1)]);
+}
+
+#[test]
+fn a_tensor_of_one_run_only_is_said_to_be_one() {
+    let mut other = line(1, 1, 1);
+    other.add(DigestGroup::Average, "fc.weight", Digest(1));
+    let sides = [side("a", &[line(1, 1, 1)], 1), side("b", &[other], 1)];
+    let mut findings = Findings::new(&sides, Vec::new());
+    findings.outcome = Outcome::Differ { step: 1, exact: true };
+    findings.tensors = recorded(&sides, 1).unwrap();
+    assert!(
+        findings.text().contains("averaged weight `fc.weight` (only b has it) first"),
+        "{}",
+        findings.text()
+    );
+}
+
 #[test]
 fn a_difference_that_is_not_repeated_is_no_part_of_the_specs() {
     let sides = [side("a", &[line(4, 4, 4)], 4), side("b", &[line(4, 4, 9)], 4)];
     let window = Known::of(&sides).window(None).unwrap();
-    let replay = lines(&[line(3, 3, 3), line(4, 4, 4)]);
+    let replay = || Digests::of(&[line(3, 3, 3), line(4, 4, 4)]);
     let mut findings = Findings::new(&sides, Vec::new());
-    judge(&mut findings, &sides, window, Replays { from: 2, of: [replay.clone(), replay] });
+    judge(&mut findings, &sides, window, Replays { from: 2, of: [replay(), replay()] }).unwrap();
     let json = findings.json();
     assert_eq!((&json["result"], &json["step"]), (&"unrepeatable".into(), &4.into()));
     // The replay is that of A.

@@ -39,6 +39,8 @@ struct Running {
     recalled: Option<bool>,
     /// A save was requested before the end.
     saving: bool,
+    /// Its nodes have to report before a timer fires. One that fires otherwise is that of an earlier generation.
+    timed: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,6 +129,7 @@ impl State {
             self.recall(false, actions);
         } else if !running.left.is_empty() {
             // The others must end now, too: ranks end together.
+            running.timed = true;
             actions.push(Action::SetTimer(Timer::Report, self.limits.report));
         }
         self.conclude_if_all_ended(actions);
@@ -143,6 +146,7 @@ impl State {
         running.saving |= save;
         actions.extend(running.left.iter().map(|member| Action::Recall { member: *member, save }));
         if !running.left.is_empty() {
+            running.timed = true;
             let grace = if save { self.limits.grace } else { Duration::ZERO };
             actions.push(Action::SetTimer(Timer::Report, grace + self.limits.report));
         }
@@ -165,7 +169,7 @@ impl State {
                 }
                 return;
             }
-            (Timer::Report, Phase::Running(_)) => return self.recall(false, actions),
+            (Timer::Report, Phase::Running(running)) if running.timed => return self.recall(false, actions),
             _ => return,
         }
         self.start_if_ready(actions);
@@ -187,7 +191,8 @@ impl State {
         }));
         self.failure = None;
         let left = nodes().map(|(member, _)| member).collect();
-        self.phase = Phase::Running(Running { left, ends: Vec::new(), recalled: None, saving: false });
+        self.phase =
+            Phase::Running(Running { left, ends: Vec::new(), recalled: None, saving: false, timed: false });
     }
 
     fn gather(&mut self, pause: Duration, settled: bool, actions: &mut Vec<Action>) {

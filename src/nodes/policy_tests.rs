@@ -279,6 +279,14 @@ fn a_node_that_never_reports_counts_as_lost() {
 }
 
 #[test]
+fn the_time_to_report_of_one_generation_does_not_end_the_next() {
+    let (state, actions) = after(limits(2, 2, 3), 2, &[ended(1, killed(), None), ended(0, killed(), None)]);
+    assert_eq!(started(&actions).number, 2);
+    let (next, actions) = state.clone().step(Event::TimerFired(Timer::Report));
+    assert_eq!((next, actions), (state, Vec::new()));
+}
+
+#[test]
 fn a_finished_run_is_done_even_if_a_node_is_silent_or_lost_later() {
     let late = Event::TimerFired(Timer::Report);
     let stages = [late.clone(), late, Event::Lost(1)];

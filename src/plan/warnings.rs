@@ -1,11 +1,31 @@
 //! Warnings about values that are allowed but probably unintended.
 
 use super::Plan;
+use crate::device::DeviceSpec;
+
+/// Their updates have matrix products, or norms and means of whole tensors, whose rounding depends on the kernel.
+const OF_WHOLE_TENSORS: [&str; 4] = ["muon", "lamb", "lars", "adafactor"];
 
 impl Plan {
     /// Keys with a warning each.
     pub fn warnings(&self) -> Vec<(&'static str, String)> {
-        self.small_rest().map(|why| ("dataset.val_split", why)).into_iter().collect()
+        let small_rest = self.small_rest().map(|why| ("dataset.val_split", why));
+        let unlike = self.unlike_replicas().map(|why| ("distributed.check_replicas", why));
+        small_rest.into_iter().chain(unlike).collect()
+    }
+
+    fn unlike_replicas(&self) -> Option<String> {
+        let on_device = match self.device {
+            DeviceSpec::Cpu => false,
+            // The CPU in a build that knows no CUDA.
+            DeviceSpec::Auto => cfg!(feature = "cuda"),
+            DeviceSpec::Cuda(_) | DeviceSpec::Wgpu(_) => true,
+        };
+        let name = self.optimizer.name.as_str();
+        let checked = !self.replicas.check_replicas.is_never() && self.world.world_size > 1;
+        (checked && on_device && OF_WHOLE_TENSORS.contains(&name)).then(|| {
+            format!("with `{name}` each device may choose a kernel that rounds differently, which the check takes for corruption")
+        })
     }
 
     fn small_rest(&self) -> Option<String> {
@@ -44,5 +64,19 @@ mod tests {
             most.text()
         );
         assert_eq!(most.json()["warnings"][0][0], "dataset.val_split");
+    }
+    #[test]
+    fn warns_about_a_check_of_replicas_that_may_differ_without_a_fault() {
+        let warned = |world: usize, sets: &[&str]| {
+            let spec = "name = \"a\"\nbatch_size = 8\nmodel.name = \"linear\"\ndataset.name = \"random\"\n";
+            let sets = [&["distributed.check_replicas=\"2 steps\""], sets].concat();
+            !resolved(&Registry::standard(), spec, &sets, world).unwrap().warnings().is_empty()
+        };
+        let (muon, wgpu) = ("optimizer.name=\"muon\"", "device=\"wgpu\"");
+        assert!(warned(2, &[muon, wgpu]));
+        assert!(!warned(1, &[muon, wgpu]));
+        assert!(!warned(2, &[muon, "device=\"cpu\""]));
+        assert!(!warned(2, &["optimizer.name=\"adamw\"", wgpu]));
+        assert!(!warned(2, &[muon, wgpu, "distributed.check_replicas=\"never\""]));
     }
 }

@@ -2,7 +2,7 @@
 //! present (`checks`), the run is run again with the numbers of processes that it had (`history`, `repeat`), and what it does is
 //! compared to the bit (`same`). Nothing in the run's folder changes.
 //!
-//! `rehearse` uses what starts runs (`child`, `job`) and compares them.
+//! `rehearse` uses what starts runs (`child`, `job`) and compares them, and `bisect` what starts them and their `history`.
 
 mod checks;
 mod child;
@@ -13,6 +13,7 @@ mod report;
 mod same;
 
 pub use child::{Child, Trainer, send};
+pub use history::{History, Part};
 pub use job::Job;
 pub use report::Report;
 pub use same::{Outcomes, checkpoints as checkpoint_mismatch};
@@ -30,7 +31,6 @@ use crate::spec::JobTree;
 use crate::telemetry::provenance::{Provenance, RunFile};
 use crate::telemetry::{Event, RunId, for_each_event};
 use crate::worker::{present_data, provenance_of, recorded_data};
-use history::History;
 use repeat::Repeat;
 use std::path::{Path, PathBuf};
 

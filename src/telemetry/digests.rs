@@ -9,7 +9,8 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
 
@@ -143,6 +144,17 @@ impl DigestLine {
         }
         all
     }
+
+    /// The same for lines without differences, and for no others.
+    fn mark(&self) -> u128 {
+        let of = |group: DigestGroup, seed: u64| {
+            let digest = |(name, value): (&String, &Value)| {
+                xxh3_128_with_seed(format!("{name}={}", value.as_str().unwrap_or_default()).as_bytes(), seed)
+            };
+            self.group(group).iter().map(digest).fold(0u128, u128::wrapping_add)
+        };
+        (0..).zip(DigestGroup::ALL).fold(0, |all: u128, (seed, group)| all.wrapping_add(of(group, seed)))
+    }
 }
 
 /// Appends lines; there is one writer per run, on rank 0.
@@ -212,16 +224,96 @@ pub fn cut_digests(out_dir: &Path, step: u64) -> Result<()> {
     out.put_synced().doing("write", &path)
 }
 
-/// The digests of a run's folder by step; empty without the file. What is no line is left out.
-pub fn read_digests(out_dir: &Path) -> Result<BTreeMap<u64, DigestLine>> {
-    let (path, mut lines) = (out_dir.join(DIGESTS), BTreeMap::new());
-    if path.exists() {
-        for_each_line(&path, |_, line, _| {
-            lines.extend(line.map(|line| (line.step, line)));
+/// The digests of a run by step. What tells lines apart is in memory; a line is read when it is asked for, because those of a long run
+/// are many.
+#[derive(Debug, Default)]
+pub struct Digests {
+    file: Option<File>,
+    path: PathBuf,
+    /// The mark of each line, and where it begins.
+    lines: BTreeMap<u64, (u128, u64)>,
+}
+
+impl Digests {
+    /// Those of a run's folder; none without the file. What is no line is left out.
+    pub fn read(out_dir: &Path) -> Result<Self> {
+        let path = out_dir.join(DIGESTS);
+        if !path.exists() {
+            return Ok(Self::default());
+        }
+        let (mut lines, mut begin) = (BTreeMap::new(), 0);
+        for_each_line(&path, |_, line, text| {
+            lines.extend(line.map(|line| (line.step, (line.mark(), begin))));
+            begin += text.len() as u64 + 1;
             Ok(())
         })?;
+        let file = Some(File::open(&path).doing("read", &path)?);
+        Ok(Self { file, path, lines })
     }
-    Ok(lines)
+
+    /// Forgets the other steps.
+    pub fn within(mut self, steps: RangeInclusive<u64>) -> Self {
+        self.lines.retain(|step, _| steps.contains(step));
+        self
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    pub fn last_step(&self) -> Option<u64> {
+        self.lines.keys().next_back().copied()
+    }
+
+    /// The steps that both have, and whether they are the same.
+    pub fn in_common<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (u64, bool)> + 'a {
+        self.lines
+            .iter()
+            .filter_map(move |(step, (mark, _))| Some((*step, *mark == other.lines.get(step)?.0)))
+    }
+
+    /// The first step up to `last` that both have and that differs.
+    pub fn first_difference(&self, other: &Self, last: u64) -> Option<u64> {
+        let mut all = self.in_common(other).take_while(|(step, _)| *step <= last);
+        all.find(|(_, same)| !same).map(|(step, _)| step)
+    }
+
+    /// The tensors of a step that differ, the first one first; none if one of both has no digests of it.
+    ///
+    /// # Errors
+    /// A file can't be read.
+    pub fn differences(&self, other: &Self, step: u64) -> Result<Vec<DifferentTensor>> {
+        let lines = self.line(step)?.zip(other.line(step)?);
+        Ok(lines.map_or_else(Vec::new, |(own, other)| own.differences(&other)))
+    }
+
+    fn line(&self, step: u64) -> Result<Option<DigestLine>> {
+        let (Some(file), Some((_, begin))) = (&self.file, self.lines.get(&step)) else { return Ok(None) };
+        let mut reader = BufReader::new(file);
+        let mut bytes = Vec::new();
+        reader.seek(SeekFrom::Start(*begin)).doing("read", &self.path)?;
+        reader.read_until(b'\n', &mut bytes).doing("read", &self.path)?;
+        Ok(serde_json::from_slice(&bytes).ok())
+    }
+}
+
+#[cfg(test)]
+impl Digests {
+    /// Of lines in a file that has no name.
+    pub fn of(lines: &[DigestLine]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = DigestWriter::open(dir.path(), 0).unwrap();
+        lines.iter().for_each(|line| writer.write(line).unwrap());
+        Self::read(dir.path()).unwrap()
+    }
+}
+
+/// The digests of a run's folder by step.
+#[cfg(test)]
+pub fn read_digests(out_dir: &Path) -> Result<BTreeMap<u64, DigestLine>> {
+    let all = Digests::read(out_dir)?;
+    let line = |step: &u64| all.line(*step).map(|line| (*step, line.unwrap()));
+    all.lines.keys().map(line).collect()
 }
 
 /// Calls `see` with each line's number, what it says if it is one, and its bytes without the newline.
@@ -243,60 +335,5 @@ fn for_each_line(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn line(step: u64, weight: u128) -> DigestLine {
-        let mut line = DigestLine::new(step, 0, 2);
-        line.add(DigestGroup::Parameter, "fc.weight", Digest(weight));
-        line.add(DigestGroup::Gradient, "fc.weight", Digest(7));
-        line.add(DigestGroup::Gradient, "fc.bias", Digest(8));
-        line
-    }
-
-    #[test]
-    fn digests_are_those_of_xxh3() {
-        // The values of the reference implementation for no bytes.
-        assert_eq!(Digest::of(b"").to_string(), "99aa06d3014798d86001c324468d497f");
-        assert_ne!(Digest::seeded(b"ab", 1), Digest::seeded(b"ab", 2));
-        assert_ne!(Digest::of_all([Digest(1), Digest(2)]), Digest::of_all([Digest(2), Digest(1)]));
-    }
-
-    #[test]
-    fn a_line_has_the_documented_format() {
-        let zeros = "0".repeat(31);
-        let text = format!(
-            r#"{{"step":3,"epoch":0,"world":2,"gradient":{{"fc.weight":"{zeros}7","fc.bias":"{zeros}8"}},"parameter":{{"fc.weight":"{zeros}1"}}}}"#
-        );
-        assert_eq!(serde_json::to_string(&line(3, 1)).unwrap(), text);
-        assert_eq!(serde_json::from_str::<DigestLine>(&text).unwrap(), line(3, 1));
-    }
-
-    #[test]
-    fn what_differs_first_is_the_first_cause() {
-        let (a, mut b) = (line(3, 1), line(3, 2));
-        assert_eq!(a.differences(&a), []);
-        b.add(DigestGroup::Gradient, "fc.bias", Digest(9));
-        b.add(DigestGroup::Optimizer, "exp_avg.fc.bias", Digest(1));
-        let found: Vec<_> = a.differences(&b).into_iter().map(|it| (it.group.name(), it.name)).collect();
-        let expected =
-            [("gradient", "fc.bias"), ("optimizer", "exp_avg.fc.bias"), ("parameter", "fc.weight")];
-        assert_eq!(found, expected.map(|(group, name)| (group, name.to_owned())));
-    }
-
-    #[test]
-    fn lines_after_the_resumed_step_and_torn_ones_are_removed() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut writer = DigestWriter::open(dir.path(), 0).unwrap();
-        (1..=4).for_each(|step| writer.write(&line(step, step.into())).unwrap());
-        writer.file.write_all(b"{\"step\":5,\"epo").unwrap();
-        drop(writer);
-        let mut writer = DigestWriter::open(dir.path(), 2).unwrap();
-        writer.write(&line(3, 33)).unwrap();
-        writer.syncing().unwrap()().unwrap();
-        let lines = read_digests(dir.path()).unwrap();
-        assert_eq!(lines.keys().copied().collect::<Vec<_>>(), [1, 2, 3]);
-        assert_eq!(lines[&3], line(3, 33));
-        assert!(read_digests(&dir.path().join("none")).unwrap().is_empty());
-    }
-}
+#[path = "digests_tests.rs"]
+mod tests;

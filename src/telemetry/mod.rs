@@ -39,9 +39,9 @@ pub use assertion::Assertion;
 pub use clock::rfc3339;
 pub use conclude::Before;
 pub use config::{MetricsConfig, Top5};
-pub use digests::{
-    DifferentTensor, Digest, DigestGroup, DigestLine, DigestWriter, cut_digests, read_digests,
-};
+#[cfg(test)]
+pub use digests::read_digests;
+pub use digests::{DifferentTensor, Digest, DigestGroup, DigestLine, DigestWriter, Digests, cut_digests};
 pub use events::{
     CheckpointEvent, DivergenceEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent,
     Stamped, StepEvent, nan_if_null,
