@@ -46,10 +46,10 @@ impl SimulatedNodes<'_> {
         let out = self.stage.folder.join("trial-nodes");
         let (variable, _) = Fault::LostNode.variable(self.nodes * self.nproc);
         let mut started = self.start_all(&out, Some(&variable))?;
-        let Some(lost) = started.pop() else {
+        let Some(mut lost) = started.pop() else {
             return Ok(tried(Verdict::NotReached, &[], None, None, String::new()));
         };
-        let Some(held) = self.held(&lost)? else {
+        let Some(held) = self.held(&mut lost)? else {
             let note = "no rank of the last node came to the step in which it is lost".to_owned();
             return Ok(tried(Verdict::NotReached, &[], None, None, note));
         };
@@ -73,8 +73,7 @@ impl SimulatedNodes<'_> {
 
     /// Starts all nodes; the last one has the fault.
     fn start_all(&self, out: &Path, fault: Option<&str>) -> Result<Vec<Child>> {
-        let secret = RunId::draw()?;
-        std::fs::write(self.secret_file(out), secret)?;
+        std::fs::write(self.secret_file(out), secret()?)?;
         let start = |node: usize| {
             let trainer = self.trainer(out, node)?;
             match fault.filter(|_| node + 1 == self.nodes) {
@@ -106,15 +105,15 @@ impl SimulatedNodes<'_> {
             "1",
         ];
         let secret = std::fs::read_to_string(self.secret_file(out))?;
-        let mut trainer = Trainer::new(&self.stage.spec, out, self.nproc);
+        let mut trainer = Trainer::new(&self.stage.spec, out, self.nproc, &self.stage.stop);
         trainer.flags.clear();
         trainer.told = out.with_extension(format!("stderr-{node}"));
         Ok(trainer.flags(flags).variable(SECRET, secret))
     }
 
     /// The worker of `node` that is held by its fault.
-    fn held(&self, node: &Child) -> Result<Option<u32>> {
-        while node.age() < self.stage.limit {
+    fn held(&self, node: &mut Child) -> Result<Option<u32>> {
+        while node.age() < self.stage.limit && node.ended()?.is_none() {
             if let Some(held) = held_worker(node.pid()) {
                 return Ok(Some(held));
             }
@@ -150,6 +149,11 @@ impl SimulatedNodes<'_> {
         };
         nodes.into_iter().map(end).collect()
     }
+}
+
+/// A key that is long enough for nodes to prove to each other.
+fn secret() -> Result<String> {
+    Ok([RunId::draw()?, RunId::draw()?, RunId::draw()?].concat())
 }
 
 fn tried(

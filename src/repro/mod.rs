@@ -12,7 +12,7 @@ mod repeat;
 mod report;
 mod same;
 
-pub use child::{Child, Trainer, send};
+pub use child::{Child, Trainer, children, send};
 pub use job::Job;
 pub use report::Report;
 pub use same::{Outcomes, checkpoints as checkpoint_mismatch};
@@ -22,17 +22,22 @@ use crate::data::Fingerprint;
 use crate::device;
 use crate::error::{Error, IoContext, Result};
 use crate::files::{Scratch, folder};
-use crate::launch::JobHandoff;
+use crate::launch::{JobHandoff, OnSecondSignal, StopFlag};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::runs::{RunFolder, State, ranking};
+use crate::show::count;
 use crate::spec::JobTree;
 use crate::telemetry::provenance::{Provenance, RunFile};
 use crate::telemetry::{Event, RunId, for_each_event};
 use crate::worker::{present_data, provenance_of, recorded_data};
 use history::History;
 use repeat::Repeat;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+
+/// Numbers of processes that a run may have had.
+const WORLDS: RangeInclusive<usize> = 1..=65_536;
 
 /// What is to be repeated.
 #[derive(Clone, Debug)]
@@ -45,6 +50,8 @@ pub struct Request {
     pub out: Option<PathBuf>,
     /// Only compare what is recorded with the present.
     pub checks_only: bool,
+    /// Ends the repetition.
+    pub stop: StopFlag,
 }
 
 /// What is in the folder of the run.
@@ -55,6 +62,8 @@ struct Recorded {
     outcomes: Outcomes,
     saved: Vec<Entry>,
     history: History,
+    /// The lines of metrics.jsonl that are no events.
+    damaged: Vec<usize>,
     /// Everything was trained.
     done: bool,
 }
@@ -86,6 +95,15 @@ impl Recorded {
             }
         })?;
         let history = History::of(folder, &starts, &events);
+        if let Some(world) =
+            history.worlds().chain([starts.latest.world]).find(|world| !WORLDS.contains(world))
+        {
+            let what = format!("{} records a start with {world} processes", folder.display());
+            return Err(
+                Error::checkpoint(what).hint("run.json and metrics.jsonl have their number as `world`")
+            );
+        }
+        let damaged = same::damaged_lines(&metrics)?;
         let done = run.state == State::Done;
         Ok(Self {
             folder: folder.to_owned(),
@@ -94,6 +112,7 @@ impl Recorded {
             outcomes,
             saved: run.checkpoints,
             history,
+            damaged,
             done,
         })
     }
@@ -103,6 +122,13 @@ impl Recorded {
         let all: Vec<&Provenance> = self.starts.earlier.iter().chain([&self.starts.latest]).collect();
         let first = all.iter().rposition(|start| start.parent.is_none()).unwrap_or(0);
         all[first..].to_vec()
+    }
+
+    /// Lines that can't be compared.
+    fn unread(&self) -> Option<String> {
+        let first = self.damaged.first()?;
+        let lines = count(self.damaged.len(), "line");
+        Some(format!("{lines} of metrics.jsonl, the first is line {first}: no event"))
     }
 
     /// The fingerprint of the data in the newest checkpoint that has one.
@@ -121,16 +147,19 @@ impl Recorded {
 /// Compares what is recorded with the present, repeats the run and compares it. Call it from the main thread.
 ///
 /// # Errors
-/// The run can't be read (74), the present program does not take its spec or its data is gone (78), or the repetition fails.
+/// The run can't be read (74), the present program does not take its spec or its data is gone (78), the repetition fails, or
+/// this process was asked to end (75).
 pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -> Result<Report> {
     let recorded = Recorded::read(&request.run, registry)?;
     let place = Place::of(request, &recorded.folder)?;
     let last = &recorded.starts.latest;
     let plan = planned(&recorded.job_toml, last.world, registry)?;
     let mut checks = checks::all(&recorded.starts(), &present(&plan, &recorded), &plan);
-    checks.push(checks::data(recorded.data().as_ref(), &present_data(&plan)?));
+    let data = present_data(&plan);
+    checks.push(checks::data(recorded.data().as_ref(), data.as_ref().ok()));
     let mut unknown = recorded.history.unknown.clone();
     unknown.extend(not_recorded(&plan, &recorded.starts()));
+    unknown.extend(recorded.unread());
     let until = recorded.until(request.steps);
     let mut report = Report {
         run: recorded.folder.clone(),
@@ -142,6 +171,14 @@ pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -
         folder: None,
         compared: None,
     };
+    if let Err(error) = data {
+        tell(&report.heading(false));
+        let own = error.hint.clone().into_iter();
+        let hints = own
+            .chain(["relative paths of a spec start where its run was started: start `repro` there, too"
+                .to_owned()]);
+        return Err(error.hint(hints.collect::<Vec<_>>().join("; ")));
+    }
     tell(&report.heading(!request.checks_only));
     if request.checks_only {
         return Ok(report);
@@ -152,6 +189,9 @@ pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -
         return Err(Error::checkpoint(what).hint("restore it at this path; it can't be repeated without"));
     }
     let job = Job::parse(&recorded.job_toml)?.on_its_own();
+    // From now on a signal does not end this process at once: the folder is removed first.
+    request.stop.on_second(OnSecondSignal::Exit);
+    std::fs::create_dir_all(place.path()).doing("create", place.path())?;
     let repeat = Repeat {
         outcomes: &recorded.outcomes,
         saved: &recorded.saved,
@@ -161,10 +201,12 @@ pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -
         until,
         folder: place.path(),
         prune: request.out.is_none(),
+        stop: &request.stop,
     };
     let (done, out) = (repeat.run(), repeat.out());
     let compared = match done {
         Ok(compared) => compared,
+        Err(e) if request.stop.requested() => return Err(e),
         Err(e) => return Err(place.kept_after(e)),
     };
     report.folder = (request.out.is_some() || compared.first_difference.is_some()).then_some(out);
@@ -224,10 +266,12 @@ enum Place {
 }
 
 impl Place {
+    /// A place for it, which is not made yet.
+    ///
     /// # Errors
     /// It is not empty, or in the run's folder (2).
     fn of(request: &Request, run: &Path) -> Result<Self> {
-        let place = match &request.out {
+        Ok(match &request.out {
             None => {
                 let beside = std::env::temp_dir().join("ddp-run-repro");
                 Self::Temporary(Scratch::beside(&beside).doing("create a folder beside", &beside)?)
@@ -242,11 +286,7 @@ impl Place {
                 }
                 Self::Given(out.clone())
             }
-        };
-        if !request.checks_only {
-            std::fs::create_dir_all(place.path()).doing("create", place.path())?;
-        }
-        Ok(place)
+        })
     }
 
     fn path(&self) -> &Path {
