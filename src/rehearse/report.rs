@@ -99,9 +99,10 @@ impl Verdict {
 }
 
 impl Report {
-    /// Whether no fault did harm.
+    /// Whether a fault was reached, and none did harm.
     pub fn survived(&self) -> bool {
-        self.tried.iter().all(|tried| matches!(tried.verdict, Verdict::Survived | Verdict::NotReached))
+        let mut reached = self.tried.iter().filter(|tried| tried.verdict != Verdict::NotReached).peekable();
+        reached.peek().is_some() && reached.all(|tried| tried.verdict == Verdict::Survived)
     }
 
     /// The time that a stop request took, from the signal to the end of the run.
@@ -230,6 +231,7 @@ mod tests {
         let verdict = all.verdict();
         assert!(verdict.contains("survived 1 of 1 faults\n") && all.survived(), "{verdict}");
         assert!(verdict.contains("took 0.50 s, which fits in checkpoint.grace (2 s)"), "{verdict}");
+        assert!(!report(vec![tried("x", Verdict::NotReached, 1.0)]).survived());
         let late = report(vec![tried(&stop, Verdict::OtherBits, 3.0)]);
         assert!(late.verdict().contains("took 3.0 s, which DOES NOT FIT") && !late.survived());
         assert_eq!(late.json()["stop"]["seconds"], 3.0);
