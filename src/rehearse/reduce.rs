@@ -112,6 +112,7 @@ mod tests {
         let read = self::plan(&short.job.text());
         assert_eq!((read.total_steps(), read.metrics.log_every), (Some(6), 1));
         assert!(read.early_stop.is_none() && read.observers.is_empty());
+        assert!(!short.job.text().contains("stop_after"));
         assert_eq!(*read.distributed.timeout, Duration::from_secs(9));
         // The spec's own is shorter.
         assert_eq!(*read.distributed.init_timeout, Duration::from_secs(5));

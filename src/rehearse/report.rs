@@ -129,6 +129,10 @@ impl Report {
             );
             out += &format!("{}\n", wrapped(&told, 0));
         }
+        let harm = reached > of(Verdict::Survived);
+        if harm && self.folder.is_none() {
+            out += "`--out DIR` keeps the trials, with the logs of their ranks\n";
+        }
         if let Some(folder) = &self.folder {
             out += &format!("the trials are in {}\n", show::piece(&folder.display().to_string()));
         }
@@ -231,9 +235,11 @@ mod tests {
         let verdict = all.verdict();
         assert!(verdict.contains("survived 1 of 1 faults\n") && all.survived(), "{verdict}");
         assert!(verdict.contains("took 0.50 s, which fits in checkpoint.grace (2 s)"), "{verdict}");
+        assert!(verdict.lines().all(|line| line.chars().count() <= COLUMNS), "{verdict}");
         assert!(!report(vec![tried("x", Verdict::NotReached, 1.0)]).survived());
         let late = report(vec![tried(&stop, Verdict::OtherBits, 3.0)]);
         assert!(late.verdict().contains("took 3.0 s, which DOES NOT FIT") && !late.survived());
+        assert!(late.verdict().contains("--out DIR") && !verdict.contains("--out DIR"), "{verdict}");
         assert_eq!(late.json()["stop"]["seconds"], 3.0);
         assert_eq!(late.json()["trials"][0]["verdict"], "other-bits");
     }

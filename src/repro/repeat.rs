@@ -100,7 +100,7 @@ impl Repeat<'_> {
     /// first step behind it.
     fn stop_at(&self, at: usize) -> Option<u64> {
         let next = self.parts.get(at + 1);
-        next.map_or(self.until, |next| Some(next.from + u64::from(next.at_epoch_end)))
+        next.map_or(self.until, |next| Some(next.from.saturating_add(u64::from(next.at_epoch_end))))
     }
 
     /// The run of part number `at`.
