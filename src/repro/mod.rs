@@ -153,7 +153,7 @@ pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -
     let recorded = Recorded::read(&request.run, registry)?;
     let place = Place::of(request, &recorded.folder)?;
     let last = &recorded.starts.latest;
-    let plan = planned(&recorded.job_toml, last.world, registry)?;
+    let plan = planned(&recorded, last.world, registry)?;
     let mut checks = checks::all(&recorded.starts(), &present(&plan, &recorded), &plan);
     let data = present_data(&plan);
     checks.push(checks::data(recorded.data().as_ref(), data.as_ref().ok()));
@@ -218,8 +218,9 @@ pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -
 }
 
 /// The plan of the recorded spec on as many processes as the run had.
-fn planned(job_toml: &str, world: usize, registry: &Registry) -> Result<Plan> {
-    let tree = JobTree::parse("job.toml", job_toml, &[])?;
+fn planned(recorded: &Recorded, world: usize, registry: &Registry) -> Result<Plan> {
+    let file = recorded.folder.join("job.toml").display().to_string();
+    let tree = JobTree::parse(&file, &recorded.job_toml, &[])?;
     let request = WorldRequest { devices: device::count, ..WorldRequest::of(world) };
     Ok(Plan::resolve(&tree, registry, request)?)
 }
