@@ -8,6 +8,7 @@ mod checks;
 mod child;
 mod history;
 mod job;
+mod place;
 mod repeat;
 mod report;
 mod same;
@@ -21,7 +22,6 @@ use crate::checkpoint::{Entry, read_state};
 use crate::data::Fingerprint;
 use crate::device;
 use crate::error::{Error, IoContext, Result};
-use crate::files::{Scratch, folder};
 use crate::launch::{JobHandoff, OnSecondSignal, StopFlag};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
@@ -32,6 +32,7 @@ use crate::telemetry::provenance::{Provenance, RunFile};
 use crate::telemetry::{Event, RunId, for_each_event};
 use crate::worker::{present_data, provenance_of, recorded_data};
 use history::History;
+use place::Place;
 use repeat::Repeat;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -173,11 +174,7 @@ pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -
     };
     if let Err(error) = data {
         tell(&report.heading(false));
-        let own = error.hint.clone().into_iter();
-        let hints = own
-            .chain(["relative paths of a spec start where its run was started: start `repro` there, too"
-                .to_owned()]);
-        return Err(error.hint(hints.collect::<Vec<_>>().join("; ")));
+        return Err(with_start_folder(error));
     }
     tell(&report.heading(!request.checks_only));
     if request.checks_only {
@@ -225,6 +222,11 @@ fn planned(recorded: &Recorded, world: usize, registry: &Registry) -> Result<Pla
     Ok(Plan::resolve(&tree, registry, request)?)
 }
 
+fn with_start_folder(error: Error) -> Error {
+    let own = error.hint.clone().map_or_else(String::new, |hint| format!("{hint}; "));
+    error.hint(own + "relative paths of a spec start where its run was started: start `repro` there, too")
+}
+
 /// What a start would record now, of a spec in the folder that the recorded spec was in.
 fn present(plan: &Plan, recorded: &Recorded) -> Provenance {
     let of_toml = |word: &&String| word.ends_with(".toml") && Path::new(word.as_str()).exists();
@@ -253,60 +255,4 @@ fn not_recorded(plan: &Plan, starts: &[&Provenance]) -> Vec<String> {
         lines.push("the contents of the weights in `model.pretrained` are not recorded".to_owned());
     }
     lines
-}
-
-/// The path without links, of a file that may not be there yet.
-fn real(path: &Path) -> Option<PathBuf> {
-    path.canonicalize().ok().or_else(|| Some(real(folder(path))?.join(path.file_name()?)))
-}
-
-/// The folder for the files of a repetition.
-enum Place {
-    Given(PathBuf),
-    Temporary(Scratch),
-}
-
-impl Place {
-    /// A place for it, which is not made yet.
-    ///
-    /// # Errors
-    /// It is not empty, or in the run's folder (2).
-    fn of(request: &Request, run: &Path) -> Result<Self> {
-        Ok(match &request.out {
-            None => {
-                let beside = std::env::temp_dir().join("ddp-run-repro");
-                Self::Temporary(Scratch::beside(&beside).doing("create a folder beside", &beside)?)
-            }
-            Some(out) => {
-                let used = std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some());
-                let within = real(out).zip(real(run)).is_some_and(|(out, run)| out.starts_with(run));
-                if used || within {
-                    let why = if within { "is in the folder of the run" } else { "is not empty" };
-                    return Err(Error::usage(format!("--out {}: it {why}", out.display()))
-                        .hint("the repetition gets a folder of its own"));
-                }
-                Self::Given(out.clone())
-            }
-        })
-    }
-
-    fn path(&self) -> &Path {
-        match self {
-            Self::Given(path) => path,
-            Self::Temporary(scratch) => scratch.path(),
-        }
-    }
-
-    /// Does not remove it.
-    fn keep(self) {
-        std::mem::forget(self);
-    }
-
-    /// The folder of a repetition that failed is kept, and the error says where it is.
-    fn kept_after(self, error: Error) -> Error {
-        let kept = format!("its folder is kept: {}", self.path().display());
-        self.keep();
-        let hint = error.hint.iter().cloned().chain([kept]).collect::<Vec<_>>().join("; ");
-        error.hint(hint)
-    }
 }
