@@ -97,9 +97,7 @@ pub fn run(plan: &Plan, request: &Request, tell: &mut dyn FnMut(Told<'_>) -> Res
     let mut tried = Vec::new();
     for (number, fault) in (1..).zip(&faults) {
         let outcome = match fault {
-            Fault::LostNode => {
-                SimulatedNodes { stage: &stage, nodes: wanted.nodes, nproc: wanted.world }.play()?
-            }
+            Fault::LostNode => SimulatedNodes::new(&stage, wanted.nodes, wanted.world)?.play()?,
             fault => stage.play(fault, number)?,
         };
         tell(Told::Tried(&outcome))?;

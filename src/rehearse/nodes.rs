@@ -3,12 +3,12 @@
 use super::matrix::{Fault, STRUCK};
 use super::trial::{Stage, Tried, Verdict, clear, resumed_at, why};
 use super::watch::held_worker;
+use crate::comm::rendezvous::{Secret, SecretText};
 use crate::error::Result;
 use crate::repro::{Child, Outcomes, Trainer, send};
-use crate::telemetry::RunId;
 use crate::worker::FAULT;
 use rustix::process::Signal;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(10);
@@ -18,13 +18,21 @@ const SECRET: &str = "DDP_RUN_SECRET";
 
 /// A run of several nodes.
 pub struct SimulatedNodes<'a> {
-    pub stage: &'a Stage,
-    pub nodes: usize,
+    stage: &'a Stage,
+    nodes: usize,
     /// Processes of each.
-    pub nproc: usize,
+    nproc: usize,
+    /// In no file, where others could read it.
+    secret: SecretText,
 }
 
-impl SimulatedNodes<'_> {
+impl<'a> SimulatedNodes<'a> {
+    /// # Errors
+    /// The system has no random numbers (70).
+    pub fn new(stage: &'a Stage, nodes: usize, nproc: usize) -> Result<Self> {
+        Ok(Self { stage, nodes, nproc, secret: Secret::generate()?.to_hex() })
+    }
+
     /// Loses the last node when a step is under way, and starts it again. It is compared with an undisturbed run of as many nodes.
     ///
     /// # Errors
@@ -73,7 +81,6 @@ impl SimulatedNodes<'_> {
 
     /// Starts all nodes; the last one has the fault.
     fn start_all(&self, out: &Path, fault: Option<&str>) -> Result<Vec<Child>> {
-        std::fs::write(self.secret_file(out), secret()?)?;
         let start = |node: usize| {
             let trainer = self.trainer(out, node)?;
             match fault.filter(|_| node + 1 == self.nodes) {
@@ -82,10 +89,6 @@ impl SimulatedNodes<'_> {
             }
         };
         (0..self.nodes).map(start).collect()
-    }
-
-    fn secret_file(&self, out: &Path) -> PathBuf {
-        out.with_extension("secret")
     }
 
     fn trainer(&self, out: &Path, node: usize) -> Result<Trainer> {
@@ -104,11 +107,10 @@ impl SimulatedNodes<'_> {
             "--max-restarts",
             "1",
         ];
-        let secret = std::fs::read_to_string(self.secret_file(out))?;
         let mut trainer = Trainer::new(&self.stage.spec, out, self.nproc, &self.stage.stop);
         trainer.flags.clear();
         trainer.told = out.with_extension(format!("stderr-{node}"));
-        Ok(trainer.flags(flags).variable(SECRET, secret))
+        Ok(trainer.flags(flags).variable(SECRET, &*self.secret))
     }
 
     /// The worker of `node` that is held by its fault.
@@ -149,11 +151,6 @@ impl SimulatedNodes<'_> {
         };
         nodes.into_iter().map(end).collect()
     }
-}
-
-/// A key that is long enough for nodes to prove to each other.
-fn secret() -> Result<String> {
-    Ok([RunId::draw()?, RunId::draw()?, RunId::draw()?].concat())
 }
 
 fn tried(
