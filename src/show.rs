@@ -91,10 +91,19 @@ const COLUMNS: usize = 100;
 
 /// `words` in lines of at most 100 columns; the first begins at column `indent`, the others are indented so far.
 pub(crate) fn wrapped<'a>(words: impl IntoIterator<Item = &'a str>, indent: usize) -> String {
+    wrapped_at(COLUMNS, words, indent)
+}
+
+/// As [`wrapped`], in lines of at most so many columns.
+pub(crate) fn wrapped_at<'a>(
+    columns: usize,
+    words: impl IntoIterator<Item = &'a str>,
+    indent: usize,
+) -> String {
     let (mut out, mut column) = (String::new(), indent);
     for word in words {
         let width = word.width();
-        if column > indent && column + 1 + width > COLUMNS {
+        if column > indent && column + 1 + width > columns {
             out.push('\n');
             out.extend(std::iter::repeat_n(' ', indent));
             column = indent;

@@ -5,6 +5,7 @@ mod common;
 
 use common::*;
 use serde_json::Value;
+use std::os::unix::process::ExitStatusExt;
 use std::process::Output;
 
 const SPEC: &str = "name = \"rehearsed\"\nseed = 7\nepochs = 50\nbatch_size = 4\n\
@@ -84,6 +85,26 @@ fn a_lost_node_comes_back() {
     assert_eq!((&found["world"], &found["nodes"]), (&Value::from(1), &Value::from(2)));
     assert!(out.join("whole/metrics.jsonl").is_file() && out.join("trial-1/checkpoints").is_dir());
     assert_code(&place.rehearse(&["--out", out.to_str().expect("plain")]), 2);
+}
+
+#[test]
+fn a_signal_leaves_nothing_behind() {
+    let _alone = alone();
+    let place = Place::new();
+    let temporary = place.0.path().join("tmp");
+    std::fs::create_dir(&temporary).expect("created");
+    let mut command = ddp_run();
+    command.arg("rehearse").arg(place.0.path().join("job.toml"));
+    command.env("TMPDIR", &temporary).env(TAG, place.0.path());
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let child = command.spawn().expect("it starts");
+    let plays = |folder: std::fs::DirEntry| folder.path().join("trial-2/logs").exists();
+    wait_for("a trial", HUNG, || std::fs::read_dir(&temporary).expect("a folder").flatten().any(plays));
+    kill(child.id(), rustix::process::Signal::TERM);
+    let output = finish(child);
+    assert_eq!(output.status.signal(), Some(libc::SIGTERM), "{}", stderr(&output));
+    assert_eq!(processes(place.0.path()), [0; 0]);
+    assert_eq!(std::fs::read_dir(&temporary).expect("a folder").count(), 0);
 }
 
 #[test]

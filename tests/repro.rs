@@ -6,6 +6,7 @@ mod common;
 use common::*;
 use serde_json::Value;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -145,6 +146,63 @@ fn the_first_step_that_differs_is_named() {
     let kept =
         told.lines().find_map(|line| line.trim().strip_prefix("the repetition is in ")).expect("it is kept");
     fs::remove_dir_all(Path::new(kept).parent().expect("the repetition's folder")).expect("removed");
+}
+
+/// What is gone from the record is no difference, and is told.
+#[test]
+fn what_the_record_lacks_is_told() {
+    let _alone = alone();
+    let run = Run::new();
+    run.train(&[], None, 0);
+    let metrics = fs::read_to_string(run.out.join("metrics.jsonl")).expect("it is there");
+    let of = |step: u64| {
+        let begin = format!("{{\"event\":\"step\",\"step\":{step},");
+        metrics.lines().find(|line| line.starts_with(&begin)).expect("it is there").to_owned()
+    };
+    run.edit("metrics.jsonl", &format!("{}\n", of(10)), "");
+    run.edit("metrics.jsonl", &of(11), &of(11)[..30]);
+    let found = run.found(&[], 0);
+    assert_eq!(found["compared"]["step_events"], 30, "{found:#}");
+    let not_compared = &found["compared"]["not_compared"];
+    assert_eq!(
+        not_compared,
+        &serde_json::json!([
+            "2 step events of the repetition, the first at step 10: the recorded run has none there"
+        ])
+    );
+    let line = metrics.lines().position(|line| line == of(10)).expect("it is there") + 1;
+    let unread = format!("1 line of metrics.jsonl, the first is line {line}: no event");
+    assert!(found["unknown"].as_array().is_some_and(|all| all.contains(&unread.into())), "{found:#}");
+    // An earlier start with another spec can't be repeated; that is named.
+    run.train(&["--set", "epochs=3"], None, 0);
+    let told = String::from_utf8(run.repro(&["--checks-only"]).stdout).expect("text");
+    assert!(told.contains("\n  spec  ") && told.contains("an earlier start had another one"), "{told}");
+    run.edit("run.json", "\"world\": 2", "\"world\": 0");
+    let output = run.repro(&[]);
+    assert_code(&output, 74);
+    assert!(stderr(&output).contains("records a start with 0 processes"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_signal_leaves_nothing_behind() {
+    let _alone = alone();
+    let run = Run::new();
+    run.train(&["--set", "scheduler.name=constant"], None, 0);
+    // A repetition that is as long as the recorded run, and then goes on.
+    run.edit("job.toml", "epochs = 2", "epochs = 1000000");
+    let temporary = run.dir.path().join("tmp");
+    fs::create_dir(&temporary).expect("created");
+    let mut command = ddp_run();
+    command.arg("repro").arg(&run.out).env("TMPDIR", &temporary).env(TAG, run.dir.path());
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let child = command.spawn().expect("it starts");
+    let trains = |place: fs::DirEntry| place.path().join("run/metrics.jsonl").exists();
+    wait_for("a repetition", HUNG, || fs::read_dir(&temporary).expect("a folder").flatten().any(trains));
+    kill(child.id(), rustix::process::Signal::TERM);
+    let output = finish(child);
+    assert_eq!(output.status.signal(), Some(libc::SIGTERM), "{}", stderr(&output));
+    assert_eq!(processes(run.dir.path()), [0; 0]);
+    assert_eq!(fs::read_dir(&temporary).expect("a folder").count(), 0);
 }
 
 /// Stopped in the middle of an epoch, and killed after the end of one: each time it goes on with another number of processes.

@@ -4,7 +4,7 @@ use super::runs::TextFormat;
 use super::spec_args::SpecArgs;
 use crate::device;
 use crate::error::{ExitCode, Result};
-use crate::launch::Nproc;
+use crate::launch::{Nproc, StopFlag};
 use crate::plan::WorldRequest;
 use crate::registry::Registry;
 use crate::rehearse::{LEAST_STEPS, Moment, Request, Told, run as rehearse};
@@ -52,7 +52,7 @@ fn moment() -> impl TypedValueParser<Value = Moment> {
 ///
 /// # Errors
 /// The spec is invalid (78), or its run fails without a fault.
-pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
+pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     let request = WorldRequest {
         nproc_per_node: args.nproc_per_node,
         devices: device::count,
@@ -67,13 +67,17 @@ pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
         steps: args.steps,
         nodes: args.nnodes.map_or(plan.world.nnodes, usize::from),
         out: args.out.clone(),
+        stop: stop.clone(),
     };
     let text = args.format == TextFormat::Text;
-    let report = rehearse(&plan, &request, &mut |told| match told {
+    let done = rehearse(&plan, &request, &mut |told| match told {
         _ if !text => Ok(()),
         Told::Begins(setting) => super::print(&message(&setting.heading())),
         Told::Tried(tried) => super::print(&message(&tried.line())),
-    })?;
+    });
+    // A signal has its usual effect, now that nothing is left behind.
+    stop.release();
+    let report = done?;
     super::print(&match text {
         true => message(&report.verdict()).into_owned(),
         false => format!("{:#}\n", report.json()),

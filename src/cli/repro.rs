@@ -2,6 +2,7 @@
 
 use super::runs::TextFormat;
 use crate::error::{ExitCode, Result};
+use crate::launch::StopFlag;
 use crate::registry::Registry;
 use crate::repro::{Report, Request, run as repeat};
 use crate::runs::of_argument;
@@ -32,20 +33,24 @@ pub struct Args {
 ///
 /// # Errors
 /// The run can't be read (74), or its repetition fails.
-pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
+pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     let request = Request {
         run: of_argument(&args.run)?,
         steps: args.steps,
         out: args.out.clone(),
         checks_only: args.checks_only,
+        stop: stop.clone(),
     };
     let text = args.format == TextFormat::Text;
     let mut printed = Ok(());
-    let report = repeat(&request, registry, &mut |heading| {
+    let done = repeat(&request, registry, &mut |heading| {
         if text {
             printed = super::print(&message(heading));
         }
-    })?;
+    });
+    // A signal has its usual effect, now that nothing is left behind.
+    stop.release();
+    let report = done?;
     printed?;
     super::print(&match text {
         true => message(&report.verdict()).into_owned(),

@@ -16,6 +16,7 @@ pub use trial::Tried;
 use crate::comm::Phase;
 use crate::error::{IoContext, Result};
 use crate::files::Scratch;
+use crate::launch::{OnSecondSignal, StopFlag};
 use crate::plan::Plan;
 use crate::repro::Trainer;
 use matrix::{Fault, Wanted};
@@ -38,6 +39,8 @@ pub struct Request {
     pub nodes: usize,
     /// For the files of the trials, which are kept then.
     pub out: Option<PathBuf>,
+    /// Ends the rehearsal.
+    pub stop: StopFlag,
 }
 
 /// What is told while it happens: what is about to be tried, and each fault.
@@ -49,7 +52,7 @@ pub enum Told<'a> {
 /// Rehearses the faults of a run of `plan`, with the processes of one of its nodes. Call it from the main thread.
 ///
 /// # Errors
-/// The run fails without a fault, with its exit code; files can't be written (74); the backend needs a launcher (2).
+/// The run fails without a fault, with its exit code; files can't be written (74); the backend needs a launcher (2); it was asked to end (75).
 pub fn run(plan: &Plan, request: &Request, tell: &mut dyn FnMut(Told<'_>) -> Result<()>) -> Result<Report> {
     let moments = match request.moments.is_empty() {
         true => Moment::all(),
@@ -59,11 +62,13 @@ pub fn run(plan: &Plan, request: &Request, tell: &mut dyn FnMut(Told<'_>) -> Res
         Wanted { world: plan.world.nproc_per_node, nodes: request.nodes, quick: request.quick, moments };
     let evaluates = !wanted.quick && wanted.moments.contains(&Moment::Phase(Phase::Evaluate));
     let mut short = reduced(plan, request.steps, evaluates)?;
+    // From now on a signal does not end this process at once: the folder is removed first.
+    request.stop.on_second(OnSecondSignal::Exit);
     let place = Place::of(request.out.as_deref())?;
     let spec = place.path().join("job.toml");
     let whole = place.path().join("whole");
     write(&spec, &short)?;
-    let [first, longest, took] = undisturbed(&Trainer::new(&spec, &whole, wanted.world))?;
+    let [first, longest, took] = undisturbed(&Trainer::new(&spec, &whole, wanted.world, &request.stop))?;
     let timeouts = Timeouts::of(first, longest);
     short.hurry(plan, timeouts);
     write(&spec, &short)?;
@@ -83,6 +88,7 @@ pub fn run(plan: &Plan, request: &Request, tell: &mut dyn FnMut(Told<'_>) -> Res
     tell(Told::Begins(&setting))?;
     let stage = Stage {
         spec,
+        stop: request.stop.clone(),
         folder: place.path().to_owned(),
         world: wanted.world,
         whole,
@@ -91,9 +97,7 @@ pub fn run(plan: &Plan, request: &Request, tell: &mut dyn FnMut(Told<'_>) -> Res
     let mut tried = Vec::new();
     for (number, fault) in (1..).zip(&faults) {
         let outcome = match fault {
-            Fault::LostNode => {
-                SimulatedNodes { stage: &stage, nodes: wanted.nodes, nproc: wanted.world }.play()?
-            }
+            Fault::LostNode => SimulatedNodes::new(&stage, wanted.nodes, wanted.world)?.play()?,
             fault => stage.play(fault, number)?,
         };
         tell(Told::Tried(&outcome))?;

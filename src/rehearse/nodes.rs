@@ -3,12 +3,12 @@
 use super::matrix::{Fault, STRUCK};
 use super::trial::{Stage, Tried, Verdict, clear, resumed_at, why};
 use super::watch::held_worker;
+use crate::comm::rendezvous::{Secret, SecretText};
 use crate::error::Result;
 use crate::repro::{Child, Outcomes, Trainer, send};
-use crate::telemetry::RunId;
 use crate::worker::FAULT;
 use rustix::process::Signal;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(10);
@@ -18,13 +18,21 @@ const SECRET: &str = "DDP_RUN_SECRET";
 
 /// A run of several nodes.
 pub struct SimulatedNodes<'a> {
-    pub stage: &'a Stage,
-    pub nodes: usize,
+    stage: &'a Stage,
+    nodes: usize,
     /// Processes of each.
-    pub nproc: usize,
+    nproc: usize,
+    /// In no file, where others could read it.
+    secret: SecretText,
 }
 
-impl SimulatedNodes<'_> {
+impl<'a> SimulatedNodes<'a> {
+    /// # Errors
+    /// The system has no random numbers (70).
+    pub fn new(stage: &'a Stage, nodes: usize, nproc: usize) -> Result<Self> {
+        Ok(Self { stage, nodes, nproc, secret: Secret::generate()?.to_hex() })
+    }
+
     /// Loses the last node when a step is under way, and starts it again. It is compared with an undisturbed run of as many nodes.
     ///
     /// # Errors
@@ -46,10 +54,10 @@ impl SimulatedNodes<'_> {
         let out = self.stage.folder.join("trial-nodes");
         let (variable, _) = Fault::LostNode.variable(self.nodes * self.nproc);
         let mut started = self.start_all(&out, Some(&variable))?;
-        let Some(lost) = started.pop() else {
+        let Some(mut lost) = started.pop() else {
             return Ok(tried(Verdict::NotReached, &[], None, None, String::new()));
         };
-        let Some(held) = self.held(&lost)? else {
+        let Some(held) = self.held(&mut lost)? else {
             let note = "no rank of the last node came to the step in which it is lost".to_owned();
             return Ok(tried(Verdict::NotReached, &[], None, None, note));
         };
@@ -73,8 +81,6 @@ impl SimulatedNodes<'_> {
 
     /// Starts all nodes; the last one has the fault.
     fn start_all(&self, out: &Path, fault: Option<&str>) -> Result<Vec<Child>> {
-        let secret = RunId::draw()?;
-        std::fs::write(self.secret_file(out), secret)?;
         let start = |node: usize| {
             let trainer = self.trainer(out, node)?;
             match fault.filter(|_| node + 1 == self.nodes) {
@@ -83,10 +89,6 @@ impl SimulatedNodes<'_> {
             }
         };
         (0..self.nodes).map(start).collect()
-    }
-
-    fn secret_file(&self, out: &Path) -> PathBuf {
-        out.with_extension("secret")
     }
 
     fn trainer(&self, out: &Path, node: usize) -> Result<Trainer> {
@@ -105,16 +107,15 @@ impl SimulatedNodes<'_> {
             "--max-restarts",
             "1",
         ];
-        let secret = std::fs::read_to_string(self.secret_file(out))?;
-        let mut trainer = Trainer::new(&self.stage.spec, out, self.nproc);
+        let mut trainer = Trainer::new(&self.stage.spec, out, self.nproc, &self.stage.stop);
         trainer.flags.clear();
         trainer.told = out.with_extension(format!("stderr-{node}"));
-        Ok(trainer.flags(flags).variable(SECRET, secret))
+        Ok(trainer.flags(flags).variable(SECRET, &*self.secret))
     }
 
     /// The worker of `node` that is held by its fault.
-    fn held(&self, node: &Child) -> Result<Option<u32>> {
-        while node.age() < self.stage.limit {
+    fn held(&self, node: &mut Child) -> Result<Option<u32>> {
+        while node.age() < self.stage.limit && node.ended()?.is_none() {
             if let Some(held) = held_worker(node.pid()) {
                 return Ok(Some(held));
             }

@@ -24,10 +24,13 @@ pub fn reduced(plan: &Plan, steps: u64, evaluates: bool) -> Result<Reduced> {
             .hint("`--set backend=gloo` rehearses the same with ddp-run's own engine"));
     }
     let mut job = Job::parse(&plan.to_toml())?.on_its_own();
-    job.set("train.max_steps", steps as i64).set("epochs", steps as i64).unset("early_stop");
+    job.set("train.max_steps", steps as i64)
+        .set("epochs", steps as i64)
+        .unset("early_stop")
+        .unset("train.stop_after");
     job.set("save_every", format!("{SAVE_EVERY} steps")).set("metrics.log_every", 1i64);
     let mut lines = vec![
-        format!("train.max_steps = {steps} (epochs = {steps}), without early_stop"),
+        format!("train.max_steps = {steps} (epochs = {steps}), without early_stop and train.stop_after"),
         format!("save_every = \"{SAVE_EVERY} steps\", metrics.log_every = 1"),
         "no observers and sinks, one node, no requeue".to_owned(),
         restarts(plan.nodes.max_restarts),
@@ -95,7 +98,7 @@ mod tests {
 
     const SPEC: &str = "name = \"long\"\nepochs = 90\nbatch_size = 8\n[model]\nname = \"linear\"\n\
         [dataset]\nname = \"random\"\nsamples = 80\nfeatures = 4\nval_split = 0.2\n[optimizer]\nname = \"sgd\"\nlr = 0.05\n\
-        [early_stop]\npatience = 3\n[metrics]\nsinks = [\"csv\"]\n[distributed]\ninit_timeout = 5\n";
+        [early_stop]\npatience = 3\n[train]\nstop_after = 1\n[metrics]\nsinks = [\"csv\"]\n[distributed]\ninit_timeout = 5\n";
 
     fn plan(spec: &str) -> Plan {
         resolved(&Registry::standard(), spec, &[], 2).unwrap_or_else(|e| panic!("{e}"))
@@ -109,6 +112,7 @@ mod tests {
         let read = self::plan(&short.job.text());
         assert_eq!((read.total_steps(), read.metrics.log_every), (Some(6), 1));
         assert!(read.early_stop.is_none() && read.observers.is_empty());
+        assert!(!short.job.text().contains("stop_after"));
         assert_eq!(*read.distributed.timeout, Duration::from_secs(9));
         // The spec's own is shorter.
         assert_eq!(*read.distributed.init_timeout, Duration::from_secs(5));

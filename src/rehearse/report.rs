@@ -36,8 +36,10 @@ pub struct Report {
     pub folder: Option<PathBuf>,
 }
 
-/// The widths of the columns but the last: fault, outcome, exit codes, steps, seconds.
+/// The widths of the columns: fault, outcome, exit codes, steps, seconds.
 const WIDTHS: [usize; 5] = [32, 12, 9, 8, 10];
+/// Those of a usual terminal; the table is as wide.
+const COLUMNS: usize = 80;
 
 impl Setting {
     /// What is about to happen, and the head of the table.
@@ -51,31 +53,37 @@ impl Setting {
             seconds(self.expected_seconds)
         );
         out += &format!("  the run without a fault takes {}\n", seconds(self.undisturbed_seconds));
-        for line in &self.reduced {
-            out += &format!("  reduced: {line}\n");
+        for (heading, lines) in [("reduced", &self.reduced), ("left out", &self.left_out)] {
+            if !lines.is_empty() {
+                out += &format!("  {heading}:\n");
+            }
+            for line in lines {
+                out += &format!("    - {}\n", wrapped(line, 6));
+            }
         }
-        for line in &self.left_out {
-            out += &format!("  left out: {line}\n");
-        }
-        out + "\n" + &line(["fault", "outcome", "exit", "repeated", "back after"].map(str::to_owned), "")
+        out + "\n" + &line(["fault", "outcome", "exit", "repeated", "back after"].map(str::to_owned))
     }
 }
 
 impl Tried {
-    /// A line of the table.
+    /// A line of the table, and what the user should know.
     pub fn line(&self) -> String {
-        let codes = self
+        let mut codes: Vec<String> = self
             .exit_codes
             .iter()
-            .map(|code| code.map_or_else(|| "killed".to_owned(), |code| code.to_string()));
+            .map(|code| code.map_or_else(|| "killed".to_owned(), |code| code.to_string()))
+            .collect();
+        // Those of many nodes.
+        codes.dedup();
         let steps =
             self.steps_repeated.map_or_else(|| "-".to_owned(), |steps| show::count(steps as usize, "step"));
-        let back = self.seconds.map_or_else(|| "-".to_owned(), |time| format!("{time:.1} s"));
-        let codes = codes.collect::<Vec<_>>().join(", ");
-        line(
-            [self.fault.clone(), self.verdict.words().to_owned(), codes, steps, back],
-            &show::piece(&self.note),
-        )
+        let back = self.seconds.map_or_else(|| "-".to_owned(), short);
+        let mut out =
+            line([self.fault.clone(), self.verdict.words().to_owned(), codes.join(", "), steps, back]);
+        if !self.note.is_empty() {
+            out += &format!("    {}\n", wrapped(&show::piece(&self.note), 4));
+        }
+        out
     }
 }
 
@@ -91,9 +99,10 @@ impl Verdict {
 }
 
 impl Report {
-    /// Whether no fault did harm.
+    /// Whether a fault was reached, and none did harm.
     pub fn survived(&self) -> bool {
-        self.tried.iter().all(|tried| matches!(tried.verdict, Verdict::Survived | Verdict::NotReached))
+        let mut reached = self.tried.iter().filter(|tried| tried.verdict != Verdict::NotReached).peekable();
+        reached.peek().is_some() && reached.all(|tried| tried.verdict == Verdict::Survived)
     }
 
     /// The time that a stop request took, from the signal to the end of the run.
@@ -107,13 +116,22 @@ impl Report {
         let of = |verdict: Verdict| self.tried.iter().filter(|tried| tried.verdict == verdict).count();
         let reached = self.tried.len() - of(Verdict::NotReached);
         let mut out = format!("\nsurvived {} of {reached} faults\n", of(Verdict::Survived));
+        if self.tried.iter().any(|tried| tried.exit_codes.len() == 2 && tried.exit_codes[0] != Some(0)) {
+            out += "two exit codes: the same command was started again\n";
+        }
         if let Some(stop) = self.stop_seconds() {
             let grace = self.setting.grace;
             let fits = if stop < grace { "fits" } else { "DOES NOT FIT" };
-            out += &format!(
-                "a stop request took {stop:.1} s, which {fits} in checkpoint.grace ({grace} s); `--signal=…@SECONDS` of Slurm and \
-                 `terminationGracePeriodSeconds` of Kubernetes must be longer than checkpoint.grace\n"
+            let told = format!(
+                "a stop request took {}, which {fits} in checkpoint.grace ({grace} s); `--signal=…@SECONDS` of Slurm and \
+                 `terminationGracePeriodSeconds` of Kubernetes must be longer than checkpoint.grace",
+                short(stop)
             );
+            out += &format!("{}\n", wrapped(&told, 0));
+        }
+        let harm = reached > of(Verdict::Survived);
+        if harm && self.folder.is_none() {
+            out += "`--out DIR` keeps the trials, with the logs of their ranks\n";
         }
         if let Some(folder) = &self.folder {
             out += &format!("the trials are in {}\n", show::piece(&folder.display().to_string()));
@@ -140,9 +158,18 @@ impl Report {
     }
 }
 
-fn line(cells: [String; 5], last: &str) -> String {
+fn line(cells: [String; 5]) -> String {
     let cells = cells.iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:width$}"));
-    format!("{}\n", cells.chain([last.to_owned()]).collect::<Vec<_>>().join("  ").trim_end())
+    format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+}
+
+fn wrapped(text: &str, indent: usize) -> String {
+    show::wrapped_at(COLUMNS, text.split(' '), indent)
+}
+
+/// A time that may be a part of a second.
+fn short(seconds: f64) -> String {
+    if seconds < 1.0 { format!("{seconds:.2} s") } else { format!("{seconds:.1} s") }
 }
 
 #[cfg(test)]
@@ -183,13 +210,22 @@ mod tests {
             heading.starts_with("job.toml: 3 faults of a run with 2 processes and 6 steps, about 20.0 s\n"),
             "{heading}"
         );
-        for line in ["reduced: epochs", "left out: a lost node", "without a fault takes 1.5 s"] {
+        for line in
+            ["  reduced:\n    - epochs\n", "  left out:\n    - a lost node\n", "without a fault takes 1.5 s"]
+        {
             assert!(heading.contains(line), "{heading}");
         }
         let line = tried("kill rank 0 in save", Verdict::Survived, 0.5).line();
         let words: Vec<&str> = line.split("  ").map(str::trim).filter(|word| !word.is_empty()).collect();
-        assert_eq!(words, ["kill rank 0 in save", "same bits", "75, 0", "1 step", "0.5 s"]);
+        assert_eq!(words, ["kill rank 0 in save", "same bits", "75, 0", "1 step", "0.50 s"]);
         assert_eq!(heading.lines().last().unwrap().find("outcome"), line.find("same bits"));
+        let mut long = tried("kill rank 0 in save", Verdict::Failed, 0.5);
+        (long.note, long.exit_codes) = ("a word and ".repeat(20), vec![Some(0); 8]);
+        let line = long.line();
+        assert!(line.lines().count() == 4 && line.lines().all(|line| line.len() <= COLUMNS), "{line}");
+        let mut setting = report(Vec::new()).setting;
+        setting.left_out = vec!["a word and ".repeat(20)];
+        assert!(setting.heading().lines().all(|line| line.len() <= COLUMNS), "{}", setting.heading());
     }
 
     #[test]
@@ -198,9 +234,12 @@ mod tests {
         let all = report(vec![tried(&stop, Verdict::Survived, 0.5), tried("x", Verdict::NotReached, 1.0)]);
         let verdict = all.verdict();
         assert!(verdict.contains("survived 1 of 1 faults\n") && all.survived(), "{verdict}");
-        assert!(verdict.contains("took 0.5 s, which fits in checkpoint.grace (2 s)"), "{verdict}");
+        assert!(verdict.contains("took 0.50 s, which fits in checkpoint.grace (2 s)"), "{verdict}");
+        assert!(verdict.lines().all(|line| line.chars().count() <= COLUMNS), "{verdict}");
+        assert!(!report(vec![tried("x", Verdict::NotReached, 1.0)]).survived());
         let late = report(vec![tried(&stop, Verdict::OtherBits, 3.0)]);
         assert!(late.verdict().contains("took 3.0 s, which DOES NOT FIT") && !late.survived());
+        assert!(late.verdict().contains("--out DIR") && !verdict.contains("--out DIR"), "{verdict}");
         assert_eq!(late.json()["stop"]["seconds"], 3.0);
         assert_eq!(late.json()["trials"][0]["verdict"], "other-bits");
     }

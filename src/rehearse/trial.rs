@@ -5,6 +5,7 @@ use super::watch::{Course, held_worker};
 use crate::checkpoint::CheckpointStore;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::history::checkpoints;
+use crate::launch::StopFlag;
 use crate::repro::{Child, Outcomes, Trainer, checkpoint_mismatch, send};
 use crate::telemetry::{Event, read_events};
 use crate::worker::FAULT;
@@ -47,6 +48,8 @@ pub struct Tried {
 pub struct Stage {
     /// The reduced spec.
     pub spec: PathBuf,
+    /// Whether this process was asked to end.
+    pub stop: StopFlag,
     /// For the run folders.
     pub folder: PathBuf,
     pub world: usize,
@@ -72,7 +75,7 @@ impl Stage {
     /// Files can't be read or written (74).
     pub fn play(&self, fault: &Fault, number: usize) -> Result<Tried> {
         let out = self.folder.join(format!("trial-{number}"));
-        let trainer = Trainer::new(&self.spec, &out, self.world);
+        let trainer = Trainer::new(&self.spec, &out, self.world, &self.stop);
         let (variable, rank) = fault.variable(self.world);
         let faulty = trainer.clone().variable(FAULT, variable);
         match fault {
@@ -104,7 +107,7 @@ impl Stage {
         let mut child = trainer.start()?;
         let mut course = Course::new(&trainer.out, rank);
         let status = child.watch(|child| {
-            course.look(child.age())?;
+            course.look(child.age());
             Ok(child.age() < self.limit)
         })?;
         Ok(Attempt::of(&child, status, course))
@@ -116,7 +119,7 @@ impl Stage {
         let mut course = Course::new(&trainer.out, rank);
         let mut acted = false;
         let status = child.watch(|child| {
-            course.look(child.age())?;
+            course.look(child.age());
             if !acted && let Some(held) = held_worker(child.pid()) {
                 acted = true;
                 course.strikes_now(child.age());
@@ -130,7 +133,7 @@ impl Stage {
     /// A supervised run that came back by itself.
     fn recovered(&self, fault: &Fault, out: &Path, attempt: Attempt) -> Result<Tried> {
         let done = attempt.code == Some(ExitCode::Done as i32);
-        let Some((struck, step)) = attempt.course.struck else {
+        let Some((struck, _)) = attempt.course.struck else {
             let verdict = if done { Verdict::NotReached } else { Verdict::Failed };
             let note = if done { "the run has no such moment".to_owned() } else { attempt.why() };
             return Ok(attempt.tried(fault, verdict, None, None, note));
@@ -141,7 +144,8 @@ impl Stage {
             let why = attempt.why();
             return Ok(attempt.tried(fault, Verdict::Failed, None, seconds, why));
         }
-        let repeated = attempt.course.restarts_from(out)?.map(|from| step.saturating_sub(from));
+        let reached = attempt.course.reached();
+        let repeated = attempt.course.restarts_from(out)?.map(|from| reached.saturating_sub(from));
         let (verdict, note) = self.compared(out)?;
         Ok(attempt.tried(fault, verdict, Some(repeated.unwrap_or(0)), seconds, note))
     }
@@ -168,7 +172,6 @@ impl Stage {
         let mut tried = if second.code == Some(ExitCode::Done as i32) {
             let resumed = resumed_at(&trainer.out)?.unwrap_or(0);
             let (verdict, note) = self.compared(&trainer.out)?;
-            let note = if note.is_empty() { "started again by hand".to_owned() } else { note };
             first.tried(fault, verdict, Some(reached.saturating_sub(resumed)), seconds, note)
         } else {
             first.tried(fault, Verdict::Failed, None, seconds, second.why())

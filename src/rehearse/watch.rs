@@ -2,7 +2,7 @@
 
 use super::trial::resumed_at;
 use crate::error::Result;
-use crate::repro::Outcomes;
+use crate::repro::{Outcomes, children};
 use crate::telemetry::{Event, read_events};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,24 +33,29 @@ impl Course {
         }
     }
 
-    /// # Errors
-    /// The metrics can't be read (74).
-    pub fn look(&mut self, age: Duration) -> Result<()> {
-        if self.recovered.is_some() {
-            return Ok(());
+    /// Looks at the files, `age` after the start.
+    pub fn look(&mut self, age: Duration) {
+        if self.struck.is_none() {
+            let log = fs::read(&self.log).unwrap_or_default();
+            self.struck = struck_step(&String::from_utf8_lossy(&log)).map(|step| (age, step));
+        } else if self.recovered.is_some() {
+            return;
         }
-        // A restart replaces the file while it is looked for.
-        let outcomes = Outcomes::read(&self.metrics).unwrap_or_default();
-        self.last_step = outcomes.last_step().unwrap_or(0);
-        match self.struck {
-            None => {
-                let log = fs::read(&self.log).unwrap_or_default();
-                self.struck = struck_step(&String::from_utf8_lossy(&log)).map(|step| (age, step));
+        // A restart replaces the file while it is looked for. It is read once, so that its steps are those of before or after that.
+        let lines = fs::read(&self.metrics).unwrap_or_default();
+        let last = Outcomes::of_lines(&lines).last_step().unwrap_or(0);
+        if has_restart(&lines) {
+            if last > self.reached() && self.recovered.is_none() {
+                self.recovered = Some(age);
             }
-            Some((_, step)) if self.last_step > step => self.recovered = Some(age),
-            Some(_) => {}
+        } else {
+            self.last_step = self.last_step.max(last);
         }
-        Ok(())
+    }
+
+    /// The steps that were done when the run noticed the fault: the others may have finished a step without the rank that failed.
+    pub fn reached(&self) -> u64 {
+        self.last_step.max(self.struck.map_or(0, |(_, step)| step))
     }
 
     /// The fault is one from outside, and happens now.
@@ -67,6 +72,12 @@ impl Course {
     }
 }
 
+/// Whether a supervisor has restarted the workers, by the lines of metrics.jsonl.
+fn has_restart(lines: &[u8]) -> bool {
+    let of_restart = br#"{"event":"restart""#;
+    lines.split(|byte| *byte == b'\n').any(|line| line.starts_with(of_restart))
+}
+
 /// How many steps were done when a rank failed on purpose, by its log; 0 before the rendezvous.
 fn struck_step(log: &str) -> Option<u64> {
     let line = log.lines().find(|line| line.contains(" on purpose, "))?;
@@ -77,18 +88,7 @@ fn struck_step(log: &str) -> Option<u64> {
 
 /// A child of `supervisor` that is stopped (SIGSTOP).
 pub fn held_worker(supervisor: u32) -> Option<u32> {
-    let processes = fs::read_dir("/proc").ok()?;
-    let mut pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.find(|pid| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        state_and_parent(&stat) == Some(('T', supervisor))
-    })
-}
-
-/// From `/proc/PID/stat`: the name stands in parentheses, and may have any characters.
-fn state_and_parent(stat: &str) -> Option<(char, u32)> {
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+    children(supervisor).into_iter().find(|(_, state)| *state == 'T').map(|(pid, _)| pid)
 }
 
 #[cfg(test)]
@@ -105,36 +105,35 @@ mod tests {
     }
 
     #[test]
-    fn the_state_of_a_process_is_read() {
-        assert_eq!(state_and_parent("12 (a ) b) T 7 12 12 0"), Some(('T', 7)));
-        assert_eq!(state_and_parent(""), None);
-    }
-
-    #[test]
     fn a_run_has_recovered_with_its_first_new_step() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("logs")).unwrap();
         let mut course = Course::new(dir.path(), 1);
-        let lines = |steps: &[u64]| {
-            let line =
-                |step: &u64| format!("{{\"event\":\"step\",\"step\":{step},\"epoch\":0,\"loss\":0.5}}\n");
-            fs::write(dir.path().join("metrics.jsonl"), steps.iter().map(line).collect::<String>()).unwrap();
+        let step = |step: &u64| format!("{{\"event\":\"step\",\"step\":{step},\"epoch\":0,\"loss\":0.5}}\n");
+        let restart = "{\"event\":\"restart\",\"attempt\":2,\"reason\":\"x\"}\n";
+        let lines = |before: &[u64], more: &str| {
+            let before: String = before.iter().map(step).collect();
+            fs::write(dir.path().join("metrics.jsonl"), before + more).unwrap();
         };
         let at = Duration::from_secs;
-        course.look(at(0)).unwrap();
-        lines(&[1, 2, 3]);
-        course.look(at(1)).unwrap();
+        course.look(at(0));
+        lines(&[1, 2, 3], "");
+        course.look(at(1));
         assert_eq!((course.struck, course.recovered), (None, None));
         fs::write(dir.path().join("logs/rank-1.log"), "x: Kill on purpose, step 3, phase data\n").unwrap();
-        course.look(at(2)).unwrap();
+        course.look(at(2));
+        // Another rank finishes the step in which this one failed: nobody has missed it yet.
+        lines(&[1, 2, 3, 4], "");
+        course.look(at(3));
+        assert_eq!((course.struck, course.recovered, course.reached()), (Some((at(2), 3)), None, 4));
         // The restart takes back what was not saved.
-        lines(&[1, 2]);
-        course.look(at(3)).unwrap();
-        lines(&[1, 2, 3]);
-        course.look(at(4)).unwrap();
+        lines(&[1, 2], restart);
+        course.look(at(4));
+        lines(&[1, 2], &[restart, &step(&3), &step(&4)].concat());
+        course.look(at(5));
         assert_eq!((course.struck, course.recovered), (Some((at(2), 3)), None));
-        lines(&[1, 2, 3, 4]);
-        course.look(at(5)).unwrap();
-        assert_eq!(course.recovered, Some(at(5)));
+        lines(&[1, 2], &[restart, &step(&3), &step(&4), &step(&5)].concat());
+        course.look(at(6));
+        assert_eq!((course.recovered, course.reached()), (Some(at(6)), 4));
     }
 }

@@ -89,16 +89,15 @@ const ROWS: [Row; 14] = [
     ("host", |s| Some(s.host.name.clone()), Effect::Nothing, "it is a name"),
 ];
 
-/// All facts. `starts` are those that led to the run's results, `present` is what a start would record now, and `hash` is the hash
-/// that the last start recorded of its spec.
+/// All facts. `starts` are those that led to the run's results, `present` is what a start would record now, and `plan` is that of the
+/// recorded spec.
 pub fn all(starts: &[&Provenance], present: &Provenance, plan: &Plan) -> Vec<Check> {
-    let hash = starts.last().map(|start| start.spec_hash.clone());
     let spec = Check {
         what: "spec",
-        recorded: hash,
+        recorded: distinct(starts.iter().map(|start| start.spec_hash.clone())),
         present: Some(plan.hash.clone()),
         effect: Effect::May,
-        why: "this program reads the recorded spec otherwise",
+        why: "an earlier start had another one, job.toml was edited, or this program reads it otherwise",
     };
     let row = |&(what, of, effect, why): &Row| {
         // Those of the last start belong to its number of processes.
@@ -111,11 +110,11 @@ pub fn all(starts: &[&Provenance], present: &Provenance, plan: &Plan) -> Vec<Che
 }
 
 /// The data set by its fingerprint.
-pub fn data(recorded: Option<&Fingerprint>, present: &Fingerprint) -> Check {
+pub fn data(recorded: Option<&Fingerprint>, present: Option<&Fingerprint>) -> Check {
     Check {
         what: "data",
         recorded: recorded.map(words),
-        present: Some(words(present)),
+        present: present.map(words),
         effect: Effect::Changes,
         why: "the run was trained on it",
     }
@@ -147,13 +146,22 @@ pub fn nodes(start: &Provenance) -> usize {
     start.world.div_ceil(start.devices.len().max(1))
 }
 
+/// With the beginnings of the digests in it.
+fn short(text: &str) -> String {
+    let is_digest = |word: &str| word.len() >= 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let words = text.split(' ').map(|word| if is_digest(word) { &word[..12] } else { word });
+    words.collect::<Vec<_>>().join(" ")
+}
+
 /// A line for each fact that differs, and which are the same, or not recorded.
 pub fn text(checks: &[Check]) -> String {
     let mut out = String::new();
     let (differing, others): (Vec<&Check>, Vec<&Check>) = checks.iter().partition(|check| check.differs());
     let width = differing.iter().map(|check| check.what.len()).max().unwrap_or(0);
     for check in differing {
-        let shown = |of: &Option<String>| of.as_deref().map_or_else(|| "unknown".to_owned(), show::name);
+        let shown = |of: &Option<String>| {
+            of.as_deref().map_or_else(|| "unknown".to_owned(), |of| show::name(&short(of)))
+        };
         let (recorded, present) = (shown(&check.recorded), shown(&check.present));
         let (what, effect, why) = (check.what, check.effect.name(), check.why);
         out += &format!("  {what:width$}  {recorded}, now {present}; {effect}: {why}\n");
@@ -226,6 +234,7 @@ mod tests {
     fn all_starts_count() {
         let (mut first, mut second) = (start(), start());
         second.spec_hash.clone_from(&plan().hash);
+        first.spec_hash.clone_from(&second.spec_hash);
         first.host.cpu = "Xeon".to_owned();
         assert_eq!(differing(&[&first, &second], &start()), ["cpu"]);
         assert_eq!(differing(&[&second], &start()), [""; 0]);
@@ -233,13 +242,23 @@ mod tests {
         assert_eq!((nodes(&first), nodes(&second)), (4, 1));
         // It had other processes than the last one.
         assert_eq!(differing(&[&first, &second], &start()), ["cpu"]);
+        // Its spec is not in the folder any more.
+        first.spec_hash = "other".to_owned();
+        assert_eq!(differing(&[&first, &second], &start()), ["spec", "cpu"]);
     }
 
     #[test]
     fn data_is_told_by_its_fingerprint() {
         let print = |content: &str| Fingerprint { train: 9, val: Some(2), content: content.to_owned() };
-        assert!(!data(Some(&print("a")), &print("a")).differs());
-        assert!(data(Some(&print("a")), &print("b")).matters());
-        assert!(!data(None, &print("b")).differs());
+        assert!(!data(Some(&print("a")), Some(&print("a"))).differs());
+        assert!(
+            data(Some(&print("a")), Some(&print("b"))).matters() && data(Some(&print("a")), None).matters()
+        );
+        assert!(!data(None, Some(&print("b"))).differs());
+        let digest = "0123456789abcdef".repeat(4);
+        assert_eq!(
+            short(&format!("9 samples, {digest} and {digest}")),
+            "9 samples, 0123456789ab and 0123456789ab"
+        );
     }
 }

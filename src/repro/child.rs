@@ -2,7 +2,7 @@
 
 use crate::clusters::Launcher;
 use crate::error::{Error, ExitCode, IoContext, Result};
-use crate::launch::{bind_to_supervisor, own_program};
+use crate::launch::{StopFlag, bind_to_supervisor, own_program};
 use crate::worker::{FAULT, STEP_TIMES, STOP_AT};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Between two looks at a run.
 const POLL: Duration = Duration::from_millis(10);
+/// The longest wait for the workers of a run that was killed; they take milliseconds.
+const GONE: Duration = Duration::from_secs(10);
 
 /// Starts runs of one spec in one folder. Call it from the main thread: the runs die with the calling thread.
 #[derive(Clone, Debug)]
@@ -22,6 +24,8 @@ pub struct Trainer {
     pub told: PathBuf,
     pub flags: Vec<String>,
     pub variables: Vec<(&'static str, String)>,
+    /// Ends the wait for a run, so that what was started and written can be removed.
+    pub stop: StopFlag,
 }
 
 /// A run that was started; killed with this.
@@ -29,11 +33,12 @@ pub struct Child {
     process: std::process::Child,
     begun: Instant,
     told: PathBuf,
+    stop: StopFlag,
 }
 
 impl Trainer {
     /// A run of `spec` into `out`, on one node, that nobody restarts.
-    pub fn new(spec: &Path, out: &Path, world: usize) -> Self {
+    pub fn new(spec: &Path, out: &Path, world: usize, stop: &StopFlag) -> Self {
         let flags = ["--nnodes", "1", "--nproc-per-node", &world.to_string()].map(str::to_owned);
         let mut told = out.as_os_str().to_owned();
         told.push(".stderr");
@@ -43,6 +48,7 @@ impl Trainer {
             told: told.into(),
             flags: flags.into(),
             variables: Vec::new(),
+            stop: stop.clone(),
         }
     }
 
@@ -74,7 +80,7 @@ impl Trainer {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         bind_to_supervisor(&mut command, None);
         let process = command.spawn().doing("start", &program)?;
-        Ok(Child { process, begun: Instant::now(), told: self.told.clone() })
+        Ok(Child { process, begun: Instant::now(), told: self.told.clone(), stop: self.stop.clone() })
     }
 }
 
@@ -93,7 +99,13 @@ impl Child {
     }
 
     /// How it ended, if it has.
+    ///
+    /// # Errors
+    /// This process was asked to stop (75).
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        if let Some(signal) = self.stop.signal() {
+            return Err(Error::new(ExitCode::Stopped, format!("stopped by signal {signal}")));
+        }
         self.process.try_wait().doing("wait for the run of", &self.told)
     }
 
@@ -119,15 +131,67 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Its workers die with it.
+        // Its workers die with it; until then they write to its folder, which the caller may remove.
+        let workers = match self.process.try_wait() {
+            Ok(None) => children(self.pid()),
+            _ => Vec::new(),
+        };
         let _ = self.process.kill();
         let _ = self.process.wait();
+        let begun = Instant::now();
+        while workers.iter().any(|(worker, _)| runs(*worker)) && begun.elapsed() < GONE {
+            std::thread::sleep(POLL);
+        }
     }
+}
+
+/// The children of a process and their states, as in `/proc/PID/stat`; none where there is no `/proc`.
+pub fn children(parent: u32) -> Vec<(u32, char)> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter_map(|pid| stat(pid).filter(|(_, of)| *of == parent).map(|(state, _)| (pid, state))).collect()
+}
+
+/// Whether it is a process that has not ended.
+fn runs(pid: u32) -> bool {
+    stat(pid).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X'))
+}
+
+fn stat(pid: u32) -> Option<(char, u32)> {
+    state_and_parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// From `/proc/PID/stat`: the name stands in parentheses, and may have any characters.
+fn state_and_parent(stat: &str) -> Option<(char, u32)> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
 }
 
 /// Sends a signal to a process that this one, or one that it started, has started.
 pub fn send(pid: u32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid as i32) {
         let _ = kill_process(pid, signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_of_a_process_is_read() {
+        assert_eq!(state_and_parent("12 (a ) b) T 7 12 12 0"), Some(('T', 7)));
+        assert_eq!(state_and_parent(""), None);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn children_are_found_until_they_have_ended() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let own = children(std::process::id());
+        assert!(own.iter().any(|(pid, _)| *pid == child.id()) && runs(child.id()), "{own:?}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!runs(child.id()));
     }
 }

@@ -89,6 +89,11 @@ impl History {
         }
     }
 
+    /// The numbers of processes that it had.
+    pub fn worlds(&self) -> impl Iterator<Item = usize> {
+        self.parts.iter().map(|part| part.world)
+    }
+
     /// The parts that steps up to `last` belong to.
     pub fn up_to(&self, last: Option<u64>) -> &[Part] {
         let count = last.map_or(self.parts.len(), |last| {

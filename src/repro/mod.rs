@@ -8,11 +8,12 @@ mod checks;
 mod child;
 mod history;
 mod job;
+mod place;
 mod repeat;
 mod report;
 mod same;
 
-pub use child::{Child, Trainer, send};
+pub use child::{Child, Trainer, children, send};
 pub use history::{History, Part};
 pub use job::Job;
 pub use report::Report;
@@ -22,17 +23,22 @@ use crate::checkpoint::{Entry, read_state};
 use crate::data::Fingerprint;
 use crate::device;
 use crate::error::{Error, IoContext, Result};
-use crate::files::{Scratch, folder};
-use crate::launch::JobHandoff;
+use crate::launch::{JobHandoff, OnSecondSignal, StopFlag};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::runs::{RunFolder, State, ranking};
+use crate::show::count;
 use crate::spec::JobTree;
 use crate::telemetry::provenance::{Provenance, RunFile};
 use crate::telemetry::{Event, RunId, for_each_event};
 use crate::worker::{present_data, provenance_of, recorded_data};
+use place::Place;
 use repeat::Repeat;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+
+/// Numbers of processes that a run may have had.
+const WORLDS: RangeInclusive<usize> = 1..=65_536;
 
 /// What is to be repeated.
 #[derive(Clone, Debug)]
@@ -45,6 +51,8 @@ pub struct Request {
     pub out: Option<PathBuf>,
     /// Only compare what is recorded with the present.
     pub checks_only: bool,
+    /// Ends the repetition.
+    pub stop: StopFlag,
 }
 
 /// What is in the folder of the run.
@@ -55,6 +63,8 @@ struct Recorded {
     outcomes: Outcomes,
     saved: Vec<Entry>,
     history: History,
+    /// The lines of metrics.jsonl that are no events.
+    damaged: Vec<usize>,
     /// Everything was trained.
     done: bool,
 }
@@ -86,6 +96,15 @@ impl Recorded {
             }
         })?;
         let history = History::of(folder, &starts, &events);
+        if let Some(world) =
+            history.worlds().chain([starts.latest.world]).find(|world| !WORLDS.contains(world))
+        {
+            let what = format!("{} records a start with {world} processes", folder.display());
+            return Err(
+                Error::checkpoint(what).hint("run.json and metrics.jsonl have their number as `world`")
+            );
+        }
+        let damaged = same::damaged_lines(&metrics)?;
         let done = run.state == State::Done;
         Ok(Self {
             folder: folder.to_owned(),
@@ -94,6 +113,7 @@ impl Recorded {
             outcomes,
             saved: run.checkpoints,
             history,
+            damaged,
             done,
         })
     }
@@ -103,6 +123,13 @@ impl Recorded {
         let all: Vec<&Provenance> = self.starts.earlier.iter().chain([&self.starts.latest]).collect();
         let first = all.iter().rposition(|start| start.parent.is_none()).unwrap_or(0);
         all[first..].to_vec()
+    }
+
+    /// Lines that can't be compared.
+    fn unread(&self) -> Option<String> {
+        let first = self.damaged.first()?;
+        let lines = count(self.damaged.len(), "line");
+        Some(format!("{lines} of metrics.jsonl, the first is line {first}: no event"))
     }
 
     /// The fingerprint of the data in the newest checkpoint that has one.
@@ -121,16 +148,19 @@ impl Recorded {
 /// Compares what is recorded with the present, repeats the run and compares it. Call it from the main thread.
 ///
 /// # Errors
-/// The run can't be read (74), the present program does not take its spec or its data is gone (78), or the repetition fails.
+/// The run can't be read (74), the present program does not take its spec or its data is gone (78), the repetition fails, or
+/// this process was asked to end (75).
 pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -> Result<Report> {
     let recorded = Recorded::read(&request.run, registry)?;
     let place = Place::of(request, &recorded.folder)?;
     let last = &recorded.starts.latest;
-    let plan = planned(&recorded.job_toml, last.world, registry)?;
+    let plan = planned(&recorded, last.world, registry)?;
     let mut checks = checks::all(&recorded.starts(), &present(&plan, &recorded), &plan);
-    checks.push(checks::data(recorded.data().as_ref(), &present_data(&plan)?));
+    let data = present_data(&plan);
+    checks.push(checks::data(recorded.data().as_ref(), data.as_ref().ok()));
     let mut unknown = recorded.history.unknown.clone();
     unknown.extend(not_recorded(&plan, &recorded.starts()));
+    unknown.extend(recorded.unread());
     let until = recorded.until(request.steps);
     let mut report = Report {
         run: recorded.folder.clone(),
@@ -142,6 +172,10 @@ pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -
         folder: None,
         compared: None,
     };
+    if let Err(error) = data {
+        tell(&report.heading(false));
+        return Err(with_start_folder(error));
+    }
     tell(&report.heading(!request.checks_only));
     if request.checks_only {
         return Ok(report);
@@ -152,6 +186,9 @@ pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -
         return Err(Error::checkpoint(what).hint("restore it at this path; it can't be repeated without"));
     }
     let job = Job::parse(&recorded.job_toml)?.on_its_own();
+    // From now on a signal does not end this process at once: the folder is removed first.
+    request.stop.on_second(OnSecondSignal::Exit);
+    std::fs::create_dir_all(place.path()).doing("create", place.path())?;
     let repeat = Repeat {
         outcomes: &recorded.outcomes,
         saved: &recorded.saved,
@@ -161,10 +198,12 @@ pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -
         until,
         folder: place.path(),
         prune: request.out.is_none(),
+        stop: &request.stop,
     };
     let (done, out) = (repeat.run(), repeat.out());
     let compared = match done {
         Ok(compared) => compared,
+        Err(e) if request.stop.requested() => return Err(e),
         Err(e) => return Err(place.kept_after(e)),
     };
     report.folder = (request.out.is_some() || compared.first_difference.is_some()).then_some(out);
@@ -176,10 +215,16 @@ pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -
 }
 
 /// The plan of the recorded spec on as many processes as the run had.
-fn planned(job_toml: &str, world: usize, registry: &Registry) -> Result<Plan> {
-    let tree = JobTree::parse("job.toml", job_toml, &[])?;
+fn planned(recorded: &Recorded, world: usize, registry: &Registry) -> Result<Plan> {
+    let file = recorded.folder.join("job.toml").display().to_string();
+    let tree = JobTree::parse(&file, &recorded.job_toml, &[])?;
     let request = WorldRequest { devices: device::count, ..WorldRequest::of(world) };
     Ok(Plan::resolve(&tree, registry, request)?)
+}
+
+fn with_start_folder(error: Error) -> Error {
+    let own = error.hint.clone().map_or_else(String::new, |hint| format!("{hint}; "));
+    error.hint(own + "relative paths of a spec start where its run was started: start `repro` there, too")
 }
 
 /// What a start would record now, of a spec in the folder that the recorded spec was in.
@@ -210,62 +255,4 @@ fn not_recorded(plan: &Plan, starts: &[&Provenance]) -> Vec<String> {
         lines.push("the contents of the weights in `model.pretrained` are not recorded".to_owned());
     }
     lines
-}
-
-/// The path without links, of a file that may not be there yet.
-fn real(path: &Path) -> Option<PathBuf> {
-    path.canonicalize().ok().or_else(|| Some(real(folder(path))?.join(path.file_name()?)))
-}
-
-/// The folder for the files of a repetition.
-enum Place {
-    Given(PathBuf),
-    Temporary(Scratch),
-}
-
-impl Place {
-    /// # Errors
-    /// It is not empty, or in the run's folder (2).
-    fn of(request: &Request, run: &Path) -> Result<Self> {
-        let place = match &request.out {
-            None => {
-                let beside = std::env::temp_dir().join("ddp-run-repro");
-                Self::Temporary(Scratch::beside(&beside).doing("create a folder beside", &beside)?)
-            }
-            Some(out) => {
-                let used = std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some());
-                let within = real(out).zip(real(run)).is_some_and(|(out, run)| out.starts_with(run));
-                if used || within {
-                    let why = if within { "is in the folder of the run" } else { "is not empty" };
-                    return Err(Error::usage(format!("--out {}: it {why}", out.display()))
-                        .hint("the repetition gets a folder of its own"));
-                }
-                Self::Given(out.clone())
-            }
-        };
-        if !request.checks_only {
-            std::fs::create_dir_all(place.path()).doing("create", place.path())?;
-        }
-        Ok(place)
-    }
-
-    fn path(&self) -> &Path {
-        match self {
-            Self::Given(path) => path,
-            Self::Temporary(scratch) => scratch.path(),
-        }
-    }
-
-    /// Does not remove it.
-    fn keep(self) {
-        std::mem::forget(self);
-    }
-
-    /// The folder of a repetition that failed is kept, and the error says where it is.
-    fn kept_after(self, error: Error) -> Error {
-        let kept = format!("its folder is kept: {}", self.path().display());
-        self.keep();
-        let hint = error.hint.iter().cloned().chain([kept]).collect::<Vec<_>>().join("; ");
-        error.hint(hint)
-    }
 }

@@ -7,6 +7,7 @@ use super::same::{self, Kind, Mismatch, Outcome, Outcomes, Tail};
 use crate::checkpoint::{CheckpointStore, Entry};
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::history::checkpoints;
+use crate::launch::StopFlag;
 use crate::show::count;
 use crate::telemetry::MetricsWriter;
 use crate::worker::STOP_AT;
@@ -34,6 +35,7 @@ pub struct Repeat<'a> {
     pub folder: &'a Path,
     /// Remove checkpoints that nothing needs any more.
     pub prune: bool,
+    pub stop: &'a StopFlag,
 }
 
 /// What was compared, up to the first difference.
@@ -57,6 +59,8 @@ struct Watched<'a> {
     tail: Tail,
     seen: BTreeSet<(u64, Kind)>,
     looked_at: BTreeSet<u64>,
+    /// Events that the recorded run lacks.
+    beside: BTreeSet<(u64, Kind)>,
     told: Instant,
     done: Compared,
 }
@@ -78,6 +82,7 @@ impl Repeat<'_> {
             tail: Tail::default(),
             seen: BTreeSet::new(),
             looked_at: BTreeSet::new(),
+            beside: BTreeSet::new(),
             told: Instant::now(),
             done: Compared::default(),
         };
@@ -95,7 +100,7 @@ impl Repeat<'_> {
     /// first step behind it.
     fn stop_at(&self, at: usize) -> Option<u64> {
         let next = self.parts.get(at + 1);
-        next.map_or(self.until, |next| Some(next.from + u64::from(next.at_epoch_end)))
+        next.map_or(self.until, |next| Some(next.from.saturating_add(u64::from(next.at_epoch_end))))
     }
 
     /// The run of part number `at`.
@@ -112,7 +117,8 @@ impl Repeat<'_> {
             (0, None) => "never".to_owned(),
             _ => "auto".to_owned(),
         };
-        let trainer = Trainer::new(&spec, &self.out(), self.parts[at].world).flags(["--resume", &resume]);
+        let trainer =
+            Trainer::new(&spec, &self.out(), self.parts[at].world, self.stop).flags(["--resume", &resume]);
         Ok(match self.stop_at(at) {
             Some(step) => trainer.variable(STOP_AT, step),
             None => trainer,
@@ -170,7 +176,10 @@ impl Watched<'_> {
     }
 
     fn compare(&mut self, now: &Outcome) -> Option<Mismatch> {
-        let recorded = self.repeat.outcomes.of(now)?;
+        let Some(recorded) = self.repeat.outcomes.of(now) else {
+            self.beside.insert((now.step, now.kind));
+            return None;
+        };
         // A resumed part has the lines of the parts before it.
         if self.seen.insert((now.step, now.kind)) {
             match now.kind {
@@ -210,6 +219,19 @@ impl Watched<'_> {
         Ok(found)
     }
 
+    /// What the repetition has, and the recorded run has not: `metrics.log_every` was another one, or lines are gone.
+    fn not_recorded(&mut self) {
+        for kind in [Kind::Step, Kind::Epoch] {
+            let mut of = self.beside.iter().filter(|(_, its)| *its == kind).map(|(step, _)| *step);
+            let Some(first) = of.next() else { continue };
+            let (what, more) = (kind.noun(), of.count());
+            self.done.not_compared.push(format!(
+                "{} of the repetition, the first at step {first}: the recorded run has none there",
+                count(more + 1, what)
+            ));
+        }
+    }
+
     /// What the recorded run has, and the repetition has not.
     fn missing(&mut self) {
         let until = self.repeat.until;
@@ -224,10 +246,11 @@ impl Watched<'_> {
         let missing = due.find(|it| !self.seen.contains(&(it.step, it.kind)));
         self.done.first_difference = missing.map(|it| Mismatch {
             step: it.step,
-            what: format!("the {:?} event", it.kind).to_lowercase(),
-            recorded: "is there".to_owned(),
-            now: "is missing".to_owned(),
+            what: format!("the {}", it.kind.noun()),
+            recorded: "there".to_owned(),
+            now: "missing".to_owned(),
         });
+        self.not_recorded();
         let compared = &self.done.checkpoints;
         let within = |step: u64| step > begin && until.is_none_or(|until| step <= until);
         let left: Vec<&Entry> = self

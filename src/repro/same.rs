@@ -4,6 +4,7 @@ use crate::checkpoint::format::{EMA_FILE, HOOK_FILE, MODEL_FILE, OPTIMIZER_FILE,
 use crate::checkpoint::tensor_file::read_tensor_file;
 use crate::checkpoint::{State, TensorData, read_state, verify};
 use crate::error::{Error, IoContext, Result};
+use crate::telemetry::Event;
 use serde::Serialize;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -31,6 +32,15 @@ pub enum Kind {
     Epoch,
 }
 
+impl Kind {
+    pub fn noun(self) -> &'static str {
+        match self {
+            Self::Step => "step event",
+            Self::Epoch => "epoch event",
+        }
+    }
+}
+
 /// The result of a step or an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
@@ -52,14 +62,15 @@ pub struct Mismatch {
 }
 
 impl Outcome {
-    /// Of a line of metrics.jsonl; `None` for other events and for what is no event.
+    /// Of a line of metrics.jsonl; `None` for other events, and for what is no event or has no loss.
     pub fn parse(line: &[u8]) -> Option<Self> {
         let Json::Object(mut event) = serde_json::from_slice(line).ok()? else { return None };
-        let kind = match event.shift_remove("event")?.as_str()? {
-            "step" => Kind::Step,
-            "epoch" => Kind::Epoch,
+        let (kind, loss) = match event.shift_remove("event")?.as_str()? {
+            "step" => (Kind::Step, "loss"),
+            "epoch" => (Kind::Epoch, "train"),
             _ => return None,
         };
+        event.get(loss)?;
         let step = event.get("step")?.as_u64()?;
         event.retain(|key, _| !TIMING.contains(&key.as_str()));
         let mut values = Values::new();
@@ -85,6 +96,13 @@ impl Outcomes {
         let mut all = Self::default();
         Tail::default().read(metrics, |outcome| all.add(outcome))?;
         Ok(all)
+    }
+
+    /// Of whole lines of metrics.jsonl.
+    pub fn of_lines(lines: &[u8]) -> Self {
+        let mut all = Self::default();
+        lines.split_inclusive(|byte| *byte == b'\n').filter_map(Outcome::parse).for_each(|it| all.add(it));
+        all
     }
 
     pub fn add(&mut self, outcome: Outcome) {
@@ -113,28 +131,39 @@ impl Outcomes {
     pub fn differs(&self, now: &Self) -> Option<Mismatch> {
         let lone = |of: &Outcome, recorded: &str, now: &str| Mismatch {
             step: of.step,
-            what: format!("the event of {}", kind_word(of.kind)),
+            what: format!("the {}", of.kind.noun()),
             recorded: recorded.to_owned(),
             now: now.to_owned(),
         };
         let mut found: Vec<Mismatch> = self
             .iter()
             .filter_map(|own| {
-                now.of(own).map_or_else(|| Some(lone(own, "is there", "is missing")), |now| own.differs(now))
+                now.of(own).map_or_else(|| Some(lone(own, "there", "missing")), |now| own.differs(now))
             })
             .collect();
-        found.extend(
-            now.iter().filter(|it| self.of(it).is_none()).map(|it| lone(it, "is missing", "is there")),
-        );
+        found.extend(now.iter().filter(|it| self.of(it).is_none()).map(|it| lone(it, "missing", "there")));
         found.into_iter().min_by_key(|mismatch| mismatch.step)
     }
 }
 
-fn kind_word(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Step => "the step",
-        Kind::Epoch => "the epoch",
+/// The numbers, from 1, of the lines of metrics.jsonl that are no event. A last line without its end is none: a crash leaves such a one.
+///
+/// # Errors
+/// Exit code 74: the file can't be read.
+pub fn damaged_lines(metrics: &Path) -> Result<Vec<usize>> {
+    let (mut reader, mut line) = (BufReader::new(File::open(metrics).doing("read", metrics)?), Vec::new());
+    let mut found = Vec::new();
+    for number in 1.. {
+        line.clear();
+        reader.read_until(b'\n', &mut line).doing("read", metrics)?;
+        if line.last() != Some(&b'\n') {
+            break;
+        }
+        if Outcome::parse(&line).is_none() && serde_json::from_slice::<Event>(&line).is_err() {
+            found.push(number);
+        }
     }
+    Ok(found)
 }
 
 /// Reads the lines that are appended to a file.
@@ -181,16 +210,14 @@ pub fn checkpoints(step: u64, recorded: &Path, now: &Path, whole: bool) -> Resul
             (false, false) => {}
             (true, true) if same_bytes(&a, &b)? => {}
             (true, true) => {
-                // What was altered since says nothing about the run.
-                for folder in [recorded, now] {
-                    let damaged =
-                        |why| Error::checkpoint(format!("checkpoint {} is damaged: {why}", folder.display()));
-                    verify(folder).map_err(damaged)?;
-                }
+                undamaged(recorded)?;
+                undamaged(now)?;
                 return Ok(Some(mismatch(tensor_change(name, &a, &b)?)));
             }
             (there, _) => {
-                let [a, b] = [there, !there].map(|is| if is { "is there" } else { "is missing" }.to_owned());
+                undamaged(recorded)?;
+                undamaged(now)?;
+                let [a, b] = [there, !there].map(|is| if is { "there" } else { "missing" }.to_owned());
                 return Ok(Some(mismatch((name.to_owned(), a, b))));
             }
         }
@@ -204,6 +231,13 @@ pub fn checkpoints(step: u64, recorded: &Path, now: &Path, whole: bool) -> Resul
     };
     let change = first_change(&state(recorded)?, &state(now)?);
     Ok(change.map(|(what, a, b)| mismatch((format!("{STATE_FILE} {what}"), a, b))))
+}
+
+/// What was altered since says nothing about the run.
+fn undamaged(folder: &Path) -> Result<()> {
+    verify(folder)
+        .map(drop)
+        .map_err(|why| Error::checkpoint(format!("checkpoint {} is damaged: {why}", folder.display())))
 }
 
 fn same_bytes(a: &Path, b: &Path) -> Result<bool> {
@@ -234,7 +268,7 @@ fn tensor_change(file: &str, a: &Path, b: &Path) -> Result<(String, String, Stri
     for tensor in before.iter() {
         let named = format!("{file} {}", tensor.name);
         let Some(other) = now.get(&tensor.name) else {
-            return Ok((named, "is there".to_owned(), "is missing".to_owned()));
+            return Ok((named, "there".to_owned(), "missing".to_owned()));
         };
         if tensor.shape != other.shape || tensor.dtype != other.dtype {
             let facts = |t: &TensorData| format!("{:?} {:?}", t.dtype, t.shape);
