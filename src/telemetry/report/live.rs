@@ -101,12 +101,15 @@ impl LiveRun {
     /// Reads what is new; whether something is.
     ///
     /// # Errors
-    /// As [`LiveRun::open`].
+    /// `metrics.jsonl` can't be read.
     pub fn refresh(&mut self) -> Result<bool> {
         let stamps = stamps(&self.folder);
-        let mut any = stamps != self.stamps;
-        if any {
-            let fresh = Run::without_records(&self.folder)?;
+        let mut any = false;
+        // A `run.json` that can't be read stops no chart: what was read before stays.
+        if stamps != self.stamps
+            && let Ok(fresh) = Run::without_records(&self.folder)
+        {
+            any = true;
             let run = &mut self.run;
             (run.name, run.starts, run.spec) = (fresh.name, fresh.starts, fresh.spec);
             (run.evaluations, run.prediction) = (fresh.evaluations, fresh.prediction);
