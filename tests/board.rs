@@ -277,13 +277,20 @@ fn the_table_in_a_browser() {
     until(&mut browser, &format!("{names} === 'first,second'"));
     let known = "[...document.querySelectorAll('#table tbody tr')].every(row => row.known)";
     assert_eq!(browser.eval(known), true);
-    until(&mut browser, "document.querySelector('#table tbody tr').textContent.includes('20')");
+    // A link in a line that moves keeps the focus.
+    browser.eval("document.querySelectorAll('#table tbody a')[1].focus()");
+    append(&root.path().join("second"), &(9..=40).map(step).collect::<String>());
+    until(&mut browser, &format!("{names} === 'second,first'"));
+    assert_eq!(browser.eval("document.activeElement.textContent.split('/').pop()"), "second");
+    append(&first, &(21..=60).map(step).collect::<String>());
+    until(&mut browser, &format!("{names} === 'first,second'"));
+    until(&mut browser, "document.querySelector('#table tbody tr').textContent.includes('60')");
     let filter = |text: &str| {
         format!(
             "(f => {{ f.value = '{text}'; f.dispatchEvent(new Event('input')); }})(document.getElementById('filter'))"
         )
     };
-    browser.eval(&filter("step<10"));
+    browser.eval(&filter("step<50"));
     until(&mut browser, &format!("{names} === 'second'"));
     assert_eq!(browser.complaints, [""; 0]);
     browser.eval(&filter("step"));

@@ -61,6 +61,7 @@ function show(found) {
     warnings.textContent = complaints.join("\n");
     const shown = found.rows.length === found.total ? "" : ` of ${found.total}`;
     count.textContent = `${found.rows.length}${shown} ${found.total === 1 ? "run" : "runs"}` + (found.reading ? `, reading ${found.reading}` : "");
+    const focused = document.activeElement?.dataset.focus;
     showHeads(found.columns);
     // A line stays the same element: a click, the focus and what is selected outlive what is new.
     const all = new Map(found.rows.map(row => [row.id, lines.get(row.id) ?? line(row, found.columns)]));
@@ -71,6 +72,10 @@ function show(found) {
         fill(own, row, found.columns);
         if (tbody.children[i] !== own) tbody.insertBefore(own, tbody.children[i] ?? null);
     });
+    // What was moved has lost it.
+    if (focused && document.activeElement?.dataset.focus !== focused) {
+        [...table.querySelectorAll("[data-focus]")].find(other => other.dataset.focus === focused)?.focus({ preventScroll: true });
+    }
     // A run that is filtered out stays chosen, one that is gone does not.
     for (const id of view.chosen) if (!found.ids.includes(id)) view.chosen.delete(id);
     showChosen();
@@ -78,7 +83,7 @@ function show(found) {
 
 /** Makes the heads, where other columns or another order are shown; lines of other columns are made again. */
 function showHeads(found) {
-    const before = columns, focused = document.activeElement?.dataset.focus;
+    const before = columns;
     columns = JSON.stringify(found);
     if (columns !== before) {
         lines.forEach(own => own.remove());
@@ -87,7 +92,6 @@ function showHeads(found) {
     if (columns === before && thead.dataset.sort === view.sort) return;
     thead.dataset.sort = view.sort;
     thead.replaceChildren(html("tr", {}, html("th", {}, html("span", { class: "unseen" }, "compare")), ...found.map(head)));
-    if (focused) [...thead.querySelectorAll("[data-focus]")].find(other => other.dataset.focus === focused)?.focus({ preventScroll: true });
 }
 
 function head({ head, key, right }) {
@@ -110,14 +114,14 @@ function head({ head, key, right }) {
 }
 
 function line(row, columns) {
-    const box = html("input", { type: "checkbox", "aria-label": "compare " + row.cells[0] });
+    const box = html("input", { type: "checkbox", "aria-label": "compare " + row.cells[0], "data-focus": "choose " + row.id });
     box.checked = view.chosen.has(row.id);
     box.addEventListener("change", () => {
         if (box.checked) view.chosen.add(row.id); else view.chosen.delete(row.id);
         showChosen();
     });
     const cells = columns.map(({ head, right }, i) => {
-        const within = i === 0 ? [html("a", { href: `run/${row.id}/` })] : head === "STATE" ? [html("span")] : [];
+        const within = i === 0 ? [html("a", { href: `run/${row.id}/`, "data-focus": "run " + row.id })] : head === "STATE" ? [html("span")] : [];
         return html("td", right ? {} : { class: "words" }, ...within);
     });
     return html("tr", {}, html("td", {}, box), ...cells);

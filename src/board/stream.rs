@@ -85,7 +85,7 @@ impl Stream {
 fn find(ids: &[Id], shared: &Shared) -> Result<Vec<(String, Page)>, String> {
     let gone = || "the folder of the run is gone".to_owned();
     let one = |id: &Id| {
-        let page = shared.page(id).map_err(|e| show::message(&e.message))?.ok_or_else(gone)?;
+        let page = shared.page(id).map_err(|e| show::message(&e.message).into_owned())?.ok_or_else(gone)?;
         Ok((shared.label(id).ok_or_else(gone)?, page))
     };
     ids.iter().map(one).collect()
