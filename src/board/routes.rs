@@ -90,7 +90,8 @@ fn whole_or_events(request: &Request, access: &Access, shared: &Shared) -> Resul
     let whole = |reply: Reply| Ok(Answer::Whole(reply));
     match path.split('/').collect::<Vec<_>>()[..] {
         [""] if request.path.ends_with('/') => whole(Reply::html(table_page())),
-        [""] | ["run", _] | ["compare"] => whole(Reply::slash_added(request)),
+        ["run", id] => known(id).and_then(|_| whole(Reply::slash_added(request))),
+        [""] | ["compare"] => whole(Reply::slash_added(request)),
         ["runs.json"] => whole(table(&query, shared)),
         ["events"] => Ok(Answer::Events(Stream::of_table())),
         ["run", id, ""] => whole(page(&[known(id)?], shared)),

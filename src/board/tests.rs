@@ -312,6 +312,7 @@ fn a_page_is_found_without_its_last_slash() {
     };
     assert_eq!(elsewhere("", ""), (308, Some(format!("{}/", runs.access.token()))));
     assert_eq!(elsewhere(&format!("/run/{a}"), ""), (308, Some(format!("{a}/"))));
+    assert_eq!(elsewhere("/run/javascript:alert(1)", "").0, 404);
     let both = format!("run={a}&run={b}");
     assert_eq!(elsewhere("/compare", &both), (308, Some(format!("compare/?{both}"))));
     assert_eq!(elsewhere("/compare/", &both), (200, None));
