@@ -344,6 +344,7 @@ fn the_page_of_a_run_that_goes_on() {
     browser.eval("document.querySelector('#rest > section').known = true");
     fs::write(folder.join("job.toml"), "name = \"a\"\n").unwrap();
     fs::create_dir(folder.join("evaluations")).unwrap();
+    fs::write(folder.join("evaluations/step-00000050.json"), "damaged").unwrap();
     until(&mut browser, "document.getElementById('rest').textContent.includes('Job')");
     assert_eq!(browser.eval("document.querySelector('#rest > section').known"), true);
     // A page that loads itself again keeps the view, too.

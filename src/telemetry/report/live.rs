@@ -67,11 +67,20 @@ fn stamp(path: &Path) -> Stamp {
     Some((about.ino(), about.len(), about.mtime(), about.mtime_nsec()))
 }
 
-/// Of the files that the page shows besides `metrics.jsonl`, and of the folder into which evaluations are renamed.
-type Stamps = [Stamp; 3];
+/// Of the files that the page shows besides `metrics.jsonl`.
+type Stamps = Vec<(PathBuf, Stamp)>;
 
+/// The time of the folder of evaluations would not do: two that follow each other at once may leave the same.
 fn stamps(folder: &Path) -> Stamps {
-    ["run.json", "evaluations", "prediction.json"].map(|name| stamp(&folder.join(name)))
+    let evaluations = fs::read_dir(folder.join("evaluations")).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = evaluations.map(|entry| entry.path()).collect();
+    files.extend(["run.json", "prediction.json"].map(|name| folder.join(name)));
+    files.sort();
+    let stamped = |file: PathBuf| {
+        let stamp = stamp(&file);
+        (file, stamp)
+    };
+    files.into_iter().map(stamped).collect()
 }
 
 /// No two runs, and no two versions of one, have the same.
