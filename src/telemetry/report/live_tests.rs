@@ -100,7 +100,7 @@ fn a_page_of_another_file_is_loaded_again() {
 }
 
 #[test]
-fn a_new_start_is_told() {
+fn a_new_start_and_a_prediction_are_told() {
     let dir = tempfile::tempdir().unwrap();
     append(dir.path(), &[step(1, 2.0)]);
     let mut live = LiveRun::open(dir.path()).unwrap();
@@ -110,6 +110,13 @@ fn a_new_start_is_told() {
     assert!(live.refresh().unwrap());
     let rest = told(&live, place).unwrap()["around"]["rest"].as_str().unwrap().to_owned();
     assert!(rest.contains("<h2>Provenance</h2>"), "{rest}");
+    let place = live.place();
+    let prediction = crate::telemetry::prediction::tests::sample();
+    let path = crate::telemetry::prediction::path(dir.path());
+    std::fs::write(path, serde_json::to_string(&prediction).unwrap()).unwrap();
+    assert!(live.refresh().unwrap());
+    let rest = told(&live, place).unwrap()["around"]["rest"].as_str().unwrap().to_owned();
+    assert!(rest.contains("Prediction and measurement"), "{rest}");
 }
 
 #[test]
