@@ -34,7 +34,7 @@ pub(crate) fn is_listed(run: &RunFolder, folders: &[PathBuf], archived: bool) ->
 /// As [`find`].
 pub(crate) fn places(folders: &[PathBuf], archived: bool) -> Result<Vec<PathBuf>> {
     let mut failed = None;
-    let found = places_but(folders, archived, |e| drop(failed.get_or_insert(e)));
+    let found = places_but(folders, archived, |e| failed = failed.take().or(Some(e)));
     failed.map_or(Ok(found), Err)
 }
 
