@@ -7,7 +7,7 @@ mod browser;
 mod common;
 
 use browser::Browser;
-use common::{HUNG, alone, assert_code, ddp_run, finish, kill, output_of, stderr, wait_for};
+use common::{HUNG, alone, assert_code, ddp_run, finish, kill, output_of, program, stderr, wait_for};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs::{self, File};
@@ -28,8 +28,10 @@ struct Board {
 
 impl Board {
     fn of(folder: &Path) -> Self {
-        let mut command = ddp_run();
-        command.arg("board").arg(folder).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Shells start what runs behind them without SIGINT.
+        let mut command = program(Path::new("env"));
+        command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_ddp-run"), "board"]).arg(folder);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().expect("the binary starts");
         let mut line = String::new();
         BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -177,10 +179,11 @@ fn a_board_tells_what_a_run_writes() {
     let (_, from) = page.split_once("\"from\":\"").unwrap();
     let from = from.split('"').next().unwrap();
     let mut events = board.asked(&format!("run/{id}/events?from={from}"));
-    read_to(&mut events, "\r\n");
+    read_to(&mut events, "data: failed");
     append(&folder, &step(4));
+    read_to(&mut events, "event: news");
     let news = read_to(&mut events, "data: ");
-    assert!(news.contains("event: news") && news.contains("\"step\":[4.0]"), "{news}");
+    assert!(news.contains("\"step\":[4.0]"), "{news}");
     read_to(&mut table, "event: runs");
     let other = made_up(root.path(), "b", 1);
     board.row("b");
@@ -195,17 +198,26 @@ fn a_signal_ends_a_board_at_once() {
     let _alone = alone();
     let root = tempfile::tempdir().unwrap();
     made_up(root.path(), "a", 3);
-    let mut board = Board::of(root.path());
-    let mut stream = board.asked("events");
-    read_to(&mut stream, "event: runs");
-    kill(board.process.id(), Signal::INT);
-    let mut hint = board.process.stderr.take().unwrap();
-    let status = board.process.wait().unwrap();
-    assert_eq!(status.signal(), Some(2), "{status}");
-    let mut said = String::new();
-    hint.read_to_string(&mut said).unwrap();
-    let port = board.parts().0.rsplit_once(':').unwrap().1;
-    assert!(said.contains(&format!("ssh -L {port}:127.0.0.1:{port} ")), "{said}");
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut board = Board::of(root.path());
+        let mut stream = board.asked("events");
+        read_to(&mut stream, "event: runs");
+        kill(board.process.id(), signal);
+        let mut status = None;
+        wait_for("the board to end", HUNG, || {
+            status = board.process.try_wait().unwrap();
+            status.is_some()
+        });
+        assert_eq!(status.unwrap().signal(), Some(signal.as_raw()));
+        let mut said = String::new();
+        board.process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        let port = board.parts().0.rsplit_once(':').unwrap().1;
+        assert!(said.contains(&format!("ssh -L {port}:127.0.0.1:{port} ")), "{said}");
+        assert!(
+            !said.contains(board.parts().1.trim_matches('/')),
+            "the token is only in the address: {said}"
+        );
+    }
 }
 
 #[test]
@@ -259,14 +271,26 @@ fn the_table_in_a_browser() {
     let head = "[...document.querySelectorAll('#table thead button')].find(b => b.textContent.startsWith('STEPS')).click()";
     browser.eval(head);
     until(&mut browser, &format!("{names} === 'second,first'"));
+    // The lines stay the same elements, so that a click is not lost on one that is being replaced.
+    browser.eval("document.querySelectorAll('#table tbody tr').forEach(row => { row.known = true; })");
     append(&first, &(4..=20).map(step).collect::<String>());
     until(&mut browser, &format!("{names} === 'first,second'"));
+    let known = "[...document.querySelectorAll('#table tbody tr')].every(row => row.known)";
+    assert_eq!(browser.eval(known), true);
+    // A link in a line that moves keeps the focus.
+    browser.eval("document.querySelectorAll('#table tbody a')[1].focus()");
+    append(&root.path().join("second"), &(9..=40).map(step).collect::<String>());
+    until(&mut browser, &format!("{names} === 'second,first'"));
+    assert_eq!(browser.eval("document.activeElement.textContent.split('/').pop()"), "second");
+    append(&first, &(21..=60).map(step).collect::<String>());
+    until(&mut browser, &format!("{names} === 'first,second'"));
+    until(&mut browser, "document.querySelector('#table tbody tr').textContent.includes('60')");
     let filter = |text: &str| {
         format!(
             "(f => {{ f.value = '{text}'; f.dispatchEvent(new Event('input')); }})(document.getElementById('filter'))"
         )
     };
-    browser.eval(&filter("step<10"));
+    browser.eval(&filter("step<50"));
     until(&mut browser, &format!("{names} === 'second'"));
     assert_eq!(browser.complaints, [""; 0]);
     browser.eval(&filter("step"));
@@ -315,6 +339,14 @@ fn the_page_of_a_run_that_goes_on() {
         "epochs and times are known now"
     );
     browser.screenshot("board-run");
+    until(&mut browser, "document.getElementById('states').textContent === 'failed'");
+    // Parts that have not changed stay the same elements: those above the table of epochs, and those below it.
+    browser.eval("document.querySelector('#rest > section').known = true");
+    fs::write(folder.join("job.toml"), "name = \"a\"\n").unwrap();
+    fs::create_dir(folder.join("evaluations")).unwrap();
+    fs::write(folder.join("evaluations/step-00000050.json"), "damaged").unwrap();
+    until(&mut browser, "document.getElementById('rest').textContent.includes('Job')");
+    assert_eq!(browser.eval("document.querySelector('#rest > section').known"), true);
     // A page that loads itself again keeps the view, too.
     resumed(&folder, 45);
     until(&mut browser, "document.querySelector('.tiles')?.textContent.includes('steps45') ?? false");

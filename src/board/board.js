@@ -9,6 +9,9 @@ const [table, filter, warnings, count, word, compare] = ["table", "filter", "war
 const MOST = 16;
 const asked = new URLSearchParams(location.hash.slice(1));
 const view = { filter: asked.get("filter") ?? "", sort: asked.get("sort") ?? "-started", chosen: new Set() };
+/** The lines of the table that are shown, by run, and their columns as a text. */
+let lines = new Map(), columns = "";
+const [thead, tbody] = ["thead", "tbody"].map(tag => table.appendChild(document.createElement(tag)));
 let source = null, busy = false, again = false, timer = 0;
 
 function html(tag, attributes = {}, ...children) {
@@ -58,16 +61,37 @@ function show(found) {
     warnings.textContent = complaints.join("\n");
     const shown = found.rows.length === found.total ? "" : ` of ${found.total}`;
     count.textContent = `${found.rows.length}${shown} ${found.total === 1 ? "run" : "runs"}` + (found.reading ? `, reading ${found.reading}` : "");
-    const heads = found.columns.map(column => head(column));
-    // A box that is marked, or a link that has the focus, stays what it is.
     const focused = document.activeElement?.dataset.focus;
-    table.replaceChildren(
-        html("thead", {}, html("tr", {}, html("th", {}, html("span", { class: "unseen" }, "compare")), ...heads)),
-        html("tbody", {}, ...found.rows.map(row => line(row, found.columns))));
-    if (focused) [...table.querySelectorAll("[data-focus]")].find(other => other.dataset.focus === focused)?.focus({ preventScroll: true });
+    showHeads(found.columns);
+    // A line stays the same element: a click, the focus and what is selected outlive what is new.
+    const all = new Map(found.rows.map(row => [row.id, lines.get(row.id) ?? line(row, found.columns)]));
+    lines.forEach((own, id) => { if (!all.has(id)) own.remove(); });
+    lines = all;
+    found.rows.forEach((row, i) => {
+        const own = lines.get(row.id);
+        fill(own, row, found.columns);
+        if (tbody.children[i] !== own) tbody.insertBefore(own, tbody.children[i] ?? null);
+    });
+    // What was moved has lost it.
+    if (focused && document.activeElement?.dataset.focus !== focused) {
+        [...table.querySelectorAll("[data-focus]")].find(other => other.dataset.focus === focused)?.focus({ preventScroll: true });
+    }
     // A run that is filtered out stays chosen, one that is gone does not.
     for (const id of view.chosen) if (!found.ids.includes(id)) view.chosen.delete(id);
     showChosen();
+}
+
+/** Makes the heads, where other columns or another order are shown; lines of other columns are made again. */
+function showHeads(found) {
+    const before = columns;
+    columns = JSON.stringify(found);
+    if (columns !== before) {
+        lines.forEach(own => own.remove());
+        lines.clear();
+    }
+    if (columns === before && thead.dataset.sort === view.sort) return;
+    thead.dataset.sort = view.sort;
+    thead.replaceChildren(html("tr", {}, html("th", {}, html("span", { class: "unseen" }, "compare")), ...found.map(head)));
 }
 
 function head({ head, key, right }) {
@@ -96,13 +120,21 @@ function line(row, columns) {
         if (box.checked) view.chosen.add(row.id); else view.chosen.delete(row.id);
         showChosen();
     });
-    const cells = row.cells.map((text, i) => {
-        const { head, right } = columns[i];
-        if (i === 0) return html("td", { class: "words" }, html("a", { href: `run/${row.id}/`, "data-focus": "run " + row.id }, text));
-        if (head === "STATE") return html("td", { class: "words" }, html("span", { class: "state " + row.kind, title: row.reason ?? "" }, text));
-        return html("td", right ? {} : { class: "words" }, text);
+    const cells = columns.map(({ head, right }, i) => {
+        const within = i === 0 ? [html("a", { href: `run/${row.id}/`, "data-focus": "run " + row.id })] : head === "STATE" ? [html("span")] : [];
+        return html("td", right ? {} : { class: "words" }, ...within);
     });
-    return html("tr", { "data-state": row.state }, html("td", {}, box), ...cells);
+    return html("tr", {}, html("td", {}, box), ...cells);
+}
+
+/** Writes what is new into a line. */
+function fill(own, row, columns) {
+    own.dataset.state = row.state;
+    row.cells.forEach((text, i) => {
+        const cell = own.children[i + 1], place = cell.firstElementChild ?? cell;
+        if (place.textContent !== text) place.textContent = text;
+        if (columns[i].head === "STATE") [place.className, place.title] = ["state " + row.kind, row.reason ?? ""];
+    });
 }
 
 function showChosen() {

@@ -6,7 +6,7 @@
 "use strict";
 
 const live = JSON.parse(document.getElementById("live").textContent);
-const word = document.getElementById("connection");
+const [word, states] = ["connection", "states"].map(id => document.getElementById(id));
 const kept = "view " + location.pathname + location.search;
 let from = live.from, source = null;
 
@@ -18,12 +18,18 @@ function say(text, kind) {
     word.className = kind;
 }
 
-/** Puts `text` into the element, unless it is there already. */
+/** Puts `text` into the element. Parts that are there already stay, with what is selected and how far they are scrolled. */
 function put(id, text) {
     const element = document.getElementById(id);
     if (element.shown === text) return;
     element.shown = text;
-    element.replaceChildren(...nodes(text));
+    const old = [...element.childNodes];
+    const all = nodes(text).map(node => {
+        const at = old.findIndex(own => own.isEqualNode(node));
+        return at < 0 ? node : old.splice(at, 1)[0];
+    });
+    old.forEach(own => own.remove());
+    all.forEach((node, i) => { if (element.childNodes[i] !== node) element.insertBefore(node, element.childNodes[i] ?? null); });
 }
 
 function takeIn(event) {
@@ -62,7 +68,9 @@ function listen() {
     source.addEventListener("open", () => say("live", "good"));
     source.addEventListener("news", takeIn);
     source.addEventListener("reload", reload);
-    source.addEventListener("gone", () => { stop(); say("the folder of the run is gone", "bad"); });
+    source.addEventListener("states", event => { states.textContent = event.data; });
+    // It is told again when the run is back.
+    source.addEventListener("gone", event => { states.textContent = ""; say(event.data, "bad"); });
     source.addEventListener("error", () => {
         const over = source?.readyState === EventSource.CLOSED;
         say(over ? "the board has ended" : "no connection; trying again", "bad");

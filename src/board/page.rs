@@ -50,7 +50,7 @@ pub(super) fn table_json(shared: &Shared, listing: &Listing) -> Json {
     let (total, ids): (usize, Vec<String>) = (table.runs.len(), table.runs.iter().map(id_of).collect());
     let last = one_metric(&table.runs);
     let (runs, mut warnings) = listing.of(table.runs);
-    warnings.extend(table.problem);
+    warnings.extend(table.problems);
     let listed = list_table(&runs, listing);
     let column = |column: &crate::runs::Column| {
         let key = match column.head.as_str() {
@@ -134,7 +134,7 @@ pub(super) fn runs_page(shared: &Shared, ids: &[Id]) -> Result<Option<Html>> {
     };
     let folders: Vec<&str> = runs.iter().map(|(label, _)| *label).collect();
     let before = format!(
-        "<p class=\"top\"><span><a href=\"{up}\">all runs</a> · {}</span><span id=\"connection\"></span></p>",
+        "<p class=\"top\"><span><a href=\"{up}\">all runs</a> · {}</span><span><span id=\"states\"></span> <span id=\"connection\"></span></span></p>",
         escape(&folders.join(" · "))
     );
     // Nothing of it ends the element: places are numbers.

@@ -2,7 +2,8 @@
 
 use super::shared::{Shared, Table};
 use crate::error::Result;
-use crate::runs::{Ranking, RunFolder, Watched, is_listed, places};
+use crate::runs::{Ranking, RunFolder, Watched, is_listed, places, places_but};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,48 +46,43 @@ impl<'a> Poller<'a> {
     /// Reads what has changed since the last look, at this time of a clock. A run that is read for the first time is shown at
     /// once: many long ones take a while.
     pub fn poll(&mut self, now: Duration) {
-        match places(&self.folders, self.archived) {
-            Err(e) => {
-                let problem = Some(e.message);
-                if self.shared.table_is(|table| table.problem != problem) {
-                    self.shared.change(|table| table.problem = problem);
-                }
-            }
-            Ok(places) => self.look(&places),
-        }
+        let mut problems = Vec::new();
+        let places = places_but(&self.folders, self.archived, |e| problems.push(e.message));
+        self.look(&places, &problems);
         self.shared.refresh_pages(now);
     }
 
-    fn look(&mut self, places: &[PathBuf]) {
-        let mut known = std::mem::take(&mut self.watched);
-        let before: Vec<PathBuf> = known.iter().map(|watched| watched.run.folder.clone()).collect();
-        let mut changed = before != places;
-        let first = before.is_empty();
+    /// `problems` tell which folders can't be read.
+    fn look(&mut self, places: &[PathBuf], problems: &[String]) {
+        let known = std::mem::take(&mut self.watched);
+        let first = known.is_empty();
+        let mut changed = !known.iter().map(|watched| &watched.run.folder).eq(places);
+        let mut known: BTreeMap<PathBuf, Watched> =
+            known.into_iter().map(|watched| (watched.run.folder.clone(), watched)).collect();
         for (number, place) in places.iter().enumerate() {
-            match known.iter().position(|watched| watched.run.folder == *place) {
-                Some(at) => {
-                    let mut watched = known.swap_remove(at);
+            match known.remove(place) {
+                Some(mut watched) => {
                     changed |= watched.look(self.ranking);
                     self.watched.push(watched);
                 }
                 None => {
                     self.watched.push(Watched::open(place, self.ranking));
                     if first {
-                        self.show(Some((number + 1, places.len())));
+                        self.show(Some((number + 1, places.len())), problems);
                     }
                 }
             }
         }
-        if changed || self.shared.table_is(|table| table.reading.is_some() || table.problem.is_some()) {
-            self.show(None);
+        if changed || self.shared.table_is(|table| table.reading.is_some() || table.problems != problems) {
+            self.show(None, problems);
         }
     }
 
     /// Puts what is known into the table.
-    fn show(&self, reading: Option<(usize, usize)>) {
+    fn show(&self, reading: Option<(usize, usize)>, problems: &[String]) {
         let runs = self.watched.iter().map(|watched| &watched.run);
         let listed = runs.filter(|run| is_listed(run, &self.folders, self.archived));
         let runs: Vec<RunFolder> = listed.cloned().collect();
-        self.shared.change(|table| *table = Table { runs, reading, problem: None });
+        self.shared.change(|table| *table = Table { runs, reading, problems: problems.to_vec() });
     }
 }

@@ -31,6 +31,8 @@ pub(super) struct Reply {
     pub text: String,
     /// The content-security policy.
     pub policy: String,
+    /// Where the page is, for one who asked elsewhere.
+    pub elsewhere: Option<String>,
 }
 
 pub(super) enum Answer {
@@ -44,11 +46,20 @@ const NO_PAGE: &str = "default-src 'none'; frame-ancestors 'none'";
 impl Reply {
     pub fn text(status: u16, text: &str) -> Self {
         let text = format!("{text}\n");
-        Self { status, kind: "text/plain; charset=utf-8", text, policy: NO_PAGE.to_owned() }
+        Self { status, kind: "text/plain; charset=utf-8", text, policy: NO_PAGE.to_owned(), elsewhere: None }
     }
 
     fn html(html: Html) -> Self {
-        Self { status: 200, kind: "text/html; charset=utf-8", text: html.text, policy: html.policy }
+        let Html { text, policy } = html;
+        Self { status: 200, kind: "text/html; charset=utf-8", text, policy, elsewhere: None }
+    }
+
+    /// For an address that lacks its last slash: what a page asks for is beside it.
+    fn slash_added(request: &Request) -> Self {
+        let last = request.path.rsplit('/').next().unwrap_or_default();
+        let query = if request.query.is_empty() { "" } else { "?" };
+        let elsewhere = Some(format!("{last}/{query}{}", request.query));
+        Self { elsewhere, ..Self::text(308, "The address of a page ends with a slash.") }
     }
 
     fn not_found() -> Self {
@@ -78,7 +89,9 @@ fn whole_or_events(request: &Request, access: &Access, shared: &Shared) -> Resul
     let query = Query::of(&request.query);
     let whole = |reply: Reply| Ok(Answer::Whole(reply));
     match path.split('/').collect::<Vec<_>>()[..] {
-        [""] => whole(Reply::html(table_page())),
+        [""] if request.path.ends_with('/') => whole(Reply::html(table_page())),
+        ["run", id] => known(id).and_then(|_| whole(Reply::slash_added(request))),
+        [""] | ["compare"] => whole(Reply::slash_added(request)),
         ["runs.json"] => whole(table(&query, shared)),
         ["events"] => Ok(Answer::Events(Stream::of_table())),
         ["run", id, ""] => whole(page(&[known(id)?], shared)),
@@ -129,7 +142,7 @@ fn table(query: &Query, shared: &Shared) -> Reply {
         (Ok(filters), Ok(sort)) => {
             let listing = Listing { filters, sort, limit: None };
             let text = table_json(shared, &listing).to_string();
-            Reply { status: 200, kind: "application/json", text, policy: NO_PAGE.to_owned() }
+            Reply { status: 200, kind: "application/json", ..Reply::text(200, &text) }
         }
         (Err(why), _) | (_, Err(why)) => Reply::text(400, &crate::show::message(&why)),
     }

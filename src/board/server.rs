@@ -32,6 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// And at most this often.
 const PACE: Duration = Duration::from_millis(250);
+/// For a client to take what is sent. One that never does would hold its answer in memory.
+#[cfg(target_os = "linux")]
+const UNTAKEN: Duration = Duration::from_secs(60);
 /// Bytes of a request's head.
 const HEAD: usize = 64 << 10;
 
@@ -76,6 +79,8 @@ async fn accept(listener: TcpListener, site: Arc<Site>) {
 /// Answers the requests of a connection. One that fails is the client's affair.
 async fn serve(stream: TcpStream, site: Arc<Site>) {
     let _ = stream.set_nodelay(true);
+    #[cfg(target_os = "linux")]
+    let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, UNTAKEN.as_millis() as u32);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let (asked, site) = (asked(&request), Arc::clone(&site));
         async move { Ok::<_, Infallible>(respond(asked, site).await) }
@@ -120,7 +125,11 @@ fn asked(request: &hyper::Request<Incoming>) -> Request {
 
 fn whole(reply: Reply) -> Response<Content> {
     let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response(status, reply.kind, &reply.policy, Content::Whole(Some(reply.text.into())))
+    let mut response = response(status, reply.kind, &reply.policy, Content::Whole(Some(reply.text.into())));
+    if let Some(Ok(place)) = reply.elsewhere.map(HeaderValue::try_from) {
+        response.headers_mut().insert(header::LOCATION, place);
+    }
+    response
 }
 
 fn response(status: StatusCode, kind: &'static str, policy: &str, content: Content) -> Response<Content> {

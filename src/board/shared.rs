@@ -61,14 +61,16 @@ pub(super) struct Table {
     pub runs: Vec<RunFolder>,
     /// How many of how many have been read, before all are.
     pub reading: Option<(usize, usize)>,
-    /// Why the folders can't be looked at now.
-    pub problem: Option<String>,
+    /// Why folders can't be looked at now.
+    pub problems: Vec<String>,
 }
 
 #[derive(Default)]
 pub(super) struct Shared {
     table: Mutex<Table>,
     pages: Mutex<BTreeMap<Id, Kept>>,
+    /// Held while a run is read for its page: a page that is asked for twice is not read twice at a time.
+    opening: Mutex<()>,
     versions: watch::Sender<Versions>,
 }
 
@@ -118,21 +120,34 @@ impl Shared {
         self.find(id, RunFolder::label)
     }
 
+    /// How a run is doing, in a word; `None` if there is no such run.
+    pub fn state(&self, id: &Id) -> Option<&'static str> {
+        self.find(id, |run| run.state.word())
+    }
+
     /// The run for its page; `None` if there is no such run. It is read if no page has it.
     ///
     /// # Errors
     /// The run can't be read.
     pub fn page(&self, id: &Id) -> Result<Option<Page>> {
         let Some(folder) = self.find(id, |run| run.folder.clone()) else { return Ok(None) };
-        if let Some(kept) = lock(&self.pages).get_mut(id) {
+        let known = || {
+            let mut pages = lock(&self.pages);
+            let kept = pages.get_mut(id)?;
             kept.unused = None;
-            return Ok(Some(Arc::clone(&kept.page)));
+            Some(Arc::clone(&kept.page))
+        };
+        if let Some(page) = known() {
+            return Ok(Some(page));
+        }
+        let _alone = lock(&self.opening);
+        // Another request may have read it meanwhile.
+        if let Some(page) = known() {
+            return Ok(Some(page));
         }
         let page = Arc::new(RwLock::new(LiveRun::open(&folder)?));
-        // Another request may have read it meanwhile: they share one.
-        let mut pages = lock(&self.pages);
-        let kept = pages.entry(id.clone()).or_insert(Kept { page, unused: None });
-        Ok(Some(Arc::clone(&kept.page)))
+        lock(&self.pages).insert(id.clone(), Kept { page: Arc::clone(&page), unused: None });
+        Ok(Some(page))
     }
 
     /// Reads what is new in the runs that pages have, and lets go of those that none has had for a while.

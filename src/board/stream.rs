@@ -1,6 +1,7 @@
 //! What an open page is told: server-sent events.
 
 use super::shared::{Id, Page, Shared};
+use crate::show;
 use crate::telemetry::report::{Place, news};
 use std::fmt::Write;
 use std::sync::{PoisonError, RwLockReadGuard};
@@ -19,6 +20,8 @@ pub(super) enum Stream {
         places: Vec<Place>,
         /// Held, so that they stay in memory.
         pages: Vec<Page>,
+        /// The page was told that a run is not there, or how the runs are doing.
+        said: String,
     },
 }
 
@@ -39,7 +42,7 @@ impl Stream {
     /// `from` is what the page says that it has ([`place_of`]).
     pub fn of_runs(ids: Vec<Id>, from: &str) -> Self {
         let places = from.split('-').map(|place| place.parse().unwrap_or_default()).collect();
-        Self::Runs { ids, places, pages: Vec::new() }
+        Self::Runs { ids, places, pages: Vec::new(), said: String::new() }
     }
 
     /// What the page is to be told now.
@@ -52,16 +55,45 @@ impl Stream {
                     false => Next::Send(event("runs", "", &version.to_string())),
                 }
             }
-            Self::Runs { ids, places, pages } => {
-                let found = ids.iter().map(|id| Some((shared.label(id)?, shared.page(id).ok()??)));
-                let Some(found) = found.collect::<Option<Vec<(String, Page)>>>() else {
-                    return Next::Last(event("gone", "", ""));
+            Self::Runs { ids, places, pages, said } => {
+                let found = match find(ids, shared) {
+                    Ok(found) => found,
+                    // It may come back: a start archives the folder before it makes another one.
+                    Err(why) => {
+                        pages.clear();
+                        places.clear();
+                        let before = std::mem::replace(said, event("gone", "", &why));
+                        return if before == *said { Next::Nothing } else { Next::Send(said.clone()) };
+                    }
                 };
                 *pages = found.iter().map(|(_, page)| page.clone()).collect();
-                tell(&found, places)
+                let states = event("states", "", &states(ids, shared));
+                match tell(&found, places) {
+                    last @ Next::Last(_) => last,
+                    news if *said == states => news,
+                    news => {
+                        said.clone_from(&states);
+                        Next::Send(if let Next::Send(news) = news { states + &news } else { states })
+                    }
+                }
             }
         }
     }
+}
+
+/// The labels and pages of runs; else which of them is not there, and why.
+fn find(ids: &[Id], shared: &Shared) -> Result<Vec<(String, Page)>, String> {
+    let gone = || "the folder of the run is gone".to_owned();
+    let one = |id: &Id| {
+        let page = shared.page(id).map_err(|e| show::message(&e.message).into_owned())?.ok_or_else(gone)?;
+        Ok((shared.label(id).ok_or_else(gone)?, page))
+    };
+    ids.iter().map(one).collect()
+}
+
+/// How the runs are doing, as the table says it: a run that was killed has not written that it ended.
+fn states(ids: &[Id], shared: &Shared) -> String {
+    ids.iter().filter_map(|id| shared.state(id)).collect::<Vec<_>>().join(" · ")
 }
 
 /// What these runs have behind `places`, which then are those of now.

@@ -225,7 +225,7 @@ fn runs_that_begin_and_end_while_it_serves_are_seen() {
 fn a_page_is_told_what_its_run_writes() {
     let mut runs = Runs::new(&["a"]);
     let mut stream = runs.stream("a");
-    assert_eq!(runs.next(&mut stream), Next::Nothing);
+    assert_eq!(runs.next(&mut stream), Next::Send(event("states", "", "failed")));
     append(&runs.folder("a"), &step(3)[..20]);
     runs.poller.poll(NOW);
     assert_eq!(runs.next(&mut stream), Next::Nothing, "the line is torn");
@@ -247,10 +247,75 @@ fn a_page_is_loaded_again_after_a_resume_and_told_of_the_end() {
     runs.poller.poll(NOW);
     assert_eq!(runs.next(&mut stream), Next::Last(event("reload", "", "")));
     let mut stream = runs.stream("a");
-    assert_eq!(runs.next(&mut stream), Next::Nothing);
-    fs::remove_dir_all(runs.folder("a")).unwrap();
+    assert_eq!(runs.next(&mut stream), Next::Send(event("states", "", "failed")));
+    // As a start that begins anew archives it.
+    fs::rename(runs.folder("a"), runs.folder("a.1")).unwrap();
     runs.poller.poll(NOW);
-    assert_eq!(runs.next(&mut stream), Next::Last(event("gone", "", "")));
+    assert_eq!(runs.next(&mut stream), Next::Send(event("gone", "", "the folder of the run is gone")));
+    assert_eq!(runs.next(&mut stream), Next::Nothing);
+    fs::create_dir(runs.folder("a")).unwrap();
+    append(&runs.folder("a"), &step(1));
+    runs.poller.poll(NOW);
+    assert_eq!(runs.next(&mut stream), Next::Last(event("reload", "", "")));
+}
+
+#[test]
+fn a_page_is_told_that_its_run_was_killed() {
+    let mut runs = Runs::new(&["a"]);
+    let lock = File::create(runs.folder("a").join(".lock")).unwrap();
+    lock.lock().unwrap();
+    runs.poller.poll(NOW);
+    let mut stream = runs.stream("a");
+    assert_eq!(runs.next(&mut stream), Next::Send(event("states", "", "running")));
+    append(&runs.folder("a"), &step(3));
+    runs.poller.poll(NOW);
+    assert!(matches!(runs.next(&mut stream), Next::Send(text) if text.starts_with("event: news\n")));
+    drop(lock);
+    runs.poller.poll(NOW);
+    assert_eq!(runs.next(&mut stream), Next::Send(event("states", "", "failed")), "it wrote no end");
+}
+
+#[test]
+fn a_folder_that_is_gone_hides_no_other() {
+    let [mut a, b] = ["a", "b"].map(|name| Runs::new(&[name]));
+    a.poller = Poller::new(&[a.dir.path().to_owned(), b.dir.path().to_owned()], false, &none);
+    a.shared = a.poller.shared();
+    a.poller.poll(NOW);
+    assert_eq!(names(&a.table("sort=folder")).len(), 2);
+    fs::remove_dir_all(b.dir.path()).unwrap();
+    append(&a.folder("a"), &step(7));
+    a.poller.poll(NOW);
+    let table = a.table("filter=step%3D7");
+    assert_eq!(names(&table), ["a"]);
+    assert!(table["warnings"][0].as_str().unwrap().contains("cannot read"), "{table}");
+    fs::create_dir(b.dir.path()).unwrap();
+    a.poller.poll(NOW);
+    assert_eq!(a.table("")["warnings"], serde_json::json!([]));
+}
+
+#[test]
+fn a_page_is_found_without_its_last_slash() {
+    let runs = Runs::new(&["a", "b"]);
+    let [a, b] = ["a", "b"].map(|name| runs.id(name).as_str().to_owned());
+    let elsewhere = |path: &str, query: &str| {
+        let request = Request {
+            method: "GET".to_owned(),
+            hosts: vec!["localhost".to_owned()],
+            path: format!("/{}{path}", runs.access.token()),
+            query: query.to_owned(),
+            last: None,
+        };
+        match answer(&request, &runs.access, &runs.shared) {
+            Answer::Whole(reply) => (reply.status, reply.elsewhere),
+            Answer::Events(_) => panic!("{path} is a stream"),
+        }
+    };
+    assert_eq!(elsewhere("", ""), (308, Some(format!("{}/", runs.access.token()))));
+    assert_eq!(elsewhere(&format!("/run/{a}"), ""), (308, Some(format!("{a}/"))));
+    assert_eq!(elsewhere("/run/javascript:alert(1)", "").0, 404);
+    let both = format!("run={a}&run={b}");
+    assert_eq!(elsewhere("/compare", &both), (308, Some(format!("compare/?{both}"))));
+    assert_eq!(elsewhere("/compare/", &both), (200, None));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::folder::{Ranking, RunFolder};
 use crate::error::{Error, IoContext, Result};
 use crate::spec::closest;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -32,16 +33,23 @@ pub(crate) fn is_listed(run: &RunFolder, folders: &[PathBuf], archived: bool) ->
 /// # Errors
 /// As [`find`].
 pub(crate) fn places(folders: &[PathBuf], archived: bool) -> Result<Vec<PathBuf>> {
+    let mut failed = None;
+    let found = places_but(folders, archived, |e| failed = failed.take().or(Some(e)));
+    failed.map_or(Ok(found), Err)
+}
+
+/// The same without those of `folders` that can't be read, of which `told` is told.
+pub(crate) fn places_but(folders: &[PathBuf], archived: bool, mut told: impl FnMut(Error)) -> Vec<PathBuf> {
     let mut found = Vec::new();
     match folders {
         [] if !Path::new(RUNS).exists() => {}
-        [] => within(Path::new(RUNS), &mut found)?,
+        [] => within(Path::new(RUNS), &mut found).unwrap_or_else(&mut told),
         folders => {
             for folder in folders {
                 if RunFolder::is_one(folder) {
                     found.push(folder.clone());
                 } else {
-                    within(folder, &mut found)?;
+                    within(folder, &mut found).unwrap_or_else(&mut told);
                 }
             }
         }
@@ -53,14 +61,9 @@ pub(crate) fn places(folders: &[PathBuf], archived: bool) -> Result<Vec<PathBuf>
             let _ = within(&run, &mut found);
         }
     }
-    let mut seen = Vec::new();
-    found.retain(|path| {
-        let place = path.canonicalize().unwrap_or_else(|_| path.clone());
-        let new = !seen.contains(&place);
-        seen.push(place);
-        new
-    });
-    Ok(found)
+    let mut seen = BTreeSet::new();
+    found.retain(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
+    found
 }
 
 /// Adds the runs in `folder` by name, and those of the sweeps in it.

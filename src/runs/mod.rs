@@ -21,7 +21,7 @@ pub use facts::FACTS;
 pub use filter::{Filter, SortBy};
 pub use find::{find, of_argument};
 #[cfg(feature = "board")]
-pub(crate) use find::{is_listed, places};
+pub(crate) use find::{is_listed, places, places_but};
 pub use folder::{Ranking, RunFolder, State, ranking};
 #[cfg(feature = "board")]
 pub(crate) use list::list_table;

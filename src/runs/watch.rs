@@ -79,14 +79,11 @@ impl Watched {
             Found::Event(event, _) => course.add(*event, by),
         });
         self.run.state = state(&self.run.folder, &self.run.course);
-        read.unwrap_or_else(|e| {
-            let problem = format!("metrics.jsonl: {}", reason(&e.message));
-            let new = !self.run.problems.contains(&problem);
-            if new {
-                self.run.problems.push(problem);
-            }
-            new
-        })
+        let problem = read.as_ref().err().map(|e| format!("metrics.jsonl: {}", reason(&e.message)));
+        let before = self.run.problems.clone();
+        self.run.problems.retain(|other| !other.starts_with("metrics.jsonl: "));
+        self.run.problems.extend(problem);
+        read.unwrap_or_default() || self.run.problems != before
     }
 
     /// Looks at all files. Checkpoints are most of them, so it is done when those change.

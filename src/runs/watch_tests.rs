@@ -63,6 +63,20 @@ fn looks_find_what_a_whole_read_finds() {
 }
 
 #[test]
+fn what_can_be_read_again_is_no_problem_any_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
+    fs::create_dir(folder.join("metrics.jsonl")).unwrap();
+    let mut watched = Watched::open(folder, &none);
+    assert!(watched.run.problems[0].starts_with("metrics.jsonl: "), "{:?}", watched.run.problems);
+    fs::remove_dir(folder.join("metrics.jsonl")).unwrap();
+    append(folder, &[step(1)]);
+    assert!(watched.look(&none));
+    assert_eq!(watched.run.problems, [""; 0]);
+    is_as_read(&watched);
+}
+
+#[test]
 fn a_resume_and_another_spec_are_seen() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path();

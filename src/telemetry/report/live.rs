@@ -67,11 +67,20 @@ fn stamp(path: &Path) -> Stamp {
     Some((about.ino(), about.len(), about.mtime(), about.mtime_nsec()))
 }
 
-/// Of the files that the page shows besides `metrics.jsonl`, and of the folder into which evaluations are renamed.
-type Stamps = [Stamp; 3];
+/// Of the files that the page shows besides `metrics.jsonl`.
+type Stamps = Vec<(PathBuf, Stamp)>;
 
+/// The time of the folder of evaluations would not do: two that follow each other at once may leave the same.
 fn stamps(folder: &Path) -> Stamps {
-    ["run.json", "evaluations", "prediction.json"].map(|name| stamp(&folder.join(name)))
+    let evaluations = fs::read_dir(folder.join("evaluations")).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = evaluations.map(|entry| entry.path()).collect();
+    files.extend(["run.json", "prediction.json"].map(|name| folder.join(name)));
+    files.sort();
+    let stamped = |file: PathBuf| {
+        let stamp = stamp(&file);
+        (file, stamp)
+    };
+    files.into_iter().map(stamped).collect()
 }
 
 /// No two runs, and no two versions of one, have the same.
@@ -101,12 +110,15 @@ impl LiveRun {
     /// Reads what is new; whether something is.
     ///
     /// # Errors
-    /// As [`LiveRun::open`].
+    /// `metrics.jsonl` can't be read.
     pub fn refresh(&mut self) -> Result<bool> {
         let stamps = stamps(&self.folder);
-        let mut any = stamps != self.stamps;
-        if any {
-            let fresh = Run::without_records(&self.folder)?;
+        let mut any = false;
+        // A `run.json` that can't be read stops no chart: what was read before stays.
+        if stamps != self.stamps
+            && let Ok(fresh) = Run::without_records(&self.folder)
+        {
+            any = true;
             let run = &mut self.run;
             (run.name, run.starts, run.spec) = (fresh.name, fresh.starts, fresh.spec);
             (run.evaluations, run.prediction) = (fresh.evaluations, fresh.prediction);

@@ -100,7 +100,7 @@ fn a_page_of_another_file_is_loaded_again() {
 }
 
 #[test]
-fn a_new_start_is_told() {
+fn a_new_start_and_a_prediction_are_told() {
     let dir = tempfile::tempdir().unwrap();
     append(dir.path(), &[step(1, 2.0)]);
     let mut live = LiveRun::open(dir.path()).unwrap();
@@ -110,6 +110,44 @@ fn a_new_start_is_told() {
     assert!(live.refresh().unwrap());
     let rest = told(&live, place).unwrap()["around"]["rest"].as_str().unwrap().to_owned();
     assert!(rest.contains("<h2>Provenance</h2>"), "{rest}");
+    let place = live.place();
+    let prediction = crate::telemetry::prediction::tests::sample();
+    let path = crate::telemetry::prediction::path(dir.path());
+    std::fs::write(path, serde_json::to_string(&prediction).unwrap()).unwrap();
+    assert!(live.refresh().unwrap());
+    let rest = told(&live, place).unwrap()["around"]["rest"].as_str().unwrap().to_owned();
+    assert!(rest.contains("Prediction and measurement"), "{rest}");
+}
+
+#[test]
+fn an_evaluation_is_told() {
+    use crate::telemetry::evaluations::{EvaluationRecord, Evaluations, GeneratedText};
+    let dir = tempfile::tempdir().unwrap();
+    append(dir.path(), &[step(1, 2.0)]);
+    let mut live = LiveRun::open(dir.path()).unwrap();
+    let mut evaluations = Evaluations::open(dir.path(), 0, "val.loss", false).unwrap();
+    for (step, text) in [(1, "the first"), (2, "the second")] {
+        let place = live.place();
+        let mut record = EvaluationRecord::new(step, 0);
+        record.texts.push(GeneratedText { prompt: "p".to_owned(), text: text.to_owned(), cut: false });
+        evaluations.write(record, Some(1.0 / step as f64)).unwrap();
+        assert!(live.refresh().unwrap());
+        let rest = told(&live, place).unwrap()["around"]["rest"].as_str().unwrap().to_owned();
+        assert!(rest.contains(text), "{rest}");
+        assert!(!live.refresh().unwrap());
+    }
+}
+
+#[test]
+fn a_damaged_run_json_stops_no_chart() {
+    let dir = tempfile::tempdir().unwrap();
+    append(dir.path(), &[step(1, 2.0)]);
+    let mut live = LiveRun::open(dir.path()).unwrap();
+    let place = live.place();
+    std::fs::write(dir.path().join("run.json"), "{").unwrap();
+    append(dir.path(), &[step(2, 1.0)]);
+    assert!(live.refresh().unwrap());
+    assert_eq!(*steps(&told(&live, place).unwrap(), "Loss", "training"), serde_json::json!([2.0]));
 }
 
 #[test]
