@@ -18,7 +18,10 @@ const OWN: [&str; 4] = [".lock", "logs", "report.html", "profile.json"];
 pub fn behind(plans: &[Plan]) -> Vec<Option<usize>> {
     let shapes: Vec<_> = plans.iter().map(shape).collect();
     let is_beginning = |short: usize, long: usize| {
-        shapes[short].is_some() && shapes[short] == shapes[long] && is_shorter(&plans[short], &plans[long])
+        shapes[short].is_some()
+            && shapes[short] == shapes[long]
+            && is_shorter(&plans[short], &plans[long])
+            && ends_measured(&plans[short], &plans[long])
     };
     (0..plans.len())
         .map(|long| {
@@ -60,6 +63,12 @@ fn is_shorter(short: &Plan, long: &Plan) -> bool {
     let steps = |plan: &Plan| plan.train.max_steps.unwrap_or(u64::MAX);
     let (epochs, steps) = (short.epochs.cmp(&long.epochs), steps(short).cmp(&steps(long)));
     [epochs, steps].contains(&Ordering::Less) && ![epochs, steps].contains(&Ordering::Greater)
+}
+
+/// Whether the evaluation at the end of `short` is one of `long`, too: another one would be in its metrics, and could be its best.
+fn ends_measured(short: &Plan, long: &Plan) -> bool {
+    let every = long.train.eval_every;
+    every <= 1 || short.train.max_steps == long.train.max_steps && short.epochs.is_multiple_of(every)
 }
 
 /// Makes the run folder `to` a copy of `from`. It is there whole or not at all.
@@ -125,6 +134,19 @@ mod tests {
             behind_of(&[&[&["epochs=3"], &rare[..]].concat(), &[&["epochs=9"], &rare[..]].concat()]),
             [None, None]
         );
+        // The end of 3 epochs is evaluated, which a run of 8 epochs has not; that of 4 is.
+        let every_second = "train.eval_every=2";
+        assert_eq!(
+            behind_of(&[
+                &["epochs=8", every_second],
+                &["epochs=3", every_second],
+                &["epochs=4", every_second]
+            ]),
+            [Some(2), None, None]
+        );
+        let by_steps: [&[&str]; 2] =
+            [&["train.max_steps=16", every_second], &["train.max_steps=8", every_second]];
+        assert_eq!(behind_of(&by_steps), [None, None]);
         let each = "early_stop.patience=2";
         assert_eq!(behind_of(&[&["epochs=3", each], &["epochs=9", each]]), [None, Some(0)]);
     }
