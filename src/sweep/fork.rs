@@ -81,6 +81,23 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::rename(scratch.path(), to).doing("create", to)
 }
 
+/// Removes copies of the folder `to` that a killed sweep has begun. No other sweep may be writing there.
+///
+/// # Errors
+/// Exit code 74: one can't be removed.
+pub fn remove_begun(to: &Path) -> Result<()> {
+    let (Some(folder), Some(name)) = (to.parent(), to.file_name()) else { return Ok(()) };
+    let begun = format!(".{}.part-", name.to_string_lossy());
+    for entry in fs::read_dir(folder).doing("read", folder)? {
+        let path = entry.doing("read", folder)?.path();
+        let is_begun = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&begun));
+        if is_begun && path.is_dir() {
+            fs::remove_dir_all(&path).doing("remove", &path)?;
+        }
+    }
+    Ok(())
+}
+
 fn copy_folder(from: &Path, to: &Path, without: &[&str]) -> Result<()> {
     fs::create_dir_all(to).doing("create", to)?;
     for entry in fs::read_dir(from).doing("read", from)? {
@@ -169,5 +186,11 @@ mod tests {
         assert!(to.join("metrics.jsonl").is_file() && to.join("checkpoints/logs").is_file());
         assert!(!to.join(".lock").exists() && !to.join("logs").exists());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
+        // Of a process that is killed while it copies.
+        let killed = Scratch::beside(&to).unwrap();
+        fs::create_dir_all(killed.path().join("checkpoints")).unwrap();
+        fs::create_dir_all(folder.path().join(".c.part-1")).unwrap();
+        remove_begun(&to).unwrap();
+        assert!(!killed.path().exists() && folder.path().join(".c.part-1").exists() && to.exists());
     }
 }

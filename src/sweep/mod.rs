@@ -122,6 +122,7 @@ impl Running<'_> {
         // One that was started before has a folder, if only with logs; and the other run may have been removed.
         let is_there = |before: &usize| crate::runs::RunFolder::is_one(&self.prepared.folder_of(*before));
         if let Some(before) = before.filter(|before| !folder.exists() && is_there(before)) {
+            fork::remove_begun(&folder)?;
             fork::copy(&self.prepared.folder_of(before), &folder)?;
             self.file.children[at].continues = Some(self.file.children[before].name.clone());
         }

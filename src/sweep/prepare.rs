@@ -66,10 +66,12 @@ pub fn prepare(
     let name = name.ok_or_else(|| Error::spec(format!("{}: missing `name`", shown_name(spec))))?;
     let points = expand::points(&config)?;
     let machine = OnDemand::default();
+    // More would leave cores without a run.
+    let parallel = config.parallel.min(points.len());
     let children = points
         .iter()
         .zip(expand::names(&points))
-        .map(|(point, child)| resolve(&base, &name, child, point, config.parallel, registry, &machine))
+        .map(|(point, child)| resolve(&base, &name, child, point, parallel, registry, &machine))
         .collect::<Result<Vec<_>>>()?;
     let (lengths, whole) = lengths(&config, &children)?;
     if whole || config.metric.is_some() {
@@ -87,7 +89,7 @@ pub fn prepare(
         rungs: if whole { lengths.len() + 1 } else { 1 },
         eta: config.eta as usize,
         prefers_larger: first.checkpoint.best.prefers_larger(),
-        parallel: config.parallel,
+        parallel,
         fail_fast: config.fail_fast,
     };
     let folder = out.unwrap_or_else(|| Path::new("runs").join(format!("{name}-sweep")));

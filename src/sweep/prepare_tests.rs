@@ -151,3 +151,10 @@ fn an_error_names_the_run_that_it_is_about() {
         "{told}"
     );
 }
+
+#[test]
+fn more_at_a_time_than_there_are_runs_are_as_many_as_there_are() {
+    let flags = Flags { parallel: Some(4096), ..grid(&["optimizer.lr=0.1"]) };
+    let sweep = prepared("", &flags).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((sweep.rules.parallel, sweep.children[0].share.threads), (1, usable_cores()));
+}
