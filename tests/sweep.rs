@@ -203,6 +203,35 @@ fn a_longer_run_continues_a_copy_of_a_shorter_one() {
     assert_eq!(state["children"][0]["continues"], state["children"][1]["name"]);
     trial.assert_is_the_run_of(1, &["epochs=4"]);
     trial.assert_is_the_run_of(2, &["epochs=2"]);
+    // One that was started before and has only logs, or less, is no place for a copy.
+    let longer = trial.child(1);
+    fs::remove_dir_all(&longer).expect("it is removed");
+    fs::create_dir_all(longer.join("logs")).expect("a folder");
+    fs::write(longer.join("logs/rank-0.log"), "").expect("a file");
+    let text = fs::read_to_string(trial.out.join("sweep.json")).expect("the sweep has a file");
+    let waiting = text.replacen("\"state\": \"done\"", "\"state\": \"running\"", 1);
+    fs::write(trial.out.join("sweep.json"), waiting).expect("it is written");
+    trial.sweep(&["--grid", "epochs=4,2"], 0);
+    trial.assert_is_the_run_of(1, &["epochs=4"]);
+}
+
+#[test]
+fn a_single_run_of_a_spec_with_a_sweep_says_that_it_is_one() {
+    let trial = Trial::of("[sweep.grid]\nseed = [1, 2]\n");
+    let output = train(&trial.spec, &trial.out, &[]);
+    assert_code(&output, 0);
+    let told = stderr(&output);
+    assert!(told.contains("`ddp-run sweep` starts all of them"), "{told}");
+    let brief = format!("{told}{}", stdout(&output));
+    assert!(!brief.contains("sweep.grid"), "{brief}");
+}
+
+#[test]
+fn a_log_begins_with_a_command_that_a_shell_reads() {
+    let _alone = alone();
+    let trial = Trial::of("");
+    trial.sweep(&["--grid", "model.hidden=[8, 4]", "--set", "epochs=1"], 0);
+    assert!(trial.logs().contains(" --set 'model.hidden=[8, 4]' "), "{}", trial.logs());
 }
 
 #[test]

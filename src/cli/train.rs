@@ -156,6 +156,9 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
     };
     let plan = spec.plan(registry, request)?;
     measured(&plan, &args.assertions)?;
+    if plan.sweep.is_some() && matches!(origin, Origin::Own) {
+        say!("`[sweep]` is not used: this is one run, and `ddp-run sweep` starts all of them");
+    }
     let job = JobHandoff {
         spec_name: shown_name(&args.spec.spec),
         job_toml: plan.to_toml(),

@@ -30,6 +30,7 @@ mod worker;
 pub use flags::{LaunchFlags, completed};
 pub use mpi::starter_pid;
 pub use run_id::run_id;
+pub use shell::quoted;
 pub use worker::{WorkerEnv, key_of_environment};
 
 use std::fmt;

@@ -48,7 +48,12 @@ pub struct Running<'a> {
 impl Plan {
     /// The values that the spec or the command line sets, as `key = value`, without those that every brief shows.
     pub fn set_values(&self) -> Vec<String> {
-        let shown = |key: &str| SHOWN.contains(&key) || key.starts_with("scheduler") && key.ends_with("name");
+        // `[sweep]` is of no run.
+        let shown = |key: &str| {
+            SHOWN.contains(&key)
+                || key.starts_with("scheduler") && key.ends_with("name")
+                || key.starts_with("sweep.")
+        };
         let set = self.values.iter().filter(|value| value.origin != Origin::Default && !shown(&value.key));
         set.map(|value| format!("{} = {}", value.key, cut(&one_line(&value.value), LONGEST_VALUE))).collect()
     }

@@ -104,7 +104,7 @@ fn leaves<T>(table: &toml::Table, read: &dyn Fn(&Value) -> Option<T>) -> Option<
 }
 
 /// A value as `--set` takes it.
-fn as_toml(text: &str) -> Value {
+pub fn as_toml(text: &str) -> Value {
     let parsed = format!("v = {text}").parse::<toml::Table>().ok().and_then(|mut table| table.remove("v"));
     parsed.unwrap_or_else(|| Value::String(text.to_owned()))
 }

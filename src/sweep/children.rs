@@ -2,7 +2,7 @@
 //! lead process groups of their own and die with this process (Linux), and their workers with them.
 
 use super::prepare::Prepared;
-use crate::clusters::Launcher;
+use crate::clusters::{Launcher, quoted};
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::{Signal, Signals, StopFlag, bind_to_supervisor, own_program, wait_for};
 use rustix::event::{PollFd, PollFlags};
@@ -62,7 +62,8 @@ impl<'a> Children<'a> {
         let arguments = self.prepared.arguments(at, rung);
         let log = self.prepared.log_of(at);
         let mut output = File::options().create(true).append(true).open(&log).doing("open", &log)?;
-        writeln!(output, "$ ddp-run {}", arguments.join(" ")).doing("write", &log)?;
+        let words: Vec<String> = arguments.iter().map(|word| quoted(word)).collect();
+        writeln!(output, "$ ddp-run {}", words.join(" ")).doing("write", &log)?;
         let mut command = Command::new(&self.program);
         // It is a run of its own, whatever started this sweep.
         for name in Launcher::ALL.into_iter().flat_map(Launcher::variables) {

@@ -1,7 +1,7 @@
 //! The points of a sweep: combinations of a grid, and samples. Pure functions of the settings and the seed.
 
 use crate::error::{Error, Result};
-use crate::plan::sweep::{Distribution, Range, SweepConfig};
+use crate::plan::sweep::{Distribution, Range, SweepConfig, as_toml};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 
@@ -10,6 +10,8 @@ pub type Point = Vec<(String, String)>;
 
 /// More runs are taken for a mistake.
 const MOST: usize = 10_000;
+/// More combinations are not looked at to choose some of them.
+const MOST_COMBINATIONS: usize = 1_000_000;
 /// Longest part of a child's name that tells its values.
 const NAME: usize = 48;
 /// Keys that the sweep sets itself, or that are no part of a run.
@@ -25,25 +27,36 @@ pub fn points(config: &SweepConfig) -> Result<Vec<Point>> {
     check(config, grid, sample)?;
     let combinations = grid.iter().try_fold(1usize, |all, (_, values)| all.checked_mul(values.len()));
     let draws = if sample.is_empty() { 1 } else { config.random.unwrap_or(1) as usize };
-    let all = combinations.and_then(|all| all.checked_mul(draws)).filter(|all| *all <= MOST);
+    let chosen_of_grid = config.random.filter(|_| sample.is_empty());
+    let most = if chosen_of_grid.is_some() { MOST_COMBINATIONS } else { MOST };
+    let all = combinations.and_then(|all| all.checked_mul(draws)).filter(|all| *all <= most);
     let Some(all) = all else {
-        return Err(Error::usage(format!("a sweep has at most {MOST} runs, and this one has more"))
-            .hint("`--random N` with `--grid` alone chooses N of its combinations"));
+        let (what, hint) = match chosen_of_grid {
+            None => ("runs", "`--random N` with `--grid` alone chooses N of its combinations"),
+            Some(_) => ("combinations to choose from", "`--sample KEY=DISTRIBUTION` draws values instead"),
+        };
+        return Err(
+            Error::usage(format!("a sweep has at most {most} {what}, and this one has more")).hint(hint)
+        );
     };
     let per_draw = all / draws;
-    let mut points: Vec<Point> = (0..all)
-        .map(|at| {
-            let drawn =
-                sample.iter().map(|(key, of)| (key.clone(), draw(of, config.seed, key, at / per_draw)));
-            combination(grid, at % per_draw).into_iter().chain(drawn).collect()
-        })
-        .collect();
-    if let Some(most) = config.random.filter(|_| sample.is_empty()) {
-        points = chosen(points, most as usize, config.seed);
-    }
+    let point = |at: usize| -> Point {
+        let drawn = sample.iter().map(|(key, of)| (key.clone(), draw(of, config.seed, key, at / per_draw)));
+        combination(grid, at % per_draw).into_iter().chain(drawn).collect()
+    };
+    let places = match chosen_of_grid {
+        Some(most) => chosen(all, most as usize, config.seed),
+        None => (0..all).collect(),
+    };
+    let mut points: Vec<Point> = places.into_iter().map(point).collect();
     let mut seen = BTreeSet::new();
-    points.retain(|point| seen.insert(point.clone()));
+    points.retain(|point| seen.insert(point.iter().map(|(_, value)| meant(value)).collect::<Vec<_>>()));
     Ok(points)
+}
+
+/// The same text for values that are the same: `1e-3` and `0.001`, `a` and `"a"`.
+fn meant(value: &str) -> String {
+    as_toml(value).to_string()
 }
 
 fn check(
@@ -92,13 +105,13 @@ fn combination(grid: &[(String, Vec<String>)], mut at: usize) -> Point {
     point
 }
 
-/// `most` of the points, each with the same probability, in their order.
-fn chosen(points: Vec<Point>, most: usize, seed: u64) -> Vec<Point> {
-    let mut order: Vec<usize> = (0..points.len()).collect();
-    order.sort_by_key(|at| random(seed, "", *at));
+/// `most` of the numbers below `all`, each with the same probability, in their order.
+fn chosen(all: usize, most: usize, seed: u64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..all).collect();
+    order.sort_by_cached_key(|at| random(seed, "", *at));
     order.truncate(most);
     order.sort_unstable();
-    order.into_iter().map(|at| points[at].clone()).collect()
+    order
 }
 
 /// Sample number `at` of a key. It depends on nothing else, so that another key or more samples change none of those before.
@@ -195,6 +208,12 @@ mod tests {
         assert_eq!(sets(&grid), expected);
         let repeated = config(&[("seed", &["1", "2", "1"])], &[], None);
         assert_eq!(sets(&repeated), ["seed=1", "seed=2"]);
+        let the_same = config(
+            &[("optimizer.lr", &["1e-3", "0.001", "1e-2"]), ("loss.name", &["a", "\"a\""])],
+            &[],
+            None,
+        );
+        assert_eq!(sets(&the_same), ["optimizer.lr=1e-3 loss.name=a", "optimizer.lr=1e-2 loss.name=a"]);
     }
 
     #[test]
@@ -207,6 +226,10 @@ mod tests {
         assert!(some.iter().map(number).is_sorted());
         let other = SweepConfig { seed: 1, ..config(&[("seed", &values)], &[], Some(20)) };
         assert_ne!(sets(&other), some);
+        // Also of more combinations than a sweep may have runs.
+        let of_many =
+            config(&[("seed", &values), ("epochs", &values), ("batch_size", &values)], &[], Some(7));
+        assert_eq!(sets(&of_many).len(), 7);
     }
 
     /// What is drawn is part of what a seed means: these numbers may not change.

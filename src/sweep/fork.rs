@@ -18,7 +18,10 @@ const OWN: [&str; 4] = [".lock", "logs", "report.html", "profile.json"];
 pub fn behind(plans: &[Plan]) -> Vec<Option<usize>> {
     let shapes: Vec<_> = plans.iter().map(shape).collect();
     let is_beginning = |short: usize, long: usize| {
-        shapes[short].is_some() && shapes[short] == shapes[long] && is_shorter(&plans[short], &plans[long])
+        shapes[short].is_some()
+            && shapes[short] == shapes[long]
+            && is_shorter(&plans[short], &plans[long])
+            && ends_measured(&plans[short], &plans[long])
     };
     (0..plans.len())
         .map(|long| {
@@ -62,6 +65,12 @@ fn is_shorter(short: &Plan, long: &Plan) -> bool {
     [epochs, steps].contains(&Ordering::Less) && ![epochs, steps].contains(&Ordering::Greater)
 }
 
+/// Whether the evaluation at the end of `short` is one of `long`, too: another one would be in its metrics, and could be its best.
+fn ends_measured(short: &Plan, long: &Plan) -> bool {
+    let every = long.train.eval_every;
+    every <= 1 || short.train.max_steps == long.train.max_steps && short.epochs.is_multiple_of(every)
+}
+
 /// Makes the run folder `to` a copy of `from`. It is there whole or not at all.
 ///
 /// # Errors
@@ -70,6 +79,23 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     let scratch = Scratch::beside(to).doing("create a folder beside", to)?;
     copy_folder(from, scratch.path(), &OWN)?;
     fs::rename(scratch.path(), to).doing("create", to)
+}
+
+/// Removes copies of the folder `to` that a killed sweep has begun. No other sweep may be writing there.
+///
+/// # Errors
+/// Exit code 74: one can't be removed.
+pub fn remove_begun(to: &Path) -> Result<()> {
+    let (Some(folder), Some(name)) = (to.parent(), to.file_name()) else { return Ok(()) };
+    let begun = format!(".{}.part-", name.to_string_lossy());
+    for entry in fs::read_dir(folder).doing("read", folder)? {
+        let path = entry.doing("read", folder)?.path();
+        let is_begun = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&begun));
+        if is_begun && path.is_dir() {
+            fs::remove_dir_all(&path).doing("remove", &path)?;
+        }
+    }
+    Ok(())
 }
 
 fn copy_folder(from: &Path, to: &Path, without: &[&str]) -> Result<()> {
@@ -125,6 +151,19 @@ mod tests {
             behind_of(&[&[&["epochs=3"], &rare[..]].concat(), &[&["epochs=9"], &rare[..]].concat()]),
             [None, None]
         );
+        // The end of 3 epochs is evaluated, which a run of 8 epochs has not; that of 4 is.
+        let every_second = "train.eval_every=2";
+        assert_eq!(
+            behind_of(&[
+                &["epochs=8", every_second],
+                &["epochs=3", every_second],
+                &["epochs=4", every_second]
+            ]),
+            [Some(2), None, None]
+        );
+        let by_steps: [&[&str]; 2] =
+            [&["train.max_steps=16", every_second], &["train.max_steps=8", every_second]];
+        assert_eq!(behind_of(&by_steps), [None, None]);
         let each = "early_stop.patience=2";
         assert_eq!(behind_of(&[&["epochs=3", each], &["epochs=9", each]]), [None, Some(0)]);
     }
@@ -147,5 +186,11 @@ mod tests {
         assert!(to.join("metrics.jsonl").is_file() && to.join("checkpoints/logs").is_file());
         assert!(!to.join(".lock").exists() && !to.join("logs").exists());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
+        // Of a process that is killed while it copies.
+        let killed = Scratch::beside(&to).unwrap();
+        fs::create_dir_all(killed.path().join("checkpoints")).unwrap();
+        fs::create_dir_all(folder.path().join(".c.part-1")).unwrap();
+        remove_begun(&to).unwrap();
+        assert!(!killed.path().exists() && folder.path().join(".c.part-1").exists() && to.exists());
     }
 }

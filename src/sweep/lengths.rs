@@ -7,6 +7,7 @@ use crate::checkpoint::Every;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::plan::sweep::SweepConfig;
+use crate::show::count;
 
 /// The lengths of the rungs but the last, as `--set`s, and whether there are rungs at all.
 ///
@@ -33,12 +34,16 @@ pub fn lengths(config: &SweepConfig, children: &[ChildPlan]) -> Result<(Vec<Stri
             .find(|plan| plan.checkpoint.best.name().starts_with("val.") && plan.train.eval_every > least);
         if let Some(plan) = rare {
             let what = format!(
-                "after {least} epochs nothing is measured: `train.eval_every` is {}",
+                "after {} nothing is measured: `train.eval_every` is {}",
+                count(least as usize, "epoch"),
                 plan.train.eval_every
             );
             return Err(Error::spec(what).hint("a larger `min_epochs`, or `--set train.eval_every=1`"));
         }
         let whole = plans().map(|plan| plan.epochs).max().unwrap_or(1);
+        if least >= whole {
+            return Err(never_longer(&count(least as usize, "epoch"), &whole.to_string()));
+        }
         let set = |epochs: u64| format!("train.stop_after={epochs}");
         return Ok((all_but_last(least, whole).into_iter().map(set).collect(), true));
     }
@@ -52,6 +57,15 @@ pub fn lengths(config: &SweepConfig, children: &[ChildPlan]) -> Result<(Vec<Stri
         return Err(Error::spec("how many steps a run has is not known before its data is read")
             .hint("`--set train.max_steps=N`, or `--min-epochs`"));
     };
+    let least = config.min_steps.unwrap_or(1);
+    if least >= whole {
+        return Err(never_longer(&count(least as usize, "optimizer step"), &whole.to_string()));
+    }
     let set = |steps: u64| format!("train.max_steps={steps}");
-    Ok((all_but_last(config.min_steps.unwrap_or(1), whole).into_iter().map(set).collect(), true))
+    Ok((all_but_last(least, whole).into_iter().map(set).collect(), true))
+}
+
+fn never_longer(least: &str, whole: &str) -> Error {
+    let what = format!("successive halving begins with {least}, and the longest run has {whole}");
+    Error::spec(what).hint("a smaller `--min-epochs` or `--min-steps`, or longer runs")
 }

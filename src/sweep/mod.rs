@@ -5,6 +5,7 @@
 
 mod children;
 mod expand;
+mod flags;
 mod fork;
 mod lengths;
 mod outcome;
@@ -15,8 +16,9 @@ mod schedule;
 mod share;
 mod state;
 
+pub use flags::Flags;
 pub use outcome::{json, text};
-pub use prepare::{Flags, Prepared, prepare};
+pub use prepare::{Prepared, prepare};
 
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::files;
@@ -69,7 +71,7 @@ pub fn run(prepared: Prepared, ranking: Ranking<'_>, stop: &StopFlag) -> Result<
     let schedule = Schedule::new(prepared.rules, children);
     let mut running = Running { prepared: &prepared, schedule, file, ranking };
     running.save()?;
-    let progress = Progress::new(&running.file, running.schedule.children());
+    let progress = Progress::new(&running.file, &running.schedule);
     let mut processes = Children::new(&prepared, stop)?;
     running.to_the_end(&mut processes, &progress)?;
     progress.finish();
@@ -107,6 +109,7 @@ impl Running<'_> {
                 if running > 0 {
                     progress.say(&format!("stopping: {} to save and end", count(running, "run")));
                 }
+                progress.say("the same command continues the sweep");
                 processes.stop();
             }
         }
@@ -116,7 +119,10 @@ impl Running<'_> {
         let (rung, behind) = (self.schedule.children()[at].rung, self.schedule.children()[at].behind);
         let folder = self.prepared.folder_of(at);
         let before = behind.filter(|behind| self.schedule.children()[*behind].state == State::Done);
-        if let Some(before) = before.filter(|_| !crate::runs::RunFolder::is_one(&folder)) {
+        // One that was started before has a folder, if only with logs; and the other run may have been removed.
+        let is_there = |before: &usize| crate::runs::RunFolder::is_one(&self.prepared.folder_of(*before));
+        if let Some(before) = before.filter(|before| !folder.exists() && is_there(before)) {
+            fork::remove_begun(&folder)?;
             fork::copy(&self.prepared.folder_of(before), &folder)?;
             self.file.children[at].continues = Some(self.file.children[before].name.clone());
         }
@@ -157,7 +163,7 @@ impl Running<'_> {
         files::replace(&page, page::render(&self.file, &ranking).as_bytes())?;
         let code = match () {
             () if self.schedule.has(State::Failed) => ExitCode::WorkerFailed,
-            () if self.schedule.has(State::Waiting) => ExitCode::Stopped,
+            () if self.schedule.is_unfinished() => ExitCode::Stopped,
             () => ExitCode::Done,
         };
         Ok(Outcome { folder, page, file: self.file, ranking, code })

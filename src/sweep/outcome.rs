@@ -8,6 +8,10 @@ use crate::runs::{Column, Table};
 use crate::show;
 use crate::telemetry::significant;
 use serde_json::{Value as Json, json};
+use unicode_width::UnicodeWidthStr;
+
+/// Longest value in the table; `sweep.json` has all of it.
+const LONGEST: usize = 24;
 
 impl Outcome {
     /// The exit code, or what failed.
@@ -36,21 +40,35 @@ impl Outcome {
 
 /// The table, in at most `width` columns, and where the page is.
 pub fn text(outcome: &Outcome, width: Option<usize>) -> String {
-    let table = table(&outcome.file, &outcome.ranking).text(width);
+    let table = table(&outcome.file, &outcome.ranking, width);
     format!("{}page       {}\n", show::message(&table), outcome.page.display())
 }
 
-fn table(file: &File, ranking: &[usize]) -> Table {
+/// Keys as they are typed if all fit, else without their tables; then the last ones are left out, because names of runs tell them, too.
+fn table(file: &File, ranking: &[usize], width: Option<usize>) -> String {
+    let text = columns(file, ranking, false).text(None);
+    let fits = |width: usize| text.lines().all(|line| line.width() <= width);
+    if width.is_none_or(fits) { text } else { columns(file, ranking, true).text(width) }
+}
+
+fn columns(file: &File, ranking: &[usize], short: bool) -> Table {
     let keys = keys(file);
     let mut columns = vec![Column::left("RUN", 0), Column::left("STATE", 1), Column::right(&file.metric, 0)];
-    columns.extend(keys.iter().map(|key| Column::right(key, 0)));
+    let last = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
+    let heads = keys.iter().map(|key| {
+        let alone = keys.iter().filter(|other| last(other) == last(key)).count() == 1;
+        if short && alone { last(key) } else { (*key).to_owned() }
+    });
+    columns.extend(heads.map(|head| Column::right(&head, 2)));
     let continued = file.rungs.len() > 1;
-    columns.push(Column::right(if continued { "RUNGS" } else { "" }, 2));
+    columns.push(Column::right(if continued { "RUNGS" } else { "" }, 3));
     let row = |at: &usize| {
         let record = &file.children[*at];
         let value = record.values.last().copied().flatten().map(significant);
         let mut row = vec![record.name.clone(), word(record), value.unwrap_or_default()];
-        row.extend(keys.iter().map(|key| record.set.get(*key).cloned().unwrap_or_default()));
+        let cell =
+            |key: &&str| show::cut(record.set.get(*key).map_or("", String::as_str), LONGEST).into_owned();
+        row.extend(keys.iter().map(cell));
         row.push(if continued { record.values.len().to_string() } else { String::new() });
         row
     };
@@ -137,6 +155,26 @@ mod tests {
         assert_eq!(lines[2][..3], ["01_lr-0.1", "done", "0.5"]);
         assert_eq!(lines[3], ["02_lr-0.2", "failed", "(92)", "0.2"]);
         assert_eq!(lines[4], ["page", "runs/s/sweep.html"]);
+    }
+
+    #[test]
+    fn the_table_fits_a_terminal() {
+        let mut outcome = outcome();
+        for record in &mut outcome.file.children {
+            let long = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+            record.set.extend([
+                long("optimizer.weight_decay", "0.1"),
+                long("model.hidden", "[128, 128, 128, 128, 128, 128]"),
+                long("scheduler.warmup_epochs", "10"),
+                long("dataset.seed", "1"),
+                long("seed", "2"),
+            ]);
+        }
+        let narrow = text(&outcome, Some(80));
+        assert!(narrow.lines().all(|line| line.width() <= 80), "{narrow}");
+        let heads: Vec<&str> = narrow.lines().next().expect("a head").split_whitespace().collect();
+        assert_eq!(heads, ["RUN", "STATE", "val.loss", "dataset.seed", "hidden", "lr"], "{narrow}");
+        assert!(text(&outcome, None).contains("optimizer.weight_decay"));
     }
 
     #[test]

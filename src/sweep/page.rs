@@ -14,8 +14,10 @@ const HEIGHT: f64 = 420.0;
 const TOP: f64 = 46.0;
 const BOTTOM: f64 = 386.0;
 const SIDE: f64 = 90.0;
-/// More values of an axis are not written.
-const TICKS: usize = 12;
+/// Below this width the plot is scrolled, because its text would not be readable.
+const NARROWEST: f64 = 760.0;
+/// Least distance of two values that are written beside an axis.
+const LINE: f64 = 17.0;
 
 /// The page; `ranking` has the children from the best to the worst.
 pub fn render(file: &File, ranking: &[usize]) -> String {
@@ -45,16 +47,17 @@ impl<'a> Axis<'a> {
         let numbers: Vec<Option<f64>> = texts.iter().map(|text| text.as_ref()?.parse().ok()).collect();
         let all_numbers = texts.iter().zip(&numbers).all(|(text, number)| text.is_none() || number.is_some());
         if all_numbers {
-            return Self::of_numbers(title, &numbers, &|value: f64| value.to_string());
+            let typed = |value: f64| numbers.iter().position(|number| *number == Some(value));
+            let text = |value: f64| typed(value).and_then(|at| texts[at]).unwrap_or_default().to_owned();
+            return Self::of_numbers(title, &numbers, &text);
         }
         let words: BTreeSet<&str> = texts.iter().copied().flatten().collect();
         let words: Vec<&str> = words.into_iter().collect();
         let place = |at: usize| if words.len() > 1 { at as f64 / (words.len() - 1) as f64 } else { 0.5 };
         let places =
             texts.iter().map(|text| words.iter().position(|word| Some(*word) == *text).map(place)).collect();
-        let ticks =
-            words.iter().enumerate().take(TICKS).map(|(at, word)| (place(at), (*word).to_owned())).collect();
-        Self { title, places, ticks }
+        let ticks = words.iter().enumerate().map(|(at, word)| (place(at), (*word).to_owned())).collect();
+        Self { title, places, ticks: apart(ticks) }
     }
 
     fn of_numbers(title: &'a str, numbers: &[Option<f64>], text: &dyn Fn(f64) -> String) -> Self {
@@ -68,15 +71,27 @@ impl<'a> Axis<'a> {
         let mut distinct: Vec<f64> = known().collect();
         distinct.sort_by(f64::total_cmp);
         distinct.dedup();
-        if distinct.len() > TICKS {
-            distinct = vec![low, high];
-        }
         Self {
             title,
             places: numbers.iter().map(|number| number.filter(|x| x.is_finite()).map(place)).collect(),
-            ticks: distinct.into_iter().map(|x| (place(x), text(x))).collect(),
+            ticks: apart(distinct.into_iter().map(|x| (place(x), text(x))).collect()),
         }
     }
+}
+
+/// Of ticks in the order of their places those that can be read: the first, the last, and those between them with space.
+fn apart(ticks: Vec<(f64, String)>) -> Vec<(f64, String)> {
+    let Some(last) = ticks.last().cloned() else { return ticks };
+    let far = |one: f64, other: f64| y(one) - y(other) >= LINE;
+    let mut kept: Vec<(f64, String)> = Vec::new();
+    for tick in ticks {
+        let first = kept.is_empty();
+        let space = kept.last().is_none_or(|before| far(before.0, tick.0)) && far(tick.0, last.0);
+        if first || space || tick == last {
+            kept.push(tick);
+        }
+    }
+    kept
 }
 
 fn value(record: &Record) -> Option<f64> {
@@ -102,15 +117,15 @@ fn coordinates(out: &mut String, file: &File, ranking: &[usize]) {
     let step = (WIDTH - 2.0 * SIDE) / (axes.len() - 1).max(1) as f64;
     let _ = write!(
         out,
-        "<section><div class=\"charts\"><figure><figcaption><span class=\"title\">Runs by their values</span>\
-         <span class=\"key s1\">best</span><span class=\"key s0\">others, the better the darker</span></figcaption>\
-         <svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"parallel coordinates of {} runs\">",
+        "<section style=\"margin-top:24px\"><div class=\"charts\"><figure><figcaption><span class=\"title\">Runs by their values</span>\
+         <span class=\"key s1\">best</span><span class=\"key s0\">others, the better the stronger</span></figcaption>\
+         <div style=\"overflow-x:auto\"><svg style=\"min-width:{NARROWEST}px\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"parallel coordinates of {} runs\">",
         file.children.len()
     );
     let place = Place { step, axes: &axes };
     lines(out, file, ranking, &place);
     place.draw(out);
-    out.push_str("</svg></figure></div></section>");
+    out.push_str("</svg></div></figure></div></section>");
 }
 
 /// The axes beside each other.
@@ -184,7 +199,7 @@ fn table(out: &mut String, file: &File, ranking: &[usize]) {
     let heads: String = keys.iter().map(|key| format!("<th>{}</th>", escape(key))).collect();
     let _ = write!(
         out,
-        "<section><h2>Runs</h2><div class=\"wide\"><table><thead><tr><th>run</th>{heads}<th>{}</th><th>state</th></tr></thead><tbody>",
+        "<section><h2>Runs</h2><div class=\"wide\"><table><thead><tr><th>run</th><th>{}</th>{heads}<th>state</th></tr></thead><tbody>",
         escape(&file.metric)
     );
     for (place, at) in ranking.iter().enumerate() {
@@ -197,7 +212,7 @@ fn table(out: &mut String, file: &File, ranking: &[usize]) {
         // A folder's name has no characters that an address would write otherwise.
         let _ = write!(
             out,
-            "<tr{best}><td><a href=\"{0}/report.html\">{0}</a></td>{cells}<td>{1}</td><td>{2}</td></tr>",
+            "<tr{best}><td><a href=\"{0}/report.html\">{0}</a></td><td>{1}</td>{cells}<td>{2}</td></tr>",
             escape(&record.name),
             value(record).map(significant).unwrap_or_default(),
             escape(&word(record))
@@ -241,5 +256,21 @@ mod tests {
         assert!((log[1].unwrap() - 1.0 / 3.0).abs() < 1e-12, "{log:?}");
         assert_eq!(places(&[Some("sgd"), Some("adam"), Some("sgd")]), [Some(1.0), Some(0.0), Some(1.0)]);
         assert_eq!(places(&[Some("3"), Some("3")]), [Some(0.5), Some(0.5)]);
+    }
+
+    #[test]
+    fn values_beside_an_axis_do_not_overlap() {
+        for form in [|i: u32| format!("{}e-6", 20 + i * i), |i: u32| format!("word {i:02}")] {
+            let values: Vec<String> = (0..100).map(form).collect();
+            let texts: Vec<Option<&str>> = values.iter().map(|value| Some(value.as_str())).collect();
+            let ticks = Axis::of_texts("k", &texts).ticks;
+            assert!(ticks.len() > 5 && ticks[0].0 == 0.0 && ticks[ticks.len() - 1].0 == 1.0, "{ticks:?}");
+            assert!(ticks.windows(2).all(|two| y(two[0].0) - y(two[1].0) >= LINE), "{ticks:?}");
+        }
+        let small = Axis::of_texts("k", &[Some("2.894e-5"), Some("0.1"), Some("123456")]).ticks;
+        assert_eq!(
+            small.iter().map(|tick| tick.1.as_str()).collect::<Vec<_>>(),
+            ["2.894e-5", "0.1", "123456"]
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! What a sweep consists of, from the spec and the command line: every child is resolved and checked before one starts.
 
 use super::expand::{self, Point};
+use super::flags::Flags;
 use super::fork;
 use super::lengths::lengths;
 use super::schedule::Rules;
@@ -10,29 +11,12 @@ use crate::device::{self, DeviceSpec};
 use crate::error::{Error, Result};
 use crate::launch::cores::usable_cores;
 use crate::nodes::NodeRange;
-use crate::plan::sweep::{Distribution, Grid, Space, SweepConfig, list};
+use crate::plan::sweep::SweepConfig;
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::{Given, JobTree, Override, shown_name};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-/// What the command line says of `[sweep]`.
-#[derive(Clone, Debug, Default)]
-pub struct Flags {
-    /// `KEY=VALUE,VALUE…`
-    pub grid: Vec<String>,
-    /// `KEY=DISTRIBUTION`
-    pub sample: Vec<String>,
-    pub random: Option<u64>,
-    pub seed: Option<u64>,
-    pub metric: Option<String>,
-    pub min_epochs: Option<u64>,
-    pub min_steps: Option<u64>,
-    pub eta: Option<u64>,
-    pub parallel: Option<usize>,
-    pub fail_fast: bool,
-}
 
 /// A sweep that can run.
 pub struct Prepared {
@@ -53,49 +37,6 @@ pub struct ChildPlan {
     pub(super) point: Point,
     pub plan: Plan,
     pub(super) share: Share,
-}
-
-impl Flags {
-    /// The settings, where a flag wins over the spec: of one key of a grid, too.
-    fn over(&self, mut config: SweepConfig) -> Result<SweepConfig> {
-        let wrong = |flag: &str, text: &str, why: String| Error::usage(format!("{flag} {text}: {why}"));
-        for text in &self.grid {
-            let (key, values) = assignment("--grid", text)?;
-            let values = list(values).map_err(|why| wrong("--grid", text, why))?;
-            set(&mut config.grid.get_or_insert_with(Grid::default).0, key, values);
-        }
-        for text in &self.sample {
-            let (key, of) = assignment("--sample", text)?;
-            let of = Distribution::parse(of).map_err(|why| wrong("--sample", text, why))?;
-            set(&mut config.sample.get_or_insert_with(Space::default).0, key, of);
-        }
-        config.random = self.random.or(config.random);
-        config.seed = self.seed.unwrap_or(config.seed);
-        config.metric = self.metric.clone().or(config.metric);
-        if self.min_epochs.is_some() || self.min_steps.is_some() {
-            (config.min_epochs, config.min_steps) = (self.min_epochs, self.min_steps);
-        }
-        config.eta = self.eta.unwrap_or(config.eta);
-        config.parallel = self.parallel.unwrap_or(config.parallel);
-        config.fail_fast |= self.fail_fast;
-        Ok(config)
-    }
-}
-
-/// `KEY=VALUE` of a flag.
-fn assignment<'a>(flag: &str, text: &'a str) -> Result<(&'a str, &'a str)> {
-    let parts = text.split_once('=').map(|(key, value)| (key.trim(), value.trim()));
-    parts.filter(|(key, value)| !key.is_empty() && !value.is_empty()).ok_or_else(|| {
-        Error::usage(format!("{flag} {text}: expected KEY=…, as in `--grid optimizer.lr=1e-3,3e-4`"))
-    })
-}
-
-/// Replaces the value of a key, or adds one.
-fn set<T>(of: &mut Vec<(String, T)>, key: &str, value: T) {
-    match of.iter_mut().find(|(known, _)| known == key) {
-        Some((_, known)) => *known = value,
-        None => of.push((key.to_owned(), value)),
-    }
 }
 
 /// Reads the spec, and resolves every child of the sweep. `out` is the folder, if it is not the default.
@@ -125,18 +66,30 @@ pub fn prepare(
     let name = name.ok_or_else(|| Error::spec(format!("{}: missing `name`", shown_name(spec))))?;
     let points = expand::points(&config)?;
     let machine = OnDemand::default();
+    // More would leave cores without a run.
+    let parallel = config.parallel.min(points.len());
     let children = points
         .iter()
         .zip(expand::names(&points))
-        .map(|(point, child)| resolve(&base, &name, child, point, config.parallel, registry, &machine))
+        .map(|(point, child)| resolve(&base, &name, child, point, parallel, registry, &machine))
         .collect::<Result<Vec<_>>>()?;
     let (lengths, whole) = lengths(&config, &children)?;
+    if whole || config.metric.is_some() {
+        measured(&children)?;
+    }
     let first = &children.first().ok_or_else(|| Error::usage("the sweep has no runs"))?.plan;
+    // Also as part of a table, as in `--grid "checkpoint={best=…},{…}"`.
+    if children.iter().any(|child| child.plan.checkpoint.best != first.checkpoint.best) {
+        return Err(Error::usage(
+            "the runs of a sweep are ranked by one metric, and `checkpoint.best` differs",
+        )
+        .hint("`--metric METRIC` ranks them"));
+    }
     let rules = Rules {
         rungs: if whole { lengths.len() + 1 } else { 1 },
         eta: config.eta as usize,
         prefers_larger: first.checkpoint.best.prefers_larger(),
-        parallel: config.parallel,
+        parallel,
         fail_fast: config.fail_fast,
     };
     let folder = out.unwrap_or_else(|| Path::new("runs").join(format!("{name}-sweep")));
@@ -149,6 +102,16 @@ pub fn prepare(
         lengths,
         children,
     })
+}
+
+/// That the runs can be ranked.
+fn measured(children: &[ChildPlan]) -> Result<()> {
+    // What is resolved to 0 has no best checkpoint.
+    let never = |plan: &&Plan| plan.checkpoint.keep_best == Some(0) && !plan.is_set("checkpoint.keep_best");
+    let Some(plan) = children.iter().map(|child| &child.plan).find(never) else { return Ok(()) };
+    let metric = plan.checkpoint.best.name();
+    Err(Error::spec(format!("the runs can't be ranked: `{metric}` is never measured"))
+        .hint("`--metric train.loss`, or a validation set, as of `--set dataset.val_split=0.1`"))
 }
 
 /// The plan of one child, and what it has of this machine.
@@ -165,7 +128,8 @@ fn resolve(
         point.iter().map(|(key, value)| Override::Set(format!("{key}={value}"))).collect();
     sets.push(Override::Set(format!("name={name}.{child}")));
     let request = || WorldRequest { devices: device::count, ..WorldRequest::default() };
-    let plan = Plan::resolve(&base.edited(&sets), registry, request())?;
+    let of_point = |error: Error| about(error, &child, point);
+    let plan = Plan::resolve(&base.edited(&sets), registry, request()).map_err(|e| of_point(e.into()))?;
     if plan.nodes.nnodes != NodeRange::ONE {
         return Err(Error::usage("a sweep runs on this machine alone, and the spec is for several nodes")
             .hint("`--set launch.nnodes=1`"));
@@ -173,8 +137,16 @@ fn resolve(
     let nproc = plan.launch.nproc_per_node;
     let share = machine.of(plan.device).share(parallel, nproc, plan.launch.share_devices)?;
     sets.push(Override::Set(format!("launch.nproc_per_node={}", share.processes)));
-    let plan = Plan::resolve(&base.edited(&sets), registry, request())?;
+    let plan = Plan::resolve(&base.edited(&sets), registry, request()).map_err(|e| of_point(e.into()))?;
     Ok(ChildPlan { name: child, point: point.clone(), plan, share })
+}
+
+/// The error with the values of the run that it is about: the place in the spec alone does not tell them.
+fn about(error: Error, child: &str, point: &Point) -> Error {
+    let sets: Vec<String> = point.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let of = format!("this is run {child} of the sweep, with {}", sets.join(" "));
+    let hint = error.hint.as_ref().map_or_else(|| of.clone(), |hint| format!("{hint}; {of}"));
+    error.hint(hint)
 }
 
 /// What this machine has, by device; CUDA devices are looked for once.

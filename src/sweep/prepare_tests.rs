@@ -96,6 +96,13 @@ fn rungs_end_at_epochs_with_any_schedule_and_at_steps_only_with_one_that_is_free
     );
     let (code, told) = refused(cosine, &by_steps);
     assert!(code == ExitCode::Spec && told.contains("`cosine` depends on the length"), "{told}");
+    let (code, told) = refused("", &Flags { min_epochs: Some(9), ..grid(&values) });
+    assert!(
+        code == ExitCode::Spec && told.contains("begins with 9 epochs, and the longest run has 9"),
+        "{told}"
+    );
+    let (_, told) = refused("", &Flags { min_steps: Some(72), ..grid(&values) });
+    assert!(told.contains("begins with 72 optimizer steps, and the longest run has 72"), "{told}");
     let rare = refused("[train]\neval_every = 2\n", &by_epochs).1;
     assert!(rare.contains("nothing is measured"), "{rare}");
 }
@@ -105,4 +112,49 @@ fn longer_runs_continue_shorter_ones_without_rungs() {
     let sweep = prepared("", &grid(&["optimizer.lr=0.1", "epochs=9,3"])).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(sweep.behind(), [Some(1), None]);
     assert!(sweep.listing().contains("(continues 02_"), "{}", sweep.listing());
+}
+
+#[test]
+fn a_key_has_one_name_and_one_flag() {
+    let sweep =
+        prepared("", &grid(&["\"optimizer\" . lr=0.1", "\"seed\"=1,2"])).unwrap_or_else(|e| panic!("{e}"));
+    let names: Vec<&str> = sweep.children.iter().map(|child| child.name.as_str()).collect();
+    assert_eq!(names, ["01_lr-0.1_seed-1", "02_lr-0.1_seed-2"]);
+    let (code, told) = refused("", &grid(&["optimizer.lr=0.1", "\"name\"=a,b"]));
+    assert!(code == ExitCode::Usage && told.contains("can't vary `name`"), "{told}");
+    let (code, told) = refused("", &grid(&["optimizer.lr=0.1", "optimizer.lr=0.2"]));
+    assert!(code == ExitCode::Usage && told.contains("`optimizer.lr` is given twice"), "{told}");
+}
+
+#[test]
+fn what_would_have_no_effect_is_refused() {
+    let eta = Flags { eta: Some(2), ..grid(&["optimizer.lr=0.1,0.2"]) };
+    let (code, told) = refused("", &eta);
+    assert!(code == ExitCode::Usage && told.contains("--min-epochs"), "{told}");
+    let unmeasured = Flags { min_epochs: Some(1), ..grid(&["optimizer.lr=0.1,0.2", "dataset.val_split=0"]) };
+    let (code, told) = refused("", &unmeasured);
+    assert!(code == ExitCode::Spec && told.contains("`val.loss` is never measured"), "{told}");
+    assert!(
+        prepared("", &Flags { min_epochs: None, ..unmeasured }).is_ok(),
+        "the runs are of use without a rank"
+    );
+    let two = grid(&["optimizer.lr=0.1", "checkpoint={best=\"val.mae\"},{best=\"val.r2\"}"]);
+    let (code, told) = refused("", &two);
+    assert!(code == ExitCode::Usage && told.contains("ranked by one metric"), "{told}");
+}
+
+#[test]
+fn an_error_names_the_run_that_it_is_about() {
+    let told = refused("", &grid(&["optimizer.lr=0.1", "model.name=linear,lineer"])).1;
+    assert!(
+        told.contains("run 02_lr-0.1_name-lineer of the sweep, with optimizer.lr=0.1 model.name=lineer"),
+        "{told}"
+    );
+}
+
+#[test]
+fn more_at_a_time_than_there_are_runs_are_as_many_as_there_are() {
+    let flags = Flags { parallel: Some(4096), ..grid(&["optimizer.lr=0.1"]) };
+    let sweep = prepared("", &flags).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((sweep.rules.parallel, sweep.children[0].share.threads), (1, usable_cores()));
 }

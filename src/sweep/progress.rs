@@ -15,14 +15,16 @@ pub struct Progress(Option<ProgressBar>);
 
 impl Progress {
     /// Says what there is to do.
-    pub fn new(file: &File, children: &[Child]) -> Self {
+    pub fn new(file: &File, schedule: &Schedule) -> Self {
+        let children = schedule.children();
         let done = children.iter().filter(|child| is_final(child, file)).count();
         let before = if done > 0 { format!(", {done} of them done") } else { String::new() };
         say!("sweep of {}: {}{before}", show::piece(&file.spec), count(children.len(), "run"));
         Self(bar_target().map(|target| {
-            let style = ProgressStyle::with_template("{msg}  {elapsed}");
+            let style = ProgressStyle::with_template("{wide_msg}  {elapsed}");
             let bar = ProgressBar::with_draw_target(None, target);
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.set_message(line(file, schedule));
             bar.enable_steady_tick(TICK);
             bar
         }))

@@ -170,6 +170,16 @@ impl Schedule {
         self.running().next().is_none() && (self.stopping || !self.has(State::Waiting))
     }
 
+    /// Whether the same sweep, started again, has more to do than to try again what failed.
+    pub fn is_unfinished(&self) -> bool {
+        let goes_on = |child: &Child| match child.state {
+            State::Waiting => true,
+            State::Done => child.rung + 1 < self.rules.rungs,
+            _ => false,
+        };
+        self.children.iter().any(goes_on)
+    }
+
     /// Whether a child is in this state.
     pub fn has(&self, state: State) -> bool {
         self.children.iter().any(|child| child.state == state)
@@ -201,9 +211,13 @@ impl Schedule {
         signed(one).total_cmp(&signed(other))
     }
 
-    /// If a rung is complete, the best of its children go on, and the others do not.
+    /// If a rung is complete, the best of its children go on, and the others do not. Not while the sweep stops: what failed
+    /// is tried again first when it continues.
     fn promote(&mut self) {
         loop {
+            if self.stopping {
+                return;
+            }
             if self.has(State::Waiting) || self.has(State::Running) {
                 return;
             }

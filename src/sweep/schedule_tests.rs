@@ -157,3 +157,22 @@ proptest! {
         prop_assert!(last <= kept(count, eta, rungs - 1));
     }
 }
+
+#[test]
+fn a_sweep_that_stops_promotes_nobody_before_what_failed_was_tried_again() {
+    let rules = Rules { rungs: 2, parallel: 1, fail_fast: true, ..RULES };
+    let mut schedule = of(rules, 3);
+    let ended = |at, _| if at == 2 { Ended::Failed(Some(92)) } else { Ended::Done(Some(1.0)) };
+    assert_eq!(run(&mut schedule, ended), [(0, 0), (1, 0), (2, 0)]);
+    assert!(schedule.is_over() && schedule.is_unfinished());
+    let mut again = Schedule::new(rules, schedule.children().to_vec());
+    assert_eq!(run(&mut again, |at, _| Ended::Done(Some(-(at as f64)))), [(2, 0), (2, 1)]);
+    assert!(!again.is_unfinished());
+    // A stop behind the last run of a rung.
+    let mut stopped = of(Rules { fail_fast: false, ..rules }, 1);
+    assert_eq!(stopped.start(), Some((0, 0)));
+    stopped.stop();
+    stopped.ended(0, Ended::Done(Some(1.0)));
+    assert!(stopped.is_over() && stopped.is_unfinished());
+    assert_eq!(Schedule::new(rules, stopped.children().to_vec()).start(), Some((0, 0)));
+}

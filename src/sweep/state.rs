@@ -145,11 +145,12 @@ impl File {
 
 /// What differs between the child of the same place in two sweeps.
 fn difference(then: &Record, now: &Record) -> String {
-    match now.processes == then.processes {
-        true => "another spec".to_owned(),
-        false => {
+    match () {
+        () if now.name != then.name => format!("was {}", then.name),
+        () if now.processes != then.processes => {
             format!("{} processes, now {}; `launch.nproc_per_node` fixes them", then.processes, now.processes)
         }
+        () => "another spec".to_owned(),
     }
 }
 
@@ -207,6 +208,8 @@ pub mod tests {
         assert!(fewer.contains("children  2, now 1"), "{fewer}");
         let processes = refused(&|file| file.children[1].processes = 2);
         assert!(processes.contains("02_lr-0.2  1 processes, now 2"), "{processes}");
+        let name = refused(&|file| file.children[1].name = "02_lr-0.3".to_owned());
+        assert!(name.contains("02_lr-0.3  was 02_lr-0.2"), "{name}");
     }
 
     #[test]
