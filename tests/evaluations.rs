@@ -4,6 +4,7 @@
 mod common;
 
 use common::*;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -152,4 +153,37 @@ fn generated_texts_leave_the_random_streams_alone() {
     assert!(!without.join("evaluations").exists());
     let page = std::fs::read_to_string(with.join("report.html")).unwrap();
     assert!(page.contains("<h3>Generated texts</h3>") && page.contains("<blockquote><b>"), "{page}");
+    // What has no classes says so, beside its metrics.
+    let output = output_of(ddp_run().arg("eval").arg(&with).args(["--per-class", "--json"]));
+    assert_code(&output, 0);
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(found["perplexity"].is_number() && found.get("classes").is_none(), "{found}");
+    assert!(stderr(&output).contains("no figures by class"), "{}", stderr(&output));
+}
+
+#[test]
+fn an_evaluation_whose_rank_dies_or_does_not_stop_ends() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let out = trained(dir.path());
+    let eval = |fault: &str| {
+        let mut command = ddp_run();
+        command.arg("eval").arg(&out).args(["--json", "--nproc-per-node", "3"]);
+        command.env("DDP_RUN_FAULT", fault).env(TAG, &out);
+        command
+    };
+    let output = output_of(&mut eval("kill:rank=1,phase=evaluate"));
+    assert_code(&output, 90);
+    assert!(output.stdout.is_empty(), "{output:?}");
+    assert!(stderr(&output).contains("rank 1 of 3"), "{}", stderr(&output));
+    // A rank that can't hear a stop signal is killed soon: there is nothing that it could save.
+    let mut command = eval("stop:rank=2,phase=evaluate");
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let child = command.spawn().unwrap();
+    held(&out);
+    kill(child.id(), Signal::INT);
+    let output = finish(child);
+    assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
+    let said = stderr(&output);
+    assert!(said.contains("the workers stop;") && !said.contains("save"), "{said}");
 }
