@@ -77,6 +77,14 @@ fn eval_prints_the_same_on_any_number_of_ranks() {
     let json: Value = serde_json::from_str(&alone).unwrap();
     assert_eq!(json["n"], 50);
     assert_eq!(matrix(&json), matrix(&evaluation(&out, "step-00000008.json")));
+    // A spec from standard input, which can be read once only, and the run's own spec, in its folder.
+    let input = std::fs::File::open(dir.path().join("job.toml")).unwrap();
+    let mut of_input = ddp_run();
+    of_input.args(["eval", "-", "--json", "--per-class", "--checkpoint"]).arg(&out).stdin(input);
+    let of_input = output_of(&mut of_input);
+    assert_eq!(String::from_utf8_lossy(&of_input.stdout), alone, "{}", stderr(&of_input));
+    let here = output_of(ddp_run().args(["eval", "job.toml", "--json"]).current_dir(&out));
+    assert_code(&here, 0);
     // The spec's number, and more.
     assert_eq!(eval(&["--json", "--per-class"]), alone);
     assert_eq!(eval(&["--json", "--per-class", "--nproc-per-node", "3"]), alone);

@@ -14,7 +14,7 @@ use crate::launch::{EvaluationHandoff, JobHandoff, Nproc, StopFlag};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::show;
-use crate::spec::{Override, did_you_mean, shown_name};
+use crate::spec::{JobTree, Override, did_you_mean, shown_name};
 use crate::start::{self, available, verdict};
 use crate::telemetry::{Assertion, ProgressMode, metric_words};
 use crate::worker::{
@@ -104,8 +104,10 @@ fn planned(
     if let Some(endpoint) = endpoint {
         overrides.given.push(Override::Set(format!("launch.rdzv_endpoint={}", toml::Value::from(endpoint))));
     }
+    // Once: standard input is over then.
+    let tree = JobTree::load(spec, &overrides.edits())?;
     // Before devices are counted: kernels are kept where this process says.
-    let first = overrides.plan(spec, registry, WorldRequest::of(1))?;
+    let first = Plan::resolve(&tree, registry, WorldRequest::of(1))?;
     let local_rank = launcher.map_or(0, |worker| worker.place.local_rank);
     let name = launcher.map_or_else(|| "eval".to_owned(), |_| local_rank.to_string());
     keep_kernels(of_rank(first.device, local_rank), first.precision, &name);
@@ -116,7 +118,7 @@ fn planned(
         devices: device::count,
         ..WorldRequest::default()
     };
-    let plan = overrides.plan(spec, registry, request)?;
+    let plan = Plan::resolve(&tree, registry, request)?;
     if launcher.is_some() || plan.world.world_size == 1 {
         return Ok(plan);
     }
@@ -125,12 +127,10 @@ fn planned(
     if args.nproc_per_node.is_none() && plan.devices_suffice(plan.world.nproc_per_node, devices).is_err() {
         request.nproc_per_node = Some(Nproc::Count(devices.max(1)));
     }
-    let each = overrides.plan(spec, registry, request)?.world.nproc_per_node;
+    let each = Plan::resolve(&tree, registry, request)?.world.nproc_per_node;
     // What the ranks read says the same.
-    for set in ["launch.nnodes=1".to_owned(), format!("launch.nproc_per_node={each}")] {
-        overrides.given.push(Override::Set(set));
-    }
-    Ok(overrides.plan(spec, registry, request)?)
+    let sets = ["launch.nnodes=1".to_owned(), format!("launch.nproc_per_node={each}")];
+    Ok(Plan::resolve(&tree.edited(&sets.map(Override::Set)), registry, request)?)
 }
 
 /// Starts the ranks, or is one of them. What is found is `None` on other ranks than rank 0, and after a stop.
@@ -236,7 +236,10 @@ fn held(assertion: &Assertion, found: &Evaluation, split: Split) -> (bool, Strin
 /// The folder of the run whose spec this is: its own if it has one, else that of its name.
 fn run_folder(spec: &Path, plan: &Plan) -> PathBuf {
     let of_a_run = |folder: &Path| checkpoints(folder).is_dir() || folder.join("run.json").is_file();
-    let own = spec.parent().filter(|own| spec.ends_with("job.toml") && of_a_run(own));
+    let own = spec
+        .parent()
+        .map(|own| if own.as_os_str().is_empty() { Path::new(".") } else { own })
+        .filter(|own| spec.ends_with("job.toml") && of_a_run(own));
     own.map_or_else(|| Path::new("runs").join(&plan.name), Path::to_owned)
 }
 
