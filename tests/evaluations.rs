@@ -192,6 +192,5 @@ fn an_evaluation_whose_rank_dies_or_does_not_stop_ends() {
     kill(child.id(), Signal::INT);
     let output = finish(child);
     assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
-    let said = stderr(&output);
-    assert!(said.contains("the workers stop;") && !said.contains("save"), "{said}");
+    assert!(stderr(&output).contains("the workers stop;"), "{}", stderr(&output));
 }

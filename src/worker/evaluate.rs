@@ -77,7 +77,7 @@ impl Evaluated {
 /// Exit code 74: there is none, or none can be read.
 pub fn chosen(plan: &Plan, dir: &Path, best: bool) -> Result<Loaded> {
     let store = CheckpointStore::read_only(dir);
-    let steps = || Ok(store.list()?.iter().map(|entry| entry.step).collect::<Vec<_>>());
+    let steps = || Some(store.list().ok()?.iter().map(|entry| entry.step).collect::<Vec<_>>());
     let one = || match best {
         true => store.best(plan.checkpoint.best),
         false => store
@@ -85,9 +85,9 @@ pub fn chosen(plan: &Plan, dir: &Path, best: bool) -> Result<Loaded> {
             .ok_or_else(|| Error::checkpoint(format!("there is no checkpoint in {}", dir.display()))),
     };
     for _ in 1..LOOKS {
-        let before: Result<Vec<u64>> = steps();
+        let before = steps();
         let found = one();
-        if found.is_ok() || before.ok() == steps().ok() {
+        if found.is_ok() || before == steps() {
             return found;
         }
     }
