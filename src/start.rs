@@ -17,6 +17,7 @@ use crate::worker::{
     run_external, weights_are_there,
 };
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What a start is told besides the plan and the job.
 pub struct Start {
@@ -59,6 +60,9 @@ pub fn start(plan: &Plan, mut job: JobHandoff, start: Start, stop: &StopFlag) ->
     if first { asserted(code, &folder, &assertions) } else { Ok(code) }
 }
 
+/// From a stop signal to SIGKILL for the ranks of an evaluation.
+const EVALUATION_STOPS: Duration = Duration::from_secs(5);
+
 /// Runs the ranks of an evaluation on this machine, `job.evaluation`. Their logs are in `job.log_dir`.
 ///
 /// # Errors
@@ -68,6 +72,9 @@ pub(crate) fn evaluate(plan: &Plan, job: JobHandoff, stop: &StopFlag) -> Result<
     logs::init_terminal(&job)?;
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
     launch.threads_per_worker = plan.launch.threads;
+    // There is nothing to save: ranks end at once, and one that does not must not keep a user waiting.
+    launch.policy.stop_deadline = EVALUATION_STOPS;
+    launch.policy.saves = false;
     launch.stop = stop.clone();
     let (interface, plan_hash) = (plan.gloo.address()?, plan.hash.clone());
     Nodes { bind: plan.nodes.bind, interface, plan_hash, ..Nodes::default() }.run(launch)

@@ -4,6 +4,7 @@
 mod common;
 
 use common::*;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -76,6 +77,14 @@ fn eval_prints_the_same_on_any_number_of_ranks() {
     let json: Value = serde_json::from_str(&alone).unwrap();
     assert_eq!(json["n"], 50);
     assert_eq!(matrix(&json), matrix(&evaluation(&out, "step-00000008.json")));
+    // A spec from standard input, which can be read once only, and the run's own spec, in its folder.
+    let input = std::fs::File::open(dir.path().join("job.toml")).unwrap();
+    let mut of_input = ddp_run();
+    of_input.args(["eval", "-", "--json", "--per-class", "--checkpoint"]).arg(&out).stdin(input);
+    let of_input = output_of(&mut of_input);
+    assert_eq!(String::from_utf8_lossy(&of_input.stdout), alone, "{}", stderr(&of_input));
+    let here = output_of(ddp_run().args(["eval", "job.toml", "--json"]).current_dir(&out));
+    assert_code(&here, 0);
     // The spec's number, and more.
     assert_eq!(eval(&["--json", "--per-class"]), alone);
     assert_eq!(eval(&["--json", "--per-class", "--nproc-per-node", "3"]), alone);
@@ -152,4 +161,36 @@ fn generated_texts_leave_the_random_streams_alone() {
     assert!(!without.join("evaluations").exists());
     let page = std::fs::read_to_string(with.join("report.html")).unwrap();
     assert!(page.contains("<h3>Generated texts</h3>") && page.contains("<blockquote><b>"), "{page}");
+    // What has no classes says so, beside its metrics.
+    let output = output_of(ddp_run().arg("eval").arg(&with).args(["--per-class", "--json"]));
+    assert_code(&output, 0);
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(found["perplexity"].is_number() && found.get("classes").is_none(), "{found}");
+    assert!(stderr(&output).contains("no figures by class"), "{}", stderr(&output));
+}
+
+#[test]
+fn an_evaluation_whose_rank_dies_or_does_not_stop_ends() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let out = trained(dir.path());
+    let eval = |fault: &str| {
+        let mut command = ddp_run();
+        command.arg("eval").arg(&out).args(["--json", "--nproc-per-node", "3"]);
+        command.env("DDP_RUN_FAULT", fault).env(TAG, &out);
+        command
+    };
+    let output = output_of(&mut eval("kill:rank=1,phase=evaluate"));
+    assert_code(&output, 90);
+    assert!(output.stdout.is_empty(), "{output:?}");
+    assert!(stderr(&output).contains("rank 1 of 3"), "{}", stderr(&output));
+    // A rank that can't hear a stop signal is killed soon: there is nothing that it could save.
+    let mut command = eval("stop:rank=2,phase=evaluate");
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let child = command.spawn().unwrap();
+    held(&out);
+    kill(child.id(), Signal::INT);
+    let output = finish(child);
+    assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
+    assert!(stderr(&output).contains("the workers stop;"), "{}", stderr(&output));
 }

@@ -1,8 +1,9 @@
 //! `ddp-run eval SPEC|RUN`: the metrics of a checkpoint on one split: in this process, on several ranks that it starts, or as one of the ranks
 //! that a launcher has started.
 
+use super::eval_classes;
 use super::spec_args::SpecArgs;
-use crate::checkpoint::{CheckpointStore, Loaded, load_any};
+use crate::checkpoint::{Loaded, load_any};
 use crate::clusters::{self, LaunchFlags, Origin, WorkerEnv};
 use crate::comm::{Backend, SoloGroup};
 use crate::device::{self, of_rank};
@@ -13,16 +14,18 @@ use crate::launch::{EvaluationHandoff, JobHandoff, Nproc, StopFlag};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::show;
-use crate::spec::{Override, did_you_mean, shown_name};
+use crate::spec::{JobTree, Override, did_you_mean, shown_name};
 use crate::start::{self, available, verdict};
 use crate::telemetry::{Assertion, ProgressMode, metric_words};
-use crate::worker::{Evaluation, Split, Wanted, evaluate, evaluate_external, keep_kernels};
+use crate::worker::{
+    Evaluated, Evaluation, Split, Wanted, chosen, evaluate, evaluate_external, keep_kernels,
+};
 use serde_json::{Value as Json, json};
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, clap::Args)]
+#[command(mut_arg("spec", |spec| spec.value_name("SPEC|RUN").help(SPEC)))]
 pub struct Args {
-    // SPEC may be a run's folder, too.
     #[command(flatten)]
     pub spec: SpecArgs,
     /// A checkpoint or a run folder; or `best` (by `checkpoint.best`) or `last`, of the run [default: last]
@@ -47,21 +50,8 @@ pub struct Args {
     pub json: bool,
 }
 
-/// The checkpoint, for messages: its tensors are released before ranks load it again.
-struct Of {
-    path: PathBuf,
-    step: u64,
-    epochs: usize,
-    steps_in_epoch: usize,
-}
-
-impl Of {
-    fn new(loaded: &Loaded) -> Self {
-        let state = &loaded.state;
-        let (step, epochs, steps_in_epoch) = (state.global_step, state.epochs_completed, state.step_in_epoch);
-        Self { path: loaded.path.clone(), step, epochs, steps_in_epoch }
-    }
-}
+/// Of the argument.
+const SPEC: &str = "The job spec (`-` reads it from standard input), or the folder of a run";
 
 /// Prints the checkpoint and its metrics to standard output; under a launcher, rank 0 does.
 ///
@@ -78,18 +68,22 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
     let (of, found) = if alone {
         stop.release();
         let loaded = find()?;
-        (Of::new(&loaded), evaluated_here(args, &plan, &loaded)?)
+        (Evaluated::new(&loaded), evaluated_here(args, &plan, &loaded)?)
     } else {
         // Without its tensors: rank 0 reads them again.
         let first = launcher.as_ref().is_none_or(|worker| worker.place.rank == 0);
         let of = if first { Some(told(find()?)) } else { None };
-        let (code, found) = evaluated_on_ranks(args, &plan, of.as_ref(), launcher, stop)?;
-        match of.zip(found) {
+        let (code, found) = evaluated_on_ranks(args, &plan, of.as_ref(), &run, launcher, stop)?;
+        // Rank 0 may have found a newer one.
+        match found.and_then(|found| Some((found.of.clone().or(of)?, found))) {
             Some(both) => both,
             None => return Ok(code),
         }
     };
     found.warnings.iter().for_each(|warning| say!("warning: {warning}"));
+    if args.per_class && found.classes.is_none() {
+        say!("`{}` has no figures by class: its samples do not have one class each", args.split);
+    }
     super::print(&match args.json {
         true => format!("{}\n", json(&found, &of, args.split)),
         false => text(&found, &of, args.split),
@@ -110,8 +104,10 @@ fn planned(
     if let Some(endpoint) = endpoint {
         overrides.given.push(Override::Set(format!("launch.rdzv_endpoint={}", toml::Value::from(endpoint))));
     }
+    // Once: standard input is over then.
+    let tree = JobTree::load(spec, &overrides.edits())?;
     // Before devices are counted: kernels are kept where this process says.
-    let first = overrides.plan(spec, registry, WorldRequest::of(1))?;
+    let first = Plan::resolve(&tree, registry, WorldRequest::of(1))?;
     let local_rank = launcher.map_or(0, |worker| worker.place.local_rank);
     let name = launcher.map_or_else(|| "eval".to_owned(), |_| local_rank.to_string());
     keep_kernels(of_rank(first.device, local_rank), first.precision, &name);
@@ -122,7 +118,7 @@ fn planned(
         devices: device::count,
         ..WorldRequest::default()
     };
-    let plan = overrides.plan(spec, registry, request)?;
+    let plan = Plan::resolve(&tree, registry, request)?;
     if launcher.is_some() || plan.world.world_size == 1 {
         return Ok(plan);
     }
@@ -131,26 +127,25 @@ fn planned(
     if args.nproc_per_node.is_none() && plan.devices_suffice(plan.world.nproc_per_node, devices).is_err() {
         request.nproc_per_node = Some(Nproc::Count(devices.max(1)));
     }
-    let each = overrides.plan(spec, registry, request)?.world.nproc_per_node;
+    let each = Plan::resolve(&tree, registry, request)?.world.nproc_per_node;
     // What the ranks read says the same.
-    for set in ["launch.nnodes=1".to_owned(), format!("launch.nproc_per_node={each}")] {
-        overrides.given.push(Override::Set(set));
-    }
-    Ok(overrides.plan(spec, registry, request)?)
+    let sets = ["launch.nnodes=1".to_owned(), format!("launch.nproc_per_node={each}")];
+    Ok(Plan::resolve(&tree.edited(&sets.map(Override::Set)), registry, request)?)
 }
 
 /// Starts the ranks, or is one of them. What is found is `None` on other ranks than rank 0, and after a stop.
 fn evaluated_on_ranks(
     args: &Args,
     plan: &Plan,
-    of: Option<&Of>,
+    of: Option<&Evaluated>,
+    run: &Path,
     launcher: Option<WorkerEnv>,
     stop: &StopFlag,
 ) -> Result<(ExitCode, Option<Evaluation>)> {
     let place = std::env::temp_dir().join("ddp-run-eval");
     let scratch = Scratch::beside(&place).doing("create a folder beside", &place)?;
     std::fs::create_dir_all(scratch.path()).doing("create", scratch.path())?;
-    let job = job(args, plan, of, scratch.path());
+    let job = job(args, plan, of, run, scratch.path());
     let done = match launcher {
         Some(worker) => evaluate_external(worker, plan, job, stop),
         None => start::evaluate(plan, job, stop),
@@ -194,9 +189,9 @@ fn evaluated_here(args: &Args, plan: &Plan, loaded: &Loaded) -> Result<Evaluatio
 }
 
 /// What is said of a checkpoint, with its warnings told.
-fn told(loaded: Loaded) -> Of {
+fn told(loaded: Loaded) -> Evaluated {
     loaded.warnings.iter().for_each(|warning| say!("warning: {warning}"));
-    Of::new(&loaded)
+    Evaluated::new(&loaded)
 }
 
 /// The file with what rank 0 found.
@@ -205,7 +200,8 @@ fn result(folder: &Path) -> PathBuf {
 }
 
 /// What the ranks are told; `of` on the process that rank 0 is, or is started by.
-fn job(args: &Args, plan: &Plan, of: Option<&Of>, folder: &Path) -> JobHandoff {
+fn job(args: &Args, plan: &Plan, of: Option<&Evaluated>, run: &Path, folder: &Path) -> JobHandoff {
+    let among = among(run, args.checkpoint.as_deref());
     JobHandoff {
         spec_name: shown_name(&args.spec.spec),
         job_toml: plan.to_toml(),
@@ -214,6 +210,8 @@ fn job(args: &Args, plan: &Plan, of: Option<&Of>, folder: &Path) -> JobHandoff {
         progress: ProgressMode::None,
         evaluation: Some(EvaluationHandoff {
             checkpoint: of.map_or_else(PathBuf::new, |of| of.path.clone()),
+            best: among.as_ref().is_some_and(|(_, best)| *best),
+            among: among.map(|(dir, _)| dir),
             split: args.split.to_string(),
             averaged: !args.no_ema,
             per_class: args.per_class,
@@ -238,32 +236,35 @@ fn held(assertion: &Assertion, found: &Evaluation, split: Split) -> (bool, Strin
 /// The folder of the run whose spec this is: its own if it has one, else that of its name.
 fn run_folder(spec: &Path, plan: &Plan) -> PathBuf {
     let of_a_run = |folder: &Path| checkpoints(folder).is_dir() || folder.join("run.json").is_file();
-    let own = spec.parent().filter(|own| spec.ends_with("job.toml") && of_a_run(own));
+    let own = spec
+        .parent()
+        .map(|own| if own.as_os_str().is_empty() { Path::new(".") } else { own })
+        .filter(|own| spec.ends_with("job.toml") && of_a_run(own));
     own.map_or_else(|| Path::new("runs").join(&plan.name), Path::to_owned)
 }
 
+/// The folder of the run's checkpoints and whether the best is wanted, if the user named none.
+fn among(run: &Path, checkpoint: Option<&Path>) -> Option<(PathBuf, bool)> {
+    let best = checkpoint == Some(Path::new("best"));
+    (best || checkpoint.is_none_or(|it| it == Path::new("last"))).then(|| (checkpoints(run), best))
+}
+
 fn find(plan: &Plan, run: &Path, checkpoint: Option<&Path>) -> Result<Loaded> {
-    let (best, last) = (Some(Path::new("best")), Some(Path::new("last")));
-    if let Some(path) = checkpoint.filter(|_| checkpoint != best && checkpoint != last) {
+    if let Some(path) = checkpoint.filter(|_| among(run, checkpoint).is_none()) {
         // Its name alone is enough, among the run's.
-        let among = checkpoints(run).join(path);
-        return load_any(if !path.exists() && among.is_dir() { &among } else { path });
+        let named = checkpoints(run).join(path);
+        return load_any(if !path.exists() && named.is_dir() { &named } else { path });
     }
     if !run.exists() {
         return Err(Error::checkpoint(format!("there is no run in {}", run.display())).hint(
             "`ddp-run eval RUN` takes the run's folder in place of a spec; `--checkpoint PATH` names a checkpoint",
         ));
     }
-    let store = CheckpointStore::read_only(checkpoints(run));
-    match checkpoint == best {
-        true => store.best(plan.checkpoint.best),
-        false => store
-            .latest_verified()?
-            .ok_or_else(|| Error::checkpoint(format!("there is no checkpoint in {}", store.dir().display()))),
-    }
+    let (dir, best) = among(run, checkpoint).unwrap_or_default();
+    chosen(plan, &dir, best)
 }
 
-fn text(found: &Evaluation, of: &Of, split: Split) -> String {
+fn text(found: &Evaluation, of: &Evaluated, split: Split) -> String {
     let path = show::message(&of.path.display().to_string()).into_owned();
     let epochs = match (of.epochs, of.steps_in_epoch) {
         (epochs, 0) => show::count(epochs, "epoch"),
@@ -280,12 +281,12 @@ fn text(found: &Evaluation, of: &Of, split: Split) -> String {
     for (name, value) in &found.metrics {
         out += &format!("  {name:width$}  {}\n", metric_words(name, *value));
     }
-    found.classes.iter().for_each(|classes| out += &super::eval_classes::table(classes));
+    found.classes.iter().for_each(|classes| out += &eval_classes::table(classes));
     out
 }
 
 /// The metrics by name, `n` samples, and of what they are.
-fn json(found: &Evaluation, of: &Of, split: Split) -> Json {
+fn json(found: &Evaluation, of: &Evaluated, split: Split) -> Json {
     let mut all = found.json();
     let of = [
         ("checkpoint", json!(of.path.display().to_string())),
@@ -293,6 +294,6 @@ fn json(found: &Evaluation, of: &Of, split: Split) -> Json {
         ("split", json!(split.to_string())),
     ];
     all.extend(of.map(|(key, value)| (key.to_owned(), value)));
-    all.extend(found.classes.iter().map(|classes| ("classes".to_owned(), json!(classes))));
+    all.extend(found.classes.iter().map(|classes| ("classes".to_owned(), eval_classes::json(classes))));
     Json::Object(all)
 }

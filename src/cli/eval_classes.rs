@@ -1,10 +1,24 @@
-//! The classes of `ddp-run eval --per-class`, as text.
+//! The classes of `ddp-run eval --per-class`, as text and as JSON.
 
 use crate::show;
 use crate::telemetry::evaluations::{Classes, Figures};
+use serde_json::{Value, json};
 
-/// A table of the classes, and the confusion matrix if there is one.
+/// All classes with their figures.
+pub(super) fn json(classes: &Classes) -> Value {
+    let mut all = json!(classes);
+    for (row, class) in all["rows"].as_array_mut().into_iter().flatten().zip(&classes.rows) {
+        let Figures { precision, recall, f1 } = class.figures();
+        for (name, value) in [("precision", precision), ("recall", recall), ("f1", f1)] {
+            row[name] = json!(value);
+        }
+    }
+    all
+}
+
+/// A table of the classes, and the confusion matrix if there is one; of many classes what people look at.
 pub(super) fn table(classes: &Classes) -> String {
+    let classes = &classes.clone().shortened();
     let name = show::name;
     let width = classes.rows.iter().map(|row| name(&row.class).chars().count()).max().unwrap_or(0).max(5);
     let mut out = String::new();
@@ -59,6 +73,17 @@ mod tests {
             "",
         ];
         assert_eq!(table(&of), expected.join("\n"));
+    }
+
+    #[test]
+    fn json_has_the_figures_of_each_class() {
+        let rows = [[8_i64, 2, 0], [0, 0, 0]];
+        let of = Classes::new([&[10, 0], &[8, 2], &[8, 0]], Some(rows.iter().map(|row| &row[..])), &[]);
+        let all = json(&of);
+        assert_eq!(all["rows"][0]["recall"], 0.8);
+        assert_eq!(all["rows"][0]["predicted"], 8);
+        assert_eq!((&all["rows"][1]["recall"], &all["rows"][1]["f1"]), (&Value::Null, &json!(0.0)));
+        assert_eq!(all["matrix"][0], json!([8, 2, 0]));
     }
 
     #[test]

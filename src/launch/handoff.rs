@@ -106,6 +106,10 @@ pub struct JobHandoff {
 pub struct EvaluationHandoff {
     /// Only rank 0 reads it.
     pub checkpoint: PathBuf,
+    /// The folder of the run's checkpoints, where rank 0 finds another one if a training that goes on has removed that one since.
+    pub among: Option<PathBuf>,
+    /// It is the best of them, else the newest.
+    pub best: bool,
     /// `train`, `val` or `test`.
     pub split: String,
     /// Of the averaged weights, if there are some.

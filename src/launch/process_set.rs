@@ -175,7 +175,8 @@ impl ProcessSet {
         let now = Instant::now();
         match self.signalled_at {
             None => {
-                tracing::warn!("{name}: the workers save and stop; a second signal kills them");
+                let what = if self.policy.saves { "save and stop" } else { "stop" };
+                tracing::warn!("{name}: the workers {what}; a second signal kills them");
                 self.signalled_at = Some(now);
                 controller.stop_requested(false);
             }

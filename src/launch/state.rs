@@ -33,6 +33,8 @@ pub struct Policy {
     pub abandon: Duration,
     /// From a worker's exit with 0, which all workers reach together, to the end of those still running.
     pub last: Duration,
+    /// Workers that are asked to stop save before; for messages.
+    pub saves: bool,
 }
 
 impl Default for Policy {
@@ -45,6 +47,7 @@ impl Default for Policy {
             debounce: DEBOUNCE,
             abandon: Duration::from_secs(5),
             last: Duration::from_secs(30),
+            saves: true,
         }
     }
 }

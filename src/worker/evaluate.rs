@@ -2,8 +2,8 @@
 
 use super::metrics::{self, Reported};
 use super::{compute, facts_of, fit, open_data, same_data, spec_changes, state};
-use crate::checkpoint::{Loaded, load};
-use crate::comm::{ProcessGroup, Wait};
+use crate::checkpoint::{CheckpointStore, Loaded, load};
+use crate::comm::{Phase, Place, ProcessGroup, Wait};
 use crate::data::{Dataset, Encoding, Fingerprint, Splits};
 use crate::device::ComputeDevice;
 use crate::error::{Error, IoContext, Result};
@@ -15,7 +15,7 @@ use crate::telemetry::evaluations::Classes;
 use crate::train::{Details, evaluate_by_batches};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 named! {
@@ -49,12 +49,59 @@ fn no_split(plan: &Plan, split: Split, splits: &Splits) -> Error {
         .hint(format!("it has {}{more}", there.join(" and ")))
 }
 
+/// How often a checkpoint is looked for while others come and go.
+const LOOKS: usize = 10;
+
+/// The checkpoint that was evaluated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evaluated {
+    pub path: PathBuf,
+    pub step: u64,
+    pub epochs: usize,
+    pub steps_in_epoch: usize,
+}
+
+impl Evaluated {
+    /// Without its tensors.
+    pub fn new(loaded: &Loaded) -> Self {
+        let state = &loaded.state;
+        let (step, epochs, steps_in_epoch) = (state.global_step, state.epochs_completed, state.step_in_epoch);
+        Self { path: loaded.path.clone(), step, epochs, steps_in_epoch }
+    }
+}
+
+/// Of the checkpoints in `dir` the `best` one (by `checkpoint.best`), or the newest. A training that goes on may remove it while it is read:
+/// then another one is.
+///
+/// # Errors
+/// Exit code 74: there is none, or none can be read.
+pub fn chosen(plan: &Plan, dir: &Path, best: bool) -> Result<Loaded> {
+    let store = CheckpointStore::read_only(dir);
+    let steps = || Some(store.list().ok()?.iter().map(|entry| entry.step).collect::<Vec<_>>());
+    let one = || match best {
+        true => store.best(plan.checkpoint.best),
+        false => store
+            .latest_verified()?
+            .ok_or_else(|| Error::checkpoint(format!("there is no checkpoint in {}", dir.display()))),
+    };
+    for _ in 1..LOOKS {
+        let before = steps();
+        let found = one();
+        if found.is_ok() || before == steps() {
+            return found;
+        }
+    }
+    one()
+}
+
 /// The metrics of an evaluation, by name.
 pub struct Evaluation {
     pub metrics: Vec<(String, f64)>,
     pub samples: u64,
     /// Predictions by class, if they were asked for and samples have one class each.
     pub classes: Option<Classes>,
+    /// On rank 0.
+    pub of: Option<Evaluated>,
     /// How the data and the spec differ from those of the checkpoint.
     pub warnings: Vec<String>,
 }
@@ -74,9 +121,9 @@ impl Evaluation {
         let text = std::fs::read(path).doing("read", path)?;
         let wire: Wire = serde_json::from_slice(&text)
             .map_err(|e| Error::internal(format!("{} is no evaluation: {e}", path.display())))?;
-        let Wire { metrics, samples, classes, warnings } = wire;
+        let Wire { metrics, samples, classes, of, warnings } = wire;
         let metrics = metrics.into_iter().map(|(name, bits)| (name, f64::from_bits(bits))).collect();
-        Ok(Self { metrics, samples, classes, warnings })
+        Ok(Self { metrics, samples, classes, of, warnings })
     }
 
     fn write(&self, path: &Path) -> Result<()> {
@@ -86,6 +133,7 @@ impl Evaluation {
                 metrics: self.metrics.iter().map(|(name, value)| (name.clone(), value.to_bits())).collect(),
                 samples: self.samples,
                 classes: self.classes.clone(),
+                of: self.of.clone(),
                 warnings: self.warnings.clone(),
             },
         )
@@ -98,6 +146,7 @@ struct Wire {
     metrics: Vec<(String, u64)>,
     samples: u64,
     classes: Option<Classes>,
+    of: Option<Evaluated>,
     warnings: Vec<String>,
 }
 
@@ -145,6 +194,7 @@ pub fn evaluate(
     }
     let dataset = wanted.split.of(&splits).ok_or_else(|| no_split(plan, wanted.split, &splits))?;
     let options = plan.loader.options(plan.batch_size, plan.seed);
+    group.note(Place { step: loaded.map_or(0, |loaded| loaded.state.global_step), phase: Phase::Evaluate });
     let details = Details { per_class: wanted.per_class, samples: 0 };
     let evaluated = evaluate_by_batches(&*model, &*plan.task.build(), dataset, options, group, details)?;
     let found = metrics::evaluation(&evaluated.sums, Reported::of(&plan.task, plan.metrics.top5, &facts));
@@ -152,7 +202,16 @@ pub fn evaluate(
     let names = encoding.as_ref().and_then(Encoding::classes).unwrap_or_default();
     let tally = evaluated.tally.as_ref();
     let classes = tally.and_then(|tally| Some(Classes::new(tally.per_class()?, tally.matrix(), names)));
-    Ok(Evaluation { warnings, classes, ..found })
+    Ok(Evaluation { warnings, classes, of: loaded.map(Evaluated::new), ..found })
+}
+
+/// What was found before this rank was started, or what is there now.
+pub(super) fn loaded(plan: &Plan, handoff: &EvaluationHandoff) -> Result<Loaded> {
+    let found = load(&handoff.checkpoint);
+    match &handoff.among {
+        Some(dir) if found.is_err() => chosen(plan, dir, handoff.best),
+        _ => found,
+    }
 }
 
 /// One rank's part of `ddp-run eval`. Rank 0 writes what is found.
@@ -167,7 +226,7 @@ pub(super) fn evaluate_rank(
         .ok_or_else(|| Error::internal(format!("`{}` is no split", handoff.split)))?;
     let wanted = Wanted { split, averaged: handoff.averaged, per_class: handoff.per_class };
     let first = group.rank() == 0;
-    let loaded = if first { Some(load(&handoff.checkpoint)?) } else { None };
+    let loaded = if first { Some(loaded(plan, handoff)?) } else { None };
     let found = evaluate(plan, loaded.as_ref(), wanted, device, local_rank, group)?;
     if first {
         found.write(&handoff.result)?;

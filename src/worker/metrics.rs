@@ -107,7 +107,7 @@ pub fn metrics(sums: &Sums, reported: Reported) -> Metrics {
 /// The same for people and programs.
 pub fn evaluation(sums: &Sums, reported: Reported) -> Evaluation {
     let metrics = named(sums, reported).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    Evaluation { metrics, samples: sums.samples as u64, classes: None, warnings: Vec::new() }
+    Evaluation { metrics, samples: sums.samples as u64, classes: None, of: None, warnings: Vec::new() }
 }
 
 /// The run's metrics up to `position`, from its `own` checkpoint or another one. Prints a warning about invalid lines.

@@ -71,7 +71,7 @@ mod resize_tests;
 #[cfg(test)]
 mod testing;
 
-pub use evaluate::{Evaluation, Split, Wanted, evaluate};
+pub use evaluate::{Evaluated, Evaluation, Split, Wanted, chosen, evaluate};
 pub use fault::{Fault, VARIABLE as FAULT};
 pub use generate::{Generator, Sampling};
 pub use kernels::keep_kernels;

@@ -81,7 +81,7 @@ impl Notes {
         let mut record = EvaluationRecord::new(position.step, position.epoch);
         if let Some(tally) = tally {
             record.classes =
-                tally.per_class().map(|counts| Classes::new(counts, tally.matrix(), &self.names));
+                tally.per_class().map(|counts| Classes::new(counts, tally.matrix(), &self.names).shortened());
             record.worst = self.worst(dataset, tally)?;
         }
         if let Some(text) = self.text.as_ref().filter(|_| self.details.samples > 0) {

@@ -1,5 +1,6 @@
 //! What runs note of their evaluations, and that nothing else depends on it.
 
+use super::evaluate::loaded;
 use super::testing::{Run, SPEC, plan};
 use super::{Evaluation, Split, Wanted, evaluate};
 use crate::checkpoint::load;
@@ -7,8 +8,10 @@ use crate::comm::gloo::GlooOptions;
 use crate::comm::testing::{HANG, form};
 use crate::comm::{ProcessGroup, SoloGroup};
 use crate::device::ComputeDevice;
+use crate::launch::EvaluationHandoff;
 use crate::telemetry::evaluations::{EvaluationRecord, read};
 use crate::train::Ended;
+use std::path::PathBuf;
 
 const SHAPES: &str = "name = \"run\"\nseed = 3\nepochs = 3\nbatch_size = 8\n\
     [model]\nname = \"linear\"\n\
@@ -157,4 +160,24 @@ fn an_evaluation_is_the_same_at_every_world_size() {
     let measured = run.measured("accuracy").last().unwrap()[1];
     let alone = evaluations(&run, 1, Split::Val).remove(0);
     assert!(alone.metrics.contains(&("accuracy".to_owned(), measured)), "{:?}", alone.metrics);
+}
+
+#[test]
+fn rank_0_takes_another_checkpoint_if_a_training_has_removed_the_one_that_was_found() {
+    let run = Run::of(SHAPES);
+    run.train(1, &[]).unwrap();
+    let (plan, newest) = (plan(SHAPES, &[], 1), run.newest());
+    let all = newest.parent().unwrap().to_owned();
+    let handoff = |among: Option<PathBuf>| EvaluationHandoff {
+        checkpoint: newest.with_file_name("step-00000001"),
+        among,
+        best: false,
+        split: "val".to_owned(),
+        averaged: true,
+        per_class: false,
+        result: PathBuf::new(),
+    };
+    assert_eq!(loaded(&plan, &handoff(Some(all))).unwrap().path, newest);
+    // One that a user named is that one.
+    assert!(loaded(&plan, &handoff(None)).is_err());
 }

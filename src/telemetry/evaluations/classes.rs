@@ -1,11 +1,11 @@
-//! Figures by class, from the counts of predictions. What is kept has a size that does not grow with the number of classes.
+//! Figures by class, from the counts of predictions. A run's notes keep a part whose size does not grow with the number of classes.
 
 use serde::{Deserialize, Serialize};
 
-/// With more classes, only the pairs that are confused most often are kept of the matrix.
+/// With more classes, there are pairs in place of a matrix.
 const LARGEST_MATRIX: usize = 32;
 
-/// Rows and pairs that are kept of more classes.
+/// Rows and pairs that are kept of more classes, where not all are.
 const MOST: usize = 64;
 
 /// Predictions by class.
@@ -15,12 +15,13 @@ pub struct Classes {
     pub count: usize,
     /// The means over classes that occur, among samples or predictions.
     pub mean: Figures,
-    /// All classes in their order; of more than 64 those with the smallest F1, worst first.
+    /// All classes in their order; if it is [shortened](Self::shortened), of more than 64 those with the smallest F1, worst first.
     pub rows: Vec<ClassRow>,
     /// Predictions of each class's samples, by class, and at last of what is no class. `None` with more than 32 classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matrix: Option<Vec<Vec<u64>>>,
-    /// Class, another class that is predicted for it, and how often, most often first; where there is no matrix.
+    /// Class, another class that is predicted for it, and how often, most often first; where there is no matrix. All pairs that occur, or
+    /// the first 64 of them if it is [shortened](Self::shortened).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub confused: Vec<(String, String, u64)>,
 }
@@ -70,7 +71,7 @@ impl Classes {
         let count = support.len();
         let name = |class: usize| class_name(names, class);
         let number = |of: &[i64], class: usize| of.get(class).map_or(0, |n| n.unsigned_abs());
-        let mut rows: Vec<ClassRow> = (0..count)
+        let rows: Vec<ClassRow> = (0..count)
             .map(|class| ClassRow {
                 class: name(class),
                 support: number(support, class),
@@ -79,12 +80,6 @@ impl Classes {
             })
             .collect();
         let mean = mean(&rows);
-        if count > MOST {
-            rows.retain(|row| row.figures().f1.is_some());
-            // Stable: of equal ones the first class comes first.
-            rows.sort_by(|a, b| a.figures().f1.unwrap_or(0.0).total_cmp(&b.figures().f1.unwrap_or(0.0)));
-            rows.truncate(MOST);
-        }
         let mut classes = Self { count, mean, rows, matrix: None, confused: Vec::new() };
         let Some(matrix) = matrix else { return classes };
         if count <= LARGEST_MATRIX {
@@ -98,7 +93,6 @@ impl Classes {
         });
         let mut pairs: Vec<(usize, usize, u64)> = pairs.collect();
         pairs.sort_by_key(|(class, other, n)| (std::cmp::Reverse(*n), *class, *other));
-        pairs.truncate(MOST);
         classes.confused = pairs
             .into_iter()
             .map(|(class, other, n)| {
@@ -106,6 +100,20 @@ impl Classes {
             })
             .collect();
         classes
+    }
+
+    /// What people look at, and a run keeps: of more than 64 classes those with the smallest F1, and as many pairs.
+    #[must_use]
+    pub fn shortened(mut self) -> Self {
+        if self.count > MOST {
+            let f1 = |row: &ClassRow| row.figures().f1;
+            self.rows.retain(|row| f1(row).is_some());
+            // Stable: of equal ones the first class comes first.
+            self.rows.sort_by(|a, b| f1(a).unwrap_or(0.0).total_cmp(&f1(b).unwrap_or(0.0)));
+            self.rows.truncate(MOST);
+        }
+        self.confused.truncate(MOST);
+        self
     }
 }
 
@@ -164,7 +172,10 @@ mod tests {
     fn of_many_classes_the_worst_and_the_most_confused_are_kept() {
         let mut pairs: Vec<(usize, usize)> = (0..1000).map(|class| (class, class)).collect();
         pairs.extend([(7, 900), (7, 900), (7, 900), (500, 3), (500, 3), (499, 2), (8, 1000)]);
-        let classes = classes(1000, &pairs, &[]);
+        let all = classes(1000, &pairs, &[]);
+        // Of all classes, in their order, with all pairs.
+        assert_eq!((all.rows.len(), all.rows[999].class.as_str(), all.confused.len()), (1000, "999", 4));
+        let classes = all.shortened();
         assert_eq!((classes.count, classes.rows.len(), classes.matrix.is_none()), (1000, 64, true));
         assert_eq!(classes.rows[0].class, "7");
         let confused: Vec<(&str, &str, u64)> =

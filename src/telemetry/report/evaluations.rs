@@ -74,7 +74,7 @@ fn confused(out: &mut String, classes: &Classes) {
         return;
     }
     out.push_str(
-        "<h3>Most confused classes</h3><div class=\"wide\" tabindex=\"0\"><table><thead><tr><th>class</th>\
+        "<h3>Most confused classes</h3><div class=\"wide tall\" tabindex=\"0\"><table><thead><tr><th>class</th>\
          <th>predicted</th><th>samples</th></tr></thead><tbody>",
     );
     for (class, predicted, count) in &classes.confused {
@@ -96,7 +96,7 @@ fn figures(out: &mut String, classes: &Classes) {
         let _ = write!(out, "<p>Of {count} classes the {} with the smallest F1.</p>", rows.len());
     }
     out.push_str(
-        "<div class=\"wide\" tabindex=\"0\"><table><thead><tr><th>class</th><th>precision</th><th>recall</th><th>F1</th>\
+        "<div class=\"wide tall\" tabindex=\"0\"><table><thead><tr><th>class</th><th>precision</th><th>recall</th><th>F1</th>\
          <th>samples</th></tr></thead><tbody>",
     );
     let mut line = |name: &str, figures: Figures, support: String| {
