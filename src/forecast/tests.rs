@@ -218,10 +218,12 @@ fn only_the_last_micro_batch_hides_communication() {
         "distributed.first_bucket_mb=0.05",
         "distributed.bucket_cap_mb=0.05",
     ];
-    let cluster = cluster(1, 4, Some(8));
+    let mut cluster = cluster(1, 4, Some(8));
+    // Each all-reduce takes longer than the backward pass of a micro-batch, 15 ms.
+    cluster.within.given = Some(Fit { alpha: 0.02, per_byte: 1e-9 });
     let whole = predicted(&cluster, &[2], &[sets[2], sets[3]]).rows;
     let parts = predicted(&cluster, &[2], &sets).rows;
-    assert!(parts[0].exposed_s >= whole[0].exposed_s, "{parts:?} {whole:?}");
+    assert!(parts[0].exposed_s > whole[0].exposed_s + 1e-3, "{parts:?} {whole:?}");
     assert!(close(parts[0].communication_s, whole[0].communication_s));
 }
 
