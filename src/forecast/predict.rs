@@ -212,11 +212,11 @@ impl<'a> Forecast<'a> {
     /// Where measurements were made, as far as that is not the job's case.
     fn measurements(&self, job: &Job) -> Vec<String> {
         let (steps, engine) = (&self.cluster.steps, self.network.engine);
-        let mut out = vec![format!(
-            "the step is that of {} on {}",
-            show::name(&steps.source),
-            show::name(&steps.device)
-        )];
+        let of = match steps.source.as_str() {
+            "" => String::new(),
+            source => format!(" of {}", show::name(source)),
+        };
+        let mut out = vec![format!("the step{of} was measured on {}", show::name(&steps.device))];
         let (wanted, measured) = (job.device.to_string(), &steps.device);
         let kind = |device: &str| device.split(':').next().unwrap_or_default().to_owned();
         if job.device != DeviceSpec::Auto && kind(&wanted) != kind(measured) {

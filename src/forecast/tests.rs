@@ -164,7 +164,7 @@ fn other_places_of_measurement_are_told() {
     let base = cluster(1, 4, Some(8));
     let usual = told(&base, &[]);
     assert!(
-        usual.contains("the step is that of a.toml on cpu") && usual.contains("for want of `slowdown`"),
+        usual.contains("the step of a.toml was measured on cpu") && usual.contains("for want of `slowdown`"),
         "{usual}"
     );
     for part in ["device =", "gloo's", "hook", "warning"] {
