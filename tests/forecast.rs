@@ -80,6 +80,14 @@ fn what_does_not_fit_is_told() {
     assert!(said(&["--prediction", "p.json"], 2).contains("--cluster"));
     assert!(said(&["--cluster", at, "--format", "toml"], 2).contains("--format toml"));
     assert!(said(&["--cluster", at, "--world", "5"], 2).contains("1 node of 4 processes"));
+    // A time that no program measures does not become a prediction that is not a number.
+    let allreduce = dir.path().join("allreduce.json");
+    let good = std::fs::read_to_string(&allreduce).expect("a file");
+    let row = serde_json::json!({"bytes": 64, "dtype": "f32", "algorithm": "auto", "transport": "auto", "median_us": 1e300});
+    std::fs::write(&allreduce, serde_json::json!({"world": 2, "rows": [row]}).to_string()).expect("written");
+    let message = said(&["--cluster", at], 78);
+    assert!(message.contains("has no measured all-reduce") && message.contains("^^^"), "{message}");
+    std::fs::write(&allreduce, good).expect("written");
     let wrong = cluster(dir.path(), "nods = 1");
     let message = said(&["--cluster", text(&wrong)], 78);
     for part in ["cluster.toml", "nods = 1", "^^^^ unknown key; did you mean `nodes`?"] {

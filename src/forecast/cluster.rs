@@ -3,7 +3,7 @@
 
 use super::fit::Fit;
 use super::links::Links;
-use super::measured::{Allreduce, Steps};
+use super::measured::{Allreduce, Saves, Steps};
 use crate::error::Result;
 use crate::files;
 use crate::show;
@@ -39,7 +39,7 @@ struct Keys {
     #[schemars(range(min = 1.0, max = 100.0))]
     slowdown: Option<f64>,
     /// Of one node.
-    #[schemars(range(min = 0.0))]
+    #[schemars(range(min = 0.0, max = 1e9))]
     price_per_hour: Option<f64>,
     #[default = "USD"]
     currency: String,
@@ -53,7 +53,7 @@ struct LinkKeys {
     #[schemars(range(min = 0.0, max = 60.0))]
     alpha: Option<f64>,
     /// Bytes per second.
-    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    #[schemars(range(min = 1.0))]
     beta: Option<f64>,
     /// Files of `ddp-run bench allreduce --out DIR`.
     measured: Vec<PathBuf>,
@@ -73,11 +73,13 @@ struct StepKeys {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 struct StorageKeys {
-    /// Bytes of checkpoints per second. Default: measured, if `[step]` has a run that saved.
-    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    /// The folder of a run that saved checkpoints there. Default: that of `[step]`.
+    run: Option<PathBuf>,
+    /// Bytes of checkpoints per second. Default: measured by the run.
+    #[schemars(range(min = 1.0))]
     write: Option<f64>,
     /// Bytes per second that a step waits for the copy. Default: measured by the run or the all-reduce's benchmark.
-    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    #[schemars(range(min = 1.0))]
     copy: Option<f64>,
 }
 
@@ -114,6 +116,8 @@ impl Measured {
     }
 }
 
+/// As many processes as `--world` takes.
+const MOST: usize = 1 << 20;
 const BY_BENCH: &str = "`ddp-run bench allreduce --world N --out DIR` writes DIR/allreduce.json";
 const BY_TRAIN: &str = "`ddp-run bench train SPEC --world 1 --out DIR` writes DIR/train.json";
 
@@ -140,10 +144,17 @@ fn read(root: &mut Fields<'_>, folder: &Path, name: &str) -> Option<Cluster> {
     let within = links(root, "within", folder, keys.processes_per_node > 1);
     let between = links(root, "between", folder, keys.nodes > 1);
     let steps = steps(&mut root.req_section("step"), folder);
-    let storage: StorageKeys = root.section("storage").config();
+    let (storage, measured) = storage(&mut root.section("storage"), folder);
     let copy = within.files.iter().filter_map(|file| file.copy).next();
-    let steps = steps?;
-    let saves = steps.saves;
+    if keys.nodes.saturating_mul(keys.processes_per_node) > MOST {
+        root.problem("nodes", format!("more than {MOST} processes, `nodes` times `processes_per_node`"));
+    }
+    let mut steps = steps?;
+    if steps.of_run {
+        // It may have been on several such nodes.
+        steps.rows.iter_mut().for_each(|row| row.world = row.world.min(keys.processes_per_node));
+    }
+    let saves = measured.or(steps.saves);
     if steps.device == "cpu" && keys.cores_per_node.is_none() {
         let hint = "processes that compute on the CPU share them";
         root.problem_with_hint(
@@ -167,6 +178,15 @@ fn read(root: &mut Fields<'_>, folder: &Path, name: &str) -> Option<Cluster> {
         copy: storage.copy.or(saves.and_then(|saves| saves.copy)).or(copy),
         steps,
     })
+}
+
+fn storage(fields: &mut Fields<'_>, folder: &Path) -> (StorageKeys, Option<Saves>) {
+    let keys: StorageKeys = fields.config();
+    let measured = keys.run.as_ref().and_then(|run| {
+        let hint = "the folder of a run that has saved, as `ddp-run train SPEC --out DIR` does";
+        Saves::of_run(&folder.join(run)).map_err(|why| fields.problem_with_hint("run", why, hint)).ok()
+    });
+    (keys, measured)
 }
 
 fn links(root: &mut Fields<'_>, table: &'static str, folder: &Path, needed: bool) -> Measured {
@@ -203,6 +223,12 @@ fn links(root: &mut Fields<'_>, table: &'static str, folder: &Path, needed: bool
     let mut files = Vec::new();
     for path in &keys.measured {
         match Allreduce::read(&folder.join(path)) {
+            // What processes of one machine do in its memory tells nothing of a network.
+            Ok(file) if table == "between" && !file.is_by_tcp() => fields.problem_with_hint(
+                "measured",
+                format!("{} was measured in shared memory, which does not join nodes", path.display()),
+                "`ddp-run bench allreduce --transport tcp` measures connections, or set `alpha` and `beta`",
+            ),
             Ok(file) => files.push(file),
             Err(why) => fields.problem_with_hint("measured", why, BY_BENCH),
         }

@@ -79,7 +79,21 @@ fn problems_are_at_their_place_with_a_hint() {
         &["missing key `cores_per_node`", "hint: processes that compute"],
     );
     assert_problem(("processes", "nodes = 2\nprocesses"), &["missing table `[between]`"]);
-    assert_problem(("write = 1e9", "write = 0"), &["expected a number above 0"]);
+    assert_problem(("write = 1e9", "write = 0"), &["expected a number of at least 1"]);
+    assert_problem(("write = 1e9", "run = \"none\""), &["^^^^^^ cannot read", "hint: the folder of a run"]);
+    let text = WHOLE.replace("[within]", "").replace("measured = [\"two.json\"]\n", "");
+    let said = load(&format!(
+        "nodes = 2\n{text}[within]\nalpha = 0\nbeta = 1e9\n[between]\nmeasured = [\"two.json\"]\n"
+    ));
+    let said = said.expect_err("no network");
+    assert!(
+        said.contains("two.json was measured in shared memory") && said.contains("--transport tcp"),
+        "{said}"
+    );
+    assert_problem(
+        ("processes_per_node = 4", "nodes = 1048576\nprocesses_per_node = 4"),
+        &["^^^^^^^ more than 1048576 processes"],
+    );
 }
 
 #[test]

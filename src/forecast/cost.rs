@@ -33,10 +33,19 @@ impl Terms {
             Algorithm::HalvingDoubling => (2.0 * whole + folded, 2.0 * (core - 1.0) / core + folded),
             Algorithm::Tree => (2.0 * up, 2.0 * up),
             Algorithm::ParameterServer => (2.0 * others, 2.0 * others),
-            // Ranks wait for the notices of all others; each reads its part of every buffer and the parts of the others, once.
-            Algorithm::Memory => (up, 1.0),
+            // Ranks wait for the notices of all others. Each writes what the others reduce, reads its own part of every buffer, and
+            // copies the parts of the others.
+            Algorithm::Memory => (up, 1.0 + 2.0 * others / ranks as f64),
         };
         Self { messages, volume }
+    }
+
+    /// Between nodes in the two trees of NCCL (Sanders, Speck and Traeff, 2009): each has half of the buffer, and who has children
+    /// in one is a leaf in the other. Within a node follows a chain of `each` processes, whose bytes pass meanwhile.
+    pub fn of_trees(nodes: usize, each: usize) -> (Self, Self) {
+        let up = f64::from(nodes.next_power_of_two().ilog2());
+        let chain = (each.max(1) - 1) as f64;
+        (Self { messages: 2.0 * up, volume: 2.0 }, Self { messages: 2.0 * chain, volume: 0.0 })
     }
 }
 
@@ -57,7 +66,7 @@ mod tests {
         assert_eq!(of(Algorithm::HalvingDoubling, 5), (6.0, 3.5));
         assert_eq!(of(Algorithm::Tree, 5), (6.0, 6.0));
         assert_eq!(of(Algorithm::ParameterServer, 3), (4.0, 4.0));
-        assert_eq!(of(Algorithm::Memory, 4), (2.0, 1.0));
+        assert_eq!(of(Algorithm::Memory, 4), (2.0, 2.5));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::links::Engine;
 use crate::checkpoint::Every;
 use crate::comm::Backend;
+use crate::device::DeviceSpec;
 use crate::error::{Error, Result};
 use crate::launch::cores::threads_per_worker;
 use crate::plan::Plan;
@@ -21,6 +22,8 @@ pub struct Job {
     /// Compute threads of each process, if the spec names them.
     pub threads: Option<usize>,
     pub backend: Backend,
+    pub device: DeviceSpec,
+    pub hook: String,
     pub gloo: Engine,
     /// Optimizer steps of the whole run, and of an epoch; unknown if they depend on data that has not been read.
     pub steps: Option<u64>,
@@ -51,6 +54,8 @@ impl Job {
             compressed: if ["bf16", "f16"].contains(&plan.reducer.comm_hook.as_str()) { 0.5 } else { 1.0 },
             threads: plan.launch.threads,
             backend: plan.backend,
+            device: plan.device,
+            hook: plan.reducer.comm_hook.clone(),
             gloo: Engine::Gloo(plan.gloo.transport, plan.gloo.algorithm),
             steps: plan.total_steps(),
             steps_per_epoch: plan.batch.steps_per_epoch.map(|steps| steps as u64).filter(|steps| *steps > 0),

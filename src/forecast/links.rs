@@ -8,6 +8,8 @@ use crate::comm::gloo::{AlgorithmChoice, SMALL, Transport, all_reduce_algorithm}
 
 /// MPICH takes recursive doubling up to this many bytes (Thakur et al., 2005).
 const MPI_SMALL: usize = 2048;
+/// Bytes with which the ranks of the MPI engine agree on a call.
+const MPI_NOTICE: f64 = 256.0;
 
 /// What carries out all-reduces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +27,15 @@ impl Engine {
             Self::Mpi if bytes <= MPI_SMALL => Algorithm::Doubling,
             Self::Mpi => Algorithm::HalvingDoubling,
             Self::Nccl => Algorithm::Ring,
+        }
+    }
+
+    /// For messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gloo(..) => "gloo",
+            Self::Mpi => "MPI",
+            Self::Nccl => "NCCL",
         }
     }
 
@@ -114,6 +125,11 @@ impl Links {
         Terms { messages: messages * turns, volume: volume * turns }
     }
 
+    /// Whether they are known by measurements.
+    pub fn are_measured(&self) -> bool {
+        self.given.is_none() && !self.lines.is_empty()
+    }
+
     /// Whether anything is known of them.
     pub fn are_known(&self) -> bool {
         self.given.is_some() || !self.lines.is_empty()
@@ -169,10 +185,16 @@ impl Links {
         let line = |line: &Line| {
             let tcp = if line.tcp { " over TCP" } else { "" };
             let (name, world, fit) = (line.algorithm, line.world, shown(&line.fit));
-            format!(
-                "{name}{tcp}, {world} processes: {fit}; the fit is off by up to {:.0} %",
-                line.error * 100.0
-            )
+            let sound = match (line.ratios.len(), line.fit.per_byte > 0.0) {
+                (1, false) => {
+                    "of one measured size: beta is unknown, larger buffers will take longer".to_owned()
+                }
+                (1, true) => {
+                    "of one measured size: alpha is unknown, smaller buffers will take longer".to_owned()
+                }
+                _ => format!("the fit is off by up to {:.0} %", line.error * 100.0),
+            };
+            format!("{name}{tcp}, {world} processes: {fit}; {sound}")
         };
         self.lines.iter().map(line).collect()
     }
@@ -187,14 +209,30 @@ pub struct Network {
 }
 
 impl Network {
+    /// What passes values of host memory, such as a step's sums: NCCL leaves them to gloo.
+    pub fn of_host(&self, gloo: Engine) -> Self {
+        let engine = if self.engine == Engine::Nccl { gloo } else { self.engine };
+        Self { engine, ..self.clone() }
+    }
+
     /// Seconds of an all-reduce of `bytes` among nodes with these numbers of processes, which are equal.
     pub fn all_reduce(&self, nodes: &[usize], bytes: f64) -> f64 {
-        let each = nodes.iter().copied().max().unwrap_or(0);
-        let world: usize = nodes.iter().sum();
         let algorithm = self.engine.algorithm(nodes, bytes as usize);
-        match (world, nodes.len()) {
-            (0 | 1, _) => 0.0,
-            (_, 1) => self.within.seconds(algorithm, self.engine.by_tcp(), world, bytes),
+        match nodes.iter().sum::<usize>() {
+            0 | 1 => 0.0,
+            // Its ranks first agree on the call, unless that has room for the buffer.
+            _ if self.engine == Engine::Mpi && bytes > MPI_NOTICE => {
+                let call = Engine::Mpi.algorithm(nodes, MPI_NOTICE as usize);
+                self.by(call, nodes, MPI_NOTICE) + self.by(algorithm, nodes, bytes)
+            }
+            _ => self.by(algorithm, nodes, bytes),
+        }
+    }
+
+    fn by(&self, algorithm: Algorithm, nodes: &[usize], bytes: f64) -> f64 {
+        let each = nodes.iter().copied().max().unwrap_or(0);
+        match nodes.len() {
+            1 => self.within.seconds(algorithm, self.engine.by_tcp(), each, bytes),
             _ if algorithm == Algorithm::Hierarchical => self.hierarchical(nodes.len(), each, bytes),
             _ => self.across(algorithm, nodes.len(), each, bytes),
         }
@@ -217,23 +255,41 @@ impl Network {
     /// An algorithm among all processes, in which `each` of a node use its link.
     fn across(&self, algorithm: Algorithm, nodes: usize, each: usize, bytes: f64) -> f64 {
         let link = self.between.link();
-        let over = |ranks: usize, shared: f64| {
+        let over = |ranks: usize, bytes: f64| {
             let terms = Terms::of(algorithm, ranks);
-            link.seconds(terms.messages, terms.volume * bytes * shared)
+            link.seconds(terms.messages, terms.volume * bytes)
         };
-        match algorithm {
+        let inside = |bytes: f64| match (each, self.within.are_known()) {
+            (1, _) | (_, false) => 0.0,
+            _ => self.within.seconds(algorithm, self.engine.by_tcp(), each, bytes),
+        };
+        match (algorithm, self.engine) {
+            // NCCL takes what is faster.
+            (_, Engine::Nccl) => over(nodes * each, bytes).min(self.trees(nodes, each, bytes)),
             // One process of each node sends to the next node, the others within theirs.
-            Algorithm::Ring | Algorithm::Tree | Algorithm::Library => over(nodes * each, 1.0),
+            (Algorithm::Ring | Algorithm::Library, _) => over(nodes * each, bytes),
+            // The first processes of the nodes are a tree.
+            (Algorithm::Tree, _) => inside(bytes) + over(nodes, bytes),
             // In the rounds between nodes all processes of a node send at once; the others stay within.
-            Algorithm::Doubling => {
-                let inside = match (each, self.within.are_known()) {
-                    (1, _) | (_, false) => 0.0,
-                    _ => self.within.seconds(algorithm, self.engine.by_tcp(), each, bytes),
-                };
-                inside + over(nodes, each as f64)
+            (Algorithm::Doubling, _) => inside(bytes) + over(nodes, bytes * each as f64),
+            // MPICH halves between neighbours first, so that a process has only its node's part for other nodes.
+            (Algorithm::HalvingDoubling, Engine::Mpi) => inside(bytes) + over(nodes, bytes),
+            // The gloo engine halves between those that are farthest apart first.
+            (Algorithm::HalvingDoubling, _) => {
+                inside(bytes / nodes as f64) + over(nodes, bytes * each as f64)
             }
-            _ => over(nodes * each, each as f64),
+            // Those of other nodes pass over the link of the server's node, both ways.
+            _ => {
+                let others = 2.0 * (nodes * each - each) as f64;
+                inside(bytes) + link.seconds(others, others * bytes)
+            }
         }
+    }
+
+    fn trees(&self, nodes: usize, each: usize, bytes: f64) -> f64 {
+        let (between, within) = Terms::of_trees(nodes, each);
+        self.between.link().seconds(between.messages, between.volume * bytes)
+            + self.within.link().seconds(within.messages, within.volume * bytes)
     }
 }
 

@@ -1,8 +1,7 @@
-//! Measurements that a prediction begins with: files of `ddp-run bench allreduce` and `ddp-run bench train`, and runs.
+//! Measurements that a prediction begins with: files of `ddp-run bench allreduce` and `ddp-run bench train`; runs are read by `run`.
 
 use crate::comm::DType;
 use crate::comm::gloo::{AlgorithmChoice, Transport};
-use crate::telemetry::{Event, RankTimes, for_each_event, provenance};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -15,7 +14,14 @@ pub struct Allreduce {
     pub rows: Vec<AllreduceRow>,
     /// Bytes per second that one thread copies.
     pub copy: Option<f64>,
+    /// What the measurement warned of.
+    pub warnings: Vec<String>,
+    /// Cores of the machine that was measured.
+    pub cores: Option<usize>,
 }
+
+/// The longest all-reduce and step that count as measured, in seconds: a month.
+const LONGEST: f64 = 31.0 * 86_400.0;
 
 #[derive(Clone, Debug, Deserialize)]
 pub struct AllreduceRow {
@@ -37,6 +43,14 @@ struct AllreduceFile {
     world: usize,
     rows: Vec<AllreduceRow>,
     limits: Option<Limits>,
+    #[serde(default)]
+    warnings: Vec<String>,
+    machine: Option<Machine>,
+}
+
+#[derive(Deserialize)]
+struct Machine {
+    cores: usize,
 }
 
 #[derive(Deserialize)]
@@ -54,26 +68,32 @@ impl Allreduce {
     /// # Errors
     /// Why the file is of no use.
     pub fn read(path: &Path) -> Result<Self, String> {
-        let AllreduceFile { world, mut rows, limits } = json(path, "`ddp-run bench allreduce`")?;
+        let AllreduceFile { world, mut rows, limits, warnings, machine } =
+            json(path, "`ddp-run bench allreduce`")?;
         // Gradients are f32; types of other sizes would count as other algorithms.
         if rows.iter().any(|row| row.dtype == DType::F32) {
             rows.retain(|row| row.dtype == DType::F32);
         }
-        rows.retain(|row| row.median_us.is_finite() && row.median_us > 0.0 && row.bytes > 0);
+        rows.retain(|row| row.seconds() > 0.0 && row.seconds() < LONGEST && row.bytes > 0);
         if rows.is_empty() || world < 2 {
             return Err(format!("{} has no measured all-reduce", path.display()));
         }
         let largest = limits.and_then(|limits| limits.sizes.into_iter().max_by_key(|size| size.bytes));
         let copy =
             largest.map(|size| size.memcpy_one_gbs * 1e9).filter(|rate| rate.is_finite() && *rate > 0.0);
-        Ok(Self { world, rows, copy })
+        Ok(Self { world, rows, copy, warnings, cores: machine.map(|machine| machine.cores) })
+    }
+
+    /// Whether any of it passed over connections.
+    pub fn is_by_tcp(&self) -> bool {
+        self.rows.iter().any(|row| row.transport == Transport::Tcp)
     }
 }
 
 /// A measured step: the means or medians of one number of processes. Seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// Processes; on as few nodes of the cluster as have room for them.
+    /// Processes, on one node.
     pub world: usize,
     /// Compute threads of each.
     pub threads: usize,
@@ -110,11 +130,24 @@ pub struct Steps {
     /// Times of the phases were not measured: the host does not wait for them.
     pub undivided: bool,
     pub saves: Option<Saves>,
+    /// They are those of a run, and not of a benchmark.
+    pub of_run: bool,
+    /// What was measured: a spec or a run.
+    pub source: String,
+    /// What the measurement warned of.
+    pub warnings: Vec<String>,
+    /// Cores of the machine that was measured.
+    pub cores: Option<usize>,
 }
 
 #[derive(Deserialize)]
 struct TrainFile {
     device: String,
+    #[serde(default)]
+    spec: String,
+    #[serde(default)]
+    warnings: Vec<String>,
+    machine: Option<Machine>,
     rows: Vec<TrainRow>,
 }
 
@@ -128,16 +161,16 @@ struct TrainRow {
 }
 
 #[derive(Deserialize)]
-struct Phases {
+pub(super) struct Phases {
     data: f64,
-    forward: f64,
-    backward: f64,
+    pub forward: f64,
+    pub backward: f64,
     sync: f64,
     update: f64,
 }
 
 /// How the time of a step divides if nothing tells: a backward pass has twice the products of a forward pass.
-const UNDIVIDED: Phases =
+pub(super) const UNDIVIDED: Phases =
     Phases { data: 0.0, forward: 1.0 / 3.0, backward: 2.0 / 3.0, sync: 0.0, update: 0.0 };
 
 impl Steps {
@@ -146,7 +179,8 @@ impl Steps {
     /// # Errors
     /// Why the file is of no use.
     pub fn of_bench(path: &Path) -> Result<Self, String> {
-        let TrainFile { device, rows } = json(path, "`ddp-run bench train`")?;
+        let TrainFile { device, spec: source, warnings, machine, rows } =
+            json(path, "`ddp-run bench train`")?;
         let undivided = rows.iter().any(|row| row.phases.is_none());
         let step = |row: TrainRow| {
             let seconds = row.step_ms * 1e-3;
@@ -167,90 +201,21 @@ impl Steps {
         let rows: Vec<Step> = rows.into_iter().map(step).filter(is_usable).collect();
         match rows.is_empty() {
             true => Err(format!("{} has no measured step", path.display())),
-            false => Ok(Self { rows, device, undivided, saves: None }),
+            false => {
+                let cores = machine.map(|machine| machine.cores);
+                Ok(Self { rows, device, undivided, saves: None, of_run: false, source, warnings, cores })
+            }
         }
-    }
-
-    /// Reads the `times` of a run's step events, of its last number of processes and without the first event, and its
-    /// checkpoints.
-    ///
-    /// # Errors
-    /// Why the run is of no use.
-    pub fn of_run(folder: &Path) -> Result<Self, String> {
-        let shown = folder.display();
-        let start = provenance::read(&folder.join("run.json")).map_err(|e| e.message)?.latest;
-        let spec = std::fs::read_to_string(folder.join("job.toml"));
-        let spec: toml::Table = (spec.map_err(|e| format!("cannot read the job.toml of {shown}: {e}"))?)
-            .parse()
-            .map_err(|_| format!("the job.toml of {shown} is not TOML"))?;
-        let integer = |table: Option<&str>, key: &str| {
-            let table = table.map_or(Some(&spec), |table| spec.get(table)?.as_table());
-            table?.get(key)?.as_integer().filter(|n| *n > 0)
-        };
-        let (mut windows, mut sums) = (Vec::new(), Sums::default());
-        for_each_event(&folder.join("metrics.jsonl"), |event| match event {
-            Event::Step(step) => windows.extend(step.times.filter(|t| t.ranks() == start.world)),
-            Event::Checkpoint(save) => sums.add(save.bytes as f64, save.seconds, save.held_up_s),
-            _ => {}
-        })
-        .map_err(|e| e.message)?;
-        if windows.len() > 1 {
-            // The first has allocations and the first order of the buckets.
-            windows.remove(0);
-        }
-        if windows.is_empty() {
-            return Err(format!("{shown} has no step with `times` in its metrics.jsonl"));
-        }
-        let mean = |part: &dyn Fn(&RankTimes) -> f64| {
-            windows.iter().map(part).sum::<f64>() / windows.len() as f64 / start.world as f64
-        };
-        let cores = start.host.cores / start.world.max(1);
-        let samples =
-            integer(None, "batch_size").unwrap_or(1) * integer(Some("train"), "accumulate").unwrap_or(1);
-        let step = Step {
-            world: start.world,
-            threads: integer(Some("launch"), "threads").map_or(cores.max(1), |n| n as usize),
-            samples: samples as f64,
-            data: mean(&|t| t.data.iter().sum()),
-            forward: mean(&|t| t.forward.iter().sum()),
-            backward: mean(&|t| t.backward.iter().sum()),
-            update: mean(&|t| t.optimizer.iter().sum()),
-        };
-        if !is_usable(&step) {
-            return Err(format!("the steps of {shown} took no time"));
-        }
-        let device = start.devices.first().map_or_else(|| "cpu".to_owned(), Clone::clone);
-        Ok(Self { rows: vec![step], undivided: false, device, saves: sums.saves() })
     }
 }
 
-fn is_usable(step: &Step) -> bool {
+pub(super) fn is_usable(step: &Step) -> bool {
     step.world > 0
         && step.threads > 0
         && step.samples > 0.0
+        && [step.data, step.forward, step.backward, step.update].iter().all(|part| *part >= 0.0)
         && step.compute() > 0.0
-        && step.compute().is_finite()
-}
-
-/// Of checkpoints.
-#[derive(Default)]
-struct Sums {
-    bytes: f64,
-    seconds: f64,
-    held_up: f64,
-}
-
-impl Sums {
-    fn add(&mut self, bytes: f64, seconds: f64, held_up: Option<f64>) {
-        self.bytes += bytes;
-        self.seconds += seconds;
-        self.held_up += held_up.unwrap_or(0.0);
-    }
-
-    fn saves(&self) -> Option<Saves> {
-        let rate = |seconds: f64| (self.bytes > 0.0 && seconds > 0.0).then(|| self.bytes / seconds);
-        Some(Saves { write: rate(self.seconds)?, copy: rate(self.held_up) })
-    }
+        && step.compute() < LONGEST
 }
 
 fn json<T: DeserializeOwned>(path: &Path, program: &str) -> Result<T, String> {

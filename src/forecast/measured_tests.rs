@@ -1,5 +1,5 @@
 use super::*;
-use crate::telemetry::{CheckpointEvent, Provenance, StepEvent};
+use crate::telemetry::{CheckpointEvent, Event, Provenance, RankTimes, StepEvent, provenance};
 use serde_json::json;
 
 fn written(dir: &Path, name: &str, value: &serde_json::Value) -> std::path::PathBuf {
@@ -12,14 +12,21 @@ fn written(dir: &Path, name: &str, value: &serde_json::Value) -> std::path::Path
 fn an_all_reduce_has_its_gradients_type_and_the_speed_of_copies() {
     let dir = tempfile::tempdir().unwrap();
     let row = |dtype: &str, bytes: usize, us: f64| json!({"bytes": bytes, "count": 1, "dtype": dtype, "algorithm": "auto", "transport": "shm", "median_us": us});
-    let rows = json!([row("f32", 4, 1.5), row("bf16", 4, 1.0), row("f32", 1024, 0.0)]);
+    let rows =
+        json!([row("f32", 4, 1.5), row("bf16", 4, 1.0), row("f32", 1024, 0.0), row("f32", 4096, 1e300)]);
     let limits = json!({"sizes": [
         {"bytes": 4, "memcpy_one_gbs": 1.0}, {"bytes": 1024, "memcpy_one_gbs": 12.0},
     ]});
-    let file = written(dir.path(), "a.json", &json!({"world": 2, "rows": rows, "limits": limits}));
+    let file = written(
+        dir.path(),
+        "a.json",
+        &json!({"world": 2, "rows": rows, "limits": limits, "warnings": ["a debug build"], "machine": {"cores": 3}}),
+    );
     let read = Allreduce::read(&file).unwrap();
     assert_eq!((read.world, read.rows.len(), read.copy), (2, 1, Some(12e9)));
     assert_eq!((read.rows[0].bytes, read.rows[0].transport), (4, Transport::Shm));
+    assert_eq!(read.warnings, ["a debug build"]);
+    assert!(!read.is_by_tcp() && read.cores == Some(3));
     assert!((read.rows[0].seconds() - 1.5e-6).abs() < 1e-15);
     let none = written(dir.path(), "b.json", &json!({"world": 2, "rows": []}));
     assert!(Allreduce::read(&none).unwrap_err().ends_with("b.json has no measured all-reduce"));
@@ -43,6 +50,13 @@ fn a_measured_step_divides_as_its_phases() {
     let steps = Steps::of_bench(&written(dir.path(), "b.json", &device)).unwrap();
     assert!(steps.undivided && (steps.rows[0].compute() - 0.1).abs() < 1e-12, "{steps:?}");
     assert!((steps.rows[0].backward / steps.rows[0].forward - 2.0).abs() < 1e-9);
+    for (phase, share) in [("forward", -0.2), ("forward", 1e300)] {
+        let mut wrong = row(1, &phases);
+        wrong["phases"][phase] = share.into();
+        wrong["step_ms"] = json!(if share > 1.0 { 1e300 } else { 100.0 });
+        let file = written(dir.path(), "d.json", &json!({"device": "cpu", "rows": [wrong]}));
+        assert!(Steps::of_bench(&file).unwrap_err().ends_with("has no measured step"), "{share}");
+    }
     let none = written(dir.path(), "c.json", &json!({"device": "cpu", "rows": []}));
     assert!(Steps::of_bench(&none).unwrap_err().ends_with("has no measured step"));
 }
@@ -97,6 +111,34 @@ fn a_run_has_the_means_of_its_ranks_and_its_checkpoints() {
     assert_eq!(steps.saves, Some(Saves { write: 2000.0, copy: Some(4000.0) }));
     assert_eq!((steps.device.as_str(), steps.undivided), ("cpu", false));
 
+    assert_eq!(Saves::of_run(folder).ok(), steps.saves);
+    assert!(steps.of_run);
+
+    // The host of a device waits for both together, wherever it does.
+    let start = Provenance { world: 2, devices: vec!["cuda:0".into(); 2], ..provenance::sample(folder) };
+    provenance::write(&folder.join("run.json"), start).unwrap();
+    assert!(Steps::of_run(folder).unwrap_err().contains("do not tell computation from communication"));
+    let times = RankTimes {
+        data: vec![0.1],
+        forward: vec![0.1],
+        backward: vec![0.1],
+        comm: vec![0.5],
+        optimizer: vec![0.1],
+        checkpoint: vec![9.0],
+        other: vec![9.0],
+    };
+    let Event::Step(of_two) = step(1, 1.0) else { unreachable!() };
+    let alone = Event::Step(StepEvent { times: Some(times), ..of_two });
+    std::fs::write(folder.join("metrics.jsonl"), serde_json::to_string(&alone).unwrap() + "\n").unwrap();
+    let start = Provenance { world: 1, devices: vec!["cuda:0".into()], ..provenance::sample(folder) };
+    provenance::write(&folder.join("run.json"), start).unwrap();
+    let steps = Steps::of_run(folder).unwrap();
+    assert!(steps.undivided && (steps.rows[0].compute() - 0.9).abs() < 1e-9, "{steps:?}");
+    assert!((steps.rows[0].forward - 0.3).abs() < 1e-9, "{steps:?}");
+
     std::fs::write(folder.join("metrics.jsonl"), "").unwrap();
+    assert!(Saves::of_run(folder).unwrap_err().contains("has no checkpoint"));
+    let start = Provenance { world: 2, devices: vec!["cpu".into(); 2], ..provenance::sample(folder) };
+    provenance::write(&folder.join("run.json"), start).unwrap();
     assert!(Steps::of_run(folder).unwrap_err().contains("has no step with `times`"));
 }

@@ -1,7 +1,7 @@
 //! `ddp-run plan SPEC --cluster FILE`: predicts step time, efficiency, checkpoints and cost of a job on a cluster, from measured
 //! steps and all-reduces.
 //!
-//! `cluster` reads the description with its measurements (`measured`). `fit` finds alpha and beta of a link, `cost` counts the
+//! `cluster` reads the description with its measurements (`measured`, `run`). `fit` finds alpha and beta of a link, `cost` counts the
 //! messages and bytes of each algorithm, `links` joins both into the time of an all-reduce. `pipeline` lets the all-reduces of the
 //! buckets run beside the backward pass, `predict` puts a step and a whole job (`job`) together, and `table` shows them.
 
@@ -13,6 +13,7 @@ mod links;
 mod measured;
 mod pipeline;
 mod predict;
+mod run;
 mod table;
 
 pub use cluster::Cluster;
@@ -35,9 +36,10 @@ pub fn predict(
     plan: &dyn Fn(usize) -> Result<Plan>,
 ) -> Result<Prediction> {
     let alone = plan(1)?;
-    let forecast = Forecast::new(cluster, &Job::of(&alone)?);
-    let base = forecast.step(&Job::of(&alone)?, &[1]).samples_per_s;
-    let (mut rows, mut assumptions) = (Vec::new(), forecast.assumptions());
+    let one = Job::of(&alone)?;
+    let forecast = Forecast::new(cluster, &one);
+    let base = forecast.step(&one, &[1]).samples_per_s;
+    let (mut rows, mut assumptions) = (Vec::new(), forecast.assumptions(&one));
     for world in worlds {
         let nodes = cluster.placed(*world)?;
         let job = Job::of(&plan(*world)?)?;

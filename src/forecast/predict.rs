@@ -2,9 +2,11 @@
 
 use super::cluster::Cluster;
 use super::job::Job;
-use super::links::Network;
+use super::links::{Engine, Network};
 use super::measured::Step;
 use super::pipeline::{Bucket, Sharing, course};
+use crate::device::DeviceSpec;
+use crate::show;
 use crate::telemetry::PredictedRow;
 
 /// Bytes of the sums that ranks exchange once a step.
@@ -25,6 +27,8 @@ pub struct StepTime {
 pub struct Forecast<'a> {
     cluster: &'a Cluster,
     network: Network,
+    /// For values of host memory.
+    of_host: Network,
     /// Cores of a node that processes share; `None` where they compute on devices.
     cores: Option<f64>,
     slowdown: f64,
@@ -37,15 +41,19 @@ impl<'a> Forecast<'a> {
         let engine = job.engine(&cluster.steps.device);
         // Communication of devices needs no core of its own.
         let (within, between) = (cluster.within.links(cores), cluster.between.links(None));
-        let mut forecast =
-            Self { cluster, network: Network { engine, within, between }, cores, slowdown: 1.0 };
-        forecast.slowdown = cluster.slowdown.unwrap_or_else(|| forecast.measured_slowdown());
+        let network = Network { engine, within, between };
+        let of_host = network.of_host(job.gloo);
+        let mut forecast = Self { cluster, network, of_host, cores, slowdown: 1.0 };
+        forecast.slowdown = cluster.slowdown.or_else(|| forecast.measured_slowdown()).unwrap_or(1.0);
         forecast
     }
 
     /// From steps of several processes, if they were measured beside those of fewer.
-    fn measured_slowdown(&self) -> f64 {
-        let Some(cores) = self.cores else { return 1.0 };
+    fn measured_slowdown(&self) -> Option<f64> {
+        let cores = self.cores?;
+        if self.cluster.steps.cores.is_some_and(|measured| measured as f64 != cores) {
+            return None;
+        }
         let rows = &self.cluster.steps.rows;
         let pairs = rows.iter().flat_map(|one| rows.iter().map(move |more| (one, more)));
         let of = |(one, more): (&Step, &Step)| {
@@ -57,7 +65,7 @@ impl<'a> Forecast<'a> {
             (comparable && part > 0.0).then_some((more.world, slowdown.max(1.0)))
         };
         // The most processes: they show most of it.
-        pairs.filter_map(of).max_by_key(|(world, _)| *world).map_or(1.0, |(_, slowdown)| slowdown)
+        pairs.filter_map(of).max_by_key(|(world, _)| *world).map(|(_, slowdown)| slowdown)
     }
 
     /// Time of a computation of each of `processes` on a node, over that of a process alone.
@@ -83,9 +91,7 @@ impl<'a> Forecast<'a> {
         let threads = job.threads_of(self.cluster.cores, each);
         let measured = self.measured(threads);
         let fewer = if self.cores.is_some() { measured.threads as f64 / threads as f64 } else { 1.0 };
-        // A run may have been on several such nodes.
-        let beside = measured.world.min(self.cluster.processes_per_node);
-        let slower = fewer * self.load(each, threads) / self.load(beside, measured.threads);
+        let slower = fewer * self.load(each, threads) / self.load(measured.world, measured.threads);
         let by_sample = slower * job.samples as f64 / measured.samples;
         let (forward, update) = (measured.forward * by_sample, measured.update * slower);
         let backward = measured.backward * by_sample;
@@ -93,7 +99,7 @@ impl<'a> Forecast<'a> {
         let last = backward / job.accumulate as f64;
         let before = measured.data * by_sample + forward + (backward - last);
         let buckets = self.buckets(job, nodes);
-        let sums = self.network.all_reduce(nodes, SUMS);
+        let sums = self.of_host.all_reduce(nodes, SUMS);
         let course = course(last, &buckets, self.sharing(each, threads));
         let exposed = course.end - course.backward + sums;
         let step = before + course.end + update + sums;
@@ -177,16 +183,18 @@ impl<'a> Forecast<'a> {
     }
 
     /// What holds for all numbers of processes.
-    pub fn assumptions(&self) -> Vec<String> {
-        let mut out = Vec::new();
+    pub fn assumptions(&self, job: &Job) -> Vec<String> {
+        let mut out = self.measurements(job);
         let links = [("within a node", &self.network.within), ("between nodes", &self.network.between)];
         for (place, links) in links {
             out.extend(links.facts().into_iter().map(|fact| format!("{place}: {fact}")));
         }
         if let Some(cores) = self.cores {
+            let unknown = self.cluster.slowdown.or_else(|| self.measured_slowdown()).is_none();
             out.push(format!(
-                "{cores} cores of a node are shared by its processes; computation on all of them takes {:.2} times as long as alone",
-                self.slowdown
+                "{cores} cores of a node are shared by its processes; computation on all of them takes {:.2} times as long as alone{}",
+                self.slowdown,
+                if unknown { ", for want of `slowdown` or steps of several processes" } else { "" }
             ));
         }
         if self.cluster.steps.undivided {
@@ -198,6 +206,47 @@ impl<'a> Forecast<'a> {
             (self.cluster.price_per_hour.is_none(), "`price_per_hour`: the cost"),
         ];
         out.extend(unknown.iter().filter(|(is, _)| *is).map(|(_, what)| format!("unknown without {what}")));
+        out
+    }
+
+    /// Where measurements were made, as far as that is not the job's case.
+    fn measurements(&self, job: &Job) -> Vec<String> {
+        let (steps, engine) = (&self.cluster.steps, self.network.engine);
+        let of = match steps.source.as_str() {
+            "" => String::new(),
+            source => format!(" of {}", show::name(source)),
+        };
+        let mut out = vec![format!("the step{of} was measured on {}", show::name(&steps.device))];
+        let (wanted, measured) = (job.device.to_string(), &steps.device);
+        let kind = |device: &str| device.split(':').next().unwrap_or_default().to_owned();
+        if job.device != DeviceSpec::Auto && kind(&wanted) != kind(measured) {
+            out.push(format!("the spec has device = \"{wanted}\": measure a step there"));
+        }
+        let links = [&self.network.within, &self.network.between];
+        if !matches!(engine, Engine::Gloo(..)) && links.iter().any(|links| links.are_measured()) {
+            out.push(format!(
+                "the measured all-reduces are gloo's, and the job has {}'s over the same links",
+                engine.name()
+            ));
+        }
+        if job.hook != "none" {
+            let bytes = if job.compressed < 1.0 { "half the" } else { "all" };
+            out.push(format!("the hook {} sends {bytes} bytes, and takes no time itself", job.hook));
+        }
+        let within = &self.cluster.within.files;
+        let measured = within.iter().map(|file| file.cores).chain([steps.cores]).flatten();
+        if let (Some(has), Some(had)) =
+            (self.cores, measured.map(|n| n as f64).find(|n| Some(*n) != self.cores))
+        {
+            out.push(format!("measured on a machine with {had} cores; a node has {has}"));
+        }
+        let files = within.iter().chain(&self.cluster.between.files);
+        let warnings = steps.warnings.iter().chain(files.flat_map(|file| &file.warnings));
+        for warning in warnings.map(|warning| format!("measured with a warning: {}", show::name(warning))) {
+            if !out.contains(&warning) {
+                out.push(warning);
+            }
+        }
         out
     }
 

@@ -1,8 +1,10 @@
 use super::cluster::{Cluster, Measured};
 use super::fit::Fit;
-use super::measured::{Step, Steps};
+use super::measured::{Allreduce, AllreduceRow, Step, Steps};
 use super::predict::Forecast;
 use super::*;
+use crate::comm::DType;
+use crate::comm::gloo::{AlgorithmChoice, Transport};
 use crate::plan::testing::resolved;
 use proptest::prelude::*;
 
@@ -32,7 +34,16 @@ fn cluster(nodes: usize, each: usize, cores: Option<usize>) -> Cluster {
         currency: "EUR".into(),
         within: link(1e-3),
         between: link(2e-3),
-        steps: Steps { rows: vec![step(1)], device: "cpu".into(), undivided: false, saves: None },
+        steps: Steps {
+            rows: vec![step(1)],
+            device: "cpu".into(),
+            undivided: false,
+            saves: None,
+            of_run: false,
+            source: "a.toml".into(),
+            warnings: Vec::new(),
+            cores: None,
+        },
         write: Some(1e7),
         copy: Some(1e8),
     }
@@ -56,8 +67,8 @@ fn a_step_is_the_measured_one_and_what_it_waits_for() {
         close(rows[0].step_s, 0.1) && rows[0].exposed_s == 0.0 && close(rows[0].efficiency, 1.0),
         "{rows:?}"
     );
-    // In shared memory: one message and each byte once; the sums of the step are a message of 64 bytes.
-    let exposed = 1e-3 + bytes[0] as f64 * 1e-9 + 1e-3 + 64.0 * 1e-9;
+    // In shared memory: one message and each byte twice; the sums of the step are a message of 64 bytes.
+    let exposed = 1e-3 + 2.0 * bytes[0] as f64 * 1e-9 + 1e-3 + 2.0 * 64.0 * 1e-9;
     assert!(close(rows[1].exposed_s, exposed) && close(rows[1].communication_s, exposed), "{rows:?}");
     assert!(close(rows[1].step_s, 0.1 + exposed) && close(rows[1].samples_per_s, 16.0 / (0.1 + exposed)));
     assert!(close(rows[1].efficiency, 0.1 / (0.1 + exposed)), "{rows:?}");
@@ -114,6 +125,9 @@ fn full_nodes_compute_more_slowly() {
         ..four
     });
     assert!(close(compute(&measured, 2), 0.11) && close(compute(&measured, 8), 0.26));
+    // How full the cores of another machine were tells nothing.
+    measured.steps.cores = Some(2);
+    assert!(close(compute(&measured, 2), 0.1));
 }
 
 #[test]
@@ -143,6 +157,59 @@ fn other_batches_and_threads_are_assumed_to_scale() {
     assert!(threads.assumptions.iter().any(|a| a.contains("threads scaled perfectly")), "{threads:?}");
 }
 
+/// What a reader must know of measurements that are not the job's case.
+#[test]
+fn other_places_of_measurement_are_told() {
+    let told = |cluster: &Cluster, sets: &[&str]| predicted(cluster, &[2], sets).assumptions.join("\n");
+    let base = cluster(1, 4, Some(8));
+    let usual = told(&base, &[]);
+    assert!(
+        usual.contains("the step of a.toml was measured on cpu") && usual.contains("for want of `slowdown`"),
+        "{usual}"
+    );
+    for part in ["device =", "gloo's", "hook", "warning"] {
+        assert!(!usual.contains(part), "{part}: {usual}");
+    }
+    assert!(told(&base, &["device=\"cuda\""]).contains("the spec has device = \"cuda\""));
+    assert!(told(&base, &["distributed.comm_hook=bf16"]).contains("the hook bf16 sends half the bytes"));
+    let row = AllreduceRow {
+        bytes: 64,
+        algorithm: AlgorithmChoice::Auto,
+        transport: Transport::Auto,
+        dtype: DType::F32,
+        median_us: 1.0,
+    };
+    let file = Allreduce {
+        world: 2,
+        rows: vec![row],
+        copy: None,
+        warnings: vec!["a debug build".into()],
+        cores: Some(2),
+    };
+    let mut measured = cluster(1, 4, Some(8));
+    measured.slowdown = Some(1.2);
+    measured.within = Measured { files: vec![file.clone(), file], given: None };
+    let said = told(&measured, &["backend=mpi"]);
+    for part in [
+        "a machine with 2 cores; a node has 8",
+        "gloo's, and the job has MPI's",
+        "beta is unknown",
+        "1.20 times as long as alone",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(said.matches("measured with a warning: a debug build").count(), 1, "{said}");
+    assert!(!said.contains("for want of"), "{said}");
+}
+
+/// All processes of the benchmark share its machine, however many the cluster's nodes take.
+#[test]
+fn a_step_that_was_measured_on_full_cores_took_turns() {
+    let mut cluster = cluster(1, 4, Some(2));
+    cluster.steps.rows = vec![step(8)];
+    assert!(close(predicted(&cluster, &[1], &[]).rows[0].step_s, 0.025));
+}
+
 #[test]
 fn only_the_last_micro_batch_hides_communication() {
     let sets = [
@@ -151,10 +218,12 @@ fn only_the_last_micro_batch_hides_communication() {
         "distributed.first_bucket_mb=0.05",
         "distributed.bucket_cap_mb=0.05",
     ];
-    let cluster = cluster(1, 4, Some(8));
+    let mut cluster = cluster(1, 4, Some(8));
+    // Each all-reduce takes longer than the backward pass of a micro-batch, 15 ms.
+    cluster.within.given = Some(Fit { alpha: 0.02, per_byte: 1e-9 });
     let whole = predicted(&cluster, &[2], &[sets[2], sets[3]]).rows;
     let parts = predicted(&cluster, &[2], &sets).rows;
-    assert!(parts[0].exposed_s >= whole[0].exposed_s, "{parts:?} {whole:?}");
+    assert!(parts[0].exposed_s > whole[0].exposed_s + 1e-3, "{parts:?} {whole:?}");
     assert!(close(parts[0].communication_s, whole[0].communication_s));
 }
 

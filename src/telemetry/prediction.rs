@@ -35,7 +35,8 @@ pub struct PredictedRow {
     pub communication_s: f64,
     /// Samples of all processes.
     pub samples_per_s: f64,
-    /// Samples per second over those of as many processes that are each as fast as one alone, 0 to 1.
+    /// Samples per second over those of as many processes that are each as fast as one alone on a node: 0 to 1, or more where
+    /// the threads that one process has are no faster than fewer.
     pub efficiency: f64,
     /// Seconds until a checkpoint is written, beside training; unknown without the speed of storage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,10 +64,18 @@ pub fn path(run_dir: &Path) -> PathBuf {
 /// It can't be read, or is something else.
 pub fn read(path: &Path) -> Result<Prediction> {
     let bytes = std::fs::read(path).doing("read", path)?;
-    serde_json::from_slice(&bytes).map_err(|e| {
-        let what = format!("{} is not a prediction: {e}", path.display());
+    let refused = |why: &dyn std::fmt::Display| {
+        let what = format!("{} is not a prediction: {why}", path.display());
         Error::usage(what).hint("`ddp-run plan SPEC --cluster FILE --prediction FILE` writes one")
-    })
+    };
+    let read: Prediction = serde_json::from_slice(&bytes).map_err(|e| refused(&e))?;
+    if read.rows.is_empty() {
+        return Err(refused(&"it has no number of processes"));
+    }
+    if let Some(row) = read.rows.iter().find(|row| row.world == 0 || row.step_s <= 0.0) {
+        return Err(refused(&format_args!("a step of {} processes takes {} s", row.world, row.step_s)));
+    }
+    Ok(read)
 }
 
 #[cfg(test)]
@@ -112,5 +121,12 @@ pub mod tests {
         std::fs::write(&file, "{}").unwrap();
         let error = read(&file).unwrap_err();
         assert!(error.message.contains("is not a prediction: missing field"), "{error}");
+        let mut other = sample();
+        other.rows[1].step_s = 0.0;
+        crate::files::replace_json(&file, &other).unwrap();
+        assert!(read(&file).unwrap_err().message.ends_with("a step of 2 processes takes 0 s"));
+        other.rows.clear();
+        crate::files::replace_json(&file, &other).unwrap();
+        assert!(read(&file).unwrap_err().message.ends_with("it has no number of processes"));
     }
 }

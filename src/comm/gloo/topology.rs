@@ -61,25 +61,33 @@ impl Topology {
 
     /// The algorithm of a call of `operation` on buffers of `bytes`.
     pub(super) fn choose(&self, choice: AlgorithmChoice, operation: Operation, bytes: usize) -> Algorithm {
-        let one_memory = self.hosts.len() == 1;
-        let by_size = if bytes <= SMALL { Algorithm::Doubling } else { Algorithm::Ring };
-        let all_reduces = operation == Operation::AllReduce;
-        match (choice, operation) {
-            (_, Operation::Send | Operation::Recv) => Algorithm::Direct,
-            (AlgorithmChoice::Auto | AlgorithmChoice::Hierarchical, _) if one_memory => Algorithm::Memory,
-            (_, Operation::Barrier) => Algorithm::Doubling,
-            (_, Operation::AllGather | Operation::ReduceScatter) => Algorithm::Ring,
-            (AlgorithmChoice::Auto | AlgorithmChoice::Hierarchical, _) => {
-                match all_reduces && self.shares() {
-                    true => Algorithm::Hierarchical,
-                    false => by_size,
-                }
-            }
-            (AlgorithmChoice::Ring, _) => Algorithm::Ring,
-            (AlgorithmChoice::HalvingDoubling, _) if all_reduces => Algorithm::HalvingDoubling,
-            (AlgorithmChoice::HalvingDoubling | AlgorithmChoice::Tree, _) => Algorithm::Tree,
-            (AlgorithmChoice::ParameterServer, _) => Algorithm::ParameterServer,
-        }
+        chosen((self.hosts.len(), self.world), choice, operation, bytes)
+    }
+}
+
+/// The algorithm of a call among `world` ranks on `hosts`.
+fn chosen(
+    (hosts, world): (usize, usize),
+    choice: AlgorithmChoice,
+    operation: Operation,
+    bytes: usize,
+) -> Algorithm {
+    let one_memory = hosts == 1;
+    let by_size = if bytes <= SMALL { Algorithm::Doubling } else { Algorithm::Ring };
+    let all_reduces = operation == Operation::AllReduce;
+    match (choice, operation) {
+        (_, Operation::Send | Operation::Recv) => Algorithm::Direct,
+        (AlgorithmChoice::Auto | AlgorithmChoice::Hierarchical, _) if one_memory => Algorithm::Memory,
+        (_, Operation::Barrier) => Algorithm::Doubling,
+        (_, Operation::AllGather | Operation::ReduceScatter) => Algorithm::Ring,
+        (AlgorithmChoice::Auto | AlgorithmChoice::Hierarchical, _) => match all_reduces && hosts < world {
+            true => Algorithm::Hierarchical,
+            false => by_size,
+        },
+        (AlgorithmChoice::Ring, _) => Algorithm::Ring,
+        (AlgorithmChoice::HalvingDoubling, _) if all_reduces => Algorithm::HalvingDoubling,
+        (AlgorithmChoice::HalvingDoubling | AlgorithmChoice::Tree, _) => Algorithm::Tree,
+        (AlgorithmChoice::ParameterServer, _) => Algorithm::ParameterServer,
     }
 }
 
@@ -91,15 +99,11 @@ pub fn all_reduce_algorithm(
     bytes: usize,
 ) -> Algorithm {
     let world: usize = hosts.iter().sum();
-    let topology = match transport {
-        Transport::Tcp => Topology::scattered(world),
-        Transport::Auto | Transport::Shm => {
-            let first = |host: usize| hosts[..host].iter().sum::<usize>();
-            let ranks = |host: usize| (first(host)..first(host) + hosts[host]).collect();
-            Topology { hosts: (0..hosts.len()).map(ranks).collect(), world }
-        }
+    let memories = match transport {
+        Transport::Tcp => world,
+        Transport::Auto | Transport::Shm => hosts.len(),
     };
-    topology.choose(choice, Operation::AllReduce, bytes)
+    chosen((memories, world), choice, Operation::AllReduce, bytes)
 }
 
 /// Two processes with equal ids can reach each other's abstract Unix sockets, so they can share memory: the same boot

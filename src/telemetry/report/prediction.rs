@@ -1,7 +1,7 @@
 //! The prediction of `ddp-run plan --cluster` beside what the run measured.
 
 use super::escape;
-use super::records::{Anatomy, Run};
+use super::records::{Anatomy, Run, Window};
 use crate::show::count;
 use crate::telemetry::events::{CheckpointEvent, Event};
 use crate::telemetry::numbers::significant;
@@ -40,7 +40,7 @@ pub(super) fn section(out: &mut String, run: &Run) {
     };
     let _ = write!(
         out,
-        "<p>Of {processes} on {}, the last windows of steps.{other}</p><div class=\"wide\" tabindex=\"0\"><table><thead><tr><th></th>\
+        "<p>Of {processes} on {}, the median of the steps that are logged.{other}</p><div class=\"wide\" tabindex=\"0\"><table><thead><tr><th></th>\
          <th>predicted</th><th>measured</th><th>measured / predicted</th></tr></thead><tbody>",
         escape(cluster)
     );
@@ -63,19 +63,25 @@ pub(super) fn section(out: &mut String, run: &Run) {
     out.push_str("</ul></section>");
 }
 
-/// Seconds of all phases of `names` in a step, the mean over ranks and windows.
-fn mean_of(anatomy: &Anatomy, names: &[&str]) -> Option<f64> {
-    let Anatomy { phases, sums, summed, .. } = anatomy;
-    let values = |rank: &Vec<f64>| -> f64 {
-        phases.iter().zip(rank).filter(|(name, _)| names.contains(name)).map(|(_, seconds)| seconds).sum()
+/// Seconds of all phases of `names` in a step, the mean over ranks: the median of the windows with the last number of ranks,
+/// without the first of several, which has allocations and the first order of the buckets.
+fn median_of(anatomy: &Anatomy, names: &[&str]) -> Option<f64> {
+    let Anatomy { phases, windows, summed, .. } = anatomy;
+    let value = |window: &Window| -> f64 {
+        let named = phases.iter().zip(&window.means).filter(|(name, _)| names.contains(name));
+        named.map(|(_, seconds)| seconds).sum()
     };
-    let windows = (sums.len() * *summed) as f64;
-    (windows > 0.0).then(|| sums.iter().map(values).sum::<f64>() / windows)
+    let last = &windows[windows.len().saturating_sub(*summed)..];
+    let mut values: Vec<f64> = last.iter().skip(usize::from(last.len() > 1)).map(value).collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    let upper = *values.get(middle)?;
+    Some(if values.len() % 2 == 1 { upper } else { (values[middle - 1] + upper) / 2.0 })
 }
 
 fn lines(run: &Run, row: &PredictedRow) -> Vec<Line> {
     let ms = |seconds: f64| seconds * 1e3;
-    let step = mean_of(&run.anatomy, &OF_STEPS);
+    let step = median_of(&run.anatomy, &OF_STEPS);
     let samples = row.samples_per_s * row.step_s;
     let saves: Vec<&CheckpointEvent> = run
         .events()
@@ -88,7 +94,11 @@ fn lines(run: &Run, row: &PredictedRow) -> Vec<Line> {
     let line = |what, predicted: Option<f64>, measured: Option<f64>| Line { what, predicted, measured };
     vec![
         line("step, ms", Some(ms(row.step_s)), step.map(ms)),
-        line("exposed communication, ms", Some(ms(row.exposed_s)), mean_of(&run.anatomy, &["comm"]).map(ms)),
+        line(
+            "exposed communication, ms",
+            Some(ms(row.exposed_s)),
+            median_of(&run.anatomy, &["comm"]).map(ms),
+        ),
         line("samples/s", Some(row.samples_per_s), step.map(|seconds| samples / seconds)),
         line("checkpoint written, s", row.checkpoint_s, written),
         line("checkpoint holds up the step, s", row.held_up_s, held_up),
@@ -113,7 +123,11 @@ mod tests {
             other: vec![9.0, 9.0],
         };
         let mut anatomy = Anatomy::default();
+        // The first is not like the others, and one of them is disturbed.
+        let slow = |factor: f64| RankTimes { backward: vec![0.1 * factor; 2], ..times.clone() };
+        anatomy.add(1, &slow(50.0), None);
         anatomy.add(1, &times, None);
+        anatomy.add(1, &slow(30.0), None);
         anatomy.add(2, &times, None);
         let start = Provenance { world, ..provenance::sample(std::path::Path::new(".")) };
         let prediction = Some(sample());
