@@ -140,7 +140,7 @@ fn a_killed_sweep_leaves_no_process_and_continues_to_the_same_bits() {
 #[test]
 fn a_stopped_sweep_saves_its_runs_and_continues() {
     let _alone = alone();
-    for signal in [Signal::TERM, Signal::INT] {
+    for signal in [Signal::TERM, Signal::HUP] {
         let trial = Trial::of("");
         let flags = ["--grid", "seed=1,2", "--parallel", "2"];
         let endless = [&flags[..], &["--set", "epochs=1000000000"]].concat();

@@ -12,6 +12,7 @@ mod side;
 pub use findings::Findings;
 
 use crate::error::{Error, Result};
+use crate::launch::StopFlag;
 use crate::plan::changes::between;
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
@@ -35,8 +36,15 @@ pub struct Question {
 /// Compares the runs in two folders. Call it from the main thread: replays die with the calling thread.
 ///
 /// # Errors
-/// A folder that can't be read (exit 74); nothing that can be compared (exit 2); a replay that fails, with its exit code.
-pub fn bisect(a: &Path, b: &Path, question: Question, registry: &Registry) -> Result<Findings> {
+/// A folder that can't be read (exit 74); nothing that can be compared (exit 2); a replay that fails, with its exit code; a stop
+/// request during a replay (exit 75).
+pub fn bisect(
+    a: &Path,
+    b: &Path,
+    question: Question,
+    registry: &Registry,
+    stop: &StopFlag,
+) -> Result<Findings> {
     let sides = [Side::read(a)?, Side::read(b)?];
     let specs = changes(&sides, registry);
     let known = Known::of(&sides);
@@ -63,7 +71,8 @@ pub fn bisect(a: &Path, b: &Path, question: Question, registry: &Registry) -> Re
     let [a, b] = &sides;
     // Its own, if it has one: the state of communication hooks is not compared.
     let own = |side: &Side| from.as_ref().map(|from| side.checkpoint(from.step).unwrap_or(from).clone());
-    let replayed = [replay(a, own(a).as_ref(), window.last)?, replay(b, own(b).as_ref(), window.last)?];
+    let replayed = |side| replay(side, own(side).as_ref(), window.last, stop);
+    let replayed = [replayed(a)?, replayed(b)?];
     judge(
         &mut findings,
         &sides,

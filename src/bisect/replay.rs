@@ -3,7 +3,8 @@
 use super::side::Side;
 use crate::checkpoint::Entry;
 use crate::error::{Error, ExitCode, IoContext, Result};
-use crate::files::Scratch;
+use crate::files::{Scratch, folder as folder_of};
+use crate::launch::{OnSecondSignal, StopFlag};
 use crate::repro::{Job, Trainer};
 use crate::telemetry::Digests;
 use crate::worker::STOP_AT;
@@ -13,7 +14,9 @@ use std::path::Path;
 ///
 /// # Errors
 /// The replay fails, with its exit code; its output goes to standard error, and its folder is kept.
-pub(super) fn replay(side: &Side, from: Option<&Entry>, last: u64) -> Result<Digests> {
+pub(super) fn replay(side: &Side, from: Option<&Entry>, last: u64, stop: &StopFlag) -> Result<Digests> {
+    // What is written is removed first.
+    stop.on_second(OnSecondSignal::Exit);
     let first = from.map_or(0, |from| from.step);
     inform!("replays {} from step {first} to step {last}", side.folder.display());
     let place = std::env::temp_dir().join("ddp-run-bisect");
@@ -21,7 +24,7 @@ pub(super) fn replay(side: &Side, from: Option<&Entry>, last: u64) -> Result<Dig
     let folder = scratch.path();
     std::fs::create_dir_all(folder).doing("create", folder)?;
     let run = folder.join("run");
-    let done = trained(side, from, last, folder, &run);
+    let done = trained(side, from, last, &run, stop);
     let lines = done.and_then(|()| Digests::read(&run)).and_then(|lines| {
         let lines = lines.within(first + 1..=last);
         // A run may end before the other one.
@@ -33,13 +36,14 @@ pub(super) fn replay(side: &Side, from: Option<&Entry>, last: u64) -> Result<Dig
             false => Ok(lines),
         }
     });
-    if lines.is_err() {
+    if lines.is_err() && !stop.requested() {
         std::mem::forget(scratch);
     }
     lines
 }
 
-fn trained(side: &Side, from: Option<&Entry>, last: u64, folder: &Path, run: &Path) -> Result<()> {
+fn trained(side: &Side, from: Option<&Entry>, last: u64, run: &Path, stop: &StopFlag) -> Result<()> {
+    let folder = folder_of(run);
     let legs = side.legs(from.map_or(0, |from| from.step), last);
     let spec = folder.join("job.toml");
     let text = job(side, legs.len())?.text();
@@ -50,7 +54,7 @@ fn trained(side: &Side, from: Option<&Entry>, last: u64, folder: &Path, run: &Pa
             (0, None) => "never".to_owned(),
             _ => "auto".to_owned(),
         };
-        let trainer = Trainer::new(&spec, run, leg.world).flags(["--resume", &resume]);
+        let trainer = Trainer::new(&spec, run, leg.world, stop).flags(["--resume", &resume]);
         let mut child = trainer.variable(STOP_AT, leg.last).start()?;
         let Some(status) = child.watch(|_| Ok(true))? else { continue };
         let code = status.code().and_then(ExitCode::from_status);

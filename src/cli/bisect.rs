@@ -3,6 +3,7 @@
 use super::runs::TextFormat;
 use crate::bisect::{Question, bisect};
 use crate::error::{ExitCode, Result};
+use crate::launch::StopFlag;
 use crate::registry::Registry;
 use crate::runs::of_argument;
 use crate::show::message;
@@ -28,10 +29,13 @@ pub struct Args {
     pub format: TextFormat,
 }
 
-pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
+pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     let [a, b] = [of_argument(&args.a)?, of_argument(&args.b)?];
     let question = Question { replays: !args.no_replay, until: args.until };
-    let found = bisect(&a, &b, question, registry)?;
+    let found = bisect(&a, &b, question, registry, stop);
+    // A signal has its usual effect, now that nothing is left behind.
+    stop.release();
+    let found = found?;
     match args.format {
         TextFormat::Text => super::print(&message(&found.text()))?,
         TextFormat::Json => super::print(&format!("{:#}\n", found.json()))?,

@@ -166,7 +166,7 @@ pub fn run(
         Command::Repro(args) => repro::run(&args, registry, stop),
         Command::Rehearse(args) => rehearse::run(&args, registry, stop),
         Command::Runs(args) => runs::run(&args, registry).map(done),
-        Command::Bisect(args) => bisect::run(&args, registry),
+        Command::Bisect(args) => bisect::run(&args, registry, stop),
         Command::Board(args) => board::run(&args, registry).map(done),
         Command::Env(args) => env::run(&args, registry).map(done),
         Command::List(args) => list::run(&args, registry).map(done),
