@@ -202,6 +202,9 @@ fn a_signal_ends_a_board_at_once() {
         let mut board = Board::of(root.path());
         let mut stream = board.asked("events");
         read_to(&mut stream, "event: runs");
+        // It follows the address, by a thread of its own.
+        let mut hint = BufReader::new(board.process.stderr.take().unwrap());
+        let mut said = read_to(&mut hint, "from another machine");
         kill(board.process.id(), signal);
         let mut status = None;
         wait_for("the board to end", HUNG, || {
@@ -209,8 +212,7 @@ fn a_signal_ends_a_board_at_once() {
             status.is_some()
         });
         assert_eq!(status.unwrap().signal(), Some(signal.as_raw()));
-        let mut said = String::new();
-        board.process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        hint.read_to_string(&mut said).unwrap();
         let port = board.parts().0.rsplit_once(':').unwrap().1;
         assert!(said.contains(&format!("ssh -L {port}:127.0.0.1:{port} ")), "{said}");
         assert!(
