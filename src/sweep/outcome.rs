@@ -151,8 +151,8 @@ mod tests {
         let text = text(&outcome, None);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[0], ["RUN", "STATE", "val.loss", "optimizer.lr"]);
-        assert_eq!(lines[1], ["03_lr-0.3", "done", "0.25", "0.3"]);
-        assert_eq!(lines[2][..3], ["01_lr-0.1", "done", "0.5"]);
+        assert_eq!(lines[1], ["03_lr-0.3", "done", "0.2500", "0.3"]);
+        assert_eq!(lines[2][..3], ["01_lr-0.1", "done", "0.5000"]);
         assert_eq!(lines[3], ["02_lr-0.2", "failed", "(92)", "0.2"]);
         assert_eq!(lines[4], ["page", "runs/s/sweep.html"]);
     }

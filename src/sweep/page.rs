@@ -158,7 +158,7 @@ impl Place<'_> {
             for (place, text) in &of.ticks {
                 let _ = write!(
                     out,
-                    "<text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                    "<text class=\"over\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
                     self.x(axis) + 6.0,
                     y(*place) + 4.0,
                     escape(&show::cut(text, 14))

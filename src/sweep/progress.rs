@@ -123,8 +123,8 @@ mod tests {
         let mut schedule =
             Schedule::new(rules, file.children.iter().map(|record| record.child(None)).collect());
         assert_eq!(schedule.start(), Some((1, 0)));
-        assert_eq!(line(&file, &schedule), "sweep 1/3 done · 1 running · best val.loss 0.5 (01_lr-0.1)");
+        assert_eq!(line(&file, &schedule), "sweep 1/3 done · 1 running · best val.loss 0.5000 (01_lr-0.1)");
         schedule.ended(1, Ended::Failed(Some(92)));
-        assert_eq!(line(&file, &schedule), "sweep 1/3 done · 1 failed · best val.loss 0.5 (01_lr-0.1)");
+        assert_eq!(line(&file, &schedule), "sweep 1/3 done · 1 failed · best val.loss 0.5000 (01_lr-0.1)");
     }
 }

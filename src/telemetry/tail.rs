@@ -8,8 +8,8 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes before the place of reading that are compared when the file has changed.
-const SEAM: usize = 64;
+/// Bytes before the place of reading that are compared when the file has changed: enough to hold the time of a line.
+const SEAM: usize = 512;
 
 /// What a look finds.
 pub enum Found<'a> {
