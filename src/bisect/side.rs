@@ -59,11 +59,12 @@ impl Side {
         let saved = checkpoints.last().map_or(0, |entry| entry.step);
         let digested = digests.last_step().unwrap_or(0);
         let history = History::of(folder, &starts, &events);
-        if let (Some(path), Some(Part { from, .. })) = (&history.origin, history.parts.first()) {
-            if path.is_dir() && checkpoints.iter().all(|entry| entry.step != *from) {
-                checkpoints.push(Entry { step: *from, path: path.clone() });
-                checkpoints.sort_by_key(|entry| entry.step);
-            }
+        if let (Some(path), Some(Part { from, .. })) = (&history.origin, history.parts.first())
+            && path.is_dir()
+            && checkpoints.iter().all(|entry| entry.step != *from)
+        {
+            checkpoints.push(Entry { step: *from, path: path.clone() });
+            checkpoints.sort_by_key(|entry| entry.step);
         }
         Ok(Self {
             folder: folder.to_owned(),

@@ -73,7 +73,7 @@ pub fn run(prepared: Prepared, ranking: Ranking<'_>, stop: &StopFlag) -> Result<
     running.save()?;
     let progress = Progress::new(&running.file, &running.schedule);
     let mut processes = Children::new(&prepared, stop)?;
-    running.to_the_end(&mut processes, &progress)?;
+    running.until_all_ended(&mut processes, &progress)?;
     progress.finish();
     running.outcome()
 }
@@ -87,7 +87,7 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
-    fn to_the_end(&mut self, processes: &mut Children<'_>, progress: &Progress) -> Result<()> {
+    fn until_all_ended(&mut self, processes: &mut Children<'_>, progress: &Progress) -> Result<()> {
         let mut told = false;
         loop {
             while let Some((at, slot)) = self.schedule.start() {
