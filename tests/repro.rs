@@ -170,7 +170,8 @@ fn what_the_record_lacks_is_told() {
             "2 step events of the repetition, the first at step 10: the recorded run has none there"
         ])
     );
-    let line = metrics.lines().position(|line| line == of(10)).expect("it is there") + 1;
+    let edited = fs::read_to_string(run.out.join("metrics.jsonl")).expect("it is there");
+    let line = edited.lines().position(|line| line == &of(11)[..30]).expect("it is there") + 1;
     let unread = format!("1 line of metrics.jsonl, the first is line {line}: no event");
     assert!(found["unknown"].as_array().is_some_and(|all| all.contains(&unread.into())), "{found:#}");
     // An earlier start with another spec can't be repeated; that is named.

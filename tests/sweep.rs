@@ -32,8 +32,15 @@ impl Trial {
     }
 
     fn command(&self, flags: &[&str]) -> Command {
-        let mut command = ddp_run();
-        command.arg("sweep").arg(&self.spec).arg("--out").arg(&self.out).args(flags).env(TAG, &self.out);
+        // Shells start what runs behind them without SIGINT, and nohup without SIGHUP.
+        let mut command = program(Path::new("env"));
+        command
+            .args(["--default-signal=HUP,INT", env!("CARGO_BIN_EXE_ddp-run"), "sweep"])
+            .arg(&self.spec)
+            .arg("--out")
+            .arg(&self.out)
+            .args(flags)
+            .env(TAG, &self.out);
         command
     }
 
@@ -140,7 +147,7 @@ fn a_killed_sweep_leaves_no_process_and_continues_to_the_same_bits() {
 #[test]
 fn a_stopped_sweep_saves_its_runs_and_continues() {
     let _alone = alone();
-    for signal in [Signal::TERM, Signal::HUP] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let trial = Trial::of("");
         let flags = ["--grid", "seed=1,2", "--parallel", "2"];
         let endless = [&flags[..], &["--set", "epochs=1000000000"]].concat();
