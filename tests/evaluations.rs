@@ -189,7 +189,7 @@ fn an_evaluation_whose_rank_dies_or_does_not_stop_ends() {
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let child = command.spawn().unwrap();
     held(&out);
-    kill(child.id(), Signal::INT);
+    kill(child.id(), Signal::TERM);
     let output = finish(child);
     assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
     assert!(stderr(&output).contains("the workers stop;"), "{}", stderr(&output));
