@@ -1,31 +1,27 @@
 //! Records a rank's events. Every rank logs its epochs; rank 0 also writes metrics, TensorBoard files, checkpoints
 //! and the report, and shows progress.
 
+mod observer;
+
 use super::checkpoints::Checkpoints;
-use super::metrics::{Reported, epochs_until, metrics, metrics_until};
+use super::metrics::{Reported, epochs_until, metrics_until};
 use super::notes::Notes;
-use super::replicas::{Undecided, event_of};
+use super::replicas::Undecided;
 use crate::checkpoint::RankBy;
 use crate::comm::ProcessGroup;
-use crate::data::{Dataset, Encoding};
-use crate::ddp::HookState;
+use crate::data::Encoding;
 use crate::error::{Error, ExitCode, Result};
 use crate::history::{Parent, relative};
 use crate::launch::logs::SAID;
-use crate::models::Model;
 use crate::show;
 use crate::telemetry::{
-    CheckpointEvent, Digest, DigestWriter, EndEvent, EpochEvent, EpochLine, Event, MetricsWriter,
-    ObservedRun, ObserverPlan, Observers, Progress, ProgressMode, RestartEvent, ResumeEvent, Stamped,
-    StepEvent, StepLine, SummaryOf, TensorBoardWriter, Totals, cut_digests, epoch_summary, read_events,
-    report, summary, tutorial_line,
+    CheckpointEvent, DigestWriter, EndEvent, Event, MetricsWriter, ObservedRun, ObserverPlan, Observers,
+    Progress, ProgressMode, RestartEvent, ResumeEvent, Stamped, SummaryOf, TensorBoardWriter, Totals,
+    cut_digests, read_events, report, summary,
 };
-use crate::train::{
-    Anatomy, BatchAlgebra, Divergence, Ended, Observer, Position, RunTensors, Settings, StepReport,
-    Stragglers, Sums, Tally,
-};
+use crate::train::{Anatomy, Ended, Position, RunTensors, Settings, Stragglers};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The reason for a repeated start without a checkpoint.
 const NOTHING_SAVED: &str = "nothing was saved";
@@ -277,9 +273,7 @@ impl First {
         self.observers.finish();
         unwritten.map_or(ended, Err)
     }
-}
 
-impl First {
     /// Writes the report, and prints the summary of a run that is complete.
     fn conclude(&self, end: &EndEvent) -> Result<()> {
         let written = report::write(&self.out_dir);
@@ -296,139 +290,5 @@ impl First {
             say!("{}", show::message(&summary(&events, end, &run)));
         }
         written.map(drop)
-    }
-}
-
-impl Observer for Recorder {
-    fn epoch_begins(&mut self, position: &Position, algebra: &BatchAlgebra) {
-        let line = tutorial_line(EpochLine {
-            rank: self.rank,
-            epoch: position.epoch,
-            batch_size: position.batching.batch_size,
-            steps: algebra.micro_batches(),
-        });
-        tracing::info!("{line}");
-        if let Some(first) = &mut self.first {
-            first.micro_batches = algebra.micro_batches();
-            first.before = position.epoch_sums.samples;
-        }
-    }
-
-    fn step(&mut self, position: &Position, report: &StepReport) {
-        let Some(first) = &mut self.first else { return };
-        first.last = (position.step, position.epoch);
-        let polled = first.checkpoints.poll();
-        let saved = first.note(polled).flatten();
-        first.saved(saved);
-        if let (Some(line), Some(digests)) = (&report.digests, &mut first.digests) {
-            let written = digests.write(line);
-            first.note(written);
-        }
-        first.window.samples += report.sums.samples;
-        first.window.seconds += report.seconds;
-        first.window.data_wait += report.data_wait;
-        first.progress.step(StepLine {
-            epoch: position.epoch,
-            step: position.step,
-            loss: report.sums.mean_loss(),
-            lr: report.lr,
-            samples_per_s: report.sums.samples / report.seconds,
-        });
-        if self.settings.logs(position.step) {
-            let window = std::mem::take(&mut first.window);
-            first.write(&Event::Step(StepEvent {
-                step: position.step,
-                epoch: position.epoch,
-                loss: position.window.mean_loss(),
-                lr: report.lr,
-                samples_per_s: window.samples / window.seconds,
-                grad_norm: Some(report.grad_norm),
-                data_wait: window.data_wait / window.seconds,
-                times: report.anatomy.as_ref().map(|anatomy| anatomy.times.clone()),
-                overlap: report.anatomy.as_ref().and_then(|anatomy| anatomy.overlap),
-            }));
-            report.anatomy.iter().for_each(|anatomy| first.name_stragglers(anatomy));
-        }
-    }
-
-    fn evaluated(
-        &mut self,
-        position: &Position,
-        model: &dyn Model,
-        dataset: &dyn Dataset,
-        tally: Option<&Tally>,
-    ) {
-        let Some(first) = &mut self.first else { return };
-        let done = first.notes.evaluated(position, model, dataset, tally);
-        first.note(done);
-    }
-
-    fn epoch(
-        &mut self,
-        position: &Position,
-        train: &Sums,
-        val: Option<&Sums>,
-        training: Duration,
-        data_wait: Duration,
-        lr: f64,
-    ) {
-        let Some(first) = &mut self.first else { return };
-        let seconds = training.as_secs_f64();
-        let event = EpochEvent {
-            epoch: position.epoch,
-            train: metrics(train, first.reported),
-            val: val.map(|v| metrics(v, first.reported)),
-            seconds,
-            step: position.step,
-            lr,
-            samples_per_s: (train.samples - first.before) / seconds,
-            data_wait: data_wait.as_secs_f64() / seconds,
-        };
-        let line = epoch_summary(&event, self.settings.epochs);
-        tracing::info!(target: SAID, "{line}");
-        first.progress.message(&line);
-        let whole = position.micro >= first.micro_batches;
-        first.last = (position.step, position.epoch + u64::from(whole));
-        let done = first.notes.measured(&event);
-        first.note(done);
-        first.write(&Event::Epoch(event));
-    }
-
-    fn save(
-        &mut self,
-        position: &Position,
-        tensors: RunTensors<'_>,
-        hook: Option<HookState>,
-        seconds: f64,
-    ) -> Result<()> {
-        let begun = Instant::now();
-        let Some(first) = &mut self.first else { return Ok(()) };
-        if let Some(e) = first.failed.take() {
-            return Err(e);
-        }
-        let before = first.checkpoints.flush()?;
-        first.saved(before);
-        let metrics = first.metrics.syncing()?;
-        let digests = first.digests.as_ref().map(DigestWriter::syncing).transpose()?;
-        let sync = move || metrics().and_then(|()| digests.map_or(Ok(()), |sync| sync()));
-        let seconds = first.trained + seconds;
-        let saved = first.checkpoints.save(begun, position, tensors, hook, seconds, sync)?;
-        first.saved(saved);
-        Ok(())
-    }
-
-    fn agreed(&mut self, step: u64, digest: Digest) {
-        let Some(first) = &mut self.first else { return };
-        if let Some((event, line)) = first.undecided.decided(step, digest) {
-            super::warn(&line);
-            first.write(&Event::Divergence(event));
-        }
-    }
-
-    fn diverged(&mut self, position: &Position, found: &Divergence) {
-        tracing::error!(target: SAID, "{}", found.message());
-        if let Some(first) = &mut self.first {
-            first.write(&Event::Divergence(event_of(position, found)));
-        }
     }
 }
