@@ -1,14 +1,15 @@
 //! `digests.jsonl`: digests of the tensors of some steps, by which two runs are compared tensor by tensor. A digest is
 //! XXH3 with 128 bits of the exact bits: it tells tensors apart that differ by accident, and is no protection against intent.
 
-use crate::error::{Error, IoContext, Result};
+use super::appender::Appender;
+use crate::error::{IoContext, Result};
 use crate::files::Draft;
 use crate::named::named;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -160,38 +161,24 @@ impl DigestLine {
 /// Appends lines; there is one writer per run, on rank 0.
 #[derive(Debug)]
 pub struct DigestWriter {
-    path: PathBuf,
-    file: File,
+    lines: Appender,
 }
 
 impl DigestWriter {
     /// Opens the file of a run that continues at `step`, and removes the lines of later steps, which are repeated.
     pub fn open(out_dir: &Path, step: u64) -> Result<Self> {
         cut_digests(out_dir, step)?;
-        let path = out_dir.join(DIGESTS);
-        let file = OpenOptions::new().append(true).create(true).open(&path).doing("write", &path)?;
-        Ok(Self { path, file })
+        Ok(Self { lines: Appender::open(&out_dir.join(DIGESTS))? })
     }
 
-    /// # Errors
-    /// An I/O error, such as a full disk. Nothing of the line remains then.
+    /// Writes one line; see [`Appender::write`].
     pub fn write(&mut self, line: &DigestLine) -> Result<()> {
-        let mut bytes = serde_json::to_vec(line)
-            .map_err(|e| Error::internal(format!("cannot write digests as JSON: {e}")))?;
-        bytes.push(b'\n');
-        let whole = self.file.metadata().doing("write", &self.path)?.len();
-        let written = self.file.write_all(&bytes).inspect_err(|_| {
-            // If this fails too, readers skip the torn line.
-            let _ = self.file.set_len(whole);
-        });
-        written.doing("write", &self.path)
+        self.lines.write(line)
     }
 
-    /// Returns a function that waits until all lines written so far are on disk, so that no checkpoint is ahead of them.
+    /// See [`Appender::syncing`].
     pub fn syncing(&self) -> Result<impl FnOnce() -> Result<()> + Send + use<>> {
-        let path = self.path.clone();
-        let file = self.file.try_clone().doing("write", &path)?;
-        Ok(move || file.sync_data().doing("write", &path))
+        self.lines.syncing()
     }
 }
 

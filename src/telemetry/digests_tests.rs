@@ -66,7 +66,7 @@ fn lines_after_the_resumed_step_and_torn_ones_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = DigestWriter::open(dir.path(), 0).unwrap();
     (1..=4).for_each(|step| writer.write(&line(step, step.into())).unwrap());
-    writer.file.write_all(b"{\"step\":5,\"epo").unwrap();
+    writer.lines.file.write_all(b"{\"step\":5,\"epo").unwrap();
     drop(writer);
     let mut writer = DigestWriter::open(dir.path(), 2).unwrap();
     writer.write(&line(3, 33)).unwrap();

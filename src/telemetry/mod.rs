@@ -4,6 +4,7 @@
 //! ([`MetricsWriter`], [`Event`]) is the stable interface for scripts; the other outputs are for people and are
 //! produced from the same events.
 
+mod appender;
 mod assertion;
 mod bar;
 mod build_id;

@@ -1,20 +1,20 @@
-//! Writes `metrics.jsonl`: one `write` per line, in append mode. A crash or a full disk may leave a torn line, and the
+//! Writes `metrics.jsonl`. A crash or a full disk may leave a torn line, and the
 //! next line may follow it without a newline. Readers skip torn lines, and the next start removes them. A line that is
 //! not an event is kept and ignored.
 
+use super::appender::Appender;
 use super::events::{Event, Stamped};
 use super::lines::{Line, for_each_line};
-use crate::error::{Error, IoContext, Result};
+use crate::error::{IoContext, Result};
 use crate::files::Draft;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Appends events. There is one per run, on rank 0.
 #[derive(Debug)]
 pub struct MetricsWriter {
-    path: PathBuf,
-    file: File,
+    lines: Appender,
 }
 
 /// What a start finds in the file after truncation.
@@ -35,39 +35,17 @@ impl MetricsWriter {
     /// Opens the file for appending, creating it if necessary, and removes a torn line.
     pub fn open(path: &Path) -> Result<Self> {
         rewrite(path, |_, _| true)?;
-        Ok(Self { path: path.to_owned(), file: append(path)? })
+        Ok(Self { lines: Appender::open(path)? })
     }
 
-    /// Writes one line. On return it is in the kernel's page cache; see [`syncing`](Self::syncing).
-    ///
-    /// # Errors
-    /// An I/O error, such as a full disk. Nothing of the line remains then.
+    /// Writes one line; see [`Appender::write`].
     pub fn write(&mut self, event: &Stamped<'_>) -> Result<()> {
-        self.write_by(event, |mut file, line| file.write_all(line))
+        self.lines.write(event)
     }
 
-    fn write_by(
-        &mut self,
-        event: &Stamped<'_>,
-        write_all: impl FnOnce(&File, &[u8]) -> io::Result<()>,
-    ) -> Result<()> {
-        let mut line = serde_json::to_vec(event)
-            .map_err(|e| Error::internal(format!("cannot write an event as JSON: {e}")))?;
-        line.push(b'\n');
-        let whole = self.file.metadata().doing("write", &self.path)?.len();
-        let written = write_all(&self.file, &line).inspect_err(|_| {
-            // If this fails too, readers skip the torn line.
-            let _ = self.file.set_len(whole);
-        });
-        written.doing("write", &self.path)
-    }
-
-    /// Returns a function that waits, on any thread, until all lines written so far are on disk. It runs before a
-    /// checkpoint is written, so that no checkpoint is ahead of its metrics.
+    /// See [`Appender::syncing`].
     pub fn syncing(&self) -> Result<impl FnOnce() -> Result<()> + Send + use<>> {
-        let path = self.path.clone();
-        let file = self.file.try_clone().doing("write", &path)?;
-        Ok(move || file.sync_data().doing("write", &path))
+        self.lines.syncing()
     }
 
     /// Removes all events after `step`, including ends and resumes: they belong to the archived branch.
@@ -79,20 +57,20 @@ impl MetricsWriter {
     /// after `step`, and incomplete epochs. They will happen again. Restart, resume and end events are history and are
     /// kept. The file is replaced atomically.
     pub fn truncate_after(&mut self, step: u64, epochs_completed: u64) -> Result<Found> {
-        let found = rewrite(&self.path, |_, event| match event {
+        let found = rewrite(self.lines.path(), |_, event| match event {
             Event::Step(e) => e.step <= step,
             Event::Checkpoint(e) => e.step <= step,
             Event::Epoch(e) => e.epoch < epochs_completed,
             Event::Restart(_) | Event::Resume(_) | Event::End(_) | Event::Divergence(_) => true,
         })?;
-        self.file = append(&self.path)?;
+        self.lines = Appender::open(self.lines.path())?;
         Ok(found)
     }
 
     /// Keeps the first `kept` events and appends the end of the run.
     pub fn replace_end(path: &Path, kept: usize, end: &Event) -> Result<()> {
         rewrite(path, |index, _| index < kept)?;
-        Self { path: path.to_owned(), file: append(path)? }.write(&Stamped::now(end))
+        Appender::open(path)?.write(&Stamped::now(end))
     }
 }
 
@@ -193,10 +171,6 @@ fn rewrite(path: &Path, keep: impl Fn(usize, &Event) -> bool) -> Result<Found> {
     })?;
     out.put_synced().doing("write", path)?;
     Ok(found)
-}
-
-fn append(path: &Path) -> Result<File> {
-    OpenOptions::new().append(true).create(true).open(path).doing("write", path)
 }
 
 #[cfg(test)]

@@ -135,9 +135,9 @@ fn removes_a_line_torn_at_any_byte_and_keeps_complete_lines() {
 #[test]
 fn removes_a_partially_written_line() {
     let (_dir, path, mut writer) = written(&[step(1)]);
-    let full = writer.write_by(&Stamped::now(&step(2)), |mut file, line| {
+    let full = writer.lines.write_by(&Stamped::now(&step(2)), |mut file, line| {
         file.write_all(&line[..line.len() / 2])?;
-        Err(io::ErrorKind::StorageFull.into())
+        Err(std::io::ErrorKind::StorageFull.into())
     });
     assert_eq!(full.unwrap_err().code, ExitCode::Checkpoint);
     writer.write(&Stamped::now(&step(3))).unwrap();
