@@ -260,10 +260,7 @@ pub fn undisturbed(trainer: &Trainer) -> Result<[Duration; 3]> {
     let (mut last, mut begun) = (0, Instant::now());
     let (mut first, mut longest) = (None, Duration::ZERO);
     let status = child.watch(|child| {
-        let step = match metrics.exists() {
-            true => Outcomes::read(&metrics)?.last_step().unwrap_or(0),
-            false => 0,
-        };
+        let step = Outcomes::read(&metrics)?.last_step().unwrap_or(0);
         if step > last {
             match first {
                 None => first = Some(child.age()),

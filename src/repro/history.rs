@@ -29,9 +29,7 @@ pub struct History {
 impl History {
     /// From `run.json` and the events in `metrics.jsonl` of the run in `folder`.
     pub fn of(folder: &Path, starts: &RunFile, events: &[Event]) -> Self {
-        let all: Vec<&Provenance> = starts.earlier.iter().chain([&starts.latest]).collect();
-        let first = all.iter().rposition(|start| start.parent.is_none()).unwrap_or(0);
-        let starts = &all[first..];
+        let starts = starts.since_beginning();
         let mut history = Self::default();
         let begun = starts[0].parent.as_ref();
         history.parts.push(Part {
@@ -58,7 +56,7 @@ impl History {
                 history.resume(resume, ends.contains(&(resume.epoch, resume.step)));
             }
         }
-        history.note_other_specs(starts);
+        history.note_other_specs(&starts);
         history
     }
 

@@ -118,13 +118,6 @@ impl Recorded {
         })
     }
 
-    /// The starts that led to what is in the folder.
-    fn starts(&self) -> Vec<&Provenance> {
-        let all: Vec<&Provenance> = self.starts.earlier.iter().chain([&self.starts.latest]).collect();
-        let first = all.iter().rposition(|start| start.parent.is_none()).unwrap_or(0);
-        all[first..].to_vec()
-    }
-
     /// Lines that can't be compared.
     fn unread(&self) -> Option<String> {
         let first = self.damaged.first()?;
@@ -155,11 +148,11 @@ pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -
     let place = Place::of(request, &recorded.folder)?;
     let last = &recorded.starts.latest;
     let plan = planned(&recorded, last.world, registry)?;
-    let mut checks = checks::all(&recorded.starts(), &present(&plan, &recorded), &plan);
+    let mut checks = checks::all(&recorded.starts.since_beginning(), &present(&plan, &recorded), &plan);
     let data = present_data(&plan);
     checks.push(checks::data(recorded.data().as_ref(), data.as_ref().ok()));
     let mut unknown = recorded.history.unknown.clone();
-    unknown.extend(not_recorded(&plan, &recorded.starts()));
+    unknown.extend(not_recorded(&plan, &recorded.starts.since_beginning()));
     unknown.extend(recorded.unread());
     let until = recorded.until(request.steps);
     let mut report = Report {

@@ -244,22 +244,14 @@ impl Watched<'_> {
         let begin = self.repeat.parts[0].from;
         let mut due = self.repeat.outcomes.iter().filter(due).filter(|it| it.step > begin);
         let missing = due.find(|it| !self.seen.contains(&(it.step, it.kind)));
-        self.done.first_difference = missing.map(|it| Mismatch {
-            step: it.step,
-            what: format!("the {}", it.kind.noun()),
-            recorded: "there".to_owned(),
-            now: "missing".to_owned(),
-        });
+        self.done.first_difference = missing.map(|it| it.lone("there", "missing"));
         self.not_recorded();
-        let compared = &self.done.checkpoints;
         let within = |step: u64| step > begin && until.is_none_or(|until| step <= until);
         let left: Vec<&Entry> = self
             .repeat
             .saved
             .iter()
-            .filter(|saved| {
-                within(saved.step) && !self.looked_at.contains(&saved.step) && !compared.contains(&saved.step)
-            })
+            .filter(|saved| within(saved.step) && !self.looked_at.contains(&saved.step))
             .collect();
         if let [first, ..] = left[..] {
             self.done.not_compared.push(format!(

@@ -78,6 +78,12 @@ impl Outcome {
         Some(Self { kind, step, values })
     }
 
+    /// Only one of two runs has it.
+    pub fn lone(&self, recorded: &str, now: &str) -> Mismatch {
+        let what = format!("the {}", self.kind.noun());
+        Mismatch { step: self.step, what, recorded: recorded.to_owned(), now: now.to_owned() }
+    }
+
     /// How `now` differs. Keys that only one of them has are no difference: another version may write more.
     pub fn differs(&self, now: &Self) -> Option<Mismatch> {
         let (what, recorded, now) = first_change(&self.values, &now.values)?;
@@ -129,19 +135,13 @@ impl Outcomes {
 
     /// The first difference of `now`: a value, or an event that it lacks or has besides.
     pub fn differs(&self, now: &Self) -> Option<Mismatch> {
-        let lone = |of: &Outcome, recorded: &str, now: &str| Mismatch {
-            step: of.step,
-            what: format!("the {}", of.kind.noun()),
-            recorded: recorded.to_owned(),
-            now: now.to_owned(),
-        };
         let mut found: Vec<Mismatch> = self
             .iter()
             .filter_map(|own| {
-                now.of(own).map_or_else(|| Some(lone(own, "there", "missing")), |now| own.differs(now))
+                now.of(own).map_or_else(|| Some(own.lone("there", "missing")), |now| own.differs(now))
             })
             .collect();
-        found.extend(now.iter().filter(|it| self.of(it).is_none()).map(|it| lone(it, "missing", "there")));
+        found.extend(now.iter().filter(|it| self.of(it).is_none()).map(|it| it.lone("missing", "there")));
         found.into_iter().min_by_key(|mismatch| mismatch.step)
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Where runs are by default.
 const RUNS: &str = "runs";
 /// A folder with this file is that of a sweep, whose runs are in it.
-const SWEEP: &str = "sweep.json";
+pub const SWEEP: &str = "sweep.json";
 
 /// The runs in `folders` (by default in `runs`), and those that are among them themselves; without `archived`, not the numbered folders
 /// of earlier starts.

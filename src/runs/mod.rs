@@ -19,7 +19,7 @@ mod watch;
 pub use compare::{compare, compare_json, diff, diff_json};
 pub use facts::FACTS;
 pub use filter::{Filter, SortBy};
-pub use find::{find, of_argument};
+pub use find::{SWEEP, find, of_argument};
 #[cfg(feature = "board")]
 pub(crate) use find::{is_listed, places, places_but};
 pub use folder::{Ranking, RunFolder, State, ranking};

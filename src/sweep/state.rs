@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The file in the sweep's folder.
-pub const FILE: &str = "sweep.json";
+pub const FILE: &str = crate::runs::SWEEP;
 /// The spec without `[sweep]` and bases, which the children run.
 pub const SPEC: &str = "spec.toml";
 

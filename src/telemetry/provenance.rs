@@ -133,6 +133,15 @@ pub struct RunFile {
     pub earlier: Vec<Provenance>,
 }
 
+impl RunFile {
+    /// The starts that led to what is in the folder, oldest first: from the last one that began anew.
+    pub fn since_beginning(&self) -> Vec<&Provenance> {
+        let all: Vec<&Provenance> = self.earlier.iter().chain([&self.latest]).collect();
+        let first = all.iter().rposition(|start| start.parent.is_none()).unwrap_or(0);
+        all[first..].to_vec()
+    }
+}
+
 /// The command line of this process.
 pub fn command_line() -> Vec<String> {
     std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect()
