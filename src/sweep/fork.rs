@@ -15,19 +15,20 @@ const LENGTH: [&str; 3] = ["epochs", "train.max_steps", "name"];
 const OWN: [&str; 4] = [".lock", "logs", "report.html", "profile.json"];
 
 /// For each plan, the one whose whole run is the beginning of its own: the longest of those.
-pub fn behind(plans: &[Plan]) -> Vec<Option<usize>> {
-    let shapes: Vec<_> = plans.iter().map(shape).collect();
+pub fn behind(plans: &[&Plan]) -> Vec<Option<usize>> {
+    let shapes: Vec<_> = plans.iter().map(|plan| shape(plan)).collect();
+    // All values last: of most pairs neither is shorter.
     let is_beginning = |short: usize, long: usize| {
-        shapes[short].is_some()
+        is_shorter(plans[short], plans[long])
+            && ends_measured(plans[short], plans[long])
+            && shapes[short].is_some()
             && shapes[short] == shapes[long]
-            && is_shorter(&plans[short], &plans[long])
-            && ends_measured(&plans[short], &plans[long])
     };
     (0..plans.len())
         .map(|long| {
             let mut best: Option<usize> = None;
             for short in (0..plans.len()).filter(|short| is_beginning(*short, long)) {
-                if best.is_none_or(|best| is_shorter(&plans[best], &plans[short])) {
+                if best.is_none_or(|best| is_shorter(plans[best], plans[short])) {
                     best = Some(short);
                 }
             }
@@ -128,7 +129,8 @@ mod tests {
     fn behind_of(children: &[&[&str]]) -> Vec<Option<usize>> {
         let plan =
             |sets: &&[&str]| resolved(&Registry::standard(), SPEC, sets, 1).unwrap_or_else(|e| panic!("{e}"));
-        behind(&children.iter().map(plan).collect::<Vec<_>>())
+        let plans: Vec<Plan> = children.iter().map(plan).collect();
+        behind(&plans.iter().collect::<Vec<_>>())
     }
 
     #[test]

@@ -9,14 +9,14 @@ use crate::plan::Plan;
 use crate::plan::sweep::SweepConfig;
 use crate::show::count;
 
-/// The lengths of the rungs but the last, as `--set`s, and whether there are rungs at all.
+/// The lengths of the rungs but the last, as `--set`s; none without successive halving.
 ///
 /// # Errors
 /// A run that ends earlier would not be the beginning of a longer one (78).
-pub fn lengths(config: &SweepConfig, children: &[ChildPlan]) -> Result<(Vec<String>, bool)> {
+pub fn lengths(config: &SweepConfig, children: &[ChildPlan]) -> Result<Vec<String>> {
     let plans = || children.iter().map(|child| &child.plan);
     if config.min_epochs.is_none() && config.min_steps.is_none() {
-        return Ok((Vec::new(), false));
+        return Ok(Vec::new());
     }
     if plans().any(|plan| plan.save_every == Every::Never) {
         return Err(Error::spec(
@@ -45,7 +45,7 @@ pub fn lengths(config: &SweepConfig, children: &[ChildPlan]) -> Result<(Vec<Stri
             return Err(never_longer(&count(least as usize, "epoch"), &whole.to_string()));
         }
         let set = |epochs: u64| format!("train.stop_after={epochs}");
-        return Ok((all_but_last(least, whole).into_iter().map(set).collect(), true));
+        return Ok(all_but_last(least, whole).into_iter().map(set).collect());
     }
     if let Some(why) = plans().find_map(fork::why_not_a_beginning) {
         let what = format!("a run of fewer steps is not the beginning of a longer one: {why}");
@@ -62,7 +62,7 @@ pub fn lengths(config: &SweepConfig, children: &[ChildPlan]) -> Result<(Vec<Stri
         return Err(never_longer(&count(least as usize, "optimizer step"), &whole.to_string()));
     }
     let set = |steps: u64| format!("train.max_steps={steps}");
-    Ok((all_but_last(least, whole).into_iter().map(set).collect(), true))
+    Ok(all_but_last(least, whole).into_iter().map(set).collect())
 }
 
 fn never_longer(least: &str, whole: &str) -> Error {

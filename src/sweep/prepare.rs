@@ -73,8 +73,8 @@ pub fn prepare(
         .zip(expand::names(&points))
         .map(|(point, child)| resolve(&base, &name, child, point, parallel, registry, &machine))
         .collect::<Result<Vec<_>>>()?;
-    let (lengths, whole) = lengths(&config, &children)?;
-    if whole || config.metric.is_some() {
+    let lengths = lengths(&config, &children)?;
+    if !lengths.is_empty() || config.metric.is_some() {
         measured(&children)?;
     }
     let first = &children.first().ok_or_else(|| Error::usage("the sweep has no runs"))?.plan;
@@ -86,7 +86,7 @@ pub fn prepare(
         .hint("`--metric METRIC` ranks them"));
     }
     let rules = Rules {
-        rungs: if whole { lengths.len() + 1 } else { 1 },
+        rungs: lengths.len() + 1,
         eta: config.eta as usize,
         prefers_larger: first.checkpoint.best.prefers_larger(),
         parallel,
@@ -219,7 +219,7 @@ impl Prepared {
         if self.rules.rungs > 1 {
             return vec![None; self.children.len()];
         }
-        let plans: Vec<Plan> = self.children.iter().map(|child| child.plan.clone()).collect();
+        let plans: Vec<&Plan> = self.children.iter().map(|child| &child.plan).collect();
         fork::behind(&plans)
     }
 
