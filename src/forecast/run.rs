@@ -21,11 +21,11 @@ impl Steps {
             let table = table.map_or(Some(&spec), |table| spec.get(table)?.as_table());
             table?.get(key)?.as_integer().filter(|n| *n > 0)
         };
-        let mut windows = Vec::new();
-        for_each_event(&folder.join("metrics.jsonl"), |event| {
-            if let Event::Step(step) = event {
-                windows.extend(step.times.filter(|t| t.ranks() == start.world));
-            }
+        let (mut windows, mut sums) = (Vec::new(), Sums::default());
+        for_each_event(&folder.join("metrics.jsonl"), |event| match event {
+            Event::Step(step) => windows.extend(step.times.filter(|t| t.ranks() == start.world)),
+            Event::Checkpoint(save) => sums.add(save.bytes as f64, save.seconds, save.held_up_s),
+            _ => {}
         })
         .map_err(|e| e.message)?;
         if windows.len() > 1 {
@@ -67,7 +67,7 @@ impl Steps {
         if !is_usable(&step) {
             return Err(format!("the steps of {shown} took no time"));
         }
-        let saves = Saves::of_run(folder).ok();
+        let saves = sums.saves();
         let source = format!("the run {}", start.name);
         let cores = Some(start.host.cores);
         Ok(Self { rows: vec![step], undivided, device, saves, of_run: true, source, warnings: vec![], cores })
