@@ -8,7 +8,7 @@ use crate::clusters::{self, LaunchFlags, Origin, WorkerEnv};
 use crate::comm::{Backend, SoloGroup};
 use crate::device::{self, of_rank};
 use crate::error::{Error, ExitCode, IoContext, Result};
-use crate::files::Scratch;
+use crate::files::{self, Scratch};
 use crate::history::checkpoints;
 use crate::launch::{EvaluationHandoff, JobHandoff, Nproc, StopFlag};
 use crate::plan::{Plan, WorldRequest};
@@ -236,10 +236,7 @@ fn held(assertion: &Assertion, found: &Evaluation, split: Split) -> (bool, Strin
 /// The folder of the run whose spec this is: its own if it has one, else that of its name.
 fn run_folder(spec: &Path, plan: &Plan) -> PathBuf {
     let of_a_run = |folder: &Path| checkpoints(folder).is_dir() || folder.join("run.json").is_file();
-    let own = spec
-        .parent()
-        .map(|own| if own.as_os_str().is_empty() { Path::new(".") } else { own })
-        .filter(|own| spec.ends_with("job.toml") && of_a_run(own));
+    let own = Some(files::folder(spec)).filter(|own| spec.ends_with("job.toml") && of_a_run(own));
     own.map_or_else(|| Path::new("runs").join(&plan.name), Path::to_owned)
 }
 
