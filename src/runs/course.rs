@@ -90,7 +90,7 @@ impl Course {
                 }
             }
         }
-        let value = by.and_then(|by| value_in(&epoch, &by.metric)).filter(|value| value.is_finite());
+        let value = by.and_then(|by| epoch.value(&by.metric)).filter(|value| value.is_finite());
         if let (Some(by), Some(value)) = (by, value) {
             let is_better =
                 |best: &Best| if by.prefers_larger { value > best.value } else { value < best.value };
@@ -123,13 +123,5 @@ impl Course {
     /// Restarts by a supervisor or a launcher.
     pub fn restart_count(&self) -> usize {
         self.restarts.iter().filter(|restart| restart.attempt > 1).count()
-    }
-}
-
-fn value_in(epoch: &EpochEvent, metric: &str) -> Option<f64> {
-    let (split, name) = metric.split_once('.')?;
-    match split {
-        "train" => epoch.train.get(name),
-        _ => epoch.val.as_ref()?.get(name),
     }
 }

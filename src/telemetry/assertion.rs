@@ -1,7 +1,6 @@
 //! `--assert "val.accuracy >= 0.9"`: a condition that a metric meets at the end.
 
-use super::Metrics;
-use super::events::{EpochEvent, Event};
+use super::events::Event;
 use super::progress::metric_words;
 use super::relation::Relation;
 use std::fmt;
@@ -57,7 +56,7 @@ impl Assertion {
     /// The same of the last epoch that measured the metric.
     pub fn verdict_of(&self, events: &[Event]) -> (bool, String) {
         let measured = events.iter().rev().find_map(|event| match event {
-            Event::Epoch(epoch) => Some((epoch, self.value(epoch)?)),
+            Event::Epoch(epoch) => Some((epoch, epoch.value(&self.metric)?)),
             _ => None,
         });
         match measured {
@@ -67,15 +66,6 @@ impl Assertion {
             }
             None => (false, format!("{self} does not hold: no epoch of the run has measured it")),
         }
-    }
-
-    fn value(&self, epoch: &EpochEvent) -> Option<f64> {
-        let (split, name) = self.metric.split_once('.')?;
-        let metrics: Option<&Metrics> = match split {
-            "train" => Some(&epoch.train),
-            _ => epoch.val.as_ref(),
-        };
-        metrics?.get(name)
     }
 
     /// As people read it, and in full where rounding hides on which side of the bound it is.
@@ -92,6 +82,7 @@ impl Assertion {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::{EpochEvent, Metrics};
 
     fn epoch(epoch: u64, val: Option<f64>) -> Event {
         Event::Epoch(EpochEvent {

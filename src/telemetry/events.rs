@@ -92,6 +92,17 @@ pub struct EpochEvent {
     pub data_wait: f64,
 }
 
+impl EpochEvent {
+    /// The value of a metric that has its split before it: `val.loss`.
+    pub fn value(&self, metric: &str) -> Option<f64> {
+        let (split, name) = metric.split_once('.')?;
+        match split {
+            "train" => self.train.get(name),
+            _ => self.val.as_ref()?.get(name),
+        }
+    }
+}
+
 /// Written when a checkpoint is complete on disk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointEvent {
@@ -144,7 +155,7 @@ pub struct EndEvent {
 }
 
 /// Written when the ranks have different states: silent data corruption; and again when the repeated steps have told where.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DivergenceEvent {
     /// The optimizer step after which the states were compared.
     pub step: u64,

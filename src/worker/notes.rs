@@ -97,12 +97,7 @@ impl Notes {
     /// A file can't be written.
     pub fn measured(&mut self, event: &EpochEvent) -> Result<()> {
         let Some(record) = self.pending.take() else { return Ok(()) };
-        let value = match self.best.name().split_once('.') {
-            Some(("val", name)) => event.val.as_ref().and_then(|val| val.get(name)),
-            Some((_, name)) => event.train.get(name),
-            None => None,
-        };
-        self.evaluations.write(record, value)
+        self.evaluations.write(record, event.value(self.best.name()))
     }
 
     fn worst(&self, dataset: &dyn Dataset, tally: &Tally) -> Result<Vec<WorstSample>> {
