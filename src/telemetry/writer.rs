@@ -3,7 +3,7 @@
 //! not an event is kept and ignored.
 
 use super::appender::Appender;
-use super::events::{Event, Stamped};
+use super::events::{DivergenceEvent, Event, Stamped};
 use super::lines::{Line, for_each_line};
 use crate::error::{IoContext, Result};
 use crate::files::Draft;
@@ -26,6 +26,8 @@ pub struct Found {
     step: u64,
     /// Restart events.
     pub restarts: u64,
+    /// The last one.
+    pub divergence: Option<DivergenceEvent>,
     /// Lines that are not events, and the number of the first.
     others: usize,
     first_other: usize,
@@ -108,6 +110,9 @@ impl Found {
             Some(event) => {
                 self.events += 1;
                 self.restarts += u64::from(matches!(event, Event::Restart(_)));
+                if let Event::Divergence(last) = event {
+                    self.divergence = Some(last.clone());
+                }
                 // These do not show which steps have lines.
                 let told = !matches!(event, Event::End(_) | Event::Divergence(_));
                 self.step = self.step.max(event.step().filter(|_| told).unwrap_or(0));

@@ -132,10 +132,7 @@ impl Recorder {
         let own = parent.as_ref().is_some_and(|parent| parent.is_within(&out_dir));
         let (mut metrics, found) = metrics_until(position, own, &self.settings, &out_dir)?;
         let digests = self.digests(&out_dir, position.step)?;
-        let undecided = match self.settings.check_replicas.is_never() {
-            true => Undecided::default(),
-            false => Undecided::of(&read_events(&out_dir.join("metrics.jsonl"))?),
-        };
+        let undecided = Undecided::of(found.divergence.clone());
         (observed.step, observed.epochs) = (position.step, epochs_until(position, &self.settings));
         (observed.resumes, observed.restarts) = (parent.is_some(), found.restarts);
         let mut observers = Observers::start(&observers, observed);

@@ -1,7 +1,7 @@
 //! What rank 0 records of ranks whose states differ. Where equality alone does not tell which rank is wrong (two ranks), the repeated
 //! steps do: their bits are those of the ranks that were right.
 
-use crate::telemetry::{Digest, DivergenceEvent, Event};
+use crate::telemetry::{Digest, DivergenceEvent};
 use crate::train::{Divergence, Position};
 
 /// What tells which ranks are wrong.
@@ -22,13 +22,12 @@ pub(super) fn event_of(position: &Position, found: &Divergence) -> DivergenceEve
 }
 
 /// The last divergence of a run, if it is not known which ranks were wrong.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Undecided(Option<DivergenceEvent>);
 
 impl Undecided {
-    pub(super) fn of(events: &[Event]) -> Self {
-        let found = |event: &Event| if let Event::Divergence(it) = event { Some(it.clone()) } else { None };
-        Self(events.iter().rev().find_map(found).filter(|last| last.by.is_none()))
+    pub(super) fn of(last: Option<DivergenceEvent>) -> Self {
+        Self(last.filter(|last| last.by.is_none()))
     }
 
     /// The event and the line with what the agreement of all ranks on `digest` after step number `step` tells. A run that goes on with
@@ -56,8 +55,8 @@ impl Undecided {
 mod tests {
     use super::*;
 
-    fn event(digests: &[u128], by: Option<&str>) -> Event {
-        Event::Divergence(DivergenceEvent {
+    fn event(digests: &[u128], by: Option<&str>) -> DivergenceEvent {
+        DivergenceEvent {
             step: 8,
             epoch: 0,
             ranks: Vec::new(),
@@ -65,12 +64,12 @@ mod tests {
             tensor: "parameter w".to_owned(),
             digests: digests.iter().map(|digest| Digest(*digest).to_string()).collect(),
             agreed: 4,
-        })
+        }
     }
 
     #[test]
     fn the_repeated_step_tells_which_of_two_ranks_was_wrong() {
-        let mut open = Undecided::of(&[event(&[1, 2], None)]);
+        let mut open = Undecided::of(Some(event(&[1, 2], None)));
         assert!(open.decided(6, Digest(1)).is_none());
         let (told, line) = open.decided(8, Digest(1)).unwrap();
         assert_eq!((told.ranks, told.by.as_deref()), (vec![1], Some(REPETITION)));
@@ -81,8 +80,8 @@ mod tests {
 
     #[test]
     fn what_is_decided_or_unlike_all_ranks_is_not_told() {
-        assert!(Undecided::of(&[event(&[1, 2], Some(MAJORITY))]).decided(8, Digest(1)).is_none());
-        assert!(Undecided::of(&[event(&[1, 2], None)]).decided(8, Digest(3)).is_none());
-        assert!(Undecided::of(&[]).decided(8, Digest(3)).is_none());
+        assert!(Undecided::of(Some(event(&[1, 2], Some(MAJORITY)))).decided(8, Digest(1)).is_none());
+        assert!(Undecided::of(Some(event(&[1, 2], None))).decided(8, Digest(3)).is_none());
+        assert!(Undecided::of(None).decided(8, Digest(3)).is_none());
     }
 }
