@@ -38,6 +38,10 @@ struct Keys {
     /// Time of a process's computation while all cores compute, over that of one process alone: caches and memory are shared.
     #[schemars(range(min = 1.0, max = 100.0))]
     slowdown: Option<f64>,
+    /// How much longer than the median a tenth of a process's steps takes at least, as a part of the median. Each step waits for the
+    /// slowest process.
+    #[schemars(range(min = 0.0, max = 100.0))]
+    spread: Option<f64>,
     /// Of one node.
     #[schemars(range(min = 0.0, max = 1e9))]
     price_per_hour: Option<f64>,
@@ -92,6 +96,7 @@ pub struct Cluster {
     pub cores: Option<usize>,
     pub communication_cores: f64,
     pub slowdown: Option<f64>,
+    pub spread: Option<f64>,
     pub price_per_hour: Option<f64>,
     pub currency: String,
     pub within: Measured,
@@ -170,6 +175,7 @@ fn read(root: &mut Fields<'_>, folder: &Path, name: &str) -> Option<Cluster> {
         cores: keys.cores_per_node,
         communication_cores: keys.communication_cores,
         slowdown: keys.slowdown,
+        spread: keys.spread,
         price_per_hour: keys.price_per_hour,
         currency: show::name(&keys.currency),
         within,

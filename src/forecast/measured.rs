@@ -23,6 +23,9 @@ pub struct Allreduce {
 /// The longest all-reduce and step that count as measured, in seconds: a month.
 const LONGEST: f64 = 31.0 * 86_400.0;
 
+/// The largest spread that counts as measured.
+const MOST_SPREAD: f64 = 100.0;
+
 #[derive(Clone, Debug, Deserialize)]
 pub struct AllreduceRow {
     pub bytes: usize,
@@ -103,6 +106,9 @@ pub struct Step {
     pub forward: f64,
     pub backward: f64,
     pub update: f64,
+    /// How much longer than the median a tenth of the steps takes at least, as a part of the median; known of one process, which
+    /// waits for no other.
+    pub spread: Option<f64>,
 }
 
 impl Step {
@@ -157,6 +163,8 @@ struct TrainRow {
     threads: usize,
     global_batch: usize,
     step_ms: f64,
+    samples_per_s: Option<f64>,
+    p10_samples_per_s: Option<f64>,
     phases: Option<Phases>,
 }
 
@@ -196,6 +204,10 @@ impl Steps {
                 forward: of(phases.forward),
                 backward: of(phases.backward),
                 update: of(phases.update),
+                spread: row.samples_per_s.zip(row.p10_samples_per_s).and_then(|(median, p10)| {
+                    let spread = median / p10 - 1.0;
+                    (row.world == 1 && (0.0..=MOST_SPREAD).contains(&spread)).then_some(spread)
+                }),
             }
         };
         let rows: Vec<Step> = rows.into_iter().map(step).filter(is_usable).collect();

@@ -57,6 +57,13 @@ fn a_measured_step_divides_as_its_phases() {
         let file = written(dir.path(), "d.json", &json!({"device": "cpu", "rows": [wrong]}));
         assert!(Steps::of_bench(&file).unwrap_err().ends_with("has no measured step"), "{share}");
     }
+    for (world, p10, spread) in [(1, 80.0, Some(0.25)), (2, 80.0, None), (1, 0.0, None), (1, -1.0, None)] {
+        let mut uneven = row(world, &phases);
+        (uneven["samples_per_s"], uneven["p10_samples_per_s"]) = (json!(100.0), json!(p10));
+        let file = json!({"device": "cpu", "rows": [uneven]});
+        let steps = Steps::of_bench(&written(dir.path(), "e.json", &file)).unwrap();
+        assert_eq!(steps.rows[0].spread, spread, "{world} {p10}");
+    }
     let none = written(dir.path(), "c.json", &json!({"device": "cpu", "rows": []}));
     assert!(Steps::of_bench(&none).unwrap_err().ends_with("has no measured step"));
 }

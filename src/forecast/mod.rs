@@ -3,7 +3,7 @@
 //!
 //! `cluster` reads the description with its measurements (`measured`, `run`). `fit` finds alpha and beta of a link, `cost` counts the
 //! messages and bytes of each algorithm, `links` joins both into the time of an all-reduce. `pipeline` lets the all-reduces of the
-//! buckets run beside the backward pass, `predict` puts a step and a whole job (`job`) together, and `table` shows them.
+//! buckets run beside the backward pass, `slowest` tells how long ranks wait for one another, `predict` puts a step and a whole job (`job`) together, and `table` shows them.
 
 mod cluster;
 mod cost;
@@ -14,6 +14,7 @@ mod measured;
 mod pipeline;
 mod predict;
 mod run;
+mod slowest;
 mod table;
 
 pub use cluster::Cluster;

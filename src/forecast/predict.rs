@@ -5,6 +5,7 @@ use super::job::Job;
 use super::links::{Engine, Network};
 use super::measured::Step;
 use super::pipeline::{Bucket, Sharing, course};
+use super::slowest;
 use crate::device::DeviceSpec;
 use crate::show;
 use crate::telemetry::PredictedRow;
@@ -16,6 +17,7 @@ const SUMS: f64 = 64.0;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepTime {
     pub step: f64,
+    /// Communication that no backward pass hides, and waiting for the slowest rank.
     pub exposed: f64,
     pub communication: f64,
     /// Of one forward pass of a micro-batch.
@@ -78,10 +80,16 @@ impl<'a> Forecast<'a> {
 
     /// The measured step that is closest to `threads`: of the fewest processes, which disturb each other least.
     fn measured(&self, threads: usize) -> &'a Step {
-        let distance = |step: &Step| (step.threads as f64 / threads as f64).ln().abs();
         let rows = self.cluster.steps.rows.iter();
-        rows.min_by(|a, b| distance(a).total_cmp(&distance(b)).then(a.world.cmp(&b.world)))
+        rows.min_by(|a, b| far(a, threads).total_cmp(&far(b, threads)).then(a.world.cmp(&b.world)))
             .unwrap_or_else(|| unreachable!("measurements without a step are refused when they are read"))
+    }
+
+    /// What the file says, or what one process with this or the closest number of threads measured.
+    fn spread(&self, threads: usize) -> Option<f64> {
+        let known = self.cluster.steps.rows.iter().filter(|step| step.spread.is_some());
+        let closest = known.min_by(|a, b| far(a, threads).total_cmp(&far(b, threads)));
+        self.cluster.spread.or_else(|| closest?.spread)
     }
 
     /// A step of `job` on nodes with these numbers of processes, which are equal.
@@ -101,8 +109,10 @@ impl<'a> Forecast<'a> {
         let buckets = self.buckets(job, nodes);
         let sums = self.of_host.all_reduce(nodes, SUMS);
         let course = course(last, &buckets, self.sharing(each, threads));
-        let exposed = course.end - course.backward + sums;
-        let step = before + course.end + update + sums;
+        // Of all that a rank does between two exchanges.
+        let wait = (before + last + update) * slowest::wait(world, self.spread(threads).unwrap_or(0.0));
+        let exposed = course.end - course.backward + sums + wait;
+        let step = before + course.end + update + sums + wait;
         StepTime {
             step,
             exposed,
@@ -200,7 +210,10 @@ impl<'a> Forecast<'a> {
         if self.cluster.steps.undivided {
             out.push("a step was measured undivided: a third of it counts as forward pass, the rest as backward pass".into());
         }
-        out.push("all ranks are equally fast, gradients become ready in proportion to their bytes".into());
+        out.push(
+            "all ranks are equally fast in the median, gradients become ready in proportion to their bytes"
+                .into(),
+        );
         let unknown = [
             (self.cluster.write.is_none(), "`write` in `[storage]`: a checkpoint's time"),
             (self.cluster.price_per_hour.is_none(), "`price_per_hour`: the cost"),
@@ -266,6 +279,18 @@ impl<'a> Forecast<'a> {
             let (now, was) = (job.samples, measured.samples);
             out.push(format!("{now} samples of a process follow in proportion from {was} measured ones"));
         }
+        let world: usize = nodes.iter().sum();
+        match self.spread(threads) {
+            _ if world < 2 => {}
+            None => out.push(
+                "no rank waits for a slower one, for want of `spread` or a `train.json` of one process".to_owned(),
+            ),
+            Some(spread) => out.push(format!(
+                "a tenth of a rank's steps takes over {:.1} % longer than the median: with {world} ranks, a step waits {:.1} % of its computation for the slowest",
+                spread * 100.0,
+                slowest::wait(world, spread) * 100.0
+            )),
+        }
         if job.steps.is_none() {
             out.push("unknown without the data: the steps of the job, and so its time and cost".into());
         }
@@ -279,4 +304,9 @@ fn busy_part(demand: f64, threads: f64, cores: f64) -> f64 {
         true => ((demand.min(cores) - threads) / (cores - threads)).clamp(0.0, 1.0),
         false => 0.0,
     }
+}
+
+/// How far the threads of a measured step are from these.
+fn far(step: &Step, threads: usize) -> f64 {
+    (step.threads as f64 / threads as f64).ln().abs()
 }

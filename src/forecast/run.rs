@@ -58,6 +58,8 @@ impl Steps {
             forward: mean(&|t| t.forward.iter().sum()),
             backward: mean(&|t| t.backward.iter().sum()),
             update: mean(&|t| t.optimizer.iter().sum()),
+            // Events have sums of several steps.
+            spread: None,
         };
         if undivided {
             let all = step.compute() + mean(&|t| t.comm.iter().sum());

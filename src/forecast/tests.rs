@@ -18,7 +18,16 @@ fn plan(sets: &[&str], world: usize) -> Plan {
 
 /// A step of 100 ms: 10 of data, 20 forward, 60 backward, 10 update.
 fn step(world: usize) -> Step {
-    Step { world, threads: 1, samples: 8.0, data: 0.01, forward: 0.02, backward: 0.06, update: 0.01 }
+    Step {
+        world,
+        threads: 1,
+        samples: 8.0,
+        data: 0.01,
+        forward: 0.02,
+        backward: 0.06,
+        update: 0.01,
+        spread: None,
+    }
 }
 
 fn cluster(nodes: usize, each: usize, cores: Option<usize>) -> Cluster {
@@ -30,6 +39,7 @@ fn cluster(nodes: usize, each: usize, cores: Option<usize>) -> Cluster {
         cores,
         communication_cores: 1.0,
         slowdown: None,
+        spread: None,
         price_per_hour: Some(36.0),
         currency: "EUR".into(),
         within: link(1e-3),
@@ -128,6 +138,35 @@ fn full_nodes_compute_more_slowly() {
     // How full the cores of another machine were tells nothing.
     measured.steps.cores = Some(2);
     assert!(close(compute(&measured, 2), 0.1));
+}
+
+/// All ranks wait for the slowest, and the more there are, the slower that one is.
+#[test]
+fn a_step_waits_for_its_slowest_rank() {
+    let even = cluster(2, 4, Some(8));
+    let mut uneven = even.clone();
+    uneven.steps.rows[0].spread = Some(0.2);
+    // Steps of several processes have waited already.
+    uneven.steps.rows.push(Step { spread: None, threads: 2, ..step(2) });
+    let worlds = [1, 2, 8];
+    let (without, with) = (predicted(&even, &worlds, &[]), predicted(&uneven, &worlds, &[]));
+    // 0.1 s of computation; the normal distribution's deviations of the slowest over those of the 90th percentile.
+    for ((a, b), deviations) in without.rows.iter().zip(&with.rows).zip([0.0, 0.544_952, 1.383_021]) {
+        let wait = 0.1 * 0.2 * deviations / 1.281_552;
+        assert!(
+            (b.step_s - a.step_s - wait).abs() < 2e-5 && (b.exposed_s - a.exposed_s - wait).abs() < 2e-5,
+            "{a:?} {b:?}"
+        );
+        assert_eq!(a.communication_s, b.communication_s);
+    }
+    let said = with.assumptions.join("\n");
+    assert!(said.contains("over 20.0 % longer than the median: with 8 ranks, a step waits 21.6 %"), "{said}");
+    assert!(!said.contains("for want of `spread`"), "{said}");
+    let said = without.assumptions.join("\n");
+    assert!(said.contains("no rank waits for a slower one, for want of `spread`"), "{said}");
+    // The file's value counts first.
+    uneven.spread = Some(0.0);
+    assert_eq!(predicted(&uneven, &worlds, &[]).rows, without.rows);
 }
 
 #[test]
