@@ -3,14 +3,12 @@
 use super::Plan;
 use crate::show;
 use crate::spec::Origin;
-use std::collections::{BTreeMap, BTreeSet};
+pub use crate::spec::{Values, values};
+use std::collections::BTreeSet;
 use unicode_width::UnicodeWidthStr;
 
 /// Maximum number of keys in a message.
 pub const NAMED: usize = 8;
-
-/// Values as TOML, by their dotted keys.
-pub type Values = BTreeMap<String, String>;
 
 /// A key whose value differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,25 +80,6 @@ pub fn lines<'a>(said: impl IntoIterator<Item = (&'a str, String)>) -> Vec<Strin
     let line = |(key, text): &(String, String)| format!("{key}{}  {text}", " ".repeat(width - key.width()));
     let more = (all.len() > named.len()).then(|| format!("and {} more", all.len() - named.len()));
     named.iter().map(line).chain(more).collect()
-}
-
-/// All values of a spec by dotted key; `None` if it is no TOML.
-pub fn values(text: &str) -> Option<Values> {
-    fn visit(path: &str, value: &toml::Value, out: &mut Values) {
-        let inner = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
-        match value {
-            toml::Value::Table(table) => table.iter().for_each(|(key, v)| visit(&inner(key), v, out)),
-            toml::Value::Array(all) if all.iter().any(toml::Value::is_table) => {
-                all.iter().enumerate().for_each(|(i, v)| visit(&inner(&i.to_string()), v, out));
-            }
-            value => {
-                out.insert(path.to_owned(), value.to_string());
-            }
-        }
-    }
-    let mut out = BTreeMap::new();
-    visit("", &toml::Value::Table(text.parse().ok()?), &mut out);
-    Some(out)
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ mod steps;
 mod suggest;
 mod syntax;
 mod tree;
+mod values;
 
 pub(crate) use choice::choice;
 pub use collect::{Declaration, ResolvedValue};
@@ -42,6 +43,7 @@ pub use steps::EverySteps;
 pub use suggest::{closest, did_you_mean};
 pub use syntax::Syntax;
 pub(crate) use syntax::syntax;
+pub use values::{Values, values};
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -3,6 +3,7 @@
 use super::records::Run;
 use super::sections::{best, commit, last_step, prefers_larger, state, value_of};
 use super::{escape, spec};
+use crate::spec::{Values, values};
 use crate::telemetry::chart::colour;
 use crate::telemetry::numbers::seconds;
 use crate::telemetry::provenance::Provenance;
@@ -76,8 +77,8 @@ fn results(out: &mut String, runs: &[(&str, &Run)]) {
 }
 
 fn spec_differences(out: &mut String, runs: &[(&str, &Run)]) {
-    let specs: Vec<spec::Values> =
-        runs.iter().map(|(_, run)| run.spec.as_deref().and_then(spec::values).unwrap_or_default()).collect();
+    let specs: Vec<Values> =
+        runs.iter().map(|(_, run)| run.spec.as_deref().and_then(values).unwrap_or_default()).collect();
     table(
         out,
         "Differences of the specs",
@@ -88,7 +89,7 @@ fn spec_differences(out: &mut String, runs: &[(&str, &Run)]) {
 }
 
 fn environments(out: &mut String, runs: &[(&str, &Run)]) {
-    let all: Vec<spec::Values> =
+    let all: Vec<Values> =
         runs.iter().map(|(_, run)| run.start().map(environment).unwrap_or_default()).collect();
     table(
         out,
@@ -100,7 +101,7 @@ fn environments(out: &mut String, runs: &[(&str, &Run)]) {
 }
 
 /// What of a start's environment may differ between runs.
-fn environment(start: &Provenance) -> spec::Values {
+fn environment(start: &Provenance) -> Values {
     let host = &start.host;
     let rows = [
         ("commit", commit(start.git.as_ref())),

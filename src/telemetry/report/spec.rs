@@ -1,11 +1,9 @@
 //! The resolved spec of a run, with what was set highlighted, and what differs between the specs of several runs.
 
 use super::escape;
+use crate::spec::Values;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-
-/// Values by their dotted keys.
-pub(super) type Values = BTreeMap<String, String>;
 
 /// Writes `job.toml`. `set` has the origin of each key that was set; it is empty for runs of early versions.
 pub(super) fn section(out: &mut String, job_toml: &str, set: &BTreeMap<String, String>) {
@@ -80,25 +78,6 @@ fn plain(key: &str) -> String {
     key.replace('"', "")
 }
 
-/// All values of a spec by dotted key; `None` if it is not TOML.
-pub(super) fn values(job_toml: &str) -> Option<Values> {
-    fn visit(path: &str, value: &toml::Value, out: &mut Values) {
-        let inner = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
-        match value {
-            toml::Value::Table(table) => table.iter().for_each(|(key, v)| visit(&inner(key), v, out)),
-            toml::Value::Array(all) if all.iter().any(toml::Value::is_table) => {
-                all.iter().enumerate().for_each(|(i, v)| visit(&inner(&i.to_string()), v, out));
-            }
-            value => {
-                out.insert(path.to_owned(), value.to_string());
-            }
-        }
-    }
-    let mut out = Values::new();
-    visit("", &toml::Value::Table(job_toml.parse().ok()?), &mut out);
-    Some(out)
-}
-
 /// The keys whose values are not the same in all of `all`, each with its values.
 pub(super) fn differences(all: &[Values]) -> Vec<(String, Vec<Option<String>>)> {
     let mut keys: Vec<&String> = all.iter().flat_map(BTreeMap::keys).collect();
@@ -140,10 +119,9 @@ mod tests {
     #[test]
     fn differences_have_all_values_of_their_keys() {
         let other = JOB.replace("lr = 0.1\n", "lr = 0.2\nmomentum = 0.9\n");
-        let all = [JOB, &other].map(|job| values(job).unwrap());
+        let all = [JOB, &other].map(|job| crate::spec::values(job).unwrap());
         let lr = ("optimizer.lr".to_owned(), vec![Some("0.1".to_owned()), Some("0.2".to_owned())]);
         let momentum = ("optimizer.momentum".to_owned(), vec![None, Some("0.9".to_owned())]);
         assert_eq!(differences(&all), [lr, momentum]);
-        assert_eq!(values("no spec"), None);
     }
 }
