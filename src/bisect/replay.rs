@@ -46,15 +46,15 @@ fn trained(side: &Side, from: Option<&Entry>, last: u64, run: &Path, stop: &Stop
     let folder = folder_of(run);
     let legs = side.legs(from.map_or(0, |from| from.step), last);
     let spec = folder.join("job.toml");
-    let text = job(side, legs.len())?.text();
-    std::fs::write(&spec, text).doing("write", &spec)?;
     for (at, leg) in legs.iter().enumerate() {
+        let text = job(&side.specs[leg.spec], legs.len())?.text();
+        std::fs::write(&spec, text).doing("write", &spec)?;
         let resume = match (at, from) {
             (0, Some(from)) => from.path.display().to_string(),
             (0, None) => "never".to_owned(),
             _ => "auto".to_owned(),
         };
-        let trainer = Trainer::new(&spec, run, leg.world, stop).flags(["--resume", &resume]);
+        let trainer = Trainer::new(&spec, run, leg.world, stop).flags(["--resume", &resume, "--accept-changes"]);
         let mut child = trainer.variable(STOP_AT, leg.last).start()?;
         let Some(status) = child.watch(|_| Ok(true))? else { continue };
         let code = status.code().and_then(ExitCode::from_status);
@@ -69,8 +69,8 @@ fn trained(side: &Side, from: Option<&Entry>, last: u64, run: &Path, stop: &Stop
 
 /// The spec of a replay in so many parts. What differs from the run: digests of each step, and nothing that is saved or told to
 /// others. Not the run's length, on which learning rates may depend.
-fn job(side: &Side, legs: usize) -> Result<Job> {
-    let mut job = Job::parse(&side.job_toml)?.on_its_own();
+fn job(spec: &str, legs: usize) -> Result<Job> {
+    let mut job = Job::parse(spec)?.on_its_own();
     job.set("metrics.digests", "1 step")
         .set("distributed.check_replicas", "never")
         .set("save_every", "never");
