@@ -255,7 +255,8 @@ fn a_run_that_went_on_with_another_spec_is_repeated_with_both() {
     );
     assert_eq!((differing(&found), &found["unknown"]), (vec![], &Value::Array(Vec::new())), "{found:#}");
     let text = String::from_utf8(run.repro(&["--steps", "20"]).stdout).expect("text");
-    let repeats = "\nrepeats steps 1 to 16 with 2 processes, steps 17 to 20 with 2 processes and another spec\n";
+    let repeats =
+        "\nrepeats steps 1 to 16 with 2 processes, steps 17 to 20 with 2 processes and another spec\n";
     assert!(text.contains(repeats) && text.contains("identical to the bit: 20 step events"), "{text}");
 }
 

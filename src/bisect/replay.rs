@@ -54,7 +54,8 @@ fn trained(side: &Side, from: Option<&Entry>, last: u64, run: &Path, stop: &Stop
             (0, None) => "never".to_owned(),
             _ => "auto".to_owned(),
         };
-        let trainer = Trainer::new(&spec, run, leg.world, stop).flags(["--resume", &resume, "--accept-changes"]);
+        let trainer =
+            Trainer::new(&spec, run, leg.world, stop).flags(["--resume", &resume, "--accept-changes"]);
         let mut child = trainer.variable(STOP_AT, leg.last).start()?;
         let Some(status) = child.watch(|_| Ok(true))? else { continue };
         let code = status.code().and_then(ExitCode::from_status);

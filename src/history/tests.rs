@@ -228,7 +228,10 @@ fn the_spec_of_each_start_is_kept() {
     // Differs in what results do not depend on.
     accept("a", "third", Some(folder.at(10)));
     let kept = ["a", "b"].map(|hash| text(spec_of(&folder.1, hash).unwrap()));
-    assert_eq!((kept, text(folder.1.join("job.toml"))), (["first", "second"].map(str::to_owned), "third".to_owned()));
+    assert_eq!(
+        (kept, text(folder.1.join("job.toml"))),
+        (["first", "second"].map(str::to_owned), "third".to_owned())
+    );
     // They go where their run goes.
     accept("c", "fourth", None);
     assert_eq!(text(spec_of(&folder.beside(2), "b").unwrap()), "second");

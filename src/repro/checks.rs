@@ -201,7 +201,11 @@ mod tests {
 
     fn differing(starts: &[&Provenance], present: &Provenance) -> Vec<&'static str> {
         let plan = plan();
-        all(starts, present, vec![plan.hash]).iter().filter(|check| check.differs()).map(|check| check.what).collect()
+        all(starts, present, vec![plan.hash])
+            .iter()
+            .filter(|check| check.differs())
+            .map(|check| check.what)
+            .collect()
     }
 
     #[test]

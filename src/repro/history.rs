@@ -234,7 +234,8 @@ mod tests {
                 starts.iter().map(|(hash, step)| start(2, hash, at(*step).filter(|_| *step > 0))).collect();
             let latest = starts.pop().unwrap();
             let all = History::of(dir.path(), &RunFile { latest, earlier: starts }, events);
-            let parts: Vec<_> = all.parts.iter().map(|part| (part.from, all.specs[part.spec].clone())).collect();
+            let parts: Vec<_> =
+                all.parts.iter().map(|part| (part.from, all.specs[part.spec].clone())).collect();
             (parts, all)
         };
         let is = |found: &[(u64, String)], expected: &[(u64, &str)]| {
@@ -253,7 +254,11 @@ mod tests {
         // The spec of one start is not there.
         let (found, all) = of(&[("a", 0), ("lost", 4), ("b", 8)], &[resume(4, 0, 2), resume(8, 0, 2)]);
         is(&found, &[(0, "a"), (4, "b")]);
-        assert!(all.unknown.len() == 1 && all.unknown[0].contains("the start at step 4"), "{:?}", all.unknown);
+        assert!(
+            all.unknown.len() == 1 && all.unknown[0].contains("the start at step 4"),
+            "{:?}",
+            all.unknown
+        );
     }
 
     #[test]

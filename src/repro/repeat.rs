@@ -118,8 +118,11 @@ impl Repeat<'_> {
             (0, None) => "never".to_owned(),
             _ => "auto".to_owned(),
         };
-        let trainer =
-            Trainer::new(&spec, &self.out(), self.parts[at].world, self.stop).flags(["--resume", &resume, "--accept-changes"]);
+        let trainer = Trainer::new(&spec, &self.out(), self.parts[at].world, self.stop).flags([
+            "--resume",
+            &resume,
+            "--accept-changes",
+        ]);
         Ok(match self.stop_at(at) {
             Some(step) => trainer.variable(STOP_AT, step),
             None => trainer,
