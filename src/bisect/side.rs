@@ -2,6 +2,7 @@
 
 use crate::checkpoint::{CheckpointStore, Entry};
 use crate::error::{Error, IoContext, Result};
+use crate::files;
 use crate::history::checkpoints;
 use crate::plan::changes::{Values, values};
 use crate::repro::{History, Part};
@@ -44,7 +45,7 @@ impl Side {
     /// A file that every run has can't be read (exit 74).
     pub fn read(folder: &Path) -> Result<Self> {
         let path = folder.join("job.toml");
-        let job_toml = std::fs::read_to_string(&path).doing("read", &path)?;
+        let job_toml = files::read_text(&path).doing("read", &path)?;
         let values = values(&job_toml)
             .ok_or_else(|| Error::checkpoint(format!("cannot read {}: it is not TOML", path.display())))?;
         let starts = provenance::read(&folder.join("run.json"))?;

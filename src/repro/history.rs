@@ -1,6 +1,7 @@
 //! How a run came about: with which number of processes and which spec it trained which of its steps.
 
 use crate::error::{IoContext, Result};
+use crate::files;
 use crate::history::spec_of;
 use crate::telemetry::provenance::{Provenance, RunFile};
 use crate::telemetry::{Event, ResumeEvent};
@@ -139,7 +140,7 @@ impl History {
     pub fn spec_texts(&self, folder: &Path, job_toml: &str) -> Result<Vec<String>> {
         let last = self.parts.last().map(|part| part.spec);
         let text = |(at, hash): (usize, &String)| match spec_of(folder, hash).filter(|_| Some(at) != last) {
-            Some(path) => std::fs::read_to_string(&path).doing("read", &path),
+            Some(path) => files::read_text(&path).doing("read", &path),
             None => Ok(job_toml.to_owned()),
         };
         self.specs.iter().enumerate().map(text).collect()

@@ -23,6 +23,7 @@ use crate::checkpoint::{Entry, read_state};
 use crate::data::Fingerprint;
 use crate::device;
 use crate::error::{Error, IoContext, Result};
+use crate::files;
 use crate::history::spec_of;
 use crate::launch::{JobHandoff, OnSecondSignal, StopFlag};
 use crate::plan::{Plan, WorldRequest};
@@ -85,7 +86,7 @@ impl Recorded {
             Error::checkpoint(format!("{} can't be repeated without {name}: {why}", folder.display()))
         };
         let starts = run.starts.clone().ok_or_else(|| lacks("run.json"))?;
-        let job_toml = std::fs::read_to_string(folder.join("job.toml")).map_err(|_| lacks("job.toml"))?;
+        let job_toml = files::read_text(&folder.join("job.toml")).map_err(|_| lacks("job.toml"))?;
         let metrics = folder.join("metrics.jsonl");
         let outcomes = Outcomes::read(&metrics)?;
         if outcomes.last_step().is_none() {

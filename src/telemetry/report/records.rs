@@ -91,7 +91,7 @@ impl Run {
             anatomy: Anatomy::default(),
             evaluations: evaluations::read(folder),
             starts,
-            spec: std::fs::read_to_string(folder.join("job.toml")).ok(),
+            spec: crate::files::read_text(&folder.join("job.toml")).ok(),
             prediction: prediction::read(&prediction::path(folder)).ok(),
         })
     }

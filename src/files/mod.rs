@@ -1,4 +1,9 @@
-//! Atomic file creation: each file is written under a temporary name beside its place and then renamed.
+//! Atomic file creation: each file is written under a temporary name beside its place and then renamed. Reading of files that are to be
+//! files (`read`).
+
+mod read;
+
+pub(crate) use read::{open, read, read_text};
 
 use crate::error::{Error, IoContext, Result};
 use data_encoding::HEXLOWER;
