@@ -186,10 +186,8 @@ fn what_the_record_lacks_is_told() {
     assert!(stderr(&output).contains("records a start with 0 processes"), "{}", stderr(&output));
 }
 
-#[test]
-fn a_signal_leaves_nothing_behind() {
-    let _alone = alone();
-    let run = Run::new();
+/// The command of a repetition that goes on until it is ended, and the folder for its temporary files, when it trains.
+fn endless(run: &Run) -> (std::process::Child, PathBuf) {
     run.train(&["--set", "scheduler.name=constant"], None, 0);
     // A repetition that is as long as the recorded run, and then goes on.
     run.edit("job.toml", "epochs = 2", "epochs = 1000000");
@@ -201,6 +199,31 @@ fn a_signal_leaves_nothing_behind() {
     let child = command.spawn().expect("it starts");
     let trains = |place: fs::DirEntry| place.path().join("run/metrics.jsonl").exists();
     wait_for("a repetition", HUNG, || fs::read_dir(&temporary).expect("a folder").flatten().any(trains));
+    (child, temporary)
+}
+
+/// The next repetition removes what a killed one has left.
+#[test]
+fn a_killed_repetition_does_not_leave_its_folder_for_ever() {
+    let _alone = alone();
+    let run = Run::new();
+    let (child, temporary) = endless(&run);
+    kill(child.id(), rustix::process::Signal::KILL);
+    finish(child);
+    wait_for("the end of its run", HUNG, || processes(run.dir.path()).is_empty());
+    let left = || fs::read_dir(&temporary).expect("a folder").count();
+    assert_eq!(left(), 1);
+    let mut next = ddp_run();
+    next.arg("repro").arg(&run.out).args(["--steps", "3"]).env("TMPDIR", &temporary);
+    assert_code(&output_of(&mut next), 0);
+    assert_eq!(left(), 0);
+}
+
+#[test]
+fn a_signal_leaves_nothing_behind() {
+    let _alone = alone();
+    let run = Run::new();
+    let (child, temporary) = endless(&run);
     kill(child.id(), rustix::process::Signal::TERM);
     let output = finish(child);
     assert_eq!(output.status.signal(), Some(libc::SIGTERM), "{}", stderr(&output));

@@ -3,7 +3,7 @@
 use super::side::Side;
 use crate::checkpoint::Entry;
 use crate::error::{Error, ExitCode, IoContext, Result};
-use crate::files::{Scratch, folder as folder_of};
+use crate::files::{Temporary, folder as folder_of};
 use crate::launch::{OnSecondSignal, StopFlag};
 use crate::repro::{Job, Trainer};
 use crate::telemetry::Digests;
@@ -19,11 +19,8 @@ pub(super) fn replay(side: &Side, from: Option<&Entry>, last: u64, stop: &StopFl
     stop.on_second(OnSecondSignal::Exit);
     let first = from.map_or(0, |from| from.step);
     inform!("replays {} from step {first} to step {last}", side.folder.display());
-    let place = std::env::temp_dir().join("ddp-run-bisect");
-    let scratch = Scratch::beside(&place).doing("create a folder beside", &place)?;
-    let folder = scratch.path();
-    std::fs::create_dir_all(folder).doing("create", folder)?;
-    let run = folder.join("run");
+    let folder = Temporary::new("ddp-run-bisect")?;
+    let run = folder.path().join("run");
     let done = trained(side, from, last, &run, stop);
     let lines = done.and_then(|()| Digests::read(&run)).and_then(|lines| {
         let lines = lines.within(first + 1..=last);
@@ -37,7 +34,7 @@ pub(super) fn replay(side: &Side, from: Option<&Entry>, last: u64, stop: &StopFl
         }
     });
     if lines.is_err() && !stop.requested() {
-        std::mem::forget(scratch);
+        folder.keep();
     }
     lines
 }

@@ -22,7 +22,7 @@ pub use same::{Outcomes, checkpoints as checkpoint_mismatch};
 use crate::checkpoint::{Entry, read_state};
 use crate::data::Fingerprint;
 use crate::device;
-use crate::error::{Error, IoContext, Result};
+use crate::error::{Error, Result};
 use crate::files;
 use crate::history::spec_of;
 use crate::launch::{JobHandoff, OnSecondSignal, StopFlag};
@@ -159,7 +159,7 @@ impl Recorded {
 /// this process was asked to end (75).
 pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -> Result<Report> {
     let recorded = Recorded::read(&request.run, registry)?;
-    let place = Place::of(request, &recorded.folder)?;
+    Place::check(request, &recorded.folder)?;
     let last = &recorded.starts.latest;
     let plan = planned(&recorded, recorded.last_spec(), last.world, registry)?;
     let starts = recorded.starts.since_beginning();
@@ -204,7 +204,7 @@ pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -
         recorded.specs.iter().map(|spec| Job::parse(spec).map(Job::on_its_own)).collect::<Result<_>>()?;
     // From now on a signal does not end this process at once: the folder is removed first.
     request.stop.on_second(OnSecondSignal::Exit);
-    std::fs::create_dir_all(place.path()).doing("create", place.path())?;
+    let place = Place::make(request)?;
     let repeat = Repeat {
         outcomes: &recorded.outcomes,
         saved: &recorded.saved,
