@@ -1,6 +1,11 @@
 //! Makes foreign text (names in a file, a spec's own words, a system error) safe to print: it can neither control the
 //! terminal nor fill it.
 
+mod room;
+mod table;
+
+pub use table::{Column, Table};
+
 use std::borrow::Cow;
 use std::path::Path;
 use unicode_width::UnicodeWidthStr;

@@ -152,6 +152,14 @@ fn a_report_shows_the_prediction_beside_the_run() {
     let page = || std::fs::read_to_string(folder.join("report.html")).expect("a report");
     assert!(page().contains("Prediction and measurement") && page().contains("<th>step, ms</th>"));
     assert!(folder.join("prediction.json").is_file());
+    // A damaged copy is told of, and the rest is written.
+    let copy = std::fs::read(folder.join("prediction.json")).expect("it is there");
+    std::fs::write(folder.join("prediction.json"), "{}").expect("written");
+    let output = run(&["report", text(&folder)]);
+    let told = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert!(told.contains("warning: ") && told.contains("prediction.json is not a prediction"), "{told}");
+    std::fs::write(folder.join("prediction.json"), copy).expect("written");
     done(&["report", text(&folder)]);
     assert!(page().contains("Prediction and measurement"), "later reports have it too");
     let output = run(&["report", text(&folder), "--prediction", SMOKE]);

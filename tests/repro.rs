@@ -174,8 +174,10 @@ fn what_the_record_lacks_is_told() {
     let line = edited.lines().position(|line| line == &of(11)[..30]).expect("it is there") + 1;
     let unread = format!("1 line of metrics.jsonl, the first is line {line}: no event");
     assert!(found["unknown"].as_array().is_some_and(|all| all.contains(&unread.into())), "{found:#}");
-    // An earlier start with another spec can't be repeated; that is named.
+    // An earlier start whose spec is not kept can't be repeated; that is named.
     run.train(&["--set", "epochs=3"], None, 0);
+    assert_eq!(differing(&run.found(&["--checks-only"], 0)), [""; 0]);
+    fs::remove_dir_all(run.out.join("specs")).expect("removed");
     let told = String::from_utf8(run.repro(&["--checks-only"]).stdout).expect("text");
     assert!(told.contains("\n  spec  ") && told.contains("an earlier start had another one"), "{told}");
     run.edit("run.json", "\"world\": 2", "\"world\": 0");
@@ -184,10 +186,8 @@ fn what_the_record_lacks_is_told() {
     assert!(stderr(&output).contains("records a start with 0 processes"), "{}", stderr(&output));
 }
 
-#[test]
-fn a_signal_leaves_nothing_behind() {
-    let _alone = alone();
-    let run = Run::new();
+/// The command of a repetition that goes on until it is ended, and the folder for its temporary files, when it trains.
+fn endless(run: &Run) -> (std::process::Child, PathBuf) {
     run.train(&["--set", "scheduler.name=constant"], None, 0);
     // A repetition that is as long as the recorded run, and then goes on.
     run.edit("job.toml", "epochs = 2", "epochs = 1000000");
@@ -199,6 +199,31 @@ fn a_signal_leaves_nothing_behind() {
     let child = command.spawn().expect("it starts");
     let trains = |place: fs::DirEntry| place.path().join("run/metrics.jsonl").exists();
     wait_for("a repetition", HUNG, || fs::read_dir(&temporary).expect("a folder").flatten().any(trains));
+    (child, temporary)
+}
+
+/// The next repetition removes what a killed one has left.
+#[test]
+fn a_killed_repetition_does_not_leave_its_folder_for_ever() {
+    let _alone = alone();
+    let run = Run::new();
+    let (child, temporary) = endless(&run);
+    kill(child.id(), rustix::process::Signal::KILL);
+    finish(child);
+    wait_for("the end of its run", HUNG, || processes(run.dir.path()).is_empty());
+    let left = || fs::read_dir(&temporary).expect("a folder").count();
+    assert_eq!(left(), 1);
+    let mut next = ddp_run();
+    next.arg("repro").arg(&run.out).args(["--steps", "3"]).env("TMPDIR", &temporary);
+    assert_code(&output_of(&mut next), 0);
+    assert_eq!(left(), 0);
+}
+
+#[test]
+fn a_signal_leaves_nothing_behind() {
+    let _alone = alone();
+    let run = Run::new();
+    let (child, temporary) = endless(&run);
     kill(child.id(), rustix::process::Signal::TERM);
     let output = finish(child);
     assert_eq!(output.status.signal(), Some(libc::SIGTERM), "{}", stderr(&output));
@@ -233,6 +258,29 @@ fn a_resized_run_is_repeated_as_it_was() {
         (&Value::from(true), &Value::from(2)),
         "{found:#}"
     );
+}
+
+/// The first epoch had another learning rate, and a schedule that ended with it.
+#[test]
+fn a_run_that_went_on_with_another_spec_is_repeated_with_both() {
+    let _alone = alone();
+    let run = Run::new();
+    run.train(&["--set", "epochs=1"], None, 0);
+    run.train(&["--set", "optimizer.lr=2e-2", "--accept-changes"], None, 0);
+    let found = run.found(&[], 0);
+    let part = |from: u64, end: bool| serde_json::json!({ "from": from, "world": 2, "at_epoch_end": end });
+    assert_eq!(found["parts"], Value::Array(vec![part(0, false), part(16, true)]));
+    let compared = &found["compared"];
+    assert_eq!(
+        (&found["identical"], &compared["step_events"], &compared["epoch_events"]),
+        (&Value::from(true), &Value::from(32), &Value::from(2)),
+        "{found:#}"
+    );
+    assert_eq!((differing(&found), &found["unknown"]), (vec![], &Value::Array(Vec::new())), "{found:#}");
+    let text = String::from_utf8(run.repro(&["--steps", "20"]).stdout).expect("text");
+    let repeats =
+        "\nrepeats steps 1 to 16 with 2 processes, steps 17 to 20 with 2 processes and another spec\n";
+    assert!(text.contains(repeats) && text.contains("identical to the bit: 20 step events"), "{text}");
 }
 
 #[test]

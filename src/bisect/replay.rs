@@ -3,7 +3,7 @@
 use super::side::Side;
 use crate::checkpoint::Entry;
 use crate::error::{Error, ExitCode, IoContext, Result};
-use crate::files::{Scratch, folder as folder_of};
+use crate::files::{Temporary, folder as folder_of};
 use crate::launch::{OnSecondSignal, StopFlag};
 use crate::repro::{Job, Trainer};
 use crate::telemetry::Digests;
@@ -19,11 +19,8 @@ pub(super) fn replay(side: &Side, from: Option<&Entry>, last: u64, stop: &StopFl
     stop.on_second(OnSecondSignal::Exit);
     let first = from.map_or(0, |from| from.step);
     inform!("replays {} from step {first} to step {last}", side.folder.display());
-    let place = std::env::temp_dir().join("ddp-run-bisect");
-    let scratch = Scratch::beside(&place).doing("create a folder beside", &place)?;
-    let folder = scratch.path();
-    std::fs::create_dir_all(folder).doing("create", folder)?;
-    let run = folder.join("run");
+    let folder = Temporary::new("ddp-run-bisect")?;
+    let run = folder.path().join("run");
     let done = trained(side, from, last, &run, stop);
     let lines = done.and_then(|()| Digests::read(&run)).and_then(|lines| {
         let lines = lines.within(first + 1..=last);
@@ -37,7 +34,7 @@ pub(super) fn replay(side: &Side, from: Option<&Entry>, last: u64, stop: &StopFl
         }
     });
     if lines.is_err() && !stop.requested() {
-        std::mem::forget(scratch);
+        folder.keep();
     }
     lines
 }
@@ -46,15 +43,16 @@ fn trained(side: &Side, from: Option<&Entry>, last: u64, run: &Path, stop: &Stop
     let folder = folder_of(run);
     let legs = side.legs(from.map_or(0, |from| from.step), last);
     let spec = folder.join("job.toml");
-    let text = job(side, legs.len())?.text();
-    std::fs::write(&spec, text).doing("write", &spec)?;
     for (at, leg) in legs.iter().enumerate() {
+        let text = job(&side.specs[leg.spec], legs.len())?.text();
+        std::fs::write(&spec, text).doing("write", &spec)?;
         let resume = match (at, from) {
             (0, Some(from)) => from.path.display().to_string(),
             (0, None) => "never".to_owned(),
             _ => "auto".to_owned(),
         };
-        let trainer = Trainer::new(&spec, run, leg.world, stop).flags(["--resume", &resume]);
+        let trainer =
+            Trainer::new(&spec, run, leg.world, stop).flags(["--resume", &resume, "--accept-changes"]);
         let mut child = trainer.variable(STOP_AT, leg.last).start()?;
         let Some(status) = child.watch(|_| Ok(true))? else { continue };
         let code = status.code().and_then(ExitCode::from_status);
@@ -69,8 +67,8 @@ fn trained(side: &Side, from: Option<&Entry>, last: u64, run: &Path, stop: &Stop
 
 /// The spec of a replay in so many parts. What differs from the run: digests of each step, and nothing that is saved or told to
 /// others. Not the run's length, on which learning rates may depend.
-fn job(side: &Side, legs: usize) -> Result<Job> {
-    let mut job = Job::parse(&side.job_toml)?.on_its_own();
+fn job(spec: &str, legs: usize) -> Result<Job> {
+    let mut job = Job::parse(spec)?.on_its_own();
     job.set("metrics.digests", "1 step")
         .set("distributed.check_replicas", "never")
         .set("save_every", "never");

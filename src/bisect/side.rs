@@ -2,6 +2,7 @@
 
 use crate::checkpoint::{CheckpointStore, Entry};
 use crate::error::{Error, IoContext, Result};
+use crate::files;
 use crate::history::checkpoints;
 use crate::plan::changes::{Values, values};
 use crate::repro::{History, Part};
@@ -14,6 +15,8 @@ pub(super) struct Side {
     pub folder: PathBuf,
     /// The resolved spec of its last start.
     pub job_toml: String,
+    /// Those that its steps were trained with, as `history.specs` has their hashes.
+    pub specs: Vec<String>,
     pub values: Values,
     pub digests: Digests,
     /// Oldest first; with that of another run from which this one began, if it is still there.
@@ -28,11 +31,13 @@ pub(super) struct Side {
     pub spec_since: u64,
 }
 
-/// Steps of a replay that are trained by the same number of ranks.
+/// Steps of a replay that are trained by the same number of ranks with the same spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Leg {
     pub last: u64,
     pub world: usize,
+    /// An index of the side's specs.
+    pub spec: usize,
 }
 
 impl Side {
@@ -40,7 +45,7 @@ impl Side {
     /// A file that every run has can't be read (exit 74).
     pub fn read(folder: &Path) -> Result<Self> {
         let path = folder.join("job.toml");
-        let job_toml = std::fs::read_to_string(&path).doing("read", &path)?;
+        let job_toml = files::read_text(&path).doing("read", &path)?;
         let values = values(&job_toml)
             .ok_or_else(|| Error::checkpoint(format!("cannot read {}: it is not TOML", path.display())))?;
         let starts = provenance::read(&folder.join("run.json"))?;
@@ -69,6 +74,7 @@ impl Side {
         Ok(Self {
             folder: folder.to_owned(),
             values,
+            specs: history.spec_texts(folder, &job_toml)?,
             job_toml,
             world: starts.latest.world,
             last_step: last_step.max(saved).max(digested),
@@ -79,14 +85,14 @@ impl Side {
         })
     }
 
-    /// The steps after step `first` up to step `last`, by the number of ranks that trained them.
+    /// The steps after step `first` up to step `last`, by the number of ranks and the spec that trained them.
     pub fn legs(&self, first: u64, last: u64) -> Vec<Leg> {
         let parts = &self.history.parts;
         let ends = parts.iter().skip(1).map(|next| next.from.min(last)).chain([last]);
         let mut legs: Vec<Leg> = Vec::new();
         for (part, end) in parts.iter().zip(ends) {
             if end > first && part.from < last {
-                legs.push(Leg { last: end, world: part.world });
+                legs.push(Leg { last: end, world: part.world, spec: part.spec });
             }
         }
         legs
@@ -98,7 +104,7 @@ impl Side {
     }
 }
 
-/// Only the last start's spec is in the folder.
+/// From here on `job.toml` is the spec that was trained.
 fn spec_since(starts: &RunFile) -> u64 {
     let all = [&starts.latest].into_iter().chain(starts.earlier.iter().rev());
     let same = all.take_while(|start| start.spec_hash == starts.latest.spec_hash);

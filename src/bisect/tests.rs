@@ -1,5 +1,5 @@
 use super::known::{Known, Window};
-use super::side::Side;
+use super::side::{Leg, Side};
 use super::*;
 use crate::checkpoint::Entry;
 use crate::repro::{History, Part};
@@ -18,13 +18,14 @@ fn side(name: &str, lines: &[DigestLine], last_step: u64) -> Side {
     Side {
         folder: PathBuf::from(name),
         job_toml: String::new(),
+        specs: Vec::new(),
         values: BTreeMap::default(),
         digests: Digests::of(lines),
         checkpoints: Vec::new(),
         world: 1,
         last_step,
         history: History {
-            parts: vec![Part { from: 0, world: 1, at_epoch_end: false }],
+            parts: vec![Part { from: 0, world: 1, at_epoch_end: false, spec: 0 }],
             ..History::default()
         },
         spec_since: 0,
@@ -109,7 +110,7 @@ fn replays_tell_the_first_step() {
     assert!(text.starts_with("a and b differ from step 3 on: gradient `fc.weight` first\n"), "{text}");
 }
 
-/// B was resumed with another spec, of which only the last is known, so that its replay differs too early.
+/// B was resumed with another spec, and only the last one is known, so that its replay differs too early.
 #[test]
 fn replays_that_are_not_the_runs_tell_nothing_of_them() {
     let mut sides =
@@ -133,16 +134,16 @@ fn replays_that_are_not_the_runs_tell_nothing_of_them() {
 }
 
 #[test]
-fn a_replay_has_the_numbers_of_ranks_that_the_run_had() {
+fn a_replay_has_the_numbers_of_ranks_and_the_specs_that_the_run_had() {
     let mut run = side("a", &[], 9);
-    let part = |from, world| Part { from, world, at_epoch_end: false };
-    run.history.parts = vec![part(0, 2), part(4, 3), part(6, 1)];
-    let legs =
-        |first, last| run.legs(first, last).into_iter().map(|leg| (leg.last, leg.world)).collect::<Vec<_>>();
-    assert_eq!(legs(0, 9), [(4, 2), (6, 3), (9, 1)]);
-    assert_eq!(legs(4, 6), [(6, 3)]);
-    assert_eq!(legs(2, 5), [(4, 2), (5, 3)]);
-    assert_eq!(legs(7, 8), [(8, 1)]);
+    let part = |from, world, spec| Part { from, world, at_epoch_end: false, spec };
+    run.history.parts = vec![part(0, 2, 0), part(4, 3, 0), part(6, 1, 1)];
+    let leg = |leg: Leg| (leg.last, leg.world, leg.spec);
+    let legs = |first, last| run.legs(first, last).into_iter().map(leg).collect::<Vec<_>>();
+    assert_eq!(legs(0, 9), [(4, 2, 0), (6, 3, 0), (9, 1, 1)]);
+    assert_eq!(legs(4, 6), [(6, 3, 0)]);
+    assert_eq!(legs(2, 5), [(4, 2, 0), (5, 3, 0)]);
+    assert_eq!(legs(7, 8), [(8, 1, 1)]);
 }
 
 #[test]

@@ -52,7 +52,7 @@ pub(super) fn table_json(shared: &Shared, listing: &Listing) -> Json {
     let (runs, mut warnings) = listing.of(table.runs);
     warnings.extend(table.problems);
     let listed = list_table(&runs, listing);
-    let column = |column: &crate::runs::Column| {
+    let column = |column: &crate::show::Column| {
         let key = match column.head.as_str() {
             "LAST" => last.as_deref(),
             head => key_of(head),

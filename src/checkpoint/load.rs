@@ -1,7 +1,7 @@
 //! Reading checkpoints. Every byte is verified against the digests in `state.json` while it is read; a checkpoint that
 //! fails is rejected with its name and the reason.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,7 @@ use super::store::{CheckpointStore, Entry};
 use super::tensor::TensorMap;
 use super::tensor_file::read_tensor_file;
 use crate::error::{Error, Result, is_transient};
+use crate::files;
 
 /// A verified checkpoint in host memory.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -134,7 +135,7 @@ pub fn read_state(dir: &Path) -> Result<State, Rejected> {
     }
     let read = || -> Result<State, Rejected> {
         let mut bytes = Vec::new();
-        let file = File::open(dir.join(STATE_FILE)).map_err(|e| match e.kind() {
+        let file = files::open(&dir.join(STATE_FILE)).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => "is missing, so the checkpoint is incomplete".to_owned().into(),
             _ => Rejected::from(e),
         })?;
@@ -194,7 +195,7 @@ fn load_tensors(dir: &Path, state: &State, name: &str) -> Result<TensorMap, Reje
 
 /// A text, and the digest of its bytes.
 fn read_text(path: &Path) -> Result<(String, String), Rejected> {
-    let bytes = fs::read(path)?;
+    let bytes = files::read(path)?;
     let digest = sha256_hex(&bytes);
     match String::from_utf8(bytes) {
         Ok(text) => Ok((text, digest)),
@@ -203,7 +204,7 @@ fn read_text(path: &Path) -> Result<(String, String), Rejected> {
 }
 
 fn check_file(dir: &Path, name: &str, expected: &FileDigest) -> Result<(), Rejected> {
-    verified(dir, name, expected, |path| Ok(((), HashingReader::new(File::open(path)?).finish()?)))
+    verified(dir, name, expected, |path| Ok(((), HashingReader::new(files::open(path)?).finish()?)))
 }
 
 /// Reads a file of a checkpoint with `read`, which also returns the digest of its bytes.

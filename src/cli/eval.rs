@@ -7,8 +7,8 @@ use crate::checkpoint::{Loaded, load_any};
 use crate::clusters::{self, LaunchFlags, Origin, WorkerEnv};
 use crate::comm::{Backend, SoloGroup};
 use crate::device::{self, of_rank};
-use crate::error::{Error, ExitCode, IoContext, Result};
-use crate::files::{self, Scratch};
+use crate::error::{Error, ExitCode, Result};
+use crate::files::{self, Temporary};
 use crate::history::checkpoints;
 use crate::launch::{EvaluationHandoff, JobHandoff, Nproc, StopFlag};
 use crate::plan::{Plan, WorldRequest};
@@ -142,9 +142,7 @@ fn evaluated_on_ranks(
     launcher: Option<WorkerEnv>,
     stop: &StopFlag,
 ) -> Result<(ExitCode, Option<Evaluation>)> {
-    let place = std::env::temp_dir().join("ddp-run-eval");
-    let scratch = Scratch::beside(&place).doing("create a folder beside", &place)?;
-    std::fs::create_dir_all(scratch.path()).doing("create", scratch.path())?;
+    let scratch = Temporary::new("ddp-run-eval")?;
     let job = job(args, plan, of, run, scratch.path());
     let done = match launcher {
         Some(worker) => evaluate_external(worker, plan, job, stop),
@@ -154,7 +152,7 @@ fn evaluated_on_ranks(
         Ok(code) => code,
         Err(error) => {
             // Its report names the logs.
-            std::mem::forget(scratch);
+            scratch.keep();
             return Err(error);
         }
     };

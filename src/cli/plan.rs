@@ -7,6 +7,7 @@ use crate::files;
 use crate::forecast::{self, Cluster};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
+use crate::telemetry::columns_of_output;
 use std::path::PathBuf;
 
 /// Show the resolved plan of a job, without running it, or predict its time and cost on a cluster
@@ -71,7 +72,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
         files::replace_json(path, &prediction)?;
     }
     super::print(&match args.format {
-        Format::Text | Format::Toml => forecast::text(&prediction),
+        Format::Text | Format::Toml => forecast::text(&prediction, columns_of_output()),
         Format::Json => {
             let text = serde_json::to_string_pretty(&prediction);
             text.map_err(|e| Error::internal(format!("cannot write the prediction as JSON: {e}")))? + "\n"

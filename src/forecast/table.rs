@@ -1,37 +1,30 @@
 //! The prediction for people: a row for each number of processes, then what it assumes.
 
+use crate::show::{Column, Table};
 use crate::telemetry::{PredictedRow, Prediction, seconds, significant};
 use std::fmt::Write;
 
-const TITLES: [&str; 11] = [
-    "world",
-    "nodes",
-    "threads",
-    "step ms",
-    "comm ms",
-    "exposed ms",
-    "samples/s",
-    "efficiency",
-    "checkpoint",
-    "job",
-    "cost",
+/// A column's title, and which is left out first where there is no room for all: the one with the largest number.
+const TITLES: [(&str, u8); 11] = [
+    ("world", 0),
+    ("nodes", 6),
+    ("threads", 5),
+    ("step ms", 0),
+    ("comm ms", 4),
+    ("exposed ms", 2),
+    ("samples/s", 1),
+    ("efficiency", 0),
+    ("checkpoint", 3),
+    ("job", 0),
+    ("cost", 0),
 ];
 
-/// The table and the assumptions, each line ended.
-pub fn text(prediction: &Prediction) -> String {
+/// The table, in at most `width` columns, and the assumptions, each line ended.
+pub fn text(prediction: &Prediction, width: Option<usize>) -> String {
     let Prediction { job, cluster, currency, rows, assumptions, .. } = prediction;
-    let cells: Vec<[String; 11]> = rows.iter().map(|row| cells(row, currency)).collect();
-    let width = |column: usize| {
-        let of_rows = cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-        of_rows.max(TITLES[column].len())
-    };
-    let widths: [usize; 11] = std::array::from_fn(width);
-    let line = |cells: &[String]| {
-        let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$}"));
-        padded.collect::<Vec<_>>().join("  ") + "\n"
-    };
-    let mut out = format!("{job} on {cluster}\n\n{}", line(&TITLES.map(str::to_owned)));
-    cells.iter().for_each(|row| out += &line(row));
+    let columns = TITLES.map(|(title, spare)| Column::right(title, spare)).into();
+    let rows = rows.iter().map(|row| cells(row, currency).into()).collect();
+    let mut out = format!("{job} on {cluster}\n\n{}", Table { columns, rows }.text(width));
     // Writing to a string can't fail.
     let _ = writeln!(out, "\nIt assumes:");
     assumptions.iter().for_each(|text| {
@@ -103,6 +96,14 @@ world  nodes  threads  step ms  comm ms  exposed ms  samples/s  efficiency  chec
 1      1        1    125.0    50.00       25.00        8.0      90.0 %       2.0 s  12.5 s  1234.50 USD\n    \
 2      1        1    125.0    50.00       25.00       16.0      90.0 %           -  12.5 s            -\n\n\
 It assumes:\n- all ranks are equally fast\n";
-        assert_eq!(text(&prediction), expected);
+        assert_eq!(text(&prediction, None), expected);
+        let narrow = text(&prediction, Some(60));
+        let table = narrow.lines().skip(2).take(3);
+        assert!(table.clone().all(|line| line.len() <= 60), "{narrow}");
+        let heads: Vec<&str> = table.clone().flat_map(|line| line.split("  ")).map(str::trim).collect();
+        assert!(
+            ["world", "step ms", "efficiency", "cost"].iter().all(|head| heads.contains(head)),
+            "{narrow}"
+        );
     }
 }

@@ -15,7 +15,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// What a run writes to its folder besides checkpoints, logs and the lock.
-pub const FILES: [&str; 11] = [
+pub const FILES: [&str; 12] = [
     "metrics.jsonl",
     "digests.jsonl",
     "metrics",
@@ -24,6 +24,7 @@ pub const FILES: [&str; 11] = [
     "report.html",
     "run.json",
     "job.toml",
+    "specs",
     "profile.json",
     "profile",
     "prediction.json",

@@ -2,6 +2,7 @@
 
 use super::unwritable;
 use crate::error::{Error, IoContext, Result};
+use crate::files;
 use crate::show;
 use crate::telemetry::RunId;
 use serde::{Deserialize, Serialize};
@@ -74,18 +75,18 @@ impl FolderLock {
 
     /// Whether any run is writing to `out_dir` now. Creates nothing; holds the lock for no longer than it takes to ask.
     pub fn is_held(out_dir: &Path) -> bool {
-        let asked = File::open(out_dir.join(".lock")).map(|file| file.try_lock_shared());
+        let asked = files::open(&out_dir.join(".lock")).map(|file| file.try_lock_shared());
         matches!(asked, Ok(Err(TryLockError::WouldBlock)))
     }
 
     /// Whether a run has ever held the lock of `out_dir`.
     pub fn was_taken(out_dir: &Path) -> bool {
-        File::open(out_dir.join(".lock")).is_ok_and(|mut file| holder(&mut file).is_some())
+        files::open(&out_dir.join(".lock")).is_ok_and(|mut file| holder(&mut file).is_some())
     }
 
     /// Whether a run other than `run` or its earlier attempts is writing to `out_dir` now. Creates and locks nothing.
     pub fn is_held_by_another_run(out_dir: &Path, run: &RunId) -> bool {
-        let Ok(mut file) = File::open(out_dir.join(".lock")) else { return false };
+        let Ok(mut file) = files::open(&out_dir.join(".lock")) else { return false };
         match file.try_lock_shared() {
             Err(TryLockError::WouldBlock) => holder(&mut file).is_none_or(|holder| !run.goes_on(&holder.run)),
             _ => false,

@@ -21,9 +21,19 @@ use crate::telemetry::{Provenance, RunId, provenance};
 use folder_state::{FolderState, ToArchive};
 use std::path::{Path, PathBuf};
 
+/// The folder of the specs of a run's starts.
+const SPECS: &str = "specs";
+
 /// The folder of a run's checkpoints.
 pub fn checkpoints(out_dir: &Path) -> PathBuf {
     out_dir.join("checkpoints")
+}
+
+/// The spec of the starts with this hash, which `run.json` records. Runs of early versions lack it; `job.toml` is that of the last start.
+pub fn spec_of(out_dir: &Path, hash: &str) -> Option<PathBuf> {
+    // The hash is read from a file, and becomes a part of a path.
+    let plain = !hash.is_empty() && hash.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    plain.then(|| out_dir.join(SPECS).join(format!("{hash}.toml")))
 }
 
 /// A path as files of the run's folder name it: relative to the folder, if it is in it.
@@ -81,7 +91,7 @@ impl Start<'_> {
         self.begun() || latest.is_ok_and(|latest| latest.spec_hash == self.provenance.spec_hash)
     }
 
-    /// Prepares the folder: archives what does not lead to this start, then writes `job.toml` and, last, `run.json`.
+    /// Prepares the folder: archives what does not lead to this start, then writes the spec and, last, `run.json`.
     ///
     /// # Errors
     /// Exit code 74: metrics to continue can't be read, or a file can't be written.
@@ -123,7 +133,7 @@ impl Start<'_> {
 
     fn write(&self, from: Option<&Parent>) -> Result<()> {
         std::fs::create_dir_all(self.out_dir).doing("create", self.out_dir).map_err(unwritable)?;
-        files::replace(&self.out_dir.join("job.toml"), self.job_toml.as_bytes()).map_err(unwritable)?;
+        self.write_spec().map_err(unwritable)?;
         let parent = from.map(|from| provenance::Parent {
             path: relative(&from.checkpoint, self.out_dir),
             step: from.step,
@@ -131,6 +141,17 @@ impl Start<'_> {
         });
         let start = Provenance { parent, ..self.provenance.clone() };
         provenance::write(&self.out_dir.join("run.json"), start).map_err(unwritable)
+    }
+
+    /// `job.toml` is the spec of this start, and `specs/` has those of all, so that earlier steps can be repeated with theirs.
+    fn write_spec(&self) -> Result<()> {
+        let text = self.job_toml.as_bytes();
+        if let Some(own) = spec_of(self.out_dir, &self.provenance.spec_hash).filter(|own| !own.exists()) {
+            let folder = files::folder(&own);
+            std::fs::create_dir_all(folder).doing("create", folder)?;
+            files::replace(&own, text)?;
+        }
+        files::replace(&self.out_dir.join("job.toml"), text)
     }
 }
 

@@ -90,6 +90,7 @@ fn resuming_an_older_checkpoint_moves_later_files() {
         assert_eq!(text(folder.beside(1).join(name)), kept);
     }
     assert_eq!(text(folder.1.join("job.toml")), "new");
+    assert_eq!(text(spec_of(&folder.1, "b").unwrap()), "new");
     let parent = provenance::read(&folder.1.join("run.json")).unwrap().latest.parent.unwrap();
     assert_eq!((parent.path.as_str(), parent.step), ("checkpoints/step-00000010", 10));
     // A second start from the same step: there is nothing left to move.
@@ -108,7 +109,7 @@ fn starting_over_moves_all_files_of_the_run() {
     let left = fs::read_dir(&folder.1).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
     let mut left: Vec<String> = left.collect();
     left.sort();
-    assert_eq!(left, ["job.toml", "logs", "notes.txt", "run.json"]);
+    assert_eq!(left, ["job.toml", "logs", "notes.txt", "run.json", "specs"]);
     assert_eq!(fs::read_dir(folder.beside(1)).unwrap().count(), 0);
 }
 
@@ -212,6 +213,32 @@ fn unreadable_metrics_fail_only_a_start_that_continues_them() {
     assert_eq!((text(folder.1.join("job.toml")).as_str(), folder.beside(1).exists()), ("old", false));
     start.accept(None).unwrap();
     assert!(folder.beside(1).join("metrics.jsonl").is_dir());
+}
+
+#[test]
+fn the_spec_of_each_start_is_kept() {
+    let folder = Folder::new(&[10]);
+    let accept = |hash: &str, job_toml: &str, from: Option<Parent>| {
+        let provenance = start(hash);
+        Start { out_dir: &folder.1, provenance: &provenance, job_toml }.accept(from.as_ref()).unwrap();
+    };
+    accept("a", "first", None);
+    fs::create_dir_all(checkpoints(&folder.1).join("step-00000010")).unwrap();
+    accept("b", "second", Some(folder.at(10)));
+    // Differs in what results do not depend on.
+    accept("a", "third", Some(folder.at(10)));
+    let kept = ["a", "b"].map(|hash| text(spec_of(&folder.1, hash).unwrap()));
+    assert_eq!(
+        (kept, text(folder.1.join("job.toml"))),
+        (["first", "second"].map(str::to_owned), "third".to_owned())
+    );
+    // They go where their run goes.
+    accept("c", "fourth", None);
+    assert_eq!(text(spec_of(&folder.beside(2), "b").unwrap()), "second");
+    assert_eq!(fs::read_dir(folder.1.join("specs")).unwrap().count(), 1);
+    for no_hash in ["", "..", "../job", "a b"] {
+        assert_eq!(spec_of(&folder.1, no_hash), None);
+    }
 }
 
 #[test]

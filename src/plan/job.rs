@@ -26,7 +26,8 @@ pub(super) struct JobConfig {
     #[default = 1]
     #[schemars(range(min = 1, max = 1_073_741_824))]
     pub batch_size: usize,
-    /// How often a checkpoint is saved; unless `"never"`, the end of the run is saved too.
+    /// How often a checkpoint is saved; unless `"never"`, the end of the run is saved too. An end by
+    /// `train.stop_after` always is.
     #[schemars(extend("x-changes-results" = false))]
     pub save_every: Every,
     /// The library that exchanges gradients.

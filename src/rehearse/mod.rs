@@ -15,7 +15,7 @@ pub use trial::Tried;
 
 use crate::comm::Phase;
 use crate::error::{IoContext, Result};
-use crate::files::Scratch;
+use crate::files::Temporary;
 use crate::launch::{OnSecondSignal, StopFlag};
 use crate::plan::Plan;
 use crate::repro::Trainer;
@@ -132,34 +132,30 @@ fn limit(took: Duration, timeouts: Timeouts) -> Duration {
 /// The folder of the trials.
 enum Place {
     Given(PathBuf),
-    Temporary(Scratch),
+    Temporary(Temporary),
 }
 
 impl Place {
     /// # Errors
     /// It is in use (2), or can't be made (74).
     fn of(out: Option<&Path>) -> Result<Self> {
-        let place = match out {
+        match out {
             Some(out) => {
                 if std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some()) {
                     let what = format!("--out {}: it is not empty", out.display());
                     return Err(crate::error::Error::usage(what).hint("the trials get a folder of their own"));
                 }
-                Self::Given(out.to_owned())
+                std::fs::create_dir_all(out).doing("create", out)?;
+                Ok(Self::Given(out.to_owned()))
             }
-            None => {
-                let beside = std::env::temp_dir().join("ddp-run-rehearse");
-                Self::Temporary(Scratch::beside(&beside).doing("create a folder beside", &beside)?)
-            }
-        };
-        std::fs::create_dir_all(place.path()).doing("create", place.path())?;
-        Ok(place)
+            None => Temporary::new("ddp-run-rehearse").map(Self::Temporary),
+        }
     }
 
     fn path(&self) -> &Path {
         match self {
             Self::Given(path) => path,
-            Self::Temporary(scratch) => scratch.path(),
+            Self::Temporary(folder) => folder.path(),
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::data::Fingerprint;
 use crate::named::named;
-use crate::plan::Plan;
 use crate::show;
 use crate::telemetry::Provenance;
 use serde_json::{Value as Json, json};
@@ -89,15 +88,15 @@ const ROWS: [Row; 14] = [
     ("host", |s| Some(s.host.name.clone()), Effect::Nothing, "it is a name"),
 ];
 
-/// All facts. `starts` are those that led to the run's results, `present` is what a start would record now, and `plan` is that of the
-/// recorded spec.
-pub fn all(starts: &[&Provenance], present: &Provenance, plan: &Plan) -> Vec<Check> {
+/// All facts. `starts` are those that led to the run's results, `present` is what a start would record now, and `specs` are the hashes
+/// of the starts' specs as this program reads them.
+pub fn all(starts: &[&Provenance], present: &Provenance, specs: Vec<String>) -> Vec<Check> {
     let spec = Check {
         what: "spec",
         recorded: distinct(starts.iter().map(|start| start.spec_hash.clone())),
-        present: Some(plan.hash.clone()),
+        present: distinct(specs.into_iter()),
         effect: Effect::May,
-        why: "an earlier start had another one, job.toml was edited, or this program reads it otherwise",
+        why: "an earlier start had another one that is not kept, a file was edited, or this program reads it otherwise",
     };
     let row = |&(what, of, effect, why): &Row| {
         // Those of the last start belong to its number of processes.
@@ -180,6 +179,7 @@ pub fn text(checks: &[Check]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Plan;
     use crate::plan::testing::resolved;
     use crate::registry::Registry;
     use crate::telemetry::provenance;
@@ -201,7 +201,11 @@ mod tests {
 
     fn differing(starts: &[&Provenance], present: &Provenance) -> Vec<&'static str> {
         let plan = plan();
-        all(starts, present, &plan).iter().filter(|check| check.differs()).map(|check| check.what).collect()
+        all(starts, present, vec![plan.hash])
+            .iter()
+            .filter(|check| check.differs())
+            .map(|check| check.what)
+            .collect()
     }
 
     #[test]
@@ -212,7 +216,7 @@ mod tests {
         present.host.cpu = "Xeon".to_owned();
         present.host.kernel = "Linux 7".to_owned();
         present.versions.build = Some("abcd".to_owned());
-        let checks = all(&[&recorded], &present, &plan);
+        let checks = all(&[&recorded], &present, vec![plan.hash]);
         let found: Vec<_> =
             checks.iter().filter(|check| check.differs()).map(|c| (c.what, c.matters())).collect();
         assert_eq!(found, [("cpu", true), ("kernel", false)]);
@@ -245,6 +249,9 @@ mod tests {
         // Its spec is not in the folder any more.
         first.spec_hash = "other".to_owned();
         assert_eq!(differing(&[&first, &second], &start()), ["spec", "cpu"]);
+        // It is there, and is read as it was.
+        let specs = vec![first.spec_hash.clone(), second.spec_hash.clone()];
+        assert!(!all(&[&first, &second], &start(), specs)[0].differs());
     }
 
     #[test]

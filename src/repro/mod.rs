@@ -22,7 +22,9 @@ pub use same::{Outcomes, checkpoints as checkpoint_mismatch};
 use crate::checkpoint::{Entry, read_state};
 use crate::data::Fingerprint;
 use crate::device;
-use crate::error::{Error, IoContext, Result};
+use crate::error::{Error, Result};
+use crate::files;
+use crate::history::spec_of;
 use crate::launch::{JobHandoff, OnSecondSignal, StopFlag};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
@@ -59,7 +61,8 @@ pub struct Request {
 struct Recorded {
     folder: PathBuf,
     starts: RunFile,
-    job_toml: String,
+    /// Those that its steps were trained with, as [`History::specs`] has their hashes.
+    specs: Vec<String>,
     outcomes: Outcomes,
     saved: Vec<Entry>,
     history: History,
@@ -83,7 +86,7 @@ impl Recorded {
             Error::checkpoint(format!("{} can't be repeated without {name}: {why}", folder.display()))
         };
         let starts = run.starts.clone().ok_or_else(|| lacks("run.json"))?;
-        let job_toml = std::fs::read_to_string(folder.join("job.toml")).map_err(|_| lacks("job.toml"))?;
+        let job_toml = files::read_text(&folder.join("job.toml")).map_err(|_| lacks("job.toml"))?;
         let metrics = folder.join("metrics.jsonl");
         let outcomes = Outcomes::read(&metrics)?;
         if outcomes.last_step().is_none() {
@@ -104,12 +107,13 @@ impl Recorded {
                 Error::checkpoint(what).hint("run.json and metrics.jsonl have their number as `world`")
             );
         }
+        let specs = history.spec_texts(folder, &job_toml)?;
         let damaged = same::damaged_lines(&metrics)?;
         let done = run.state == State::Done;
         Ok(Self {
             folder: folder.to_owned(),
             starts,
-            job_toml,
+            specs,
             outcomes,
             saved: run.checkpoints,
             history,
@@ -130,6 +134,16 @@ impl Recorded {
         self.saved.iter().rev().find_map(|saved| recorded_data(&read_state(&saved.path).ok()?))
     }
 
+    /// The spec of a start, as an index of its specs: the last one where its own is not known.
+    fn spec_of(&self, start: &Provenance) -> usize {
+        let known = self.history.specs.iter().position(|hash| *hash == start.spec_hash);
+        known.unwrap_or_else(|| self.last_spec())
+    }
+
+    fn last_spec(&self) -> usize {
+        self.history.parts.last().map_or(0, |part| part.spec)
+    }
+
     /// The step at which the repetition ends; `None` where the run ends by itself.
     fn until(&self, steps: Option<u64>) -> Option<u64> {
         let last = self.outcomes.last_step()?;
@@ -145,14 +159,22 @@ impl Recorded {
 /// this process was asked to end (75).
 pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -> Result<Report> {
     let recorded = Recorded::read(&request.run, registry)?;
-    let place = Place::of(request, &recorded.folder)?;
+    Place::check(request, &recorded.folder)?;
     let last = &recorded.starts.latest;
-    let plan = planned(&recorded, last.world, registry)?;
-    let mut checks = checks::all(&recorded.starts.since_beginning(), &present(&plan, &recorded), &plan);
+    let plan = planned(&recorded, recorded.last_spec(), last.world, registry)?;
+    let starts = recorded.starts.since_beginning();
+    let mut hashes = Vec::new();
+    for start in &starts {
+        hashes.push(match recorded.spec_of(start) {
+            spec if spec == recorded.last_spec() => plan.hash.clone(),
+            spec => planned(&recorded, spec, start.world, registry)?.hash,
+        });
+    }
+    let mut checks = checks::all(&starts, &present(&plan, &recorded), hashes);
     let data = present_data(&plan);
     checks.push(checks::data(recorded.data().as_ref(), data.as_ref().ok()));
     let mut unknown = recorded.history.unknown.clone();
-    unknown.extend(not_recorded(&plan, &recorded.starts.since_beginning()));
+    unknown.extend(not_recorded(&plan, &starts));
     unknown.extend(recorded.unread());
     let until = recorded.until(request.steps);
     let mut report = Report {
@@ -178,16 +200,17 @@ pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -
         let what = format!("the run began with checkpoint {}, which is gone", gone.display());
         return Err(Error::checkpoint(what).hint("restore it at this path; it can't be repeated without"));
     }
-    let job = Job::parse(&recorded.job_toml)?.on_its_own();
+    let jobs: Vec<Job> =
+        recorded.specs.iter().map(|spec| Job::parse(spec).map(Job::on_its_own)).collect::<Result<_>>()?;
     // From now on a signal does not end this process at once: the folder is removed first.
     request.stop.on_second(OnSecondSignal::Exit);
-    std::fs::create_dir_all(place.path()).doing("create", place.path())?;
+    let place = Place::make(request)?;
     let repeat = Repeat {
         outcomes: &recorded.outcomes,
         saved: &recorded.saved,
         parts: &report.parts,
         origin,
-        job: &job,
+        jobs: &jobs,
         until,
         folder: place.path(),
         prune: request.out.is_none(),
@@ -207,10 +230,12 @@ pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -
     Ok(report)
 }
 
-/// The plan of the recorded spec on as many processes as the run had.
-fn planned(recorded: &Recorded, world: usize, registry: &Registry) -> Result<Plan> {
-    let file = recorded.folder.join("job.toml").display().to_string();
-    let tree = JobTree::parse(&file, &recorded.job_toml, &[])?;
+/// The plan of one of the recorded specs on as many processes as a start had.
+fn planned(recorded: &Recorded, spec: usize, world: usize, registry: &Registry) -> Result<Plan> {
+    let own = Some(spec).filter(|spec| *spec != recorded.last_spec());
+    let own = own.and_then(|spec| spec_of(&recorded.folder, &recorded.history.specs[spec]));
+    let file = own.unwrap_or_else(|| recorded.folder.join("job.toml")).display().to_string();
+    let tree = JobTree::parse(&file, &recorded.specs[spec], &[])?;
     let request = WorldRequest { devices: device::count, ..WorldRequest::of(world) };
     Ok(Plan::resolve(&tree, registry, request)?)
 }

@@ -2,7 +2,7 @@
 
 use super::Request;
 use crate::error::{Error, IoContext, Result};
-use crate::files::{Scratch, folder};
+use crate::files::{Temporary, folder};
 use std::path::{Path, PathBuf};
 
 /// The path without links, of a file that may not be there yet.
@@ -13,43 +13,50 @@ fn real(path: &Path) -> Option<PathBuf> {
 /// A folder that the user has named, or a temporary one.
 pub(super) enum Place {
     Given(PathBuf),
-    Temporary(Scratch),
+    Temporary(Temporary),
 }
 
 impl Place {
-    /// A place for it, which is not made yet.
+    /// Checks the one that is given.
     ///
     /// # Errors
     /// It is not empty, or in the run's folder (2).
-    pub fn of(request: &Request, run: &Path) -> Result<Self> {
-        Ok(match &request.out {
-            None => {
-                let beside = std::env::temp_dir().join("ddp-run-repro");
-                Self::Temporary(Scratch::beside(&beside).doing("create a folder beside", &beside)?)
-            }
+    pub fn check(request: &Request, run: &Path) -> Result<()> {
+        let Some(out) = &request.out else { return Ok(()) };
+        let used = std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some());
+        let within = real(out).zip(real(run)).is_some_and(|(out, run)| out.starts_with(run));
+        if !used && !within {
+            return Ok(());
+        }
+        let why = if within { "is in the folder of the run" } else { "is not empty" };
+        Err(Error::usage(format!("--out {}: it {why}", out.display()))
+            .hint("the repetition gets a folder of its own"))
+    }
+
+    /// # Errors
+    /// It can't be made (74).
+    pub fn make(request: &Request) -> Result<Self> {
+        match &request.out {
+            None => Temporary::new("ddp-run-repro").map(Self::Temporary),
             Some(out) => {
-                let used = std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some());
-                let within = real(out).zip(real(run)).is_some_and(|(out, run)| out.starts_with(run));
-                if used || within {
-                    let why = if within { "is in the folder of the run" } else { "is not empty" };
-                    return Err(Error::usage(format!("--out {}: it {why}", out.display()))
-                        .hint("the repetition gets a folder of its own"));
-                }
-                Self::Given(out.clone())
+                std::fs::create_dir_all(out).doing("create", out)?;
+                Ok(Self::Given(out.clone()))
             }
-        })
+        }
     }
 
     pub fn path(&self) -> &Path {
         match self {
             Self::Given(path) => path,
-            Self::Temporary(scratch) => scratch.path(),
+            Self::Temporary(folder) => folder.path(),
         }
     }
 
     /// Does not remove it.
     pub fn keep(self) {
-        std::mem::forget(self);
+        if let Self::Temporary(folder) = self {
+            folder.keep();
+        }
     }
 
     /// The folder of a repetition that failed is kept, and the error says where it is.

@@ -28,7 +28,8 @@ pub struct Repeat<'a> {
     pub parts: &'a [Part],
     /// The checkpoint of another run that it begins with.
     pub origin: Option<&'a Path>,
-    pub job: &'a Job,
+    /// The specs of the parts.
+    pub jobs: &'a [Job],
     /// The steps end here; `None`: where the run ends.
     pub until: Option<u64>,
     /// For its files.
@@ -105,7 +106,7 @@ impl Repeat<'_> {
 
     /// The run of part number `at`.
     fn trainer(&self, at: usize) -> Result<Trainer> {
-        let mut job = self.job.clone();
+        let mut job = self.jobs[self.parts[at].spec].clone();
         job.set("checkpoint.keep_last", 0i64).set("checkpoint.on_preempt", "save");
         if self.parts.get(at + 1).is_some_and(|next| next.at_epoch_end) {
             job.set("save_every", 1i64);
@@ -117,8 +118,11 @@ impl Repeat<'_> {
             (0, None) => "never".to_owned(),
             _ => "auto".to_owned(),
         };
-        let trainer =
-            Trainer::new(&spec, &self.out(), self.parts[at].world, self.stop).flags(["--resume", &resume]);
+        let trainer = Trainer::new(&spec, &self.out(), self.parts[at].world, self.stop).flags([
+            "--resume",
+            &resume,
+            "--accept-changes",
+        ]);
         Ok(match self.stop_at(at) {
             Some(step) => trainer.variable(STOP_AT, step),
             None => trainer,

@@ -47,8 +47,10 @@ impl Report {
             .parts
             .iter()
             .zip(ends)
-            .map(|(part, end)| {
-                format!("steps {} to {end} with {}", part.from + 1, count(part.world, "process"))
+            .scan(self.parts.first().map(|part| part.spec), |before, (part, end)| {
+                let other = before.replace(part.spec) != Some(part.spec);
+                let spec = if other { " and another spec" } else { "" };
+                Some(format!("steps {} to {end} with {}{spec}", part.from + 1, count(part.world, "process")))
             })
             .collect();
         out + &format!("repeats {}\n", parts.join(", "))
@@ -134,8 +136,8 @@ mod tests {
             checks: vec![check],
             unknown: vec!["a file".to_owned()],
             parts: vec![
-                Part { from: 0, world: 2, at_epoch_end: false },
-                Part { from: 20, world: 1, at_epoch_end: true },
+                Part { from: 0, world: 2, at_epoch_end: false, spec: 0 },
+                Part { from: 20, world: 1, at_epoch_end: true, spec: 0 },
             ],
             until: None,
             recorded_last_step: 60,

@@ -4,11 +4,11 @@ use crate::checkpoint::format::{EMA_FILE, HOOK_FILE, MODEL_FILE, OPTIMIZER_FILE,
 use crate::checkpoint::tensor_file::read_tensor_file;
 use crate::checkpoint::{State, TensorData, read_state, verify};
 use crate::error::{Error, IoContext, Result};
+use crate::files;
 use crate::telemetry::Event;
 use serde::Serialize;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
@@ -151,7 +151,7 @@ impl Outcomes {
 /// # Errors
 /// Exit code 74: the file can't be read.
 pub fn damaged_lines(metrics: &Path) -> Result<Vec<usize>> {
-    let (mut reader, mut line) = (BufReader::new(File::open(metrics).doing("read", metrics)?), Vec::new());
+    let (mut reader, mut line) = (BufReader::new(files::open(metrics).doing("read", metrics)?), Vec::new());
     let mut found = Vec::new();
     for number in 1.. {
         line.clear();
@@ -176,7 +176,7 @@ impl Tail {
     /// # Errors
     /// Exit code 74: the file can't be read.
     pub fn read(&mut self, metrics: &Path, mut f: impl FnMut(Outcome)) -> Result<()> {
-        let mut file = match File::open(metrics) {
+        let mut file = match files::open(metrics) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             file => file.doing("read", metrics)?,
         };
@@ -241,7 +241,7 @@ fn undamaged(folder: &Path) -> Result<()> {
 }
 
 fn same_bytes(a: &Path, b: &Path) -> Result<bool> {
-    let [mut first, mut second] = [File::open(a).doing("read", a)?, File::open(b).doing("read", b)?];
+    let [mut first, mut second] = [files::open(a).doing("read", a)?, files::open(b).doing("read", b)?];
     if first.metadata().doing("read", a)?.len() != second.metadata().doing("read", b)?.len() {
         return Ok(false);
     }

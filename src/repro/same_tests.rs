@@ -1,6 +1,7 @@
 use super::*;
 use crate::checkpoint::format::step_dir_name;
 use crate::checkpoint::{CheckpointStore, Snapshot, TensorMap};
+use std::fs::File;
 use std::io::Write;
 
 const STEP: &str = r#"{"event":"step","step":10,"epoch":0,"loss":0.30000000000000004,"lr":0.1,"samples_per_s":9.5,"data_wait":0.25,"time":1.5}"#;

@@ -4,10 +4,9 @@ use super::facts::{devices, toml_as_json};
 use super::folder::RunFolder;
 use super::list::{epochs, started, state};
 use super::show::versions;
-use super::table::{Column, Table};
 use crate::plan::changes::{Values, between};
 use crate::plan::show_bytes;
-use crate::show;
+use crate::show::{self, Column, Table};
 use crate::telemetry::{metric_words, rate, seconds};
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeSet;
@@ -88,14 +87,29 @@ fn differing(mut rows: Vec<Row>) -> Vec<Row> {
     rows
 }
 
+/// Runs for which there is no room beside each other get a table below.
 fn table(title: &str, runs: &[&RunFolder], rows: Vec<Row>, width: Option<usize>) -> String {
+    let all = columns(title, runs, &rows);
+    if runs.len() < 2 || width.is_none_or(|width| all.least() <= width) {
+        return all.text(width);
+    }
+    let (first, second) = runs.split_at(runs.len().div_ceil(2));
+    let split = |(key, mut values): Row| {
+        let rest = values.split_off(first.len());
+        ((key.clone(), values), (key, rest))
+    };
+    let (before, behind) = rows.into_iter().map(split).unzip();
+    format!("{}\n{}", table(title, first, before, width), table(title, second, behind, width))
+}
+
+fn columns(title: &str, runs: &[&RunFolder], rows: &[Row]) -> Table {
     let mut columns = vec![Column::left(title, 0)];
     columns.extend(runs.iter().map(|run| Column::left(&run.label(), 0)));
-    let dashed = |value: String| if value.is_empty() { "-".to_owned() } else { show::name(&value) };
-    let rows = rows.into_iter().map(|(key, values)| {
-        std::iter::once(show::name(&key)).chain(values.into_iter().map(dashed)).collect()
-    });
-    Table { columns, rows: rows.collect() }.text(width)
+    let dashed = |value: &String| if value.is_empty() { "-".to_owned() } else { show::name(value) };
+    let rows = rows
+        .iter()
+        .map(|(key, values)| std::iter::once(show::name(key)).chain(values.iter().map(dashed)).collect());
+    Table { columns, rows: rows.collect() }
 }
 
 /// All keys of the specs.

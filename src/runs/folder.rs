@@ -3,6 +3,7 @@
 use super::course::{Course, RankedBy};
 use crate::checkpoint::{CheckpointStore, Entry, RankBy};
 use crate::error::{ExitCode, IoContext, Result};
+use crate::files;
 use crate::history::{FolderLock, checkpoints};
 use crate::plan::changes::{Values, values};
 use crate::plan::{Plan, WorldRequest};
@@ -83,7 +84,7 @@ impl RunFolder {
     /// Whether `folder` is one: it has what only a run writes.
     pub fn is_one(folder: &Path) -> bool {
         let resolved =
-            || fs::read(folder.join("job.toml")).is_ok_and(|text| text.starts_with(b"# Resolved by"));
+            || files::read(&folder.join("job.toml")).is_ok_and(|text| text.starts_with(b"# Resolved by"));
         let saved =
             || CheckpointStore::read_only(checkpoints(folder)).list().is_ok_and(|all| !all.is_empty());
         let removed = || is_being_removed(folder) && is_empty(folder);
@@ -108,7 +109,7 @@ impl RunFolder {
         let mut problems = Vec::new();
         let mut told = |name: &str, why: String| problems.push(format!("{name}: {why}"));
         let starts = part(folder, "run.json", &mut told, provenance::read);
-        let text = part(folder, "job.toml", &mut told, |path| fs::read_to_string(path).doing("read", path));
+        let text = part(folder, "job.toml", &mut told, |path| files::read_text(path).doing("read", path));
         let spec = text.as_deref().and_then(values);
         if text.is_some() && spec.is_none() {
             told("job.toml", "it is not TOML".to_owned());

@@ -36,6 +36,21 @@ fn found(folders: &[PathBuf], archived: bool) -> Vec<String> {
     runs.iter().map(|run| run.folder.file_name().expect("a name").to_string_lossy().into_owned()).collect()
 }
 
+/// A reader would wait for ever for what nobody writes to it.
+#[test]
+fn a_pipe_in_the_place_of_a_file_is_a_problem_and_not_waited_for() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = written(dir.path(), "x", "x");
+    for name in ["run.json", "job.toml", "metrics.jsonl", ".lock"] {
+        let _ = fs::remove_file(folder.join(name));
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, folder.join(name), mode).expect("a pipe");
+    }
+    let problems = read(&folder).problems;
+    assert_eq!(problems.len(), 3, "{problems:?}");
+    assert!(problems.iter().all(|problem| problem.contains("no regular file")), "{problems:?}");
+}
+
 #[test]
 fn a_folder_is_read_as_its_events_end() {
     let dir = tempfile::tempdir().expect("a folder");

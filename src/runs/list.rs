@@ -3,9 +3,8 @@
 use super::facts::{FACTS, Fact};
 use super::filter::{self, Filter, SortBy};
 use super::folder::{RunFolder, State};
-use super::table::{Column, Table};
 use crate::plan::show_bytes;
-use crate::show;
+use crate::show::{self, Column, Table};
 use crate::telemetry::{metric_words, rate, seconds, significant};
 use serde_json::Value as Json;
 
@@ -57,13 +56,13 @@ impl Listing {
 /// All columns of the list, and a row a run. The first column is the run's label, the second its state.
 pub(crate) fn list_table(runs: &[RunFolder], listing: &Listing) -> Table {
     let named = listing.named();
-    let mut columns = vec![Column::left("RUN", 0), Column::left("STATE", 0)];
+    let mut columns = vec![Column::left("RUN", 0), Column::left("STATE", 0).whole()];
     columns.extend(named.iter().map(|key| Column::right(&show::name(key), 0)));
     columns.extend([
         Column::right("EPOCHS", 2),
-        Column::left("BEST", 1),
+        Column::left("BEST", 1).whole(),
         Column::right("LAST", 4),
-        Column::left("STARTED", 3),
+        Column::left("STARTED", 3).whole(),
         Column::right("TIME", 5),
         Column::right("STEPS", 7),
         Column::right("SAMPLES/S", 8),

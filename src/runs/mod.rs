@@ -12,7 +12,6 @@ mod folder;
 mod list;
 mod remove;
 mod show;
-mod table;
 #[cfg(feature = "board")]
 mod watch;
 
@@ -28,7 +27,6 @@ pub(crate) use list::list_table;
 pub use list::{Listing, list_json, list_text};
 pub use remove::{Kept, Removal};
 pub use show::show;
-pub(crate) use table::{Column, Table};
 #[cfg(feature = "board")]
 pub(crate) use watch::Watched;
 

@@ -125,6 +125,18 @@ fn runs_are_sorted_by_any_key_and_those_without_it_come_last() {
     );
 }
 
+/// Runs that have no room beside each other stand below each other.
+#[test]
+fn a_comparison_fits_a_terminal() {
+    for width in 26..60 {
+        let text = compare(&two(), Some(width));
+        assert!(text.lines().all(|line| line.chars().count() <= width), "{width}\n{text}");
+        let tables = text.lines().filter(|line| line.starts_with("state")).count();
+        assert_eq!(tables, if width < 40 { 2 } else { 1 }, "{width}\n{text}");
+        assert!(text.contains("50.0 %") && text.contains("0.2500"), "{text}");
+    }
+}
+
 #[test]
 fn a_comparison_has_a_column_for_each_run_and_only_the_keys_that_differ() {
     assert_eq!(

@@ -22,18 +22,20 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// The settings, where a flag wins over the spec: of one key of a grid, too.
+    /// The settings, where a flag wins over the spec: of one key, too, whether the spec has it in its grid or among its samples.
     pub(super) fn over(&self, mut config: SweepConfig) -> Result<SweepConfig> {
         let wrong = |flag: &str, text: &str, why: String| Error::usage(format!("{flag} {text}: {why}"));
         let mut typed = BTreeSet::new();
         for text in &self.grid {
             let (key, values) = assignment("--grid", text, &mut typed)?;
             let values = list(values).map_err(|why| wrong("--grid", text, why))?;
+            config.sample = config.sample.take().and_then(|space| without(space.0, &key).map(Space));
             set(&mut config.grid.get_or_insert_with(Grid::default).0, &key, values);
         }
         for text in &self.sample {
             let (key, of) = assignment("--sample", text, &mut typed)?;
             let of = Distribution::parse(of).map_err(|why| wrong("--sample", text, why))?;
+            config.grid = config.grid.take().and_then(|grid| without(grid.0, &key).map(Grid));
             set(&mut config.sample.get_or_insert_with(Space::default).0, &key, of);
         }
         config.random = self.random.or(config.random);
@@ -82,6 +84,12 @@ fn dotted(typed: &str) -> String {
         table = value.as_table().cloned();
     }
     if parts.is_empty() { typed.to_owned() } else { parts.join(".") }
+}
+
+/// All but this key; `None` if nothing is left.
+fn without<T>(mut of: Vec<(String, T)>, key: &str) -> Option<Vec<(String, T)>> {
+    of.retain(|(known, _)| known != key);
+    (!of.is_empty()).then_some(of)
 }
 
 /// Replaces the value of a key, or adds one.

@@ -4,8 +4,7 @@ use super::Outcome;
 use super::schedule::State;
 use super::state::{File, Record};
 use crate::error::{Error, ExitCode};
-use crate::runs::{Column, Table};
-use crate::show;
+use crate::show::{self, Column, Table};
 use crate::telemetry::significant;
 use serde_json::{Value as Json, json};
 use unicode_width::UnicodeWidthStr;
@@ -53,7 +52,8 @@ fn table(file: &File, ranking: &[usize], width: Option<usize>) -> String {
 
 fn columns(file: &File, ranking: &[usize], short: bool) -> Table {
     let keys = keys(file);
-    let mut columns = vec![Column::left("RUN", 0), Column::left("STATE", 1), Column::right(&file.metric, 0)];
+    let mut columns =
+        vec![Column::left("RUN", 0), Column::left("STATE", 1).whole(), Column::right(&file.metric, 0)];
     let last = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
     let heads = keys.iter().map(|key| {
         let alone = keys.iter().filter(|other| last(other) == last(key)).count() == 1;

@@ -58,6 +58,29 @@ fn flags_win_over_the_table_of_the_spec() {
     assert!(!sweep.file().prefers_larger);
 }
 
+/// A key is in the grid or drawn, as the command line says.
+#[test]
+fn a_flag_moves_a_key_between_grid_and_samples() {
+    let flags = |grid: &[&str], sample: &[&str], random| {
+        let [grid, sample] = [grid, sample].map(|all| all.iter().map(|text| (*text).to_owned()).collect());
+        Flags { grid, sample, random, ..Flags::default() }
+    };
+    let keys = |table: &str, flags: Flags| {
+        let sweep = prepared(table, &flags).unwrap_or_else(|e| panic!("{e}"));
+        let keys: Vec<String> = sweep.children[0].point.iter().map(|(key, _)| key.clone()).collect();
+        (sweep.children.len(), keys.join(" "))
+    };
+    let drawn = "optimizer.lr=uniform(0.1, 0.9)";
+    let grid = "[sweep.grid]\nseed = [1, 2]\noptimizer.lr = [0.1, 0.2, 0.3]\n";
+    let (runs, varied) = keys(grid, flags(&[], &[drawn], Some(3)));
+    assert_eq!((runs, varied.contains("seed") && varied.contains("optimizer.lr")), (6, true), "{varied}");
+    // It was the only key of the grid.
+    let alone = "[sweep.grid]\noptimizer.lr = [0.1, 0.2]\n";
+    assert_eq!(keys(alone, flags(&[], &[drawn], Some(3))), (3, "optimizer.lr".to_owned()));
+    let sample = "[sweep]\nrandom = 2\n[sweep.sample]\noptimizer.lr = \"uniform(0.1, 0.9)\"\n";
+    assert_eq!(keys(sample, flags(&["optimizer.lr=0.1,0.2"], &[], None)), (2, "optimizer.lr".to_owned()));
+}
+
 #[test]
 fn a_child_that_is_no_run_is_refused_before_any_starts() {
     let (code, told) = refused("", &grid(&["optimizer.lr=0.1", "model.name=linear,lineer"]));

@@ -100,7 +100,7 @@ impl File {
         if !path.exists() {
             return Ok(None);
         }
-        let text = std::fs::read_to_string(&path).doing("read", &path)?;
+        let text = files::read_text(&path).doing("read", &path)?;
         let file = serde_json::from_str(&text);
         file.map(Some).map_err(|e| {
             Error::checkpoint(format!("{} is no sweep's file: {e}", path.display()))

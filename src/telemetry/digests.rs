@@ -3,7 +3,7 @@
 
 use super::appender::Appender;
 use crate::error::{IoContext, Result};
-use crate::files::Draft;
+use crate::files::{self, Draft};
 use crate::named::named;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -234,7 +234,7 @@ impl Digests {
             begin += text.len() as u64 + 1;
             Ok(())
         })?;
-        let file = Some(File::open(&path).doing("read", &path)?);
+        let file = Some(files::open(&path).doing("read", &path)?);
         Ok(Self { file, path, lines })
     }
 
@@ -308,7 +308,7 @@ fn for_each_line(
     path: &Path,
     mut see: impl FnMut(usize, Option<DigestLine>, &[u8]) -> Result<()>,
 ) -> Result<()> {
-    let mut reader = BufReader::new(File::open(path).doing("read", path)?);
+    let mut reader = BufReader::new(files::open(path).doing("read", path)?);
     let mut bytes = Vec::new();
     for number in 0.. {
         bytes.clear();

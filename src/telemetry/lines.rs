@@ -2,7 +2,7 @@
 
 use super::events::Event;
 use crate::error::{IoContext, Result};
-use std::fs::File;
+use crate::files;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
@@ -26,7 +26,7 @@ pub struct Line<'a> {
 
 /// Calls `f` with every line, in order, leaving out torn ones.
 pub fn for_each_line(path: &Path, mut f: impl FnMut(Line<'_>) -> Result<()>) -> Result<()> {
-    let mut reader = BufReader::new(File::open(path).doing("read", path)?);
+    let mut reader = BufReader::new(files::open(path).doing("read", path)?);
     let (mut read, mut number, mut within) = (Vec::new(), 1, false);
     loop {
         read.clear();

@@ -1,7 +1,9 @@
 //! `prediction.json`: what `ddp-run plan --cluster` expected of a job, beside which a run's report shows what happened.
 
 use crate::error::{Error, IoContext, Result};
+use crate::files;
 use serde::{Deserialize, Serialize};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// A job on a cluster, by number of processes.
@@ -60,15 +62,32 @@ pub fn path(run_dir: &Path) -> PathBuf {
     run_dir.join("prediction.json")
 }
 
+/// The one in a run's folder; `None` if it has none.
+///
+/// # Errors
+/// As [`read`].
+pub fn of_run(run_dir: &Path) -> Result<Option<Prediction>> {
+    let path = path(run_dir);
+    match files::read(&path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        bytes => parse(&path, &bytes.doing("read", &path)?).map(Some),
+    }
+}
+
+/// Of a file that the user names, which may be a pipe.
+///
 /// # Errors
 /// It can't be read, or is something else.
 pub fn read(path: &Path) -> Result<Prediction> {
-    let bytes = std::fs::read(path).doing("read", path)?;
+    parse(path, &std::fs::read(path).doing("read", path)?)
+}
+
+fn parse(path: &Path, bytes: &[u8]) -> Result<Prediction> {
     let refused = |why: &dyn std::fmt::Display| {
         let what = format!("{} is not a prediction: {why}", path.display());
         Error::usage(what).hint("`ddp-run plan SPEC --cluster FILE --prediction FILE` writes one")
     };
-    let read: Prediction = serde_json::from_slice(&bytes).map_err(|e| refused(&e))?;
+    let read: Prediction = serde_json::from_slice(bytes).map_err(|e| refused(&e))?;
     if read.rows.is_empty() {
         return Err(refused(&"it has no number of processes"));
     }
@@ -115,7 +134,8 @@ pub mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = path(dir.path());
         crate::files::replace_json(&file, &sample()).unwrap();
-        assert_eq!(read(&file).unwrap(), sample());
+        assert_eq!((read(&file).unwrap(), of_run(dir.path()).unwrap()), (sample(), Some(sample())));
+        assert_eq!(of_run(&dir.path().join("none")).unwrap(), None);
         let text = std::fs::read_to_string(&file).unwrap();
         assert!(!text.contains("cost"), "an unknown cost is left out: {text}");
         std::fs::write(&file, "{}").unwrap();

@@ -169,7 +169,7 @@ pub fn write(path: &Path, latest: Provenance) -> Result<()> {
 }
 
 pub fn read(path: &Path) -> Result<RunFile> {
-    let text = std::fs::read(path).doing("read", path)?;
+    let text = crate::files::read(path).doing("read", path)?;
     let unreadable = |e| Error::checkpoint(format!("cannot read {}: {e}", path.display()));
     serde_json::from_slice(&text).map_err(unreadable)
 }

@@ -3,6 +3,7 @@
 use super::events::Event;
 use super::lines::{MAX_LINE, events};
 use crate::error::{IoContext, Result};
+use crate::files;
 use std::fs::{self, File, Metadata};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
@@ -74,7 +75,7 @@ impl Tail {
         if self.seen == Some(seen(&fs::metadata(path)?)) {
             return Ok(false);
         }
-        let mut file = File::open(path)?;
+        let mut file = files::open(path)?;
         let now = seen(&file.metadata()?);
         let goes_on = match self.seen {
             None => true,

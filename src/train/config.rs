@@ -163,12 +163,19 @@ impl Settings {
 
     /// Why the run ends before its epochs and steps are done; `None` if it goes on.
     pub fn ends_early(&self, position: &Position) -> Option<String> {
-        let here =
-            Some(position).filter(|p| p.step_in_epoch == 0 && !p.is_over(self.epochs, self.train.max_steps));
-        self.early_stop
-            .as_ref()
-            .and_then(|rule| rule.ends(here?.early_stop.as_ref()))
-            .or_else(|| self.pauses(here?))
+        let here = self.between_epochs(position)?;
+        let stopped = self.early_stop.as_ref().and_then(|rule| rule.ends(here.early_stop.as_ref()));
+        stopped.or_else(|| self.pauses(here))
+    }
+
+    /// Whether `train.stop_after` ends the run here, with epochs left.
+    pub fn is_paused(&self, position: &Position) -> bool {
+        self.between_epochs(position).is_some_and(|here| self.pauses(here).is_some())
+    }
+
+    /// A position before an epoch that is to be trained.
+    fn between_epochs<'a>(&self, position: &'a Position) -> Option<&'a Position> {
+        Some(position).filter(|p| p.step_in_epoch == 0 && !p.is_over(self.epochs, self.train.max_steps))
     }
 
     /// Why a run that has more epochs ends at this position, the end of an epoch.
@@ -205,6 +212,8 @@ mod tests {
         let settings = part.settings();
         let over = |epoch, step| settings.is_over(&position(epoch, step));
         assert!(!over(1, 0) && over(2, 0) && over(3, 0));
+        assert!(!settings.is_paused(&position(1, 0)) && settings.is_paused(&position(2, 0)));
+        assert!(!settings.is_paused(&position(6, 0)), "nothing is left to train");
         assert!(!over(2, 1), "a step of the next epoch is finished with its epoch");
         assert_eq!(
             settings.ends_early(&position(2, 0)).as_deref(),

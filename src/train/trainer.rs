@@ -149,7 +149,8 @@ impl<'a> Trainer<'a> {
                 return Ok(Ended::Stopped);
             }
         }
-        if self.settings.save_every != Every::Never {
+        // A run that is to go on later has to be there then.
+        if self.settings.save_every != Every::Never || self.settings.is_paused(&self.position) {
             self.save()?;
         }
         self.report_phase(Phase::Finish);

@@ -69,6 +69,8 @@ mod ranking_tests;
 #[cfg(test)]
 mod resize_tests;
 #[cfg(test)]
+mod stop_after_tests;
+#[cfg(test)]
 mod testing;
 
 pub use evaluate::{Evaluated, Evaluation, Split, Wanted, chosen, evaluate};

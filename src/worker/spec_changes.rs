@@ -4,6 +4,7 @@
 use super::start_state::newest_step;
 use crate::checkpoint::{Loaded, State};
 use crate::error::{Error, Result};
+use crate::files;
 use crate::history;
 use crate::launch::JobHandoff;
 use crate::plan::Plan;
@@ -24,7 +25,7 @@ pub fn continues_the_run(plan: &Plan, job: &JobHandoff) -> Result<()> {
         return Ok(());
     }
     // What can't be read is told by the start itself.
-    let Ok(before) = std::fs::read_to_string(job.out_dir.join("job.toml")) else { return Ok(()) };
+    let Ok(before) = files::read_text(&job.out_dir.join("job.toml")) else { return Ok(()) };
     let changes = plan.not_the_run_of(&before);
     if changes.is_empty() {
         return Ok(());
@@ -69,7 +70,7 @@ pub fn of_optimizer(plan: &Plan, state: &State) -> Option<String> {
 }
 
 fn of_specs(checkpoint: &Path, job_toml: &str) -> Option<[Values; 2]> {
-    let before = std::fs::read_to_string(checkpoint.parent()?.parent()?.join("job.toml")).ok()?;
+    let before = files::read_text(&checkpoint.parent()?.parent()?.join("job.toml")).ok()?;
     Some([values(&before)?, values(job_toml)?])
 }
 

@@ -76,10 +76,8 @@ pub fn run(what: &Measurement, dir: Option<&Path>, print: &mut dyn FnMut(&str) -
 
 /// Trains in a temporary folder.
 fn measure(what: &Measurement, world: usize, threads: usize) -> Result<Row> {
-    let place = std::env::temp_dir().join("ddp-run-bench");
-    let scratch = files::Scratch::beside(&place).doing("create a folder beside", &place)?;
+    let scratch = files::Temporary::new("ddp-run-bench")?;
     let folder = scratch.path();
-    std::fs::create_dir_all(folder).doing("create", folder)?;
     let (spec, output) = (folder.join("job.toml"), folder.join("stderr"));
     std::fs::write(&spec, &what.toml).doing("write", &spec)?;
     let log = File::create(&output).doing("create", &output)?;
@@ -105,7 +103,7 @@ fn measure(what: &Measurement, world: usize, threads: usize) -> Result<Row> {
         let code = status.code().and_then(ExitCode::from_status).unwrap_or(ExitCode::Internal);
         let what = format!("the run with --world {world} --threads {threads} failed ({status})");
         let hint = format!("its folder is kept: {}", folder.display());
-        std::mem::forget(scratch);
+        scratch.keep();
         return Err(Error::new(code, what).hint(hint));
     }
     let ranks = StepTimes::of_all(folder, world)?;

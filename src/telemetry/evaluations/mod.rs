@@ -205,7 +205,8 @@ pub fn read(out_dir: &Path) -> Vec<EvaluationRecord> {
     let entries = std::fs::read_dir(out_dir.join(FOLDER)).into_iter().flatten().flatten();
     let mut records: Vec<EvaluationRecord> = entries
         .filter_map(|entry| {
-            let record: EvaluationRecord = serde_json::from_slice(&std::fs::read(entry.path()).ok()?).ok()?;
+            let record: EvaluationRecord =
+                serde_json::from_slice(&crate::files::read(&entry.path()).ok()?).ok()?;
             let own = entry.file_name().to_str() == Some(&file_name(record.step));
             (own && record.version <= VERSION).then_some(record)
         })

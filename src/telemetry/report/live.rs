@@ -157,6 +157,7 @@ impl LiveRun {
             starts: Vec::new(),
             spec: None,
             prediction: None,
+            unread_prediction: None,
         }
     }
 

@@ -47,6 +47,9 @@ pub fn write_to(folders: &[&Path], out: &Path) -> Result<()> {
         return Err(Error::usage(text).hint("`--out FILE` names another file for the comparison"));
     }
     let runs = folders.iter().map(|folder| Run::read(folder)).collect::<Result<Vec<Run>>>()?;
+    for why in runs.iter().filter_map(|run| run.unread_prediction.as_ref()) {
+        say!("warning: {why}; the report is without it");
+    }
     let page = match &runs[..] {
         [run] => render(run),
         runs => {

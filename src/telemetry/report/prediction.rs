@@ -139,6 +139,7 @@ mod tests {
             starts: vec![start],
             spec: None,
             prediction,
+            unread_prediction: None,
         }
     }
 

@@ -59,8 +59,10 @@ pub(super) struct Run {
     pub starts: Vec<Provenance>,
     /// `job.toml`.
     pub spec: Option<String>,
-    /// `prediction.json`, if there is a readable one.
+    /// `prediction.json`, if there is one that can be read.
     pub prediction: Option<Prediction>,
+    /// Why it can't be read.
+    pub unread_prediction: Option<String>,
 }
 
 impl Run {
@@ -85,14 +87,19 @@ impl Run {
         }
         let folder_name = folder.canonicalize().ok().and_then(|it| it.file_name().map(ToOwned::to_owned));
         let folder_name = folder_name.map_or_else(|| "run".to_owned(), |n| n.to_string_lossy().into_owned());
+        let (prediction, unread_prediction) = match prediction::of_run(folder) {
+            Ok(prediction) => (prediction, None),
+            Err(why) => (None, Some(why.message)),
+        };
         Ok(Self {
             name: starts.last().map_or(folder_name, |start| start.name.clone()),
             records: Vec::new(),
             anatomy: Anatomy::default(),
             evaluations: evaluations::read(folder),
             starts,
-            spec: std::fs::read_to_string(folder.join("job.toml")).ok(),
-            prediction: prediction::read(&prediction::path(folder)).ok(),
+            spec: crate::files::read_text(&folder.join("job.toml")).ok(),
+            prediction,
+            unread_prediction,
         })
     }
 
@@ -194,6 +201,20 @@ mod tests {
         assert_eq!(run.anatomy.phases[..4], ["data", "forward", "backward", "comm"]);
         let means = vec![0.25, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0];
         assert_eq!(run.anatomy.windows, [Window { step: 1, means, overlap: Some(0.5) }]);
+    }
+
+    #[test]
+    fn a_prediction_that_can_not_be_read_is_told_of() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("metrics.jsonl"), "").unwrap();
+        let read = || Run::read(dir.path()).unwrap();
+        assert!(read().prediction.is_none() && read().unread_prediction.is_none());
+        std::fs::write(dir.path().join("prediction.json"), "{").unwrap();
+        let why = read().unread_prediction.unwrap();
+        assert!(why.contains("prediction.json is not a prediction: EOF"), "{why}");
+        let sample = crate::telemetry::prediction::tests::sample();
+        crate::files::replace_json(&prediction::path(dir.path()), &sample).unwrap();
+        assert!(read().unread_prediction.is_none() && read().prediction == Some(sample));
     }
 
     #[test]

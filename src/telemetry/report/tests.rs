@@ -40,7 +40,16 @@ pub(super) fn run(events: Vec<Event>) -> Run {
     let record = |event| Record { event, time: None };
     let records = events.into_iter().map(record).collect();
     let (anatomy, evaluations, starts) = (Anatomy::default(), Vec::new(), Vec::new());
-    Run { name: "toy".into(), records, anatomy, evaluations, starts, spec: None, prediction: None }
+    Run {
+        name: "toy".into(),
+        records,
+        anatomy,
+        evaluations,
+        starts,
+        spec: None,
+        prediction: None,
+        unread_prediction: None,
+    }
 }
 
 /// A run of 20 epochs of 100 steps, resumed once.

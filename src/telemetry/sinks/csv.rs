@@ -96,7 +96,7 @@ impl Table {
         let mut columns = Vec::new();
         // Others, such as pipes, can't be read back.
         if path.is_file() {
-            let found = fs::read(&path).doing("read", &path)?;
+            let found = files::read(&path).doing("read", &path)?;
             let (names, mut rows) = parse(&path, &found)?;
             let at = names.iter().position(|name| name == key);
             let Some(at) = at.or(names.is_empty().then_some(0)) else {
@@ -132,7 +132,7 @@ impl Table {
 
     /// Writes the file anew with more columns, whose cells are empty so far.
     fn widen(&mut self, columns: Vec<String>) -> Result<()> {
-        let (_, mut rows) = parse(&self.path, &fs::read(&self.path).doing("read", &self.path)?)?;
+        let (_, mut rows) = parse(&self.path, &files::read(&self.path).doing("read", &self.path)?)?;
         rows.iter_mut().for_each(|row| row.resize(columns.len(), String::new()));
         files::replace(&self.path, &text(&columns, &rows))?;
         self.file = append(&self.path)?;

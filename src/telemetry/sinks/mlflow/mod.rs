@@ -289,7 +289,7 @@ impl Tracking {
         let api = Api { client, run: &self.run, most: self.pace.request };
         let Server { uri, experiment, .. } = server;
         let path = self.kept();
-        let kept = std::fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Kept>(&text).ok());
+        let kept = crate::files::read(&path).ok().and_then(|text| serde_json::from_slice::<Kept>(&text).ok());
         if let Some(kept) = kept.filter(|kept| (&kept.uri, &kept.experiment) == (uri, experiment))
             && let Some(known) = api.parameters(&kept.run_id)?
         {

@@ -1,4 +1,11 @@
-//! Atomic file creation: each file is written under a temporary name beside its place and then renamed.
+//! Atomic file creation: each file is written under a temporary name beside its place and then renamed. Reading of files that are to be
+//! files (`read`), and temporary folders (`temporary`).
+
+mod read;
+mod temporary;
+
+pub(crate) use read::{open, read, read_text};
+pub(crate) use temporary::Temporary;
 
 use crate::error::{Error, IoContext, Result};
 use data_encoding::HEXLOWER;
