@@ -46,6 +46,7 @@ impl Registry {
             comm_hooks: hooks.map(|hook| (hook.name().to_owned(), hook.without_keys())).collect(),
             optimizers: owned(standard_kinds()),
             schedules: owned(schedule::standard_kinds()),
+            tasks: owned(tasks::standard_kinds()),
             observers: owned(telemetry::standard_kinds()),
             ..Self::default()
         }
@@ -118,7 +119,7 @@ impl Registry {
 
     /// Adds a task, `[task] name = "…"` and the keys that `T` declares: a training step of one's own.
     pub fn task<T: Task + DeserializeOwned + JsonSchema>(mut self, name: &str) -> Self {
-        replace(&mut self.tasks, name, tasks::task::<T>);
+        replace(&mut self.tasks, name, TaskKind::Own(tasks::task::<T>));
         self
     }
 
@@ -126,7 +127,7 @@ impl Registry {
     /// `InferenceStep`: `[task] name = "…"`. The model itself is added with [`Registry::model`].
     #[cfg(feature = "learner")]
     pub fn learner<M: tasks::LearnerModel>(mut self, name: &str) -> Self {
-        replace(&mut self.tasks, name, tasks::learner::<M>);
+        replace(&mut self.tasks, name, TaskKind::Own(tasks::learner::<M>));
         self
     }
 
