@@ -31,7 +31,7 @@ fn every_whole_spec_resolves() {
 
 #[test]
 fn the_code_of_the_documents_is_that_of_the_example() {
-    let names = ["mynet", "segmentation", "contrastive", "sequences", "learner"];
+    let names = ["mynet", "segmentation", "contrastive", "detection", "sequences", "learner"];
     let examples = names.map(|name| read(&format!("examples/{name}/main.rs")));
     let mut specs = names.map(|name| read(&format!("examples/{name}/{name}.toml"))).to_vec();
     let others = ["transform", "optimizer", "schedule", "hook", "webhook"];
