@@ -46,6 +46,7 @@ impl Registry {
             comm_hooks: hooks.map(|hook| (hook.name().to_owned(), hook.without_keys())).collect(),
             optimizers: owned(standard_kinds()),
             schedules: owned(schedule::standard_kinds()),
+            tasks: owned(tasks::standard_kinds()),
             observers: owned(telemetry::standard_kinds()),
             ..Self::default()
         }
@@ -59,6 +60,19 @@ impl Registry {
         C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
         N: Net,
         F: Fn(&C, &DataFacts, &Device) -> N + Send + Sync + 'static,
+    {
+        self.try_model(name, move |config: &C, facts: &DataFacts, device: &Device| {
+            Ok(build(config, facts, device))
+        })
+    }
+
+    /// As [`model`](Self::model), with a builder that may fail: `?` takes what [`Error`](crate::prelude::Error) can be made of, an `io::Error`
+    /// too. The run ends before its first step, with the error's exit code (78 for a file that is missing or can't be read).
+    pub fn try_model<C, N, F>(self, name: &str, build: F) -> Self
+    where
+        C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
+        N: Net,
+        F: Fn(&C, &DataFacts, &Device) -> crate::error::Result<N> + Send + Sync + 'static,
     {
         self.add_model(name, models::from_fn(build))
     }
@@ -118,7 +132,7 @@ impl Registry {
 
     /// Adds a task, `[task] name = "…"` and the keys that `T` declares: a training step of one's own.
     pub fn task<T: Task + DeserializeOwned + JsonSchema>(mut self, name: &str) -> Self {
-        replace(&mut self.tasks, name, tasks::task::<T>);
+        replace(&mut self.tasks, name, TaskKind::Own(tasks::task::<T>));
         self
     }
 
@@ -126,7 +140,7 @@ impl Registry {
     /// `InferenceStep`: `[task] name = "…"`. The model itself is added with [`Registry::model`].
     #[cfg(feature = "learner")]
     pub fn learner<M: tasks::LearnerModel>(mut self, name: &str) -> Self {
-        replace(&mut self.tasks, name, tasks::learner::<M>);
+        replace(&mut self.tasks, name, TaskKind::Own(tasks::learner::<M>));
         self
     }
 

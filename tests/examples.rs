@@ -166,6 +166,29 @@ fn a_further_field() {
     learns_and_resumes("sequences/sequences", "accuracy", &[]);
 }
 
+/// Ranks have different numbers of shapes, and a metric is the same whatever they are divided into.
+#[test]
+fn a_model_with_two_heads() {
+    let _alone = alone();
+    learns_and_resumes("detection/detection", "iou", &["dataset.images=512"]);
+    let dir = tempfile::tempdir().unwrap();
+    runs("detection/detection", dir.path(), &["dataset.images=256", "epochs=2"]);
+    let eval = |ranks: &str| -> Value {
+        let mut command = program(&example("detection"));
+        let output =
+            output_of(command.arg("eval").arg(dir.path()).args(["--json", "--nproc-per-node", ranks]));
+        assert_code(&output, 0);
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let (one, three) = (eval("1"), eval("3"));
+    for metric in ["iou", "found"] {
+        let value = |of: &Value| of[metric].as_f64().unwrap_or_else(|| panic!("{of} has no {metric}"));
+        assert!((value(&one) - value(&three)).abs() < 1e-6, "{metric}: {one} and {three}");
+        let last = *evaluated(dir.path(), metric).last().unwrap();
+        assert!((value(&one) - last).abs() < 1e-6, "{metric}: {one}, and {last} during the run");
+    }
+}
+
 /// `.ci/run` builds the example with the feature.
 #[cfg(feature = "learner")]
 #[test]

@@ -40,6 +40,59 @@ fn a_job_writes_the_documented_files() {
     );
 }
 
+/// The standard task by its name is the standard task.
+#[test]
+fn a_spec_that_names_its_task_trains_to_the_same_bits() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let text = dir.path().join("text.txt");
+    std::fs::write(&text, "to be or not to be, that is the question. ".repeat(40)).unwrap();
+    let language = format!("[dataset]\nname = \"text\"\npath = {text:?}\nblock_size = 16\n");
+    let model = "[model]\nname = \"gpt\"\nn_layer = 1\nn_head = 2\nn_embd = 16\n";
+    let cases = [
+        (
+            "classification",
+            "[model]\nname = \"linear\"\n",
+            "[dataset]\nname = \"shapes\"\ntrain = 64\nval = 16\n",
+            "accuracy",
+        ),
+        (
+            "regression",
+            "[model]\nname = \"linear\"\n",
+            "[dataset]\nname = \"random\"\nsamples = 64\nfeatures = 3\nval_split = 0.2\n",
+            "r2",
+        ),
+        ("language-modelling", model, &language, "perplexity"),
+    ];
+    for (task, model, dataset, metric) in cases {
+        let spec = format!(
+            "name = \"x\"\nseed = 1\nepochs = 2\nbatch_size = 8\n{model}{dataset}[optimizer]\nname = \"adamw\"\n\
+             [metrics]\nlog_every = 1\n[launch]\nnproc_per_node = 2\n"
+        );
+        let run = |name: &str, text: &str| {
+            let out = dir.path().join(format!("{task}-{name}"));
+            let output = train(&write_spec(dir.path(), text), &out, &[]);
+            assert_code(&output, 0);
+            out
+        };
+        let without = run("without", &spec);
+        let named = run("named", &format!("{spec}[task]\nname = \"{task}\"\n"));
+        assert!(results(&without).iter().any(|event| event["val"][metric].is_number()), "{task}");
+        assert_eq!(results(&named), results(&without), "{task}");
+        assert!(bits(&named) == bits(&without), "{task}: the weights differ");
+        // The same run: its spec may leave out the name, or name it.
+        let again = train(&write_spec(dir.path(), &spec), &named, &[]);
+        assert_code(&again, 0);
+        assert!(stderr(&again).contains("the run is complete"), "{}", stderr(&again));
+        let other = if task == "regression" { "classification" } else { "regression" };
+        let wrong = write_spec(dir.path(), &format!("{spec}[task]\nname = \"{other}\"\n"));
+        let output = train(&wrong, &dir.path().join("wrong"), &[]);
+        assert_code(&output, 78);
+        let fits = format!("`name = \"{task}\"` fits");
+        assert!(stderr(&output).contains(&fits), "{}", stderr(&output));
+    }
+}
+
 #[test]
 fn a_run_begins_with_a_short_plan_and_ends_with_a_summary_whose_command_works() {
     let _alone = alone();

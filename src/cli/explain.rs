@@ -205,7 +205,9 @@ mod tests {
             ("scheduler.step.gamma", "scheduler.gamma  float"),
             ("scheduler.0.name", "[[scheduler]]\n  name  one of constant"),
             ("scheduler.1.gamma", "scheduler.gamma  float"),
-            ("task", "This program has none"),
+            ("task", "[task]\n  name  one of classification, regression, language-modelling"),
+            ("task.language-modelling", "sequences of tokens"),
+            ("loss", "This program has none"),
             ("metric.name", "[[metric]]"),
             ("extends", "Another spec"),
         ] {

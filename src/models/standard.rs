@@ -79,19 +79,22 @@ where
     Arc::new(Source { facts: facts.clone(), build, net: std::marker::PhantomData })
 }
 
-/// A model kind from a function, for [`crate::registry::Registry::model`]. The `[model]` table, without `name` and the
+/// A model kind from a function, for [`crate::registry::Registry::try_model`]. The `[model]` table, without `name` and the
 /// `pretrained` keys, is deserialised into `C`.
 pub fn from_fn<C, N, F>(build: F) -> impl ModelKind
 where
     C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
     N: Net,
-    F: Fn(&C, &DataFacts, &Device) -> N + Send + Sync + 'static,
+    F: Fn(&C, &DataFacts, &Device) -> Result<N> + Send + Sync + 'static,
 {
     let build = Arc::new(build);
     move |fields: &mut Fields<'_>, facts: &DataFacts| {
         let (config, build): (Option<C>, _) = (fields.parse(), build.clone());
         source(facts, move |facts: &DataFacts, device: &Device| match &config {
-            Some(config) => Ok(build(config, facts, device)),
+            Some(config) => build(config, facts, device).map_err(|e| {
+                let message = format!("cannot build the model: {}", e.message);
+                Error { message, ..e }.of_data()
+            }),
             None => Err(Error::spec("the [model] table is invalid")),
         })
     }

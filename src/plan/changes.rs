@@ -4,6 +4,7 @@ use super::Plan;
 use crate::show;
 use crate::spec::Origin;
 pub use crate::spec::{Values, values};
+use crate::tasks::StandardTask;
 use std::collections::BTreeSet;
 use unicode_width::UnicodeWidthStr;
 
@@ -26,6 +27,12 @@ impl Change<'_> {
         format!("{}, now {}", text(self.before), text(self.now))
     }
 
+    /// Of `task.name`: whether either value is a task of one's own. Named or not, the standard one has the same results.
+    fn is_of_own_task(&self) -> bool {
+        let is_standard = |value: &str| StandardTask::parse(value.trim_matches(['"', '\''])).is_some();
+        [self.before, self.now].into_iter().flatten().any(|value| !is_standard(value))
+    }
+
     /// Whether it only makes the run longer or shorter.
     fn is_of_length(&self) -> bool {
         matches!(self.key, "epochs" | "train.max_steps") || table_of(self.key) == "early_stop"
@@ -36,7 +43,10 @@ impl Plan {
     /// Of `before` and `now`, the keys of which results may depend.
     pub fn changes<'a>(&self, before: &'a Values, now: &'a Values) -> Vec<Change<'a>> {
         let mut all = between(before, now);
-        all.retain(|change| self.changes_results(change.key));
+        all.retain(|change| match change.key {
+            "task.name" => self.task.own().is_some() || change.is_of_own_task(),
+            key => self.changes_results(key),
+        });
         all
     }
 

@@ -10,7 +10,7 @@ use crate::models::TensorFacts;
 use crate::optim::{OptimizerPlan, Schedule};
 use crate::show::count;
 use crate::spec::Fields;
-use crate::tasks::{MetricFacts, StandardLoss, TaskPlan};
+use crate::tasks::{MetricFacts, StandardLoss, StandardTask, TaskPlan};
 use crate::telemetry::{MetricsConfig, Top5};
 use crate::train::TrainConfig;
 
@@ -181,6 +181,13 @@ fn measured(task: &TaskPlan) -> Vec<RankBy> {
         all.extend(task.metrics().into_iter().map(own));
     }
     all
+}
+
+/// Checks that the named task is for the data, as far as they are known; [`TaskPlan::fits`] checks this later.
+pub(super) fn task(root: &mut Fields<'_>, task: Option<StandardTask>, facts: &DataFacts) {
+    if let Some(Err(why)) = task.map(|task| task.fits(facts.input.as_ref(), facts.target.as_ref())) {
+        root.problem_at(&["task", "name"], why);
+    }
 }
 
 /// Mixup and cutmix mix images, and their labels by cross-entropy.

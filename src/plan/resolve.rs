@@ -29,8 +29,8 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let model = components::model(root, registry, &facts);
     let own =
         Own::read(root, by_name(&registry.tasks), by_name(&registry.losses), by_name(&registry.metrics));
-    let (loss, train) =
-        TrainConfig::read(&mut root.section("train"), facts.target.as_ref(), own.replaces_loss());
+    checks::task(root, own.standard_task(), &facts);
+    let (loss, train) = TrainConfig::read(&mut root.section("train"), facts.target.as_ref(), &own);
     let optimizer =
         OptimizerPlan::configure(&mut root.req_section("optimizer"), by_name(&registry.optimizers));
     let mut schedule = Schedule::configure(root, by_name(&registry.schedules));

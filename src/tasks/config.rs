@@ -1,10 +1,11 @@
-//! `[task]`, `[loss]` and `[[metric]]`: components of a program of one's own, in place of `train.loss` or beside it.
+//! `[task]`, `[loss]` and `[[metric]]`: a standard task by name, or components of a program of one's own, in place of `train.loss`
+//! or beside it.
 
-use super::erased::Named;
+use super::erased;
 use super::rows::Rows;
-use super::{AnyTask, Loss, Metric, MetricFacts, StandardLoss, Task};
+use super::{AnyTask, Loss, Metric, MetricFacts, StandardLoss, StandardTask, Task};
 use crate::data::FieldFacts;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::spec::Fields;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -12,19 +13,43 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
 
-/// Reads the `[task]` table of one task; `None` after a problem.
-pub type TaskKind = fn(&str, &mut Fields<'_>) -> Option<Arc<dyn AnyTask>>;
+/// What the name of a `[task]` table stands for.
+#[derive(Clone, Copy)]
+pub enum TaskKind {
+    Standard(StandardTask),
+    /// Reads the table of a task of one's own; `None` after a problem.
+    Own(fn(&str, &mut Fields<'_>) -> Option<Arc<dyn AnyTask>>),
+}
+
+/// The task that a spec names.
+enum Named {
+    Standard(StandardTask),
+    Own(Arc<dyn AnyTask>),
+}
+
+impl TaskKind {
+    fn read(self, name: &str, fields: &mut Fields<'_>) -> Option<Named> {
+        match self {
+            Self::Standard(task) => {
+                task.read(fields);
+                Some(Named::Standard(task))
+            }
+            Self::Own(read) => read(name, fields).map(Named::Own),
+        }
+    }
+}
+
 /// Reads the `[loss]` table of one loss; `None` after a problem.
 pub type LossKind = fn(&mut Fields<'_>) -> Option<Arc<dyn Loss>>;
 /// Reads a `[[metric]]` table of one metric; `None` after a problem.
 pub type MetricKind = fn(&mut Fields<'_>) -> Option<Arc<dyn Metric>>;
 
-/// The [`TaskKind`] of `T`.
+/// Reads the `[task]` table of `T`.
 pub fn task<T: Task + DeserializeOwned + JsonSchema>(
     name: &str,
     fields: &mut Fields<'_>,
 ) -> Option<Arc<dyn AnyTask>> {
-    Some(Arc::new(Named::new(name, fields.parse::<T>()?)))
+    Some(Arc::new(erased::Named::new(name, fields.parse::<T>()?)))
 }
 
 /// The [`LossKind`] of `L`.
@@ -40,10 +65,10 @@ pub fn metric<M: Metric + DeserializeOwned + JsonSchema>(fields: &mut Fields<'_>
 /// The metrics that the targets' kind brings, and the keys beside them.
 const STANDARD: [&str; 8] = ["loss", "n", "accuracy", "top5", "perplexity", "mae", "mse", "r2"];
 
-/// The user's components that a spec names.
+/// What a spec names of tasks, losses and metrics.
 #[derive(Default)]
 pub struct Own {
-    task: Option<(String, Option<Arc<dyn AnyTask>>)>,
+    task: Option<(String, Option<Named>)>,
     loss: Option<(String, Option<Arc<dyn Loss>>)>,
     metrics: Vec<(String, Arc<dyn Metric>)>,
 }
@@ -56,7 +81,7 @@ impl Own {
         losses: impl Iterator<Item = (&'k str, LossKind)>,
         metrics: impl Iterator<Item = (&'k str, MetricKind)>,
     ) -> Self {
-        let task = one(root, "task", tasks.collect(), |kind, name, fields| kind(name, fields));
+        let task = one(root, "task", tasks.collect(), |kind, name, fields| kind.read(name, fields));
         let loss = one(root, "loss", losses.collect(), |kind, _, fields| kind(fields));
         let mut names = Vec::new();
         let metrics = root.own_tables("metric", metrics, |name, kind, fields| {
@@ -69,7 +94,7 @@ impl Own {
             names.push(name);
             Some((name.to_owned(), metric))
         });
-        if let Some((_, Some(task))) = &task {
+        if let Some((_, Some(Named::Own(task)))) = &task {
             let names: Vec<String> = task.metrics().into_iter().map(|metric| metric.name).collect();
             for (i, name) in names.iter().enumerate() {
                 if ["", "loss", "n"].contains(&name.as_str()) || names[..i].contains(name) {
@@ -80,16 +105,30 @@ impl Own {
                 }
             }
         }
-        if task.is_some() {
+        let own = Self { task, loss, metrics };
+        if own.has_own_task() {
             root.misplaced(&["loss", "metric"], "with `[task]`: the task has its own loss and metrics");
         }
-        Self { task, loss, metrics }
+        own
+    }
+
+    /// Whether the task is one of a user's program.
+    fn has_own_task(&self) -> bool {
+        matches!(self.task, Some((_, None | Some(Named::Own(_)))))
+    }
+
+    /// The standard task, if the spec names it.
+    pub fn standard_task(&self) -> Option<StandardTask> {
+        match self.task {
+            Some((_, Some(Named::Standard(task)))) => Some(task),
+            _ => None,
+        }
     }
 
     /// The table in place of `train.loss`, if there is one.
     pub fn replaces_loss(&self) -> Option<&'static str> {
-        match (&self.task, &self.loss) {
-            (Some(_), _) => Some("[task]"),
+        match (self.has_own_task(), &self.loss) {
+            (true, _) => Some("[task]"),
             (_, Some(_)) => Some("[loss]"),
             _ => None,
         }
@@ -97,15 +136,17 @@ impl Own {
 
     /// With the loss of `train.loss`. `None` after a problem.
     pub fn plan(self, standard: Option<StandardLoss>) -> Option<TaskPlan> {
-        if let Some((name, task)) = self.task {
-            return Some(TaskPlan { objective: Objective::Task(name), loss: None, task: task? });
+        let named = self.standard_task();
+        if let (None, Some((name, task))) = (named, self.task) {
+            let Named::Own(task) = task? else { return None };
+            return Some(TaskPlan { objective: Objective::Task(name), named, loss: None, task });
         }
         let (objective, loss): (_, Arc<dyn Loss>) = match self.loss {
             Some((name, loss)) => (Objective::Loss(name), loss?),
             None => (Objective::Standard(standard?), Arc::new(standard?)),
         };
         let task = Arc::new(Rows { loss: loss.clone(), metrics: self.metrics });
-        Some(TaskPlan { objective, loss: Some(loss), task })
+        Some(TaskPlan { objective, named, loss: Some(loss), task })
     }
 }
 
@@ -125,6 +166,8 @@ fn one<K, T>(
 #[derive(Clone)]
 pub struct TaskPlan {
     objective: Objective,
+    /// The standard task, if the spec names it.
+    named: Option<StandardTask>,
     /// Of the standard task.
     loss: Option<Arc<dyn Loss>>,
     task: Arc<dyn AnyTask>,
@@ -197,8 +240,11 @@ impl TaskPlan {
         }
     }
 
-    /// As [`Loss::fits`].
-    pub fn fits(&self, target: &FieldFacts) -> Result<()> {
+    /// As [`Loss::fits`], and as [`StandardTask::fits`] if the spec names one.
+    pub fn fits(&self, input: &FieldFacts, target: &FieldFacts) -> Result<()> {
+        if let Some(Err(why)) = self.named.map(|task| task.fits(Some(input), Some(target))) {
+            return Err(Error::spec(format!("`task.name`: {why}")));
+        }
         self.loss.as_ref().map_or(Ok(()), |loss| loss.fits(target))
     }
 }

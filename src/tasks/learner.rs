@@ -85,7 +85,7 @@ impl LearnerOutput for SequenceOutput {
 #[derive(Deserialize, JsonSchema)]
 struct NoKeys {}
 
-/// The [`TaskKind`](super::TaskKind) of `M`.
+/// Reads the `[task]` table of `M`, as [`super::task`] does.
 pub fn learner<M: LearnerModel>(name: &str, fields: &mut Fields<'_>) -> Option<Arc<dyn AnyTask>> {
     let NoKeys {} = fields.parse()?;
     let names = sorted_names(&<M as TrainStep>::Output::metrics());

@@ -8,7 +8,7 @@ use crate::device::Precision;
 use crate::optim::Schedule;
 use crate::show::count;
 use crate::spec::{EverySteps, Fields, choice};
-use crate::tasks::{AnyTask, Loss, StandardLoss};
+use crate::tasks::{AnyTask, Loss, Own, StandardLoss, StandardTask};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
@@ -72,14 +72,14 @@ choice! {
 
 impl TrainConfig {
     /// Reads `[train]` and chooses the loss for the data set's targets, as far as they are known. The loss is `None`
-    /// after a problem, or if a table of the spec, `instead`, has another.
+    /// after a problem, or if another table of the spec has one.
     pub fn read(
         fields: &mut Fields<'_>,
         target: Option<&FieldFacts>,
-        instead: Option<&str>,
+        own: &Own,
     ) -> (Option<StandardLoss>, Self) {
         let config: Self = fields.config();
-        if let Some(table) = instead {
+        if let Some(table) = own.replaces_loss() {
             let why = format!("with `{table}`, which has the loss");
             // A resolved spec has `auto`.
             if config.loss != LossChoice::Auto {
@@ -88,7 +88,7 @@ impl TrainConfig {
             fields.misplaced(&["label_smoothing"], &why);
             return (None, config);
         }
-        let loss = config.choose_loss(target);
+        let loss = config.choose_loss(target, own.standard_task());
         match &loss {
             Err(why) => fields.problem("loss", why),
             Ok(StandardLoss::Mse) if config.label_smoothing.is_some() => {
@@ -109,9 +109,16 @@ impl TrainConfig {
         (mixup.is_some() || cutmix.is_some()).then_some(Mixing { mixup, cutmix })
     }
 
-    /// Targets unknown before the data is read are taken as classes; [`Loss::fits`] checks this later.
-    fn choose_loss(&self, target: Option<&FieldFacts>) -> Result<StandardLoss, String> {
-        let numbers = target.is_some_and(|t| t.kind == FieldKind::Float);
+    /// Targets unknown before the data is read are those of the named task, else classes; [`Loss::fits`] checks this later.
+    fn choose_loss(
+        &self,
+        target: Option<&FieldFacts>,
+        task: Option<StandardTask>,
+    ) -> Result<StandardLoss, String> {
+        let numbers = match target {
+            Some(target) => target.kind == FieldKind::Float,
+            None => task.is_some_and(StandardTask::has_numbers),
+        };
         let loss = match self.loss {
             LossChoice::Mse => StandardLoss::Mse,
             LossChoice::Auto if numbers => StandardLoss::Mse,
@@ -119,8 +126,14 @@ impl TrainConfig {
                 StandardLoss::CrossEntropy { label_smoothing: self.label_smoothing.unwrap_or(0.0) }
             }
         };
-        let fits = target.map_or(Ok(()), |target| loss.fits(target));
-        fits.map(|()| loss).map_err(|e| format!("{}; {}", e.message, e.hint.unwrap_or_default()))
+        match (target, task) {
+            (Some(target), _) => {
+                loss.fits(target).map_err(|e| format!("{}; {}", e.message, e.hint.unwrap_or_default()))?;
+            }
+            (None, Some(task)) => task.has_loss(loss)?,
+            (None, None) => {}
+        }
+        Ok(loss)
     }
 }
 

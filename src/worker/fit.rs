@@ -54,7 +54,7 @@ fn listed(fields: &BTreeMap<String, FieldFacts>) -> String {
 /// The model's own error or panic, the task's, and outputs of another shape (exit 78).
 pub(super) fn model(plan: &Plan, dataset: &dyn Dataset, model: &dyn Model) -> Result<()> {
     let (name, input, target) = (&plan.model.name, dataset.input(), dataset.target());
-    plan.task.fits(&target)?;
+    plan.task.fits(&input, &target)?;
     plan.train.mixing().map_or(Ok(()), |mixing| mixing.fits(&input, &target))?;
     let samples = plan.batch_size.min(dataset.len());
     let evaluator = model.evaluator();

@@ -3,7 +3,13 @@
 use crate::checkpoint::{Loaded, TensorData, TensorMap};
 use crate::ddp::HookState;
 use crate::error::Result;
+use crate::plan::Plan;
+use crate::plan::changes::{Change, Values};
+use crate::show;
 use serde::{Deserialize, Serialize};
+
+/// What the keys of a hook begin with.
+const KEYS: &str = "distributed.hook.";
 
 /// Describes the tensors.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -11,12 +17,39 @@ pub struct HookLayout {
     name: String,
     /// Number of elements of each bucket.
     buckets: Vec<usize>,
+    /// The hook's keys, as values of specs are written; older checkpoints do not tell them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    keys: Option<Values>,
 }
 
 impl HookLayout {
-    pub fn of(hook: &HookState) -> Self {
-        Self { name: hook.name.clone(), buckets: hook.buckets.clone() }
+    /// Of the hook of `plan`.
+    pub fn of(hook: &HookState, plan: &Plan) -> Self {
+        Self { name: hook.name.clone(), buckets: hook.buckets.clone(), keys: Some(keys(plan)) }
     }
+
+    /// Why the state is not one of the hook of `plan`, whose other keys may give it another meaning; `None` if the keys are the same. That the
+    /// hook is another one is told when the state is restored.
+    pub fn has_other_keys(&self, plan: &Plan) -> Option<String> {
+        let before = self.keys.as_ref()?;
+        let now = keys(plan);
+        plan.comm_hook.as_ref().filter(|hook| hook.name() == self.name)?;
+        // A newer program may have more keys; their defaults mean what there was before.
+        let is_new = |change: &Change<'_>| change.before.is_none() && !plan.is_set(change.key);
+        let changes = plan.changes(before, &now);
+        let word = |change: &Change<'_>| format!("{} = {}", show::name(change.key), change.values());
+        let words: Vec<String> = changes.iter().filter(|change| !is_new(change)).map(word).collect();
+        (!words.is_empty()).then(|| {
+            let (name, words) = (&self.name, words.join("; "));
+            format!("the checkpoint's state of the communication hook `{name}` is ignored: {words}")
+        })
+    }
+}
+
+/// The keys of the hook of `plan` by their dotted paths.
+fn keys(plan: &Plan) -> Values {
+    let of_hook = plan.values.iter().filter(|value| value.key.starts_with(KEYS));
+    of_hook.map(|value| (value.key.clone(), value.value.to_string())).collect()
 }
 
 fn tensor_name(rank: usize, bucket: usize) -> String {
@@ -37,7 +70,7 @@ pub fn tensors(hook: &HookState) -> Result<TensorMap> {
 /// The state in a checkpoint, if any.
 pub fn state(loaded: &Loaded, layout: &Option<HookLayout>) -> Option<HookState> {
     let file = &loaded.comm_hook;
-    let HookLayout { name, buckets } = layout.clone().filter(|_| !file.is_empty())?;
+    let HookLayout { name, buckets, .. } = layout.clone().filter(|_| !file.is_empty())?;
     let state =
         |rank, bucket| file.get(&tensor_name(rank, bucket)).map_or_else(Vec::new, TensorData::to_f32_vec);
     let of_rank = |rank| (0..buckets.len()).map(|bucket| state(rank, bucket)).collect();

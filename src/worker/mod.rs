@@ -54,6 +54,8 @@ mod early_stop_tests;
 mod ema_tests;
 #[cfg(test)]
 mod groups_tests;
+#[cfg(test)]
+mod hook_tests;
 #[cfg(all(test, feature = "learner"))]
 mod learner_tests;
 #[cfg(test)]

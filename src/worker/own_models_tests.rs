@@ -6,6 +6,7 @@ use super::{Split, Wanted, evaluate};
 use crate::checkpoint::{TensorMap, load_any};
 use crate::comm::SoloGroup;
 use crate::device::ComputeDevice;
+use crate::error::ExitCode;
 use crate::models::{Input, Net};
 use crate::registry::Registry;
 use crate::train::Ended;
@@ -150,4 +151,50 @@ fn every_kind_of_field_is_evaluated_saved_and_resumed_as_it_is() {
     }
     let statistics = |model: &TensorMap| model.get("last.norm.running_mean").unwrap().to_f32_vec();
     assert_ne!(statistics(&models[0]), statistics(&models[1]), "`buffers` makes no difference");
+}
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Sized {
+    /// A file with the number of outputs.
+    size: std::path::PathBuf,
+}
+
+#[derive(Module, Debug)]
+struct Sole {
+    head: Linear,
+}
+
+impl Net for Sole {
+    fn forward(&self, input: Input) -> Tensor<2> {
+        self.head.forward(input.rows())
+    }
+}
+
+#[test]
+fn a_builder_may_fail_before_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("size");
+    let spec = format!(
+        "name = \"sized\"\nbatch_size = 6\n[model]\nname = \"sized\"\nsize = {file:?}\n[dataset]\nname = \"random\"\nsamples = 30\n\
+         features = 4\n[optimizer]\nname = \"sgd\"\nlr = 0.01\n"
+    );
+    let registry = Registry::standard().try_model("sized", |config: &Sized, _, device| {
+        let text = std::fs::read_to_string(&config.size)?;
+        let size = text
+            .parse::<usize>()
+            .map_err(|e| crate::error::Error::data(format!("no number of outputs: {e}")))?;
+        Ok(Sole { head: linear(4, size, device) })
+    });
+    let run = Run::with(registry, &spec);
+    for (text, expected) in [
+        (None, "cannot build the model: No such file or directory"),
+        (Some("one"), "cannot build the model: no number of outputs: invalid digit"),
+    ] {
+        text.inspect(|text| std::fs::write(&file, text).unwrap());
+        let e = run.train(1, &[]).unwrap_err();
+        assert_eq!(e.code, ExitCode::Spec, "{e}");
+        assert!(e.message.contains(expected), "{e}");
+    }
+    std::fs::write(&file, "1").unwrap();
+    assert_eq!(run.train(1, &[]).unwrap(), Ended::Done);
 }

@@ -80,6 +80,11 @@ pub(super) fn resume(
     changed.iter().for_each(|what| warn(what));
     state::restore(plan, &loaded, &saved, job.device, model, updater)?;
     let mut hooks = hook::state(&loaded, &saved.comm_hook);
+    if let Some(why) = saved.comm_hook.as_ref().and_then(|layout| layout.has_other_keys(plan))
+        && hooks.take().is_some()
+    {
+        warn(&why);
+    }
     let [frozen, thawed] = saved.trained.changes(plan, model.entries());
     let (mut position, change) = saved.resume_with(plan, job.group.world_size(), samples);
     if (frozen.is_some() || thawed.is_some()) && hooks.take().is_some() {

@@ -31,11 +31,13 @@ fn every_whole_spec_resolves() {
 
 #[test]
 fn the_code_of_the_documents_is_that_of_the_example() {
-    let names = ["mynet", "segmentation", "contrastive", "sequences", "learner"];
-    let examples = names.map(|name| read(&format!("examples/{name}/main.rs")));
+    let names = ["mynet", "segmentation", "contrastive", "detection", "sequences", "learner"];
+    let mut examples = names.map(|name| read(&format!("examples/{name}/main.rs"))).to_vec();
+    examples.push(read("src/cli/init/custom/src/main.rs"));
     let mut specs = names.map(|name| read(&format!("examples/{name}/{name}.toml"))).to_vec();
     let others = ["transform", "optimizer", "schedule", "hook", "webhook"];
     specs.extend(others.map(|name| read(&format!("examples/mynet/{name}.toml"))));
+    specs.push(read("src/cli/init/custom/job.toml"));
     let excerpts = blocks("rust").into_iter().filter(|(document, _)| document == "docs/extending.md");
     let excerpts: Vec<(String, String)> = excerpts.collect();
     assert!(excerpts.len() >= 4, "{excerpts:?}");
@@ -52,6 +54,26 @@ fn the_code_of_the_documents_is_that_of_the_example() {
         let there = specs.iter().any(|spec| spec.contains(&text));
         assert!(there, "no spec in examples/ has this part of {document}:\n{text}");
     }
+}
+
+/// Before anything else, docs/extending.md has each file of the smallest crate as `ddp-run init custom` writes it and `tests/init.rs` builds it.
+#[test]
+fn the_first_files_of_the_documents_are_whole() {
+    let of = |language: &str| -> Vec<String> {
+        let all = blocks(language).into_iter().filter(|(document, _)| document == "docs/extending.md");
+        all.map(|(_, text)| text).collect()
+    };
+    let program = read("src/cli/init/custom/src/main.rs");
+    let (program, tests) = program.split_once("\n#[cfg(test)]\n").expect("the template has tests");
+    assert!(program.contains("fn main()") && tests.starts_with("mod tests {"));
+    assert_eq!(
+        of("rust")[0],
+        program,
+        "the first program of docs/extending.md (left), the template's (right)"
+    );
+    let files = of("toml");
+    assert!(files[0].starts_with("[package]"), "the first file is the manifest: {}", files[0]);
+    assert_eq!(files[1], read("src/cli/init/custom/job.toml"));
 }
 
 /// A crate of one's own must have the Burn that ddp-run has.
@@ -78,7 +100,7 @@ fn the_manifest_of_the_documents_is_that_of_the_template() {
     let manifest = blocks("toml").into_iter().find(|(_, text)| text.starts_with("[package]"));
     let (_, manifest) = manifest.expect("docs/extending.md has a manifest");
     let template = read("src/cli/init/custom/Cargo.toml.in");
-    for line in manifest.lines().filter(|line| *line != "name = \"mynet\"") {
+    for line in manifest.lines() {
         assert!(template.lines().any(|other| other == line), "the template has no line `{line}`");
     }
     let profile = |text: &str| {

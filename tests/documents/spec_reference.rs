@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 const DOCUMENT: &str = "docs/spec.md";
 const SCHEMA: &str = "schema/ddp-run.schema.json";
 /// The tables whose `name` selects a component, and those without one.
-const NAMED: [&str; 5] = ["model", "dataset", "optimizer", "scheduler", "observer"];
+const NAMED: [&str; 6] = ["model", "dataset", "task", "optimizer", "scheduler", "observer"];
 const OTHERS: [&str; 9] = [
     "optimizer.group",
     "train",
@@ -26,7 +26,7 @@ const OTHERS: [&str; 9] = [
 ];
 
 /// The tables of components that only users' programs have.
-const OWN: [&str; 4] = ["[task]", "[loss]", "[[metric]]", "[[transform]]"];
+const OWN: [&str; 3] = ["[loss]", "[[metric]]", "[[transform]]"];
 
 #[test]
 fn it_is_current() {
@@ -148,6 +148,8 @@ fn spec(table: &str, name: Option<&str>) -> String {
     let optimizer = of("optimizer", "sgd");
     let observer = of("observer", "csv");
     let command = if observer == "exec" { "command = ['cat']" } else { "" };
+    let task = of("task", "classification");
+    let task = if table == "task" { format!("[task]\nname = '{task}'\n") } else { String::new() };
     let model = match (table, dataset.as_str()) {
         ("dataset", "text" | "tinyshakespeare") => "gpt",
         ("dataset", _) => "linear",
@@ -155,7 +157,7 @@ fn spec(table: &str, name: Option<&str>) -> String {
     };
     format!(
         "name = 'x'\nbatch_size = 4\n[model]\nname = '{model}'\npretrained = 'w.pt'\n[dataset]\nname = '{dataset}'\n{more}\n\
-         [optimizer]\nname = '{optimizer}'\n[scheduler]\nname = '{scheduler}'\n{length}\n[observer]\nname = '{observer}'\n{command}\n"
+         [optimizer]\nname = '{optimizer}'\n[scheduler]\nname = '{scheduler}'\n{length}\n[observer]\nname = '{observer}'\n{command}\n{task}"
     )
 }
 

@@ -3,6 +3,7 @@
 mod output;
 mod reading;
 mod rejecting;
+mod tasks;
 
 use super::{Plan, WorldRequest};
 use crate::comm::{CommError, ProcessGroup};

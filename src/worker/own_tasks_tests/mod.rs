@@ -45,6 +45,18 @@ fn an_own_loss_and_metric_measure_what_the_standard_ones_do() {
 }
 
 #[test]
+fn a_standard_task_takes_an_own_loss_and_metric_too() {
+    let spec = format!("{CLASSES}[loss]\nname = \"own\"\nfactor = 1\n[[metric]]\nname = \"hits\"\n");
+    let (run, named) = (run_of(&spec), run_of(&format!("{spec}[task]\nname = \"classification\"\n")));
+    run.train(2, &[]).unwrap();
+    named.train(2, &[]).unwrap();
+    assert!(run.bits() == named.bits());
+    for name in ["loss", "accuracy", "hits"] {
+        assert_eq!(run.measured(name), named.measured(name), "{name}");
+    }
+}
+
+#[test]
 fn a_loss_of_all_ranks_samples_trains_as_in_one_process() {
     let (one, two) = (run_of(NUMBERS), run_of(NUMBERS));
     one.train(1, &[]).unwrap();
@@ -220,7 +232,7 @@ fn problems_of_the_tables_are_reported_at_their_keys() {
     assert!(refused("checkpoint.best=3").contains("expected the name of a metric"));
     let spec = format!("{CLASSES}{task}");
     let problems = testing::resolved(&Registry::standard(), &spec, &[], 1).unwrap_err();
-    assert!(problems.contains("this program has no task of its own"), "{problems}");
+    assert!(problems.contains("expected \"classification\", \"regression\" or"), "{problems}");
     // A resolved spec resolves to the same plan: workers get it.
     let noise = "[[transform]]\nname = \"noise\"\nwidth = 1.0\n";
     let own =
