@@ -1,7 +1,9 @@
 //! Evaluates a checkpoint's model on one split of the data, over all ranks: `ddp-run eval`.
 
+use super::compute::compute;
+use super::data::{facts_of, open_data};
 use super::metrics::{self, Reported};
-use super::{compute, facts_of, fit, open_data, same_data, spec_changes, state};
+use super::{fit, same_data, spec_changes, state};
 use crate::checkpoint::{CheckpointStore, Loaded, load};
 use crate::comm::{Phase, Place, ProcessGroup, Wait};
 use crate::data::{Dataset, Encoding, Fingerprint, Splits};

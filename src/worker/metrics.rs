@@ -1,6 +1,7 @@
 //! Named metrics from the sums of an epoch or an evaluation, and the metrics file of a run.
 
-use super::{Evaluation, warn};
+use super::Evaluation;
+use super::messages::warn;
 use crate::data::{DataFacts, FieldKind};
 use crate::error::{Error, Result};
 use crate::plan::Plan;

@@ -1,6 +1,7 @@
 //! The outputs of a checkpoint's model for inputs that are in no data set.
 
-use super::{Usage, compute, state};
+use super::compute::compute;
+use super::{Usage, state};
 use crate::caught::caught;
 use crate::checkpoint::Loaded;
 use crate::data::{

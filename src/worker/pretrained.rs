@@ -2,7 +2,7 @@
 
 use super::snapshot::batches_tracked;
 use super::state::put;
-use super::tell;
+use super::messages::tell;
 use crate::checkpoint::{ModelTensor, TensorMap, match_weights, read_weights};
 use crate::error::{Error, Result};
 use crate::history::checkpoints;

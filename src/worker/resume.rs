@@ -2,7 +2,8 @@
 
 use super::pretrained::start_from_weights;
 use super::state::Weights;
-use super::{Job, ema, hook, optimizer, same_data, spec_changes, state, tell, warn};
+use super::messages::{tell, warn};
+use super::{Job, ema, hook, optimizer, same_data, spec_changes, state};
 use crate::checkpoint::{CheckpointStore, Loaded, load_any};
 use crate::data::Fingerprint;
 use crate::ddp::HookState;

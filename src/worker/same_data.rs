@@ -1,6 +1,7 @@
 //! Checks that all ranks have rank 0's data set, and that it is the checkpoint's. Nothing else would detect training
 //! on different data.
 
+use super::data::open_data;
 use super::exchange::gathered;
 use crate::checkpoint::State;
 use crate::comm::rendezvous::name_ranks;
@@ -24,7 +25,7 @@ pub fn check_data_sets(own: &Fingerprint, group: &dyn ProcessGroup) -> Result<()
 /// # Errors
 /// It is missing or damaged (exit 78).
 pub fn present(plan: &Plan) -> Result<Fingerprint> {
-    super::open_data(plan, &SoloGroup::default(), 0).map(|splits| Fingerprint::of(&splits))
+    open_data(plan, &SoloGroup::default(), 0).map(|splits| Fingerprint::of(&splits))
 }
 
 /// The fingerprint of the data set that a checkpoint was trained on; `None` if its state has none.

@@ -1,7 +1,8 @@
 //! What a checkpoint's use needs besides its weights, `usage.json`: the job without places and observers, the facts of its data, and how inputs become
 //! samples. With it a checkpoint can be used where neither the run's folder nor the data is. A resume does not read it.
 
-use super::{facts_of, fit};
+use super::data::facts_of;
+use super::fit;
 use crate::checkpoint::Loaded;
 use crate::data::{DataFacts, Encoding, transformed};
 use crate::error::{Error, Result};
