@@ -10,7 +10,7 @@ use super::optimizer::Trained;
 use super::recorder::Files;
 use super::resume::Resumed;
 use super::state::RunFacts;
-use super::{Recorder, RecorderOptions, Resume, Usage};
+use super::{RankParts, Recorder, RecorderOptions, Resume, Usage};
 use super::{ema, fit, optimizer, profile, resume, same_data, state};
 use crate::comm::{CommErrorKind, Phase, Place, ProcessGroup, Wait};
 use crate::data::{DataFacts, Fingerprint};
@@ -60,33 +60,36 @@ fn report_failure<'a>(job: &Job<'a>) -> impl Fn(&Error) + use<'a> {
 }
 
 fn train_rank(job: Job<'_>) -> Result<Ended> {
-    let (plan, group, report_failure) = (job.plan, job.group.clone(), report_failure(&job));
+    let (parts, group, report_failure) = (RankParts::of(job.plan), job.group.clone(), report_failure(&job));
     group.note(Place { step: 0, phase: Phase::Data });
     if matches!(job.recorder.progress, ProgressMode::Plain | ProgressMode::None) {
         forbid_bars();
     }
-    let splits = open_data(plan, &*group, job.local_rank)?;
+    let splits = open_data(&parts.data, &*group, job.local_rank)?;
     let (facts, fingerprint) = (facts_of(&splits), Fingerprint::of(&splits));
     // One rank's disk may be much slower than another's.
     group.barrier(Wait::WhilePeersLive)?;
     same_data::check_data_sets(&fingerprint, &*group)?;
-    let Common { log_every, hosts } = Common::of(plan, &*group)?;
-    let settings = Settings { log_every, ..plan.settings() };
+    let Common { log_every, hosts } = Common::of(parts.metrics.log_every, &*group)?;
+    let settings = Settings { log_every, ..parts.settings() };
     group.note(Place { step: 0, phase: Phase::Setup });
-    plan.ranks_by(&splits.train.target())?;
-    let on = compute(job.device, plan.precision)?;
-    let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
-    fit::model(plan, &*splits.train, &*model)?;
-    optimizer::freeze(plan, &mut *model)?;
-    let mut updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries(), &on.device);
+    parts.ranks_by(&splits.train.target())?;
+    let on = compute(job.device, parts.precision)?;
+    let mut model = parts.model.source.build(&facts, parts.seed, &on)?;
+    fit::model(&parts, &*splits.train, &*model)?;
+    optimizer::freeze(parts.optimizer, &mut *model)?;
+    let mut updater = Updater::new(parts.optimizer, parts.train.clip_norm, model.entries(), &on.device);
     let Resumed { position, parent, hooks, average } = match group.rank() {
-        0 => resume::resume(&job, &fingerprint, splits.train.len(), &mut *model, &mut updater)?,
+        0 => {
+            let samples = splits.train.len();
+            resume::resume(&job, &parts, &settings, &fingerprint, samples, &mut *model, &mut updater)?
+        }
         _ => Resumed::default(),
     };
     let position = state::share(&mut *model, &mut updater, position, &*group)?
-        .unwrap_or_else(|| Position::new(plan.batching(group.world_size())));
-    let average = ema::start(plan, &*model, average, &position, &*group)?;
-    fit::batches(plan, &position, splits.train.len())?;
+        .unwrap_or_else(|| Position::new(parts.batching(group.world_size())));
+    let average = ema::start(parts.ema, &*model, average, &position, &*group)?;
+    fit::batches(parts.data.loader.drop_last, &position, splits.train.len())?;
     group.note(Place { step: position.step, phase: Phase::Setup });
     // All ranks are ready: from here on the run's folder changes.
     group.barrier(Wait::WhilePeersLive)?;
@@ -97,7 +100,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
             show_brief(&job, &facts, &position, &*model);
         }
         let trained = Trained::of(model.entries(), &updater);
-        let usage = Usage::new(plan, &facts, splits.train.encoding());
+        let usage = Usage::new(job.plan, &facts, splits.train.encoding());
         let files = files(&job, &facts, fingerprint, trained, parent, hosts, &usage)?;
         recorder.open(&*group, &position, files, job.recorder)?;
     }
@@ -105,15 +108,15 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     group.barrier(Wait::WhilePeersLive)?;
     recorder.reserve(RunTensors { model: &*model, updater: &updater, average: average.as_ref() })?;
     let (stop, observer) = (job.stop, &mut recorder);
-    let parts = Parts { group: group.clone(), splits, model, updater, average, position, stop, observer };
-    let mut trainer = Trainer::new(settings, parts)?;
+    let trainer_parts = Parts { group: group.clone(), splits, model, updater, average, position, stop, observer };
+    let mut trainer = Trainer::new(settings, trainer_parts)?;
     trainer.restore_hook(hooks)?.iter().for_each(|left_out| warn(left_out));
     let ended = trainer.run().inspect_err(report_failure);
     let early = trainer.ended_early();
     drop(trainer);
     job.profile.iter().for_each(Profile::finish);
     let ended = recorder.finish(ended, early)?;
-    final_barrier(&*group, plan)?;
+    final_barrier(&*group, &parts)?;
     if let Some(profile) = &job.profile {
         profile::merge(profile, job.out_dir, group.rank(), job.local_rank, group.world_size());
     }
@@ -127,12 +130,12 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
 /// # Errors
 /// Rank 0 did not arrive, or a rank was lost. A rank that hangs is not an error any more, except with MPI, whose
 /// ranks must all end together.
-fn final_barrier(group: &dyn ProcessGroup, plan: &Plan) -> Result<()> {
+fn final_barrier(group: &dyn ProcessGroup, parts: &RankParts<'_>) -> Result<()> {
     let wait = match group.rank() {
         0 => Wait::Deadline,
         // Time for a save in progress and another one.
-        _ if plan.checkpoint.asynchronous => {
-            Wait::AtMost(plan.distributed.timeout.saturating_add(2 * SAVE_DEADLINE))
+        _ if parts.checkpoint.asynchronous => {
+            Wait::AtMost(parts.group.distributed.timeout.saturating_add(2 * SAVE_DEADLINE))
         }
         _ => Wait::WhilePeersLive,
     };
@@ -181,7 +184,7 @@ fn accepted(job: &Job<'_>, parent: Option<&Parent>) -> Result<bool> {
 /// What observers are told of the run.
 fn observed(job: &Job<'_>) -> ObservedRun {
     let mut run = ObservedRun::default();
-    run.name.clone_from(&job.plan.name);
+    RankParts::of(job.plan).name.clone_into(&mut run.name);
     run.folder = job.out_dir.to_owned();
     run.spec = job.plan.flat();
     run.run = job.start.and_then(|start| serde_json::to_value(start.provenance).ok()).unwrap_or_default();
@@ -202,17 +205,16 @@ fn files(
     hosts: Vec<String>,
     usage: &Usage,
 ) -> Result<Files> {
-    let (plan, out_dir) = (job.plan, job.out_dir);
-    let made =
-        RunFacts { plan: plan.clone(), device: job.device, trained, data, usage: usage.json()?.into() };
+    let (parts, out_dir) = (RankParts::of(job.plan), job.out_dir);
+    let made = RunFacts::new(&parts, job.device, trained, data, usage.json()?.into());
     Ok(Files {
         out_dir: out_dir.to_owned(),
-        reported: Reported::of(&plan.task, plan.metrics.top5, facts),
+        reported: Reported::of(parts.task, parts.metrics.top5, facts),
         samples: facts.train.unwrap_or(0),
-        checkpoints: Checkpoints::open(&plan.checkpoint, plan.save_every, made, out_dir)?,
-        best: plan.checkpoint.best,
+        checkpoints: Checkpoints::open(parts.checkpoint, parts.save_every, made, out_dir)?,
+        best: parts.checkpoint.best,
         parent,
-        observers: plan.observers.clone(),
+        observers: parts.observers.to_vec(),
         hosts,
         encoding: usage.encoding.clone(),
         observed: observed(job),
