@@ -12,7 +12,7 @@ use crate::show::count;
 use crate::spec::Fields;
 use crate::tasks::{MetricFacts, StandardLoss, TaskPlan};
 use crate::telemetry::{MetricsConfig, Top5};
-use crate::train::TrainConfig;
+use crate::train::{Batching, TrainConfig};
 
 pub(super) fn backend_and_device(root: &mut Fields<'_>, backend: Backend, device: DeviceSpec, world: &World) {
     if backend != Backend::Nccl {
@@ -98,14 +98,12 @@ pub(super) fn groups(root: &mut Fields<'_>, optimizer: &OptimizerPlan, tensors: 
 pub(super) fn batches(
     root: &mut Fields<'_>,
     batch: &BatchAlgebra,
-    world: &World,
-    batch_size: usize,
-    accumulate: usize,
+    batching: &Batching,
     drop_last: bool,
 ) {
     let (Some(samples), Some(per_rank)) = (batch.train_samples, batch.samples_per_rank) else { return };
     let micro = batch.micro_batches();
-    let ranks = world.world_size;
+    let Batching { world: ranks, batch_size, accumulate, .. } = *batching;
     if samples == 0 {
         root.problem("dataset", "the split leaves no training samples");
     } else if micro == 0 && drop_last {

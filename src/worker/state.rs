@@ -96,8 +96,7 @@ impl Saved {
         let counts = [epoch, start, micro, step_in_epoch, step, micro_total, samples];
         let can_be = |n: usize| n > 0 && n as u64 <= LARGEST;
         let batching_can_be = |of: &Batching| {
-            let global = of.world.checked_mul(of.batch_size).and_then(|n| n.checked_mul(of.accumulate));
-            [global, Some(of.kept), Some(of.unit)].iter().all(|n| n.is_some_and(can_be))
+            [of.global_batch(), of.kept, of.unit].into_iter().all(can_be)
         };
         counts.iter().all(|n| *n <= LARGEST)
             && [self.batch_size, self.accumulate].into_iter().all(can_be)
