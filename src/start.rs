@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::show;
 use crate::telemetry::{Assertion, Before, provenance, read_events};
 use crate::worker::{
-    Fault, Resume, StartState, continues_the_run, keep_kernels, newest_step, provenance_of, requeue_on_stop,
+    Fault, OwnSpec, Resume, StartState, continues_the_run, keep_kernels, newest_step, provenance_of, requeue_on_stop,
     run_external, weights_are_there,
 };
 use std::path::{Path, PathBuf};
@@ -199,13 +199,13 @@ fn supervise(
             let patience = *plan.distributed.init_timeout;
             let lock = FolderLock::take(&job.out_dir, &run, patience, &|| stop.requested())?;
             job.provenance = Some(provenance_of(plan, &job, launcher, run));
-            continues_the_run(plan, &job)?;
+            continues_the_run(OwnSpec::of(plan), &job)?;
             // A run that goes on resumes from its own checkpoints.
             if newest_step(&job).is_none() {
                 let resume = Resume::parse(&job.resume);
                 resume.is_there()?;
                 if !matches!(resume, Resume::From(_)) {
-                    weights_are_there(plan)?;
+                    weights_are_there(&plan.model)?;
                 }
             }
             lock
@@ -214,7 +214,7 @@ fn supervise(
     };
     if stop.requested() {
         say!("stopped on request before the run started");
-        requeue_on_stop(plan, first).iter().for_each(SlurmJob::requeue_and_say_so);
+        requeue_on_stop(plan.slurm.requeue, first).iter().for_each(SlurmJob::requeue_and_say_so);
         return Ok((ExitCode::Stopped, first));
     }
     let start_state = StartState::of(&job);
@@ -240,7 +240,7 @@ fn supervise(
             // Only node 0 knows what is saved.
             false => say!("stopped on request"),
         }
-        requeue_on_stop(plan, first).iter().for_each(SlurmJob::requeue_and_say_so);
+        requeue_on_stop(plan.slurm.requeue, first).iter().for_each(SlurmJob::requeue_and_say_so);
     }
     Ok((code, first))
 }

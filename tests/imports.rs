@@ -49,23 +49,46 @@ fn files() -> BTreeMap<String, String> {
     files
 }
 
-/// The rooms that `source` names by `crate::`, outside of comments and of its test modules.
-fn imports(source: &str) -> BTreeSet<&str> {
-    let (mut found, mut behind_cfg, mut in_tests) = (BTreeSet::new(), false, false);
-    for line in source.lines() {
+/// The lines of `source` without comments and without its test modules.
+fn code(source: &str) -> impl Iterator<Item = &str> {
+    let (mut behind_cfg, mut in_tests) = (false, false);
+    source.lines().filter_map(move |line| {
         if in_tests {
             in_tests = line != "}";
-            continue;
+            return None;
         }
         in_tests = behind_cfg && line.starts_with("mod ") && line.ends_with('{');
         behind_cfg = line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test,");
-        let code = line.split("//").next().unwrap_or_default();
-        for path in code.split("crate::").skip(1) {
+        line.split("//").next()
+    })
+}
+
+/// The rooms that `source` names by `crate::`, outside of comments and of its test modules.
+fn imports(source: &str) -> BTreeSet<&str> {
+    let mut found = BTreeSet::new();
+    for line in code(source) {
+        for path in line.split("crate::").skip(1) {
             assert!(!path.starts_with(['{', '*']), "one `use` a room: {line}");
             found.insert(path.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default());
         }
     }
     found
+}
+
+/// Whether `line` has the identifier `word`.
+fn has_word(line: &str, word: &str) -> bool {
+    line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|found| found == word)
+}
+
+/// The fields of a variable or a field `plan` that `line` reads; a call of a method is none.
+fn fields_of_plan(line: &str) -> Vec<&str> {
+    let before = |at: usize| line[..at].chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_');
+    let reads = line.match_indices("plan.").filter(|(at, _)| !before(*at)).map(|(at, _)| &line[at + 5..]);
+    let names = reads.filter_map(|rest| {
+        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+        (end > 0 && !rest[end..].starts_with('(')).then(|| &rest[..end])
+    });
+    names.collect()
 }
 
 #[test]
@@ -98,6 +121,42 @@ fn every_room_has_its_place_in_the_order() {
     let files = files();
     let there: BTreeSet<&str> = files.keys().map(|file| room(file)).filter(|room| *room != "lib").collect();
     assert_eq!(listed, there, "ARCHITECTURE.md (left) and src/ (right) have other rooms");
+}
+
+/// The files of src/worker/ that may name the whole `Plan`, and why. This list only gets shorter.
+const NAME_THE_PLAN: [&str; 6] = [
+    // Takes it apart.
+    "worker/parts.rs",
+    // Resolves it from what the supervisor sent.
+    "worker/rank.rs",
+    // Compares it with the spec of a checkpoint.
+    "worker/spec_changes.rs",
+    // `run.json` says which keys are set.
+    "worker/start_state.rs",
+    // `Job` has it; the lines before the first step tell all of it.
+    "worker/training.rs",
+    // `usage.json` has all of it.
+    "worker/usage.rs",
+];
+
+#[test]
+fn one_file_of_the_worker_takes_the_plan_apart() {
+    let files = files();
+    let worker = || files.iter().filter(|(file, _)| file.starts_with("worker/"));
+    let naming = worker().filter(|(_, source)| code(source).any(|line| has_word(line, "Plan")));
+    let naming: Vec<&str> = naming.map(|(file, _)| file.as_str()).collect();
+    assert_eq!(naming, NAME_THE_PLAN, "the files that name `Plan` (left) are not those that may (right)");
+    let reading = worker().filter(|(file, _)| *file != "worker/parts.rs");
+    let reading = reading.flat_map(|(file, source)| code(source).map(move |line| (file, fields_of_plan(line))));
+    let reading: Vec<_> = reading.filter(|(_, fields)| !fields.is_empty()).collect();
+    assert!(reading.is_empty(), "only worker/parts.rs reads fields of the plan: {reading:?}");
+}
+
+#[test]
+fn reads_of_the_plan_are_found() {
+    let line = "f(plan.seed, &self.plan.model.name, my_plan.x, plan.settings(), plan. )";
+    assert_eq!(fields_of_plan(line), ["seed", "model"]);
+    assert!(has_word("x: &Plan,", "Plan") && !has_word("x: &ModelPlan, y: Plans", "Plan"));
 }
 
 #[test]

@@ -187,7 +187,7 @@ impl Train {
             toml: plan.to_toml(),
             device: device.to_string(),
             host: device == device::ComputeDevice::Cpu,
-            batch: plan.batch_size * plan.train.accumulate,
+            batching: plan.batching(1),
             steps: self.steps as usize,
             cases: chosen(&self.world, plan.world.nproc_per_node).into_iter().flat_map(cases).collect(),
         })

@@ -18,7 +18,7 @@ use crate::spec::{JobTree, Override, did_you_mean, shown_name};
 use crate::start::{self, available, verdict};
 use crate::telemetry::{Assertion, ProgressMode, metric_words};
 use crate::worker::{
-    Evaluated, Evaluation, Split, Wanted, chosen, evaluate, evaluate_external, keep_kernels,
+    Evaluated, Evaluation, RankParts, Split, Wanted, chosen, evaluate, evaluate_external, keep_kernels,
 };
 use serde_json::{Value as Json, json};
 use std::path::{Path, PathBuf};
@@ -183,7 +183,8 @@ fn evaluated_here(args: &Args, plan: &Plan, loaded: &Loaded) -> Result<Evaluatio
     loaded.warnings.iter().for_each(|warning| say!("warning: {warning}"));
     let Args { split, per_class, .. } = *args;
     let wanted = Wanted { split, averaged: !args.no_ema, per_class };
-    evaluate(plan, Some(loaded), wanted, of_rank(plan.device, 0), 0, &SoloGroup::default())
+    let device = of_rank(plan.device, 0);
+    evaluate(&RankParts::of(plan), Some(loaded), wanted, device, 0, &SoloGroup::default())
 }
 
 /// What is said of a checkpoint, with its warnings told.
@@ -256,7 +257,7 @@ fn find(plan: &Plan, run: &Path, checkpoint: Option<&Path>) -> Result<Loaded> {
         ));
     }
     let (dir, best) = among(run, checkpoint).unwrap_or_default();
-    chosen(plan, &dir, best)
+    chosen(plan.checkpoint.best, &dir, best)
 }
 
 fn text(found: &Evaluation, of: &Evaluated, split: Split) -> String {

@@ -11,7 +11,7 @@ use crate::registry::Registry;
 use crate::spec::{Given, Override, shown_name};
 use crate::start::{Start, start};
 use crate::telemetry::{Assertion, ProfileSteps, ProgressMode};
-use crate::worker::measured;
+use crate::worker::{RankParts, measured};
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -155,7 +155,7 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         ..WorldRequest::default()
     };
     let plan = spec.plan(registry, request)?;
-    measured(&plan, &args.assertions)?;
+    measured(&RankParts::of(&plan), &args.assertions)?;
     if plan.sweep.is_some() && matches!(origin, Origin::Own) {
         say!("`[sweep]` is not used: this is one run, and `ddp-run sweep` starts all of them");
     }

@@ -1,5 +1,6 @@
 //! The plan in a few lines, as a run shows it before its first step.
 
+use super::print::global_batch;
 use super::units::{show_bytes, show_count};
 use super::{Plan, Sizes, one_line};
 use crate::checkpoint::Every;
@@ -85,9 +86,7 @@ impl Plan {
         let mut plan = self.clone();
         let (facts, position) = (run.facts.clone(), run.position);
         if let Some(samples) = facts.train {
-            let drop_last = plan.loader.drop_last;
-            plan.batch = position.batching.algebra(samples, drop_last);
-            plan.train.accumulate = position.batching.accumulate;
+            plan.batch = position.batching.algebra(samples, plan.loader.drop_last);
         }
         plan.dataset.facts = facts;
         let caps = plan.reducer.bucket_caps();
@@ -149,7 +148,7 @@ impl Plan {
             "{} in {} {epochs}{each}{done}; {} samples a step",
             show_count(all),
             show_count(self.epochs),
-            self.global_batch()
+            global_batch(&position.batching)
         );
         for (what, n) in [("repeated", batch.padded), ("left out", batch.dropped)] {
             if let Some(n) = n.filter(|n| *n > 0) {

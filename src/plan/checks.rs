@@ -12,7 +12,7 @@ use crate::show::count;
 use crate::spec::Fields;
 use crate::tasks::{MetricFacts, StandardLoss, StandardTask, TaskPlan};
 use crate::telemetry::{MetricsConfig, Top5};
-use crate::train::TrainConfig;
+use crate::train::{Batching, TrainConfig};
 
 pub(super) fn backend_and_device(root: &mut Fields<'_>, backend: Backend, device: DeviceSpec, world: &World) {
     if backend != Backend::Nccl {
@@ -87,7 +87,7 @@ pub(super) fn devices_suffice(
     .hint("start as many processes as there are devices, or set `share_devices = true` in `[launch]`"))
 }
 
-/// Where the model's tensors are known before the data is read; else [`Plan::groups_fit`](super::Plan::groups_fit) checks this.
+/// Where the model's tensors are known before the data is read; else `worker/optimizer.rs` checks this.
 pub(super) fn groups(root: &mut Fields<'_>, optimizer: &OptimizerPlan, tensors: Option<&[TensorFacts]>) {
     for misfit in tensors.map(|tensors| optimizer.misfits(tensors)).unwrap_or_default() {
         let path: Vec<&str> = misfit.path.iter().map(String::as_str).collect();
@@ -98,14 +98,12 @@ pub(super) fn groups(root: &mut Fields<'_>, optimizer: &OptimizerPlan, tensors: 
 pub(super) fn batches(
     root: &mut Fields<'_>,
     batch: &BatchAlgebra,
-    world: &World,
-    batch_size: usize,
-    accumulate: usize,
+    batching: &Batching,
     drop_last: bool,
 ) {
     let (Some(samples), Some(per_rank)) = (batch.train_samples, batch.samples_per_rank) else { return };
     let micro = batch.micro_batches();
-    let ranks = world.world_size;
+    let Batching { world: ranks, batch_size, accumulate, .. } = *batching;
     if samples == 0 {
         root.problem("dataset", "the split leaves no training samples");
     } else if micro == 0 && drop_last {

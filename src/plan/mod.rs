@@ -36,7 +36,6 @@ use crate::ddp::{HookSource, ReducerConfig};
 use crate::device::{DeviceSpec, Precision};
 use crate::error::Error;
 use crate::launch::LaunchConfig;
-use crate::models::TensorFacts;
 use crate::nodes::NodesConfig;
 use crate::optim::{OptimizerPlan, Schedule};
 use crate::registry::Registry;
@@ -162,15 +161,6 @@ impl Plan {
     /// Why a run never measures the validation split; `None` if it may.
     pub fn never_evaluated(&self) -> Option<&'static str> {
         checks::never_evaluated(&self.dataset.facts, self.train.eval_every)
-    }
-
-    /// Checks the parameter groups against the tensors of the model, which may be unknown when the spec is read.
-    ///
-    /// # Errors
-    /// A group without an effect (exit code 78).
-    pub fn groups_fit(&self, tensors: &[TensorFacts]) -> Result<(), Error> {
-        let Some(misfit) = self.optimizer.misfits(tensors).into_iter().next() else { return Ok(()) };
-        Err(Error::spec(format!("{}: {}", misfit.path.join("."), misfit.message)))
     }
 
     /// The settings of the training loop.

@@ -6,6 +6,7 @@ use crate::data::{FieldFacts, FieldKind};
 use crate::device::DeviceSpec;
 use crate::launch::Nproc;
 use crate::show::count;
+use crate::train::Batching;
 use serde_json::json;
 use std::fmt::Write;
 
@@ -76,7 +77,7 @@ impl Plan {
         let count = |n: Option<usize>| n.map_or_else(unknown, |n| show_count(n as u64));
         let mut rows = vec![
             ("processes", processes),
-            ("global batch", self.global_batch()),
+            ("global batch", global_batch(&self.batching(world.world_size))),
             ("samples per rank", count(batch.samples_per_rank)),
             ("steps per epoch", count(batch.steps_per_epoch)),
             ("steps in all", self.total_steps().map_or_else(unknown, show_count)),
@@ -100,20 +101,6 @@ impl Plan {
         rows.push(("loss", self.task.to_string()));
         rows.push(("checkpoints", self.save_every.to_string()));
         rows
-    }
-
-    /// `64 (32 x 2 processes)`
-    pub(super) fn global_batch(&self) -> String {
-        let accumulate = match self.train.accumulate {
-            1 => String::new(),
-            n => format!(" x {n} accumulated"),
-        };
-        format!(
-            "{} ({} x {}{accumulate})",
-            show_count(self.batch.global_batch as u64),
-            self.batch_size,
-            count(self.world.world_size, "process"),
-        )
     }
 
     fn data(&self) -> Vec<(&'static str, String)> {
@@ -243,4 +230,18 @@ pub fn table_rank(path: &str) -> usize {
         None | Some("") => 0,
         Some(table) => 1 + TABLES.iter().position(|t| *t == table).unwrap_or(TABLES.len()),
     }
+}
+
+/// `64 (32 x 2 processes)`
+pub(super) fn global_batch(batching: &Batching) -> String {
+    let accumulate = match batching.accumulate {
+        1 => String::new(),
+        n => format!(" x {n} accumulated"),
+    };
+    format!(
+        "{} ({} x {}{accumulate})",
+        show_count(batching.global_batch() as u64),
+        batching.batch_size,
+        count(batching.world, "process"),
+    )
 }

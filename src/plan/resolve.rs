@@ -1,7 +1,7 @@
 //! Reads a job's tables in order; each component can use what earlier ones have resolved.
 
 use super::job::JobConfig;
-use super::{BatchAlgebra, Plan, Sizes, WorldRequest};
+use super::{Plan, Sizes, WorldRequest};
 use super::{checks, components};
 use crate::checkpoint::CheckpointConfig;
 use crate::clusters::slurm::SlurmConfig;
@@ -16,7 +16,7 @@ use crate::registry::{Registry, by_name};
 use crate::spec::Fields;
 use crate::tasks::{Own, TaskPlan};
 use crate::telemetry::{MetricsConfig, ObserverPlan, SinksConfig, short_form};
-use crate::train::{EarlyStop, Ema, ReplicaConfig, TrainConfig};
+use crate::train::{Batching, EarlyStop, Ema, ReplicaConfig, TrainConfig};
 
 /// Reads all tables, even after problems. `None` only after a problem.
 pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldRequest) -> Option<Plan> {
@@ -49,15 +49,16 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let sweep = root.section("sweep").config_if(swept);
 
     let world = request.resolve(nodes.nnodes.max, launch.nproc_per_node, device);
+    let batching = Batching::of(world.world_size, batch_size, train.accumulate);
     let batch = match facts.train {
-        Some(n) => BatchAlgebra::of(n, world.world_size, batch_size, train.accumulate, loader.drop_last),
-        None => BatchAlgebra::unknown(world.world_size, batch_size, train.accumulate),
+        Some(n) => batching.algebra(n, loader.drop_last),
+        None => batching.algebra_without_data(),
     };
     checks::backend_and_device(root, backend, device, &world);
     checks::precision_and_device(root, precision, device);
     checks::precision_and_task(root, precision, task.as_ref());
     checks::requeue(root, slurm.requeue, save_every, checkpoint.on_preempt);
-    checks::batches(root, &batch, &world, batch_size, train.accumulate, loader.drop_last);
+    checks::batches(root, &batch, &batching, loader.drop_last);
     let (dataset, model, optimizer) = (dataset?, model?, optimizer?);
     // After a problem it may be impossible to build the model.
     let tensors = if root.is_sound() { model.source.tensors() } else { None };

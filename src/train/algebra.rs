@@ -1,5 +1,6 @@
 //! Divides an epoch into samples per rank, micro-batches and optimizer steps.
 
+use super::Batching;
 use serde::Serialize;
 
 /// The sizes of an epoch. All but `global_batch` are `None` while the size of the data set is unknown.
@@ -21,29 +22,17 @@ pub struct BatchAlgebra {
 }
 
 impl BatchAlgebra {
-    /// For `n` training samples on `world` ranks in batches of `batch`. `drop_last` is both the sampler's (no padding;
-    /// a few samples are left out so that all ranks have the same number) and the loader's (no short last batch). The
-    /// last step of an epoch may accumulate fewer than `accumulate` batches. `world`, `batch` and `accumulate` are at
-    /// least 1.
-    pub fn of(n: usize, world: usize, batch: usize, accumulate: usize, drop_last: bool) -> Self {
-        Self::in_units(world.saturating_mul(batch), n, world, batch, accumulate, drop_last)
-    }
-
-    /// As [`Self::of`], but `drop_last` leaves out the samples beyond whole `unit`s: a run resumed with another number
-    /// of ranks leaves out the same samples as before, and its last batch may be short instead.
-    pub fn in_units(
-        unit: usize,
-        n: usize,
-        world: usize,
-        batch: usize,
-        accumulate: usize,
-        drop_last: bool,
-    ) -> Self {
-        let (world, batch, accumulate) = (world.max(1), batch.max(1), accumulate.max(1));
+    /// For `n` training samples. `drop_last` is both the sampler's (no padding; a few samples are left out so that all
+    /// ranks have the same number) and the loader's (no short last batch): it leaves out the samples beyond whole
+    /// `unit`s, so a run resumed with another number of ranks leaves out the same samples as before, and its last batch
+    /// may be short instead. The last step of an epoch may accumulate fewer than `accumulate` batches.
+    pub(super) fn of(batching: &Batching, n: usize, drop_last: bool) -> Self {
+        let Batching { world, batch_size, accumulate, unit, kept } = *batching;
+        let (world, batch_size, accumulate) = (world.max(1), batch_size.max(1), accumulate.max(1));
         // PyTorch rounds `(n - world) / world` up if `n` does not divide evenly; that equals `n / world` for n >= world.
         let per_rank = if drop_last { n / world } else { n.div_ceil(world) };
         let taken = if drop_last { (n - n % unit.max(1)) / world } else { per_rank };
-        let micro_batches = taken.div_ceil(batch);
+        let micro_batches = taken.div_ceil(batch_size);
         let drawn = per_rank.saturating_mul(world);
         let used = if drop_last { taken.saturating_mul(world) } else { n };
         Self {
@@ -51,15 +40,10 @@ impl BatchAlgebra {
             samples_per_rank: Some(per_rank),
             micro_batches_per_epoch: Some(micro_batches),
             steps_per_epoch: Some(micro_batches.div_ceil(accumulate)),
-            global_batch: global_batch(world, batch, accumulate),
+            global_batch: Batching { world, batch_size, accumulate, unit, kept }.global_batch(),
             padded: Some(drawn.saturating_sub(n)),
             dropped: Some(n - used.min(n)),
         }
-    }
-
-    /// For an unknown number of samples.
-    pub fn unknown(world: usize, batch: usize, accumulate: usize) -> Self {
-        Self { global_batch: global_batch(world, batch, accumulate), ..Self::default() }
     }
 
     /// Samples that each rank trains on per epoch, padding included; 0 while unknown.
@@ -86,25 +70,25 @@ impl BatchAlgebra {
     }
 }
 
-fn global_batch(world: usize, batch: usize, accumulate: usize) -> usize {
-    batch.saturating_mul(world).saturating_mul(accumulate)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn of(n: usize, world: usize, batch: usize, accumulate: usize, drop_last: bool) -> BatchAlgebra {
+        Batching::of(world, batch, accumulate).algebra(n, drop_last)
+    }
+
     #[test]
     fn the_tutorial_job_has_16_steps_on_4_ranks() {
-        let algebra = BatchAlgebra::of(2048, 4, 32, 1, false);
+        let algebra = of(2048, 4, 32, 1, false);
         assert_eq!((algebra.steps_per_epoch(), algebra.global_batch), (16, 128));
         assert_eq!((algebra.padded, algebra.dropped), (Some(0), Some(0)));
     }
 
     #[test]
     fn keeps_a_short_last_batch_and_pads_ranks() {
-        let algebra = BatchAlgebra::of(10, 4, 2, 1, false);
+        let algebra = of(10, 4, 2, 1, false);
         assert_eq!(algebra.samples_per_rank, Some(3));
         assert_eq!(algebra.micro_batches(), 2);
         assert_eq!((algebra.padded, algebra.dropped), (Some(2), Some(0)));
@@ -112,30 +96,30 @@ mod tests {
 
     #[test]
     fn drop_last_applies_to_sampler_and_loader() {
-        let algebra = BatchAlgebra::of(11, 4, 2, 1, true);
+        let algebra = of(11, 4, 2, 1, true);
         assert_eq!(algebra.samples_per_rank, Some(2));
         assert_eq!((algebra.padded, algebra.dropped), (Some(0), Some(3)));
-        let algebra = BatchAlgebra::of(45_000, 2, 128, 1, true);
+        let algebra = of(45_000, 2, 128, 1, true);
         assert_eq!((algebra.steps_per_epoch(), algebra.dropped), (175, Some(45_000 - 175 * 256)));
-        assert_eq!(BatchAlgebra::of(3, 4, 1, 1, true).steps_per_epoch(), 0);
+        assert_eq!(of(3, 4, 1, 1, true).steps_per_epoch(), 0);
     }
 
     #[test]
     fn the_last_step_of_an_epoch_may_be_short() {
-        let algebra = BatchAlgebra::of(100, 1, 10, 4, false);
+        let algebra = of(100, 1, 10, 4, false);
         assert_eq!((algebra.steps_per_epoch(), algebra.short_step()), (3, Some(20)));
-        assert_eq!(BatchAlgebra::of(94, 2, 4, 1, false).short_step(), Some(6));
-        assert_eq!(BatchAlgebra::of(94, 2, 4, 1, true).short_step(), None);
+        assert_eq!(of(94, 2, 4, 1, false).short_step(), Some(6));
+        assert_eq!(of(94, 2, 4, 1, true).short_step(), None);
     }
 
     #[test]
     fn another_world_size_leaves_out_the_same_samples() {
-        let two = BatchAlgebra::of(94, 2, 4, 1, true);
-        let one = BatchAlgebra::in_units(8, 94, 1, 4, 2, true);
+        let two = of(94, 2, 4, 1, true);
+        let one = Batching { unit: 8, ..Batching::of(1, 4, 2) }.algebra(94, true);
         assert_eq!((two.dropped, two.steps_per_epoch()), (Some(6), 11));
         assert_eq!((one.dropped, one.steps_per_epoch()), (Some(6), 11));
         // Three samples on each of four ranks are not a full batch, but part of the run's last step.
-        let four = BatchAlgebra::in_units(4, 94, 4, 4, 1, true);
+        let four = Batching { unit: 4, ..Batching::of(4, 4, 1) }.algebra(94, true);
         assert_eq!((four.dropped, four.micro_batches(), four.taken_per_rank(4)), (Some(2), 6, 23));
     }
 
@@ -151,7 +135,7 @@ mod tests {
     proptest! {
         #[test]
         fn samples_per_rank_equal_pytorch(n in 1usize..100_000, world in 1usize..300, drop_last: bool) {
-            let algebra = BatchAlgebra::of(n, world, 7, 1, drop_last);
+            let algebra = of(n, world, 7, 1, drop_last);
             prop_assert_eq!(algebra.samples_per_rank, Some(pytorch_num_samples(n, world, drop_last)));
             prop_assert!(algebra.dropped.unwrap() <= n);
             prop_assert!(algebra.padded.unwrap() < world);

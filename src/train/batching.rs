@@ -32,27 +32,41 @@ pub struct Batching {
 impl Batching {
     /// Steps of `accumulate` micro-batches on `world` processes, as the global batch to keep.
     pub fn of(world: usize, batch_size: usize, accumulate: usize) -> Self {
-        let unit = world * batch_size;
-        Self { world, batch_size, accumulate, kept: unit * accumulate, unit }
+        let unit = world.saturating_mul(batch_size);
+        Self { world, batch_size, accumulate, kept: unit.saturating_mul(accumulate), unit }
     }
 
-    /// Samples of a full optimizer step.
+    /// The same micro-batches and accumulation for a run that begins on `world` processes.
+    pub fn of_world(&self, world: usize) -> Self {
+        Self::of(world, self.batch_size, self.accumulate)
+    }
+
+    /// Samples of a micro-batch over all processes.
+    pub fn micro_batch(&self) -> usize {
+        self.world.saturating_mul(self.batch_size)
+    }
+
+    /// Samples of a full optimizer step; `usize::MAX` if they are too many to be counted.
     pub fn global_batch(&self) -> usize {
-        self.world * self.batch_size * self.accumulate
+        self.micro_batch().saturating_mul(self.accumulate)
     }
 
     /// The sizes of an epoch of `samples`, or of the rest of one.
     pub fn algebra(&self, samples: usize, drop_last: bool) -> BatchAlgebra {
-        let Self { world, batch_size, accumulate, unit, .. } = *self;
-        BatchAlgebra::in_units(unit, samples, world, batch_size, accumulate, drop_last)
+        BatchAlgebra::of(self, samples, drop_last)
+    }
+
+    /// The sizes of an epoch whose number of samples is not known yet.
+    pub fn algebra_without_data(&self) -> BatchAlgebra {
+        BatchAlgebra { global_batch: self.global_batch(), ..BatchAlgebra::default() }
     }
 
     /// This batching for a run that resumes with `world` processes. `accumulate` is the spec's. To keep the global
     /// batch, the nearest number of micro-batches is used, at least 1.
     pub fn on(&self, world: usize, accumulate: usize, on_resize: OnResize) -> Self {
-        let per_micro = world * self.batch_size;
         match on_resize {
             OnResize::KeepGlobalBatch => {
+                let per_micro = Self { world, ..*self }.micro_batch();
                 let nearest = (2 * self.kept + per_micro) / (2 * per_micro);
                 Self { world, accumulate: nearest.max(1), ..*self }
             }

@@ -91,7 +91,7 @@ impl Position {
 
     /// Completed samples of the current epoch, a prefix of its order.
     pub fn seen(&self) -> u64 {
-        self.start + self.micro * (self.batching.world * self.batching.batch_size) as u64
+        self.start + self.micro * self.batching.micro_batch() as u64
     }
 
     /// Whether all micro-batches of the current epoch are done; it is not closed yet.

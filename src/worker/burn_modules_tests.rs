@@ -3,12 +3,12 @@
 //! threads; `examples/segmentation`, whose ranks are processes, has it.
 
 use super::testing::{Run, trained};
-use super::*;
 use crate::checkpoint::load_any;
 use crate::models::{Input, Net};
-use crate::plan::WorldRequest;
+use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::{JobTree, Override};
+use crate::train::Ended;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::nn::attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig};
 use burn::nn::conv::{Conv2d, Conv2dConfig, ConvTranspose2d, ConvTranspose2dConfig};

@@ -3,7 +3,6 @@
 use super::exchange::gathered;
 use crate::comm::ProcessGroup;
 use crate::error::Result;
-use crate::plan::Plan;
 use crate::telemetry::host_name;
 
 /// Equal on all ranks.
@@ -15,10 +14,10 @@ pub struct Common {
 }
 
 impl Common {
-    /// A collective.
-    pub fn of(plan: &Plan, group: &dyn ProcessGroup) -> Result<Self> {
-        let all = gathered(&(plan.metrics.log_every, host_name()), group)?;
-        let (log_every, hosts): (Vec<u64>, Vec<String>) = all.into_iter().unzip();
-        Ok(Self { log_every: log_every.first().copied().unwrap_or(plan.metrics.log_every), hosts })
+    /// `log_every` is this rank's. A collective.
+    pub fn of(log_every: u64, group: &dyn ProcessGroup) -> Result<Self> {
+        let all = gathered(&(log_every, host_name()), group)?;
+        let (of_ranks, hosts): (Vec<u64>, Vec<String>) = all.into_iter().unzip();
+        Ok(Self { log_every: of_ranks.first().copied().unwrap_or(log_every), hosts })
     }
 }

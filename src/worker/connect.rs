@@ -1,6 +1,7 @@
 //! The ranks' process group: the rendezvous, and the backend that averages gradients.
 
 use super::endpoint::rendezvous_endpoint;
+use super::parts::GroupParts;
 use super::same_devices::check_devices;
 use crate::comm::gloo::GlooGroup;
 use crate::comm::rendezvous::RendezvousConfig;
@@ -8,32 +9,31 @@ use crate::comm::{Backend, MpiConfig, ProcessGroup, SoloGroup, mpi, nccl};
 use crate::device::ComputeDevice;
 use crate::error::Result;
 use crate::launch::Handoff;
-use crate::plan::Plan;
 use std::net::TcpListener;
 use std::sync::Arc;
 
 /// Connects the ranks. For gradients in CUDA memory the group is NCCL, with the rendezvous group for control.
 pub(super) fn connect(
     handoff: &Handoff,
-    plan: &Plan,
+    parts: &GroupParts<'_>,
     device: ComputeDevice,
     listener: Option<TcpListener>,
 ) -> Result<Arc<dyn ProcessGroup>> {
-    let group = rendezvous(handoff, plan, listener)?;
-    check_devices(device, plan.launch.share_devices, &*group)?;
+    let group = rendezvous(handoff, parts, listener)?;
+    check_devices(device, parts.share_devices, &*group)?;
     let ComputeDevice::Cuda(index) = device else { return Ok(group) };
-    if !averages_by_nccl(plan, device) {
+    if !averages_by_nccl(parts, device) {
         return Ok(group);
     }
-    nccl::connect(group, index, &plan.distributed)
+    nccl::connect(group, index, parts.distributed)
 }
 
-/// Whether this plan averages gradients with NCCL on such devices.
-pub(super) fn averages_by_nccl(plan: &Plan, device: ComputeDevice) -> bool {
-    let wanted = match plan.backend {
+/// Whether ranks average gradients with NCCL on such devices.
+pub(super) fn averages_by_nccl(parts: &GroupParts<'_>, device: ComputeDevice) -> bool {
+    let wanted = match parts.backend {
         Backend::Nccl => true,
         // A single rank has nothing to average, and NCCL does not accept ranks that share a device.
-        Backend::Auto => plan.world.world_size > 1 && !plan.launch.share_devices,
+        Backend::Auto => parts.world_size > 1 && !parts.share_devices,
         Backend::Gloo | Backend::Mpi => false,
     };
     wanted && matches!(device, ComputeDevice::Cuda(_))
@@ -41,20 +41,20 @@ pub(super) fn averages_by_nccl(plan: &Plan, device: ComputeDevice) -> bool {
 
 fn rendezvous(
     handoff: &Handoff,
-    plan: &Plan,
+    parts: &GroupParts<'_>,
     listener: Option<TcpListener>,
 ) -> Result<Arc<dyn ProcessGroup>> {
     let place = &handoff.place;
-    if plan.backend == Backend::Mpi {
+    if parts.backend == Backend::Mpi {
         return mpi::connect(&MpiConfig {
             rank: place.rank,
             world_size: place.world_size,
-            plan_hash: plan.hash.clone(),
-            init_timeout: *plan.distributed.init_timeout,
-            timeout: *plan.distributed.timeout,
+            plan_hash: parts.plan_hash.to_owned(),
+            init_timeout: *parts.distributed.init_timeout,
+            timeout: *parts.distributed.timeout,
         });
     }
-    let Some(endpoint) = rendezvous_endpoint(handoff, plan, listener)? else {
+    let Some(endpoint) = rendezvous_endpoint(handoff, parts, listener)? else {
         return Ok(Arc::new(SoloGroup::default()));
     };
     let config = RendezvousConfig {
@@ -65,9 +65,9 @@ fn rendezvous(
         run_id: handoff.run_id.clone(),
         // The rendezvous counts generations from 0.
         generation: handoff.generation.saturating_sub(1),
-        plan_hash: plan.hash.clone(),
-        init_timeout: *plan.distributed.init_timeout,
-        timeout: *plan.distributed.timeout,
+        plan_hash: parts.plan_hash.to_owned(),
+        init_timeout: *parts.distributed.init_timeout,
+        timeout: *parts.distributed.timeout,
     };
-    Ok(Arc::new(GlooGroup::connect(config, plan.gloo.clone())?))
+    Ok(Arc::new(GlooGroup::connect(config, parts.gloo.clone())?))
 }

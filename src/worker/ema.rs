@@ -5,20 +5,19 @@ use crate::checkpoint::Loaded;
 use crate::comm::ProcessGroup;
 use crate::error::Result;
 use crate::models::{Model, StateEntry};
-use crate::plan::Plan;
-use crate::train::{Position, WeightAverage};
+use crate::train::{Ema, Position, WeightAverage};
 
 /// The checkpoint's average, if this run goes on with it. Otherwise a line that says so, if there is something to say.
 ///
 /// # Errors
 /// Exit code 74: a tensor is missing or has another shape.
 pub fn saved(
-    plan: &Plan,
+    ema: Option<Ema>,
     loaded: &Loaded,
     entries: &[StateEntry],
     position: &mut Position,
 ) -> Result<(Option<Weights>, Option<&'static str>)> {
-    match (plan.ema, loaded.ema.is_empty()) {
+    match (ema, loaded.ema.is_empty()) {
         (None, none) => {
             position.ema = None;
             let left_out = "the average of the weights is left out: the spec has no `ema.decay`";
@@ -39,13 +38,13 @@ pub fn saved(
 
 /// The average at the start, equal on all ranks, as `model` already is; `saved` is rank 0's.
 pub fn start(
-    plan: &Plan,
+    ema: Option<Ema>,
     model: &dyn Model,
     saved: Option<Weights>,
     position: &Position,
     group: &dyn ProcessGroup,
 ) -> Result<Option<WeightAverage>> {
-    let Some(ema) = plan.ema else { return Ok(None) };
+    let Some(ema) = ema else { return Ok(None) };
     let mut average = WeightAverage::of(model, ema)?;
     if position.ema.is_some() {
         for index in 0..model.entries().len() {

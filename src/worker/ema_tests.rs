@@ -1,7 +1,7 @@
 //! `[ema]`: what is averaged, evaluated and saved, and what a resumed run makes of it.
 
 use super::testing::{Run, SPEC, plan};
-use super::{Split, Wanted, evaluate};
+use super::{RankParts, Split, Wanted, evaluate};
 use crate::checkpoint::{Loaded, TensorMap, load};
 use crate::comm::SoloGroup;
 use crate::device::ComputeDevice;
@@ -51,7 +51,7 @@ fn the_average_is_what_is_evaluated() {
     let loss = |averaged| {
         let (loaded, group) = (load(&run.newest()).unwrap(), SoloGroup::default());
         let wanted = Wanted { split: Split::Val, averaged, per_class: false };
-        let metrics = evaluate(&plan, Some(&loaded), wanted, ComputeDevice::Cpu, 0, &group);
+        let metrics = evaluate(&RankParts::of(&plan), Some(&loaded), wanted, ComputeDevice::Cpu, 0, &group);
         metrics.unwrap().json()["loss"].as_f64().unwrap()
     };
     let told = run.epochs().last().unwrap().3.unwrap();

@@ -1,16 +1,16 @@
 //! The rendezvous address of a worker, from its handoff and the spec.
 
+use super::parts::GroupParts;
 use crate::comm::rendezvous::Endpoint as RendezvousEndpoint;
 use crate::error::{Error, ExitCode, Result};
 use crate::launch::{Endpoint, Handoff};
 use crate::nodes::{Addresses, addresses, own_address};
-use crate::plan::Plan;
 use std::net::{SocketAddr, TcpListener};
 
 /// `None` for a single worker.
 pub(super) fn rendezvous_endpoint(
     handoff: &Handoff,
-    plan: &Plan,
+    parts: &GroupParts<'_>,
     listener: Option<TcpListener>,
 ) -> Result<Option<RendezvousEndpoint>> {
     let rank_0 = handoff.place.rank == 0;
@@ -19,29 +19,29 @@ pub(super) fn rendezvous_endpoint(
         (_, Some(listener)) => RendezvousEndpoint::Listener(listener),
         (Endpoint::Inherited { addr, .. }, None) => RendezvousEndpoint::Bind(*addr),
         (Endpoint::Listen { host, port }, None) => {
-            RendezvousEndpoint::Bind(bind_address(handoff, plan, host, *port)?)
+            RendezvousEndpoint::Bind(bind_address(handoff, parts, host, *port)?)
         }
         (Endpoint::Connect { host, port }, None) => RendezvousEndpoint::Connect(match host.contains(':') {
             true => format!("[{host}]:{port}"),
             false => format!("{host}:{port}"),
         }),
         (Endpoint::File { path }, None) if rank_0 => {
-            let Addresses { listen, advertised } = own_addresses(handoff, plan)?;
+            let Addresses { listen, advertised } = own_addresses(handoff, parts)?;
             RendezvousEndpoint::Publish { address: listen, host: advertised.to_string(), file: path.clone() }
         }
         (Endpoint::File { path }, None) => RendezvousEndpoint::Lookup(path.clone()),
     }))
 }
 
-fn own_addresses(handoff: &Handoff, plan: &Plan) -> Result<Addresses> {
-    let interface = plan.gloo.address()?;
-    addresses(plan.nodes.bind, interface, handoff.place.nnodes)
+fn own_addresses(handoff: &Handoff, parts: &GroupParts<'_>) -> Result<Addresses> {
+    let interface = parts.gloo.address()?;
+    addresses(parts.bind, interface, handoff.place.nnodes)
 }
 
 /// The address that rank 0 binds if others reach it as `host`.
-fn bind_address(handoff: &Handoff, plan: &Plan, host: &str, port: u16) -> Result<SocketAddr> {
-    let interface = plan.gloo.address()?;
-    own_address(host, port, plan.nodes.bind, interface, handoff.place.nnodes)?.ok_or_else(|| {
+fn bind_address(handoff: &Handoff, parts: &GroupParts<'_>, host: &str, port: u16) -> Result<SocketAddr> {
+    let interface = parts.gloo.address()?;
+    own_address(host, port, parts.bind, interface, handoff.place.nnodes)?.ok_or_else(|| {
         let what = format!("the address {host}:{port} to listen on is not known");
         Error::new(ExitCode::Rendezvous, what)
             .hint("MASTER_ADDR (or --rdzv-endpoint) must be a name or an address of rank 0's machine")

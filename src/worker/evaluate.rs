@@ -1,8 +1,11 @@
 //! Evaluates a checkpoint's model on one split of the data, over all ranks: `ddp-run eval`.
 
+use super::compute::compute;
+use super::data::{facts_of, open_data};
 use super::metrics::{self, Reported};
-use super::{compute, facts_of, fit, open_data, same_data, spec_changes, state};
-use crate::checkpoint::{CheckpointStore, Loaded, load};
+use super::parts::RankParts;
+use super::{fit, same_data, spec_changes, state};
+use crate::checkpoint::{CheckpointStore, Loaded, RankBy, load};
 use crate::comm::{Phase, Place, ProcessGroup, Wait};
 use crate::data::{Dataset, Encoding, Fingerprint, Splits};
 use crate::device::ComputeDevice;
@@ -10,7 +13,6 @@ use crate::error::{Error, IoContext, Result};
 use crate::files;
 use crate::launch::EvaluationHandoff;
 use crate::named::named;
-use crate::plan::Plan;
 use crate::telemetry::evaluations::Classes;
 use crate::train::{Details, evaluate_by_batches};
 use serde::{Deserialize, Serialize};
@@ -38,14 +40,14 @@ impl Split {
     }
 }
 
-fn no_split(plan: &Plan, split: Split, splits: &Splits) -> Error {
+fn no_split(data: &str, split: Split, splits: &Splits) -> Error {
     let there = Split::ALL.into_iter().filter(|split| split.of(splits).is_some());
     let there: Vec<String> = there.map(|split| format!("`{split}`")).collect();
     let more = match split {
         Split::Val => "; `[dataset] val_split` splits one off the training samples",
         _ => "",
     };
-    Error::data(format!("data set `{}` has no split `{split}`", plan.dataset.name))
+    Error::data(format!("data set `{data}` has no split `{split}`"))
         .hint(format!("it has {}{more}", there.join(" and ")))
 }
 
@@ -70,16 +72,16 @@ impl Evaluated {
     }
 }
 
-/// Of the checkpoints in `dir` the `best` one (by `checkpoint.best`), or the newest. A training that goes on may remove it while it is read:
+/// Of the checkpoints in `dir` the `best` one (`by` is `checkpoint.best`), or the newest. A training that goes on may remove it while it is read:
 /// then another one is.
 ///
 /// # Errors
 /// Exit code 74: there is none, or none can be read.
-pub fn chosen(plan: &Plan, dir: &Path, best: bool) -> Result<Loaded> {
+pub fn chosen(by: RankBy, dir: &Path, best: bool) -> Result<Loaded> {
     let store = CheckpointStore::read_only(dir);
     let steps = || Some(store.list().ok()?.iter().map(|entry| entry.step).collect::<Vec<_>>());
     let one = || match best {
-        true => store.best(plan.checkpoint.best),
+        true => store.best(by),
         false => store
             .latest_verified()?
             .ok_or_else(|| Error::checkpoint(format!("there is no checkpoint in {}", dir.display()))),
@@ -163,20 +165,20 @@ pub struct Wanted {
 /// Evaluates rank 0's `loaded`; the other ranks have `None` and get its weights. Every rank returns the same metrics, which do not depend on the
 /// number of ranks; warnings are rank 0's.
 pub fn evaluate(
-    plan: &Plan,
+    parts: &RankParts<'_>,
     loaded: Option<&Loaded>,
     wanted: Wanted,
     device: ComputeDevice,
     local_rank: usize,
     group: &dyn ProcessGroup,
 ) -> Result<Evaluation> {
-    let splits = open_data(plan, group, local_rank)?;
+    let splits = open_data(&parts.data, group, local_rank)?;
     let (facts, fingerprint) = (facts_of(&splits), Fingerprint::of(&splits));
     group.barrier(Wait::WhilePeersLive)?;
     same_data::check_data_sets(&fingerprint, group)?;
-    let on = compute(device, plan.precision)?;
-    let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
-    fit::model(plan, &*splits.train, &*model)?;
+    let on = compute(device, parts.precision)?;
+    let mut model = parts.model.source.build(&facts, parts.seed, &on)?;
+    fit::model(parts, &*splits.train, &*model)?;
     let mut warnings = Vec::new();
     if let Some(loaded) = loaded {
         let saved = state::saved(loaded)?;
@@ -184,20 +186,21 @@ pub fn evaluate(
         warnings.extend(changed.map(|what| {
             format!("the data set has changed since this checkpoint was made: {what}. What is measured on the data, such as the scale of columns, is measured anew")
         }));
-        warnings.extend(spec_changes::of_meaning(plan, loaded));
-        state::restore_model(plan, loaded, &saved, device, loaded.weights(wanted.averaged), &mut *model)?;
+        warnings.extend(spec_changes::of_meaning(parts.spec(), loaded));
+        let weights = loaded.weights(wanted.averaged);
+        state::restore_model(parts.checkpoint, loaded, &saved, device, weights, &mut *model)?;
     }
     if group.world_size() > 1 {
         // Reading and sending takes as long as it takes.
         group.barrier(Wait::WhilePeersLive)?;
         state::share_model(&mut *model, group)?;
     }
-    let dataset = wanted.split.of(&splits).ok_or_else(|| no_split(plan, wanted.split, &splits))?;
-    let options = plan.loader.options(plan.batch_size, plan.seed);
+    let dataset = wanted.split.of(&splits).ok_or_else(|| no_split(parts.data.name, wanted.split, &splits))?;
+    let options = parts.data.loader.options(parts.batch_size, parts.seed);
     group.note(Place { step: loaded.map_or(0, |loaded| loaded.state.global_step), phase: Phase::Evaluate });
     let details = Details { per_class: wanted.per_class, samples: 0 };
-    let evaluated = evaluate_by_batches(&*model, &*plan.task.build(), dataset, options, group, details)?;
-    let found = metrics::evaluation(&evaluated.sums, Reported::of(&plan.task, plan.metrics.top5, &facts));
+    let evaluated = evaluate_by_batches(&*model, &*parts.task.build(), dataset, options, group, details)?;
+    let found = metrics::evaluation(&evaluated.sums, Reported::of(parts.task, parts.metrics.top5, &facts));
     let encoding = splits.train.encoding();
     let names = encoding.as_ref().and_then(Encoding::classes).unwrap_or_default();
     let tally = evaluated.tally.as_ref();
@@ -206,17 +209,17 @@ pub fn evaluate(
 }
 
 /// What was found before this rank was started, or what is there now.
-pub(super) fn loaded(plan: &Plan, handoff: &EvaluationHandoff) -> Result<Loaded> {
+pub(super) fn loaded(by: RankBy, handoff: &EvaluationHandoff) -> Result<Loaded> {
     let found = load(&handoff.checkpoint);
     match &handoff.among {
-        Some(dir) if found.is_err() => chosen(plan, dir, handoff.best),
+        Some(dir) if found.is_err() => chosen(by, dir, handoff.best),
         _ => found,
     }
 }
 
 /// One rank's part of `ddp-run eval`. Rank 0 writes what is found.
 pub(super) fn evaluate_rank(
-    plan: &Plan,
+    parts: &RankParts<'_>,
     handoff: &EvaluationHandoff,
     device: ComputeDevice,
     local_rank: usize,
@@ -226,8 +229,8 @@ pub(super) fn evaluate_rank(
         .ok_or_else(|| Error::internal(format!("`{}` is no split", handoff.split)))?;
     let wanted = Wanted { split, averaged: handoff.averaged, per_class: handoff.per_class };
     let first = group.rank() == 0;
-    let loaded = if first { Some(loaded(plan, handoff)?) } else { None };
-    let found = evaluate(plan, loaded.as_ref(), wanted, device, local_rank, group)?;
+    let loaded = if first { Some(loaded(parts.checkpoint.best, handoff)?) } else { None };
+    let found = evaluate(parts, loaded.as_ref(), wanted, device, local_rank, group)?;
     if first {
         found.write(&handoff.result)?;
     }

@@ -1,16 +1,21 @@
 //! Runs whose samples have further fields.
 
 use super::testing::{self, Run, close, trained};
-use super::*;
-use crate::data::{DatasetSource, FieldFacts, FieldKind, FieldMut, Sample, SampleKey, SampleMut, Transform};
-use crate::error::ExitCode;
+use crate::data::{
+    DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, Fingerprint, Sample, SampleKey,
+    SampleMut, Splits, Transform,
+};
+use crate::error::{Error, ExitCode, Result};
 use crate::models::{AnyNet, Input};
+use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::tasks::{Batch, MetricFacts, StepContext, StepOutput, Task};
+use crate::train::Ended;
 use burn::tensor::{Int, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Four numbers of which only some count: `mask`; their sum; and how many they are: `count`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

@@ -1,13 +1,13 @@
 //! Checks that data, model, loss and batches fit together, before anything is written or any rank waits for another.
 
+use super::parts::RankParts;
 use crate::caught::caught;
 use crate::comm::SoloGroup;
 use crate::data::{Dataset, FieldData, FieldFacts, FieldKind, HostField, Splits};
 use crate::error::{Error, Result};
 use crate::models::{Input, Model};
-use crate::plan::{BatchAlgebra, Plan};
 use crate::tasks::{Batch, StepContext};
-use crate::train::Position;
+use crate::train::{BatchAlgebra, Position};
 use std::collections::BTreeMap;
 
 /// The data set has samples, they are not empty, and all splits have the same further fields.
@@ -52,42 +52,42 @@ fn listed(fields: &BTreeMap<String, FieldFacts>) -> String {
 ///
 /// # Errors
 /// The model's own error or panic, the task's, and outputs of another shape (exit 78).
-pub(super) fn model(plan: &Plan, dataset: &dyn Dataset, model: &dyn Model) -> Result<()> {
-    let (name, input, target) = (&plan.model.name, dataset.input(), dataset.target());
-    plan.task.fits(&input, &target)?;
-    plan.train.mixing().map_or(Ok(()), |mixing| mixing.fits(&input, &target))?;
-    let samples = plan.batch_size.min(dataset.len());
+pub(super) fn model(parts: &RankParts<'_>, dataset: &dyn Dataset, model: &dyn Model) -> Result<()> {
+    let (name, input, target) = (&parts.model.name, dataset.input(), dataset.target());
+    parts.task.fits(&input, &target)?;
+    parts.train.mixing().map_or(Ok(()), |mixing| mixing.fits(&input, &target))?;
+    let samples = parts.batch_size.min(dataset.len());
     let evaluator = model.evaluator();
     let device = evaluator.device();
     let on_device = |field| Input::from_host(&zeros(field, samples), samples, &device);
-    if plan.task.own().is_none() {
+    if parts.task.own().is_none() {
         let outputs = caught(|| evaluator.forward(on_device(&input)).dims()).map_err(|why| {
             let what = format!("model `{name}` does not accept {}", described(samples, &input));
-            Error::spec(format!("{what} from data set `{}`: {why}", plan.dataset.name))
+            Error::spec(format!("{what} from data set `{}`: {why}", parts.data.name))
         })?;
         compares(outputs, samples, &target).map_err(|why| {
             let e = Error::spec(format!("model `{name}` {why}"));
-            match plan.task.standard() {
+            match parts.task.standard() {
                 Some(_) => e,
                 None => e.hint("a `[task]` of one's own may compare what it likes (docs/extending.md)"),
             }
         })?;
     }
-    if plan.task.standard().is_some() && plan.task.metrics().is_empty() {
+    if parts.task.standard().is_some() && parts.task.metrics().is_empty() {
         return Ok(());
     }
     let further = dataset.fields();
     let fields = further.iter().map(|(name, facts)| (name.clone(), on_device(facts))).collect();
     let batch = Batch { input: on_device(&input), target: on_device(&target), fields };
     let alone = SoloGroup::default();
-    let step = || plan.task.build().step(evaluator.net(), batch, &StepContext::new(false, &alone))?.check();
+    let step = || parts.task.build().step(evaluator.net(), batch, &StepContext::new(false, &alone))?.check();
     caught(step).unwrap_or_else(|why| {
         let (inputs, targets) = (described(samples, &input), described(samples, &target));
         let mut what = format!("the task does not accept {inputs} with targets of {targets}");
         if !further.is_empty() {
             what.push_str(&format!(" and {}", listed(&further)));
         }
-        Err(Error::spec(format!("{what} from data set `{}`: {why}", plan.dataset.name)))
+        Err(Error::spec(format!("{what} from data set `{}`: {why}", parts.data.name)))
     })
 }
 
@@ -139,9 +139,8 @@ fn compares([rows, width]: [usize; 2], samples: usize, target: &FieldFacts) -> R
 }
 
 /// An epoch has at least one optimizer step with this number of ranks.
-pub(super) fn batches(plan: &Plan, position: &Position, samples: usize) -> Result<()> {
-    let BatchAlgebra { samples_per_rank, steps_per_epoch, .. } =
-        position.batching.algebra(samples, plan.loader.drop_last);
+pub(super) fn batches(drop_last: bool, position: &Position, samples: usize) -> Result<()> {
+    let BatchAlgebra { samples_per_rank, steps_per_epoch, .. } = position.batching.algebra(samples, drop_last);
     if steps_per_epoch != Some(0) {
         return Ok(());
     }

@@ -1,14 +1,17 @@
 //! Parts that do not fit cause an error about the spec (exit 78), before anything is written.
 
-use super::*;
-use crate::error::ExitCode;
+use super::testing;
+use crate::data::DataFacts;
+use crate::error::{ExitCode, Result};
 use crate::models::{Input, Net};
-use crate::plan::WorldRequest;
+use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::JobTree;
+use crate::train::Ended;
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
+use std::path::Path;
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Config {

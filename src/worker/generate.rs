@@ -120,7 +120,7 @@ mod tests {
     use crate::device::ComputeDevice;
     use crate::registry::Registry;
     use crate::worker::testing::Run;
-    use crate::worker::{Predictor, Usage};
+    use crate::worker::{Predictor, RankParts, Usage};
 
     const ALL: Sampling = Sampling { temperature: 1.0, top_k: None, seed: 0 };
 
@@ -159,7 +159,7 @@ mod tests {
             Usage::read(loaded.usage.as_deref().unwrap(), &loaded, &Registry::standard()).unwrap();
         let Some(Encoding::Text(encoding)) = &usage.encoding else { panic!("it is a text") };
         assert_eq!((encoding.vocabulary.as_str(), encoding.block_size), (" abcd", 8));
-        (Predictor::new(&plan, &usage, &loaded, true, ComputeDevice::Cpu).unwrap(), 5)
+        (Predictor::new(&RankParts::of(&plan), &usage, &loaded, true, ComputeDevice::Cpu).unwrap(), 5)
     }
 
     #[test]

@@ -133,20 +133,20 @@ fn a_resume_tells_what_is_trained_now() {
     let entries = |group: &'static str| {
         let plan = plan(SPEC, &with(&[group]), 1);
         let mut model = plan.model.source.build(&plan.dataset.facts, 1, &Compute::host()).unwrap();
-        freeze(&plan, &mut *model).unwrap();
+        freeze(&plan.optimizer, &mut *model).unwrap();
         let updater = Updater::new(&plan.optimizer, None, model.entries(), model.device());
         (Trained::of(model.entries(), &updater), plan, model.entries().to_vec())
     };
     let ((whole, free, all), (part, freezes, some)) = (entries("optimizer.group=[]"), entries(FROZEN));
     assert!(whole.is_all() && !part.is_all());
     let none = [None, None];
-    assert_eq!((whole.changes(&free, &all), part.changes(&freezes, &some)), (none.clone(), none.clone()));
+    assert_eq!((whole.changes(&free.optimizer, &all), part.changes(&freezes.optimizer, &some)), (none.clone(), none.clone()));
     // Frozen by the model itself.
-    assert_eq!(whole.changes(&free, &some), none);
+    assert_eq!(whole.changes(&free.optimizer, &some), none);
     let frozen = "2 parameters are frozen from here on, without optimizer state: 0.weight, 0.bias";
-    assert_eq!(whole.changes(&freezes, &some), [Some(frozen.to_owned()), None]);
+    assert_eq!(whole.changes(&freezes.optimizer, &some), [Some(frozen.to_owned()), None]);
     let thawed = "2 parameters are trained from here on, with new optimizer state: 0.weight, 0.bias";
-    assert_eq!(part.changes(&free, &all), [None, Some(thawed.to_owned())]);
+    assert_eq!(part.changes(&free.optimizer, &all), [None, Some(thawed.to_owned())]);
 }
 
 /// Another algorithm is refused as ever, also of one group.

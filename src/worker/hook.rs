@@ -1,15 +1,11 @@
 //! Saves and restores the state of communication hooks: one tensor per rank and bucket.
 
+use super::spec_changes::OwnSpec;
 use crate::checkpoint::{Loaded, TensorData, TensorMap};
 use crate::ddp::HookState;
 use crate::error::Result;
-use crate::plan::Plan;
-use crate::plan::changes::{Change, Values};
-use crate::show;
+use crate::spec::Values;
 use serde::{Deserialize, Serialize};
-
-/// What the keys of a hook begin with.
-const KEYS: &str = "distributed.hook.";
 
 /// Describes the tensors.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -23,33 +19,21 @@ pub struct HookLayout {
 }
 
 impl HookLayout {
-    /// Of the hook of `plan`.
-    pub fn of(hook: &HookState, plan: &Plan) -> Self {
-        Self { name: hook.name.clone(), buckets: hook.buckets.clone(), keys: Some(keys(plan)) }
+    /// Of a hook with these keys.
+    pub fn of(hook: &HookState, keys: &Values) -> Self {
+        Self { name: hook.name.clone(), buckets: hook.buckets.clone(), keys: Some(keys.clone()) }
     }
 
-    /// Why the state is not one of the hook of `plan`, whose other keys may give it another meaning; `None` if the keys are the same. That the
+    /// Why the state is not one of the hook of `spec`, whose other keys may give it another meaning; `None` if the keys are the same. That the
     /// hook is another one is told when the state is restored.
-    pub fn has_other_keys(&self, plan: &Plan) -> Option<String> {
-        let before = self.keys.as_ref()?;
-        let now = keys(plan);
-        plan.comm_hook.as_ref().filter(|hook| hook.name() == self.name)?;
-        // A newer program may have more keys; their defaults mean what there was before.
-        let is_new = |change: &Change<'_>| change.before.is_none() && !plan.is_set(change.key);
-        let changes = plan.changes(before, &now);
-        let word = |change: &Change<'_>| format!("{} = {}", show::name(change.key), change.values());
-        let words: Vec<String> = changes.iter().filter(|change| !is_new(change)).map(word).collect();
-        (!words.is_empty()).then(|| {
-            let (name, words) = (&self.name, words.join("; "));
-            format!("the checkpoint's state of the communication hook `{name}` is ignored: {words}")
+    pub fn has_other_keys(&self, spec: OwnSpec<'_>) -> Option<String> {
+        let before = self.keys.as_ref().filter(|_| spec.hook() == Some(&*self.name))?;
+        let changed = spec.changed_hook_keys(before);
+        (!changed.is_empty()).then(|| {
+            let (name, changed) = (&self.name, changed.join("; "));
+            format!("the checkpoint's state of the communication hook `{name}` is ignored: {changed}")
         })
     }
-}
-
-/// The keys of the hook of `plan` by their dotted paths.
-fn keys(plan: &Plan) -> Values {
-    let of_hook = plan.values.iter().filter(|value| value.key.starts_with(KEYS));
-    of_hook.map(|value| (value.key.clone(), value.value.to_string())).collect()
 }
 
 fn tensor_name(rank: usize, bucket: usize) -> String {

@@ -1,6 +1,7 @@
 //! Runs with a communication hook of a user's crate that has keys and state.
 
 use super::hook::HookLayout;
+use super::spec_changes::OwnSpec;
 use super::testing::{self, Run, SPEC};
 use crate::comm::{CommError, ProcessGroup, ReduceOp};
 use crate::ddp::{CommHook, HookState};
@@ -86,8 +87,8 @@ fn the_state_of_a_hook_with_other_keys_is_left_out() {
 #[test]
 fn changed_keys_are_told_by_their_names() {
     let state = HookState { name: "carry".to_owned(), buckets: vec![4], values: vec![vec![vec![1.0]]; 2] };
-    let layout = HookLayout::of(&state, &plan(&[]));
-    let why = |sets: &[&str]| layout.has_other_keys(&plan(sets));
+    let layout = HookLayout::of(&state, &OwnSpec::of(&plan(&[])).hook_keys());
+    let why = |sets: &[&str]| layout.has_other_keys(OwnSpec::of(&plan(sets)));
     assert_eq!(
         why(&["distributed.hook.part=0.25"]).as_deref(),
         Some(
@@ -102,9 +103,9 @@ fn changed_keys_are_told_by_their_names() {
     let mut json = serde_json::to_value(&layout).unwrap();
     json["keys"].as_object_mut().unwrap().remove("distributed.hook.newer").unwrap();
     let older: HookLayout = serde_json::from_value(json.clone()).unwrap();
-    assert_eq!(older.has_other_keys(&plan(&[])), None);
-    assert!(older.has_other_keys(&plan(&["distributed.hook.newer=true"])).is_some());
+    assert_eq!(older.has_other_keys(OwnSpec::of(&plan(&[]))), None);
+    assert!(older.has_other_keys(OwnSpec::of(&plan(&["distributed.hook.newer=true"]))).is_some());
     json.as_object_mut().unwrap().remove("keys").unwrap();
     let oldest: HookLayout = serde_json::from_value(json).unwrap();
-    assert_eq!(oldest.has_other_keys(&plan(&["distributed.hook.part=0.25"])), None);
+    assert_eq!(oldest.has_other_keys(OwnSpec::of(&plan(&["distributed.hook.part=0.25"]))), None);
 }

@@ -1,12 +1,13 @@
 //! Runs of models that are written for Burn's `Learner`.
 
 use super::testing::{self, Run, close, fixed, trained};
-use super::*;
 use crate::checkpoint::load_any;
-use crate::error::ExitCode;
+use crate::error::{ExitCode, Result};
 use crate::models::Net;
+use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::tasks::{Batch, MetricFacts, StepContext, StepOutput, Task};
+use crate::train::Ended;
 use burn::module::Module;
 use burn::nn::{Linear, loss::CrossEntropyLossConfig};
 use burn::optim::GradientsParams;

@@ -1,6 +1,5 @@
 //! What a user reads of a rank that can't start or go on, and of what is saved, as a snapshot.
 
-use super::testing::{SPEC, plan};
 use super::{fault::Fault, fit, same_data, same_devices, start_state};
 use crate::comm::GpuUuid;
 use crate::data::Fingerprint;
@@ -64,12 +63,11 @@ fn data_sets() -> String {
 fn devices_and_batches() -> String {
     let devices = [ComputeDevice::Cpu, ComputeDevice::Wgpu(0)].map(same_devices::entry);
     let gpu = ("cuda".to_owned(), Some(GpuUuid([7; 16])));
-    let drop_last = plan(SPEC, &["dataset.drop_last=true"], 2);
     [
         same_devices::compare(&devices, false).expect_err("two kinds").to_string(),
         same_devices::compare(&[gpu.clone(), gpu], false).expect_err("one GPU").to_string(),
         Nproc::Gpu.resolve(8, || 0).expect_err("no device").to_string(),
-        fit::batches(&drop_last, &Position::new(Batching::of(2, 8, 1)), 10).expect_err("none").to_string(),
+        fit::batches(true, &Position::new(Batching::of(2, 8, 1)), 10).expect_err("none").to_string(),
     ]
     .join("\n\n")
 }

@@ -1,9 +1,10 @@
 //! Named metrics from the sums of an epoch or an evaluation, and the metrics file of a run.
 
-use super::{Evaluation, warn};
+use super::Evaluation;
+use super::messages::warn;
+use super::parts::RankParts;
 use crate::data::{DataFacts, FieldKind};
 use crate::error::{Error, Result};
-use crate::plan::Plan;
 use crate::spec::did_you_mean;
 use crate::tasks::{StandardLoss, TaskPlan};
 use crate::telemetry::{Assertion, Metrics, MetricsFound, MetricsWriter, Top5};
@@ -56,10 +57,10 @@ pub fn named(sums: &Sums, reported: Reported) -> Vec<(&str, f64)> {
 }
 
 /// The names that [`named`] may give for a job, as far as its data are known.
-pub fn names(plan: &Plan) -> Vec<String> {
-    let facts = &plan.dataset.facts;
+pub fn names(parts: &RankParts<'_>) -> Vec<String> {
+    let facts = parts.data.facts;
     let kind = facts.target.as_ref().map(|target| target.kind);
-    let reported = Reported::of(&plan.task, plan.metrics.top5, facts);
+    let reported = Reported::of(parts.task, parts.metrics.top5, facts);
     let mut names = vec!["loss"];
     if reported.standard && !matches!(kind, Some(FieldKind::Index(_))) {
         names.extend(["mae", "mse", "r2"]);
@@ -69,7 +70,7 @@ pub fn names(plan: &Plan) -> Vec<String> {
         names.extend((reported.top5 || kind.is_none()).then_some("top5"));
         names.extend((reported.perplexity || kind.is_none()).then_some("perplexity"));
     }
-    let own = plan.task.metrics().into_iter().map(|metric| metric.name.to_string());
+    let own = parts.task.metrics().into_iter().map(|metric| metric.name.to_string());
     names.into_iter().map(str::to_owned).chain(own).collect()
 }
 
@@ -77,8 +78,8 @@ pub fn names(plan: &Plan) -> Vec<String> {
 ///
 /// # Errors
 /// The name of a metric is unknown, or the metric is never measured (exit code 2).
-pub fn measured(plan: &Plan, assertions: &[Assertion]) -> Result<()> {
-    let names = names(plan);
+pub fn measured(parts: &RankParts<'_>, assertions: &[Assertion]) -> Result<()> {
+    let names = names(parts);
     let known =
         ["val", "train"].iter().flat_map(|split| names.iter().map(move |name| format!("{split}.{name}")));
     let known: Vec<String> = known.collect();
@@ -88,7 +89,7 @@ pub fn measured(plan: &Plan, assertions: &[Assertion]) -> Result<()> {
             let others = did_you_mean(metric, known.iter().map(String::as_str));
             return Err(wrong(&format!("is not a metric of this job{others}")));
         }
-        if let Some(why) = plan.never_evaluated().filter(|_| metric.starts_with("val.")) {
+        if let Some(why) = parts.never_evaluated().filter(|_| metric.starts_with("val.")) {
             return Err(wrong(&format!("is never measured: {why}")));
         }
     }

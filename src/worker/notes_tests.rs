@@ -2,7 +2,7 @@
 
 use super::evaluate::loaded;
 use super::testing::{Run, SPEC, plan};
-use super::{Evaluation, Split, Wanted, evaluate};
+use super::{Evaluation, RankParts, Split, Wanted, evaluate};
 use crate::checkpoint::load;
 use crate::comm::gloo::GlooOptions;
 use crate::comm::testing::{HANG, form};
@@ -127,7 +127,7 @@ fn evaluations(run: &Run, world: usize, split: Split) -> Vec<Evaluation> {
     let wanted = Wanted { split, averaged: true, per_class: true };
     let of = |group: &dyn ProcessGroup| {
         let loaded = (group.rank() == 0).then(|| load(&newest).unwrap());
-        evaluate(&plan, loaded.as_ref(), wanted, ComputeDevice::Cpu, group.rank(), group).unwrap()
+        evaluate(&RankParts::of(&plan), loaded.as_ref(), wanted, ComputeDevice::Cpu, group.rank(), group).unwrap()
     };
     if world == 1 {
         return vec![of(&SoloGroup::default())];
@@ -177,7 +177,7 @@ fn rank_0_takes_another_checkpoint_if_a_training_has_removed_the_one_that_was_fo
         per_class: false,
         result: PathBuf::new(),
     };
-    assert_eq!(loaded(&plan, &handoff(Some(all))).unwrap().path, newest);
+    assert_eq!(loaded(plan.checkpoint.best, &handoff(Some(all))).unwrap().path, newest);
     // One that a user named is that one.
-    assert!(loaded(&plan, &handoff(None)).is_err());
+    assert!(loaded(plan.checkpoint.best, &handoff(None)).is_err());
 }

@@ -2,11 +2,11 @@
 //! continue as if it had made all steps so far, so it is rejected. Other changes are applied, and reported with those
 //! of the spec. A parameter that is no longer frozen begins with new arrays and a count of its own updates.
 
-use super::spec_changes;
+use super::spec_changes::{self, OwnSpec};
 use crate::checkpoint::{Loaded, State};
 use crate::error::{Error, Result};
 use crate::models::{Model, Role, StateEntry, TensorFacts};
-use crate::plan::Plan;
+use crate::optim::OptimizerPlan;
 use crate::train::Updater;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,10 +48,10 @@ impl Trained {
 
     /// What the groups freeze now, and what is no longer frozen, each in words. (What the model itself freezes may come from a
     /// checkpoint that does not say so.)
-    pub fn changes(&self, plan: &Plan, entries: &[StateEntry]) -> [Option<String>; 2] {
+    pub fn changes(&self, optimizer: &OptimizerPlan, entries: &[StateEntry]) -> [Option<String>; 2] {
         let thawed: Vec<&str> = entries.iter().filter(|e| self.thaws(e)).map(|e| e.name.as_str()).collect();
         let frozen = |e: &&StateEntry| {
-            let by_group = plan.optimizer.rule_of(e.names().map(|e| e.name.as_str())).is_none();
+            let by_group = optimizer.rule_of(e.names().map(|e| e.name.as_str())).is_none();
             by_group && e.role == Role::Frozen && !e.names().any(|e| self.frozen.contains(&e.name))
         };
         let frozen: Vec<&str> = entries.iter().filter(frozen).map(|e| e.name.as_str()).collect();
@@ -78,10 +78,12 @@ fn listed(names: &[&str], what: &str) -> Option<String> {
 ///
 /// # Errors
 /// Exit code 78: a group does not fit the model.
-pub fn freeze(plan: &Plan, model: &mut dyn Model) -> Result<()> {
+pub fn freeze(optimizer: &OptimizerPlan, model: &mut dyn Model) -> Result<()> {
     let tensors: Vec<TensorFacts> = model.entries().iter().map(TensorFacts::of).collect();
-    plan.groups_fit(&tensors)?;
-    let frozen: Vec<bool> = tensors.iter().map(|t| plan.optimizer.rule_of(t.names()).is_none()).collect();
+    if let Some(misfit) = optimizer.misfits(&tensors).into_iter().next() {
+        return Err(Error::spec(format!("{}: {}", misfit.path.join("."), misfit.message)));
+    }
+    let frozen: Vec<bool> = tensors.iter().map(|t| optimizer.rule_of(t.names()).is_none()).collect();
     if frozen.contains(&true) {
         model.freeze(&|index| frozen[index]);
     }
@@ -91,7 +93,7 @@ pub fn freeze(plan: &Plan, model: &mut dyn Model) -> Result<()> {
 /// # Errors
 /// Exit code 74: the checkpoint's optimizer has other arrays than the spec's.
 pub fn fits(
-    plan: &Plan,
+    spec: OwnSpec<'_>,
     loaded: &Loaded,
     trained: &Trained,
     entries: &[StateEntry],
@@ -117,7 +119,7 @@ pub fn fits(
         true => "none".to_owned(),
         false => slots.into_iter().collect::<Vec<_>>().join(", "),
     };
-    let changes = spec_changes::of_optimizer(plan, &loaded.state);
+    let changes = spec_changes::of_optimizer(spec, &loaded.state);
     let changes = changes.map_or_else(String::new, |changes| format!(": {changes}"));
     let (found, wanted, path) = (list(found), list(wanted), loaded.path.display());
     Err(Error::checkpoint(format!(
@@ -130,8 +132,8 @@ pub fn fits(
 }
 
 /// What a changed optimizer keeps from a checkpoint; `None` if nothing has changed.
-pub fn kept(plan: &Plan, state: &State, slots: &[&str]) -> Option<String> {
-    spec_changes::of_optimizer(plan, state)?;
+pub fn kept(spec: OwnSpec<'_>, state: &State, slots: &[&str]) -> Option<String> {
+    spec_changes::of_optimizer(spec, state)?;
     let kept = [slots, &["the number of steps"]].concat().join(", ");
     Some(format!("the optimizer has changed; kept: {kept}"))
 }
@@ -179,10 +181,10 @@ mod tests {
         let loaded = crate::checkpoint::load_any(&run.newest()).unwrap();
         let slots = ["exp_avg", "exp_avg_sq"];
         let same = plan(SPEC, ADAMW, 1);
-        assert_eq!(kept(&same, &loaded.state, &slots), None);
+        assert_eq!(kept(OwnSpec::of(&same), &loaded.state, &slots), None);
         let sets = ["seed=7", "optimizer.name=adamw", "optimizer.lr=0.01", "optimizer.weight_decay=0.5"];
         let now = plan(SPEC, &sets, 1);
-        let told = kept(&now, &loaded.state, &slots).unwrap();
+        let told = kept(OwnSpec::of(&now), &loaded.state, &slots).unwrap();
         assert_eq!(told, "the optimizer has changed; kept: exp_avg, exp_avg_sq, the number of steps");
         let optimizer = [
             "optimizer.lr            0.05, now 0.01; from the next step; its state is kept where it fits",
@@ -190,9 +192,9 @@ mod tests {
         ];
         // Also if the earlier spec is missing.
         std::fs::remove_file(run.out().join("job.toml")).unwrap();
-        assert_eq!(spec_changes::since(&now, &loaded, &now.to_toml()), optimizer);
+        assert_eq!(spec_changes::since(OwnSpec::of(&now), &loaded, &now.to_toml()), optimizer);
         std::fs::write(run.out().join("job.toml"), same.to_toml()).unwrap();
-        let told = spec_changes::since(&now, &loaded, &now.to_toml());
+        let told = spec_changes::since(OwnSpec::of(&now), &loaded, &now.to_toml());
         assert_eq!(told[..2], optimizer);
         assert!(told.len() == 3 && told[2].contains("3, now 7"), "{told:?}");
         run.train(1, &sets[1..]).unwrap();

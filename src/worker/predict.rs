@@ -1,22 +1,26 @@
 //! The outputs of a checkpoint's model for inputs that are in no data set.
 
-use super::{Usage, compute, state};
+use super::compute::compute;
+use super::parts::RankParts;
+use super::{Usage, state};
 use crate::caught::caught;
 use crate::checkpoint::Loaded;
 use crate::data::{
     Dataset, FieldData, FieldFacts, FieldKind, FieldMut, FieldsMut, HostField, SampleKey, SampleMut, Splits,
-    transformed,
+    TransformPlan, transformed,
 };
 use crate::device::{ComputeDevice, Precision, read, supports_precision};
 use crate::error::{Error, Result};
 use crate::models::{Evaluator, Input};
-use crate::plan::Plan;
 use std::sync::Arc;
 
 /// A model with a checkpoint's weights.
 pub struct Predictor {
     evaluator: Evaluator,
-    plan: Plan,
+    /// The model's name.
+    name: String,
+    transforms: Vec<TransformPlan>,
+    seed: u64,
     input: FieldFacts,
     target: FieldFacts,
 }
@@ -27,13 +31,13 @@ impl Predictor {
     /// # Errors
     /// Exit code 78: a task of one's own reads the model's outputs. 74: the weights don't fit the model. 69: the device.
     pub fn new(
-        plan: &Plan,
+        parts: &RankParts<'_>,
         usage: &Usage,
         loaded: &Loaded,
         averaged: bool,
         device: ComputeDevice,
     ) -> Result<Self> {
-        if let Some(task) = plan.task.own() {
+        if let Some(task) = parts.task.own() {
             let what =
                 format!("the model is trained by the task `{task}`, whose outputs only that task knows");
             return Err(Error::spec(what).hint("only models without a `[task]` of one's own can predict"));
@@ -44,15 +48,16 @@ impl Predictor {
         };
         if let Some(Err(why)) = usage.encoding.as_ref().map(|encoding| encoding.fits(&input)) {
             let what =
-                format!("the encoding of data set `{}` is not that of its samples: {why}", plan.dataset.name);
+                format!("the encoding of data set `{}` is not that of its samples: {why}", parts.data.name);
             return Err(Error::spec(what).hint("a data set of your own says it by `Dataset::encoding`"));
         }
         // Weights are f32: a device without the precision of training computes in f32.
-        let possible = supports_precision(plan.precision, device).is_ok();
-        let on = compute(device, if possible { plan.precision } else { Precision::F32 })?;
-        let mut model = plan.model.source.build(&usage.facts, plan.seed, &on)?;
+        let possible = supports_precision(parts.precision, device).is_ok();
+        let on = compute(device, if possible { parts.precision } else { Precision::F32 })?;
+        let mut model = parts.model.source.build(&usage.facts, parts.seed, &on)?;
         state::put_model(&mut *model, loaded.weights(averaged)).map_err(|e| state::unfit(loaded, e))?;
-        Ok(Self { evaluator: model.evaluator(), plan: plan.clone(), input, target })
+        let (name, transforms) = (parts.model.name.clone(), parts.data.transforms.to_vec());
+        Ok(Self { evaluator: model.evaluator(), name, transforms, seed: parts.seed, input, target })
     }
 
     /// For models with a use of their own, such as generating text.
@@ -72,7 +77,7 @@ impl Predictor {
         let data = FieldData::Float(self.transformed(first, inputs)?);
         let field = HostField { shape: self.input.shape.clone(), data };
         let input = Input::from_host(&field, count, &self.evaluator.device());
-        let name = &self.plan.model.name;
+        let name = &self.name;
         let outputs = caught(|| self.evaluator.forward(input))
             .map_err(|why| Error::spec(format!("model `{name}` does not accept these inputs: {why}")))?;
         let [rows, width] = outputs.dims();
@@ -85,14 +90,14 @@ impl Predictor {
 
     /// The values after the spec's `[[transform]]`s, as an evaluation applies them.
     fn transformed(&self, first: u64, inputs: Vec<Vec<f32>>) -> Result<Vec<f32>> {
-        if self.plan.transforms.is_empty() {
+        if self.transforms.is_empty() {
             return Ok(inputs.concat());
         }
         let count = inputs.len() as u64;
         let set: Arc<dyn Dataset> =
             Arc::new(Inputs { first, inputs, input: self.input.clone(), target: self.target.clone() });
         let splits = Splits { train: set.clone(), val: Some(set), test: None };
-        let set = transformed(splits, &self.plan.transforms).val;
+        let set = transformed(splits, &self.transforms).val;
         let set = set.ok_or_else(|| Error::internal("a split got lost"))?;
         let width = self.input.shape.iter().product();
         let (mut values, mut floats, mut indices) = (Vec::new(), Vec::new(), Vec::new());
@@ -106,7 +111,7 @@ impl Predictor {
                 FieldKind::Index(_) => FieldMut::Index(&mut indices),
             };
             let to = SampleMut { input: FieldMut::Float(&mut input), target, fields: FieldsMut::default() };
-            set.write(SampleKey { seed: self.plan.seed, epoch: 0, sample }, to)?;
+            set.write(SampleKey { seed: self.seed, epoch: 0, sample }, to)?;
             values.extend(input);
         }
         Ok(values)
@@ -176,7 +181,7 @@ mod tests {
         let loaded = run.loaded();
         let text = loaded.usage.as_deref().unwrap();
         let (usage, plan) = Usage::read(text, &loaded, &registry()).unwrap();
-        let predictor = Predictor::new(&plan, &usage, &loaded, true, ComputeDevice::Cpu).unwrap();
+        let predictor = Predictor::new(&RankParts::of(&plan), &usage, &loaded, true, ComputeDevice::Cpu).unwrap();
         let inputs = vec![vec![1.0, -2.0, 0.5, 4.0], vec![0.0, 0.0, 1.0, 0.0]];
         let outputs = predictor.outputs(0, inputs.clone()).unwrap();
         let weight = loaded.model.get("fc.weight").unwrap().to_f32_vec();
@@ -189,7 +194,7 @@ mod tests {
         let mut other = usage.clone();
         let Some(Encoding::Table(table)) = &mut other.encoding else { panic!("it is one of numbers") };
         table.columns.pop();
-        let error = Predictor::new(&plan, &other, &loaded, true, ComputeDevice::Cpu).err().unwrap();
+        let error = Predictor::new(&RankParts::of(&plan), &other, &loaded, true, ComputeDevice::Cpu).err().unwrap();
         assert!(error.message.contains("it gives [3] numbers, and samples are [4] numbers"), "{error}");
         // A program without the model says so.
         let error = Usage::read(text, &loaded, &Registry::standard()).unwrap_err();

@@ -2,17 +2,17 @@
 
 use super::snapshot::batches_tracked;
 use super::state::put;
-use super::tell;
+use super::messages::tell;
 use crate::checkpoint::{ModelTensor, TensorMap, match_weights, read_weights};
 use crate::error::{Error, Result};
 use crate::history::checkpoints;
 use crate::models::{Model, StateEntry};
-use crate::plan::Plan;
+use crate::plan::ModelPlan;
 use std::path::Path;
 
 /// Loads the weights that the spec names, if any, and says so.
-pub fn start_from_weights(plan: &Plan, model: &mut dyn Model, out_dir: &Path) -> Result<()> {
-    let Some(path) = &plan.model.pretrained else { return Ok(()) };
+pub fn start_from_weights(config: &ModelPlan, model: &mut dyn Model, out_dir: &Path) -> Result<()> {
+    let Some(path) = &config.pretrained else { return Ok(()) };
     let own = checkpoints(out_dir).canonicalize();
     if own.is_ok_and(|own| path.canonicalize().is_ok_and(|path| path.starts_with(own))) {
         let what = format!(
@@ -22,7 +22,7 @@ pub fn start_from_weights(plan: &Plan, model: &mut dyn Model, out_dir: &Path) ->
         return Err(Error::spec(what)
             .hint("copy the weights elsewhere, or write the run to another folder with `--out DIR`"));
     }
-    let left_out = load_pretrained(model, path, plan.model.pretrained_strict)?;
+    let left_out = load_pretrained(model, path, config.pretrained_strict)?;
     let mut line = format!("starts from the weights in {}", path.display());
     if !left_out.is_empty() {
         line.push_str(&format!("; left out:\n{left_out}"));
@@ -35,8 +35,8 @@ pub fn start_from_weights(plan: &Plan, model: &mut dyn Model, out_dir: &Path) ->
 ///
 /// # Errors
 /// There is no such file.
-pub fn weights_are_there(plan: &Plan) -> Result<()> {
-    match &plan.model.pretrained {
+pub fn weights_are_there(config: &ModelPlan) -> Result<()> {
+    match &config.pretrained {
         Some(path) if !path.exists() => read_weights(path).map(drop),
         _ => Ok(()),
     }

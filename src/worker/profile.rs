@@ -1,6 +1,6 @@
 //! The end of `--profile`: the ranks' parts become one file.
 
-use super::warn;
+use super::messages::warn;
 use crate::launch::logs::SAID;
 use crate::telemetry::{Profile, profile};
 use std::path::Path;

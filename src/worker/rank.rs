@@ -3,11 +3,12 @@
 use super::connect::connect;
 use super::evaluate::evaluate_rank;
 use super::failure_report::FailureReport;
+use super::parts::GroupParts;
 use super::spec_changes::continues_the_run;
 use super::start_state::{StartState, provenance_of};
 use super::step_times::measured;
 use super::stop_at::StopAt;
-use super::{Fault, Job, RecorderOptions, Resume, keep_kernels, train};
+use super::{Fault, Job, RankParts, RecorderOptions, Resume, keep_kernels, train};
 use crate::clusters::slurm::SlurmJob;
 use crate::clusters::{self, WorkerEnv};
 use crate::comm::Backend;
@@ -61,7 +62,8 @@ pub fn run_external(
     stop: &StopFlag,
 ) -> Result<ExitCode> {
     let launcher = environment.to_string();
-    let mut handoff = handoff_of(environment, plan, job)?;
+    let parts = RankParts::of(plan);
+    let mut handoff = handoff_of(environment, &parts.group, job)?;
     let first = handoff.place.rank == 0;
     let run = clusters::run_id(&|name| std::env::var(name).ok(), handoff.job.rdzv_id.as_deref())?;
     let held_by_another_run = FolderLock::is_held_by_another_run(&handoff.job.out_dir, &run);
@@ -86,16 +88,16 @@ pub fn run_external(
     tracing::info!(target: SAID, "launched by {launcher}");
     let mut failure_report = FailureReport::new(&handoff, stop);
     failure_report.writes = !held_by_another_run;
-    let requeue = requeue_on_stop(plan, first);
+    let requeue = requeue_on_stop(parts.requeue, first);
     let then = start_state.clone();
-    watch(stop, Some(*plan.checkpoint.grace), requeue.clone(), move || then.saved())?;
+    watch(stop, Some(*parts.checkpoint.grace), requeue.clone(), move || then.saved())?;
     let run = handoff.job.provenance.as_ref().map(|start| &start.run);
-    let (patience, given_up) = (*plan.distributed.init_timeout, || stop.requested());
+    let (patience, given_up) = (*parts.group.distributed.init_timeout, || stop.requested());
     let lock = run.map(|run| {
         || {
             let lock = FolderLock::take(&handoff.job.out_dir, run, patience, &given_up)?;
             // As with the lock, the other ranks receive the error.
-            continues_the_run(plan, &handoff.job)?;
+            continues_the_run(parts.spec(), &handoff.job)?;
             Ok(lock)
         }
     });
@@ -118,7 +120,7 @@ pub fn evaluate_external(
     job: JobHandoff,
     stop: &StopFlag,
 ) -> Result<ExitCode> {
-    let handoff = handoff_of(environment, plan, job)?;
+    let handoff = handoff_of(environment, &RankParts::of(plan).group, job)?;
     logs::init_without(&handoff.job)?;
     let mut failure_report = FailureReport::new(&handoff, stop);
     failure_report.writes = false;
@@ -128,16 +130,16 @@ pub fn evaluate_external(
 }
 
 /// The handoff that a supervisor would have sent to this rank.
-fn handoff_of(mut environment: WorkerEnv, plan: &Plan, job: JobHandoff) -> Result<Handoff> {
+fn handoff_of(mut environment: WorkerEnv, parts: &GroupParts<'_>, job: JobHandoff) -> Result<Handoff> {
     // torchrun's default is the same for every run.
     if let Some(id) = job.rdzv_id.as_ref().filter(|_| ["", "none"].contains(&environment.run_id.as_str())) {
         environment.run_id.clone_from(id);
     }
-    let (endpoint, secret) = match plan.backend {
+    let (endpoint, secret) = match parts.backend {
         // MPI connects the ranks itself.
         Backend::Mpi => (Endpoint::Solo, Secret::generate()?),
         _ => {
-            let endpoint = environment.endpoint(plan.nodes.rdzv_endpoint.as_ref())?;
+            let endpoint = environment.endpoint(parts.rdzv_endpoint)?;
             let secret = environment.secret(&endpoint)?;
             (endpoint, secret)
         }
@@ -152,9 +154,9 @@ fn handoff_of(mut environment: WorkerEnv, plan: &Plan, job: JobHandoff) -> Resul
     Ok(handoff)
 }
 
-/// The Slurm job to requeue when the run is stopped on request; only one process of a run, the `first`, requeues it.
-pub fn requeue_on_stop(plan: &Plan, first: bool) -> Option<SlurmJob> {
-    (plan.slurm.requeue && first).then(|| SlurmJob::detect(&|name| std::env::var(name).ok())).flatten()
+/// The Slurm job to requeue, with `launch.requeue`, when the run is stopped on request; only one process of a run, the `first`, requeues it.
+pub fn requeue_on_stop(requeue: bool, first: bool) -> Option<SlurmJob> {
+    (requeue && first).then(|| SlurmJob::detect(&|name| std::env::var(name).ok())).flatten()
 }
 
 /// Ends this process if a stop signal comes before training, or if it has not stopped within `grace` after one.
@@ -199,21 +201,22 @@ fn work(
     profile: Option<Profile>,
 ) -> Result<Ended> {
     let (handoff, stop) = (failure_report.handoff, failure_report.stop);
-    let threads = plan.launch.threads.unwrap_or(handoff.threads);
+    let parts = RankParts::of(plan);
+    let threads = parts.threads.unwrap_or(handoff.threads);
     // An existing thread pool (of a program that embeds ddp-run) is left alone.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
     let Place { rank, world_size, .. } = handoff.place;
-    let (job, generation) = (plan.name.as_str(), handoff.generation);
+    let (job, generation) = (parts.name, handoff.generation);
     let _span = tracing::debug_span!("run", job, rank, world_size, generation).entered();
     // The value was checked before the start; this generation may have fewer ranks.
     let fault = Fault::from_env(&|name| std::env::var(name).ok(), usize::MAX)?;
     let fault = fault.filter(|f| f.is_due_in(handoff.generation));
     fault.iter().for_each(|f| f.at_connect(rank));
     let stop_at = StopAt::from_env(&|name| std::env::var(name).ok())?;
-    let device = device::of_rank(plan.device, handoff.place.local_rank);
-    let kept = keep_kernels(device, plan.precision, &handoff.place.local_rank.to_string());
+    let device = device::of_rank(parts.device, handoff.place.local_rank);
+    let kept = keep_kernels(device, parts.precision, &handoff.place.local_rank.to_string());
     kept.iter().for_each(|kept| tracing::info!("{kept}"));
-    let group = connect(handoff, plan, device, listener)?;
+    let group = connect(handoff, &parts.group, device, listener)?;
     let group = match fault {
         Some(fault) => fault.arm(group),
         None => group,
@@ -230,7 +233,7 @@ fn work(
     );
     let local_rank = handoff.place.local_rank;
     if let Some(evaluation) = &handoff.job.evaluation {
-        return evaluate_rank(plan, evaluation, device, local_rank, &*group).map(|()| Ended::Done);
+        return evaluate_rank(&parts, evaluation, device, local_rank, &*group).map(|()| Ended::Done);
     }
     let JobHandoff { out_dir, provenance, job_toml, .. } = &handoff.job;
     let provenance = provenance.as_ref().filter(|_| rank == 0);

@@ -230,7 +230,7 @@ impl First {
         for slow in self.stragglers.after(anatomy) {
             let host =
                 self.hosts.get(slow.rank).map_or(String::new(), |host| format!(" on {}", show::name(host)));
-            super::warn(&format!("rank {}{host} is slow: {slow}", slow.rank));
+            super::messages::warn(&format!("rank {}{host} is slow: {slow}", slow.rank));
         }
     }
 

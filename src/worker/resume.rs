@@ -1,8 +1,10 @@
 //! A start from a checkpoint: from which one, and what the run goes on with.
 
+use super::parts::RankParts;
 use super::pretrained::start_from_weights;
 use super::state::Weights;
-use super::{Job, ema, hook, optimizer, same_data, spec_changes, state, tell, warn};
+use super::messages::{tell, warn};
+use super::{Job, ema, hook, optimizer, same_data, spec_changes, state};
 use crate::checkpoint::{CheckpointStore, Loaded, load_any};
 use crate::data::Fingerprint;
 use crate::ddp::HookState;
@@ -10,8 +12,7 @@ use crate::error::{Error, Result};
 use crate::history::{Parent, checkpoints};
 use crate::launch::logs::SAID;
 use crate::models::Model;
-use crate::plan::Plan;
-use crate::train::{Position, Updater};
+use crate::train::{Position, Settings, Updater};
 use std::path::PathBuf;
 
 /// The checkpoint that a run starts from.
@@ -64,29 +65,32 @@ pub(super) struct Resumed {
 /// split has `samples`, and the data sets `fingerprint`.
 pub(super) fn resume(
     job: &Job<'_>,
+    parts: &RankParts<'_>,
+    settings: &Settings,
     fingerprint: &Fingerprint,
     samples: usize,
     model: &mut dyn Model,
     updater: &mut Updater,
 ) -> Result<Resumed> {
-    let plan = job.plan;
     let Some(loaded) = find_checkpoint(job)? else {
-        start_from_weights(plan, model, job.out_dir)?;
+        start_from_weights(parts.model, model, job.out_dir)?;
         return Ok(Resumed::default());
     };
     let saved = state::saved(&loaded)?;
     // The data is compared first, because different data may be the reason for a different model.
-    let changed = same_data::since(&saved.data, fingerprint, &saved.position, plan.loader.drop_last)?;
+    let drop_last = parts.data.loader.drop_last;
+    let changed = same_data::since(&saved.data, fingerprint, &saved.position, drop_last)?;
     changed.iter().for_each(|what| warn(what));
-    state::restore(plan, &loaded, &saved, job.device, model, updater)?;
+    state::restore(parts, &loaded, &saved, job.device, model, updater)?;
     let mut hooks = hook::state(&loaded, &saved.comm_hook);
-    if let Some(why) = saved.comm_hook.as_ref().and_then(|layout| layout.has_other_keys(plan))
+    if let Some(why) = saved.comm_hook.as_ref().and_then(|layout| layout.has_other_keys(parts.spec()))
         && hooks.take().is_some()
     {
         warn(&why);
     }
-    let [frozen, thawed] = saved.trained.changes(plan, model.entries());
-    let (mut position, change) = saved.resume_with(plan, job.group.world_size(), samples);
+    let [frozen, thawed] = saved.trained.changes(parts.optimizer, model.entries());
+    let batching = parts.batching(job.group.world_size());
+    let (mut position, change) = saved.resume_with(batching, parts.train.on_resize, drop_last, samples);
     if (frozen.is_some() || thawed.is_some()) && hooks.take().is_some() {
         warn("the state of the communication hook is left out: other parameters are trained now");
     }
@@ -94,14 +98,14 @@ pub(super) fn resume(
         // Where their gradients arrive among the others has to be learnt.
         position.bucket_order = None;
     }
-    let (average, ema) = ema::saved(plan, &loaded, model.entries(), &mut position)?;
-    let kept = optimizer::kept(plan, &loaded.state, &updater.all_slots());
+    let (average, ema) = ema::saved(parts.ema, &loaded, model.entries(), &mut position)?;
+    let kept = optimizer::kept(parts.spec(), &loaded.state, &updater.all_slots());
     let changes = [change, kept, frozen, thawed, ema.map(str::to_owned)];
     let job_toml = job.start.map_or("", |start| start.job_toml);
-    announce(plan, &loaded, &position, changes, job_toml);
+    announce(parts, settings, &loaded, &position, changes, job_toml);
     let parent = Parent {
         step: position.step,
-        complete: plan.settings().is_over(&position),
+        complete: settings.is_over(&position),
         seconds: loaded.state.wall_seconds,
         checkpoint: loaded.path,
     };
@@ -126,31 +130,37 @@ fn find_checkpoint(job: &Job<'_>) -> Result<Option<Loaded>> {
 
 /// Prints the resume. `changes`: changes of the batching, what a changed optimizer keeps, what is trained now, and a new or
 /// dropped average. `job_toml` is this start's spec.
-fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<String>; 5], job_toml: &str) {
+fn announce(
+    parts: &RankParts<'_>,
+    settings: &Settings,
+    loaded: &Loaded,
+    here: &Position,
+    changes: [Option<String>; 5],
+    job_toml: &str,
+) {
     loaded.warnings.iter().for_each(|warning| warn(warning));
-    if loaded.state.spec_hash != plan.hash {
-        let changes = spec_changes::since(plan, loaded, job_toml);
+    if loaded.state.spec_hash != parts.group.plan_hash {
+        let changes = spec_changes::since(parts.spec(), loaded, job_toml);
         let lines: String = changes.iter().map(|line| format!("\n  {line}")).collect();
         warn(&format!("the spec has changed since checkpoint {} was made{lines}", loaded.path.display()));
     }
     let line = format!(
         "resumes at step {} (epoch {}/{}) from {}",
         loaded.state.global_step,
-        (here.epoch + 1).min(plan.epochs),
-        plan.epochs,
+        (here.epoch + 1).min(settings.epochs),
+        settings.epochs,
         loaded.path.display()
     );
     for line in [line].into_iter().chain(changes.into_iter().flatten()) {
         tell(&line);
     }
-    let settings = plan.settings();
     if settings.is_over(here) {
         let more = match settings.ends_early(here) {
-            Some(_) if plan.train.stop_after.is_some_and(|after| here.epoch >= after) => {
+            Some(_) if settings.train.stop_after.is_some_and(|after| here.epoch >= after) => {
                 "a larger `train.stop_after` continues"
             }
             Some(_) => "a larger `early_stop.patience` continues",
-            None if here.epoch >= plan.epochs => "more `epochs` continue",
+            None if here.epoch >= settings.epochs => "more `epochs` continue",
             None => "a larger `train.max_steps` continues",
         };
         inform!("the run is complete; {more} it, `--resume never` starts over");

@@ -1,14 +1,15 @@
 //! Checks that all ranks have rank 0's data set, and that it is the checkpoint's. Nothing else would detect training
 //! on different data.
 
+use super::data::open_data;
 use super::exchange::gathered;
+use super::parts::DataParts;
 use crate::checkpoint::State;
 use crate::comm::rendezvous::name_ranks;
 use crate::comm::{ProcessGroup, SoloGroup};
 use crate::data::Fingerprint;
 use crate::error::{Error, Result};
 use crate::launch::grouped;
-use crate::plan::Plan;
 use crate::train::Position;
 
 /// Compares the data sets of all ranks. Collective: all ranks call it.
@@ -19,12 +20,12 @@ pub fn check_data_sets(own: &Fingerprint, group: &dyn ProcessGroup) -> Result<()
     compare(&gathered(own, group)?)
 }
 
-/// The fingerprint of the data set of `plan` as it is now; downloads and opens it as a run does.
+/// The fingerprint of the data set as it is now; downloads and opens it as a run does.
 ///
 /// # Errors
 /// It is missing or damaged (exit 78).
-pub fn present(plan: &Plan) -> Result<Fingerprint> {
-    super::open_data(plan, &SoloGroup::default(), 0).map(|splits| Fingerprint::of(&splits))
+pub fn present(data: &DataParts<'_>) -> Result<Fingerprint> {
+    open_data(data, &SoloGroup::default(), 0).map(|splits| Fingerprint::of(&splits))
 }
 
 /// The fingerprint of the data set that a checkpoint was trained on; `None` if its state has none.

@@ -110,20 +110,20 @@ fn copy_to(tensors: &mut TensorMap, name: &str, bytes: &[u8]) -> Result<()> {
 
 /// The run's position, for `state.json`. `seconds` is its training time.
 pub fn state(made: &RunFacts, position: &Position, hook: Option<&HookState>, seconds: f64) -> Result<State> {
-    let extra = Saved::new(made, position, hook.map(|hook| HookLayout::of(hook, &made.plan)));
+    let extra = Saved::new(made, position, hook.map(|hook| HookLayout::of(hook, &made.hook_keys)));
     let json = |e: serde_json::Error| Error::internal(format!("the state is no JSON: {e}"));
     Ok(State {
-        spec_hash: made.plan.hash.clone(),
-        name: made.plan.name.clone(),
+        spec_hash: made.spec_hash.clone(),
+        name: made.name.clone(),
         world: position.batching.world,
-        seed: made.plan.seed,
+        seed: made.seed,
         epochs_completed: position.epoch as usize,
         step_in_epoch: position.step_in_epoch as usize,
         global_step: position.step,
         samples_seen: position.samples,
         wall_seconds: seconds,
         metrics: metrics(made, position),
-        optimizer: serde_json::Value::Object(made.plan.table("optimizer")),
+        optimizer: serde_json::Value::Object(made.optimizer.clone()),
         extra: serde_json::to_value(extra).map_err(json)?,
         ..State::default()
     })
@@ -133,7 +133,7 @@ pub fn state(made: &RunFacts, position: &Position, hook: Option<&HookState>, sec
 fn metrics(made: &RunFacts, position: &Position) -> serde_json::Value {
     let Some(measured) = &position.measured else { return serde_json::Value::Null };
     let json = |sums: &Sums| {
-        let reported = Reported { standard: made.plan.task.own().is_none(), top5: true, perplexity: true };
+        let reported = Reported { standard: made.standard, top5: true, perplexity: true };
         super::metrics::evaluation(sums, reported).json()
     };
     let mut metrics = serde_json::json!({ "train": json(&measured.train) });
@@ -180,6 +180,7 @@ mod tests {
     use crate::models::Model;
     use crate::plan::Plan;
     use crate::train::Batching;
+    use crate::worker::RankParts;
     use crate::worker::testing::{self, SPEC};
 
     fn tensors<'a>(model: &'a dyn Model, updater: &'a Updater) -> RunTensors<'a> {
@@ -212,8 +213,8 @@ mod tests {
             }
             let data = Fingerprint { train: 2048, val: None, content: "x".to_owned() };
             let trained = Trained::of(&entries, &updater);
-            let made =
-                RunFacts { plan: plan.clone(), device: ComputeDevice::Cpu, trained, data, usage: "".into() };
+            let parts = RankParts::of(&plan);
+            let made = RunFacts::new(&parts, ComputeDevice::Cpu, trained, data, "".into());
             let mut position = Position::new(Batching::of(1, 4, 1));
             let mut snapshot = empty(tensors(&*model, &updater)).unwrap();
             let places: Vec<*const u8> = snapshot.optimizer.iter().map(|t| t.bytes.as_ptr()).collect();
@@ -239,7 +240,7 @@ mod tests {
                 let mut other = plan.model.source.build(&plan.dataset.facts, 2, &host).unwrap();
                 let mut fresh = Updater::new(&plan.optimizer, None, &entries, &host.device);
                 let back = state::saved(&loaded).unwrap();
-                state::restore(&plan, &loaded, &back, ComputeDevice::Cpu, &mut *other, &mut fresh).unwrap();
+                state::restore(&parts, &loaded, &back, ComputeDevice::Cpu, &mut *other, &mut fresh).unwrap();
                 assert_eq!((&back.position, &back.data), (&position, &made.data));
                 for (index, entry) in entries.iter().enumerate() {
                     for slot in 0..updater.slots(index).len() {

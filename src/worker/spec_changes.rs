@@ -12,12 +12,51 @@ use crate::plan::changes::{Change, NAMED, Values, lines, values};
 use crate::show;
 use std::path::Path;
 
+/// The spec of this start as a whole, to be compared with another one.
+#[derive(Clone, Copy)]
+pub struct OwnSpec<'a>(&'a Plan);
+
+impl<'a> OwnSpec<'a> {
+    pub fn of(plan: &'a Plan) -> Self {
+        Self(plan)
+    }
+
+    /// `[optimizer]`, as a checkpoint describes it.
+    pub fn optimizer(self) -> serde_json::Map<String, serde_json::Value> {
+        self.0.table("optimizer")
+    }
+
+    /// The name of the communication hook.
+    pub fn hook(self) -> Option<&'a str> {
+        self.0.comm_hook.as_ref().map(|hook| hook.name())
+    }
+
+    /// The keys of the communication hook by their dotted paths.
+    pub fn hook_keys(self) -> Values {
+        let of_hook = self.0.values.iter().filter(|value| value.key.starts_with(HOOK_KEYS));
+        of_hook.map(|value| (value.key.clone(), value.value.to_string())).collect()
+    }
+
+    /// The keys of the communication hook that had other values `before`, if results may depend on them, with both values.
+    pub fn changed_hook_keys(self, before: &Values) -> Vec<String> {
+        let now = self.hook_keys();
+        // A newer program may have more keys; their defaults mean what there was before.
+        let is_new = |change: &Change<'_>| change.before.is_none() && !self.0.is_set(change.key);
+        let changes = self.0.changes(before, &now);
+        let word = |change: &Change<'_>| format!("{} = {}", show::name(change.key), change.values());
+        changes.iter().filter(|change| !is_new(change)).map(word).collect()
+    }
+}
+
+/// What the keys of a communication hook begin with.
+const HOOK_KEYS: &str = "distributed.hook.";
+
 /// Checks that a start that goes on with the run of its folder, because the run has the same name, has the spec of that run.
 /// `--resume PATH` names the checkpoint, and a start that a launcher repeats (`history::begun`) was accepted before.
 ///
 /// # Errors
 /// Exit code 78: keys that results depend on differ, and not only in the run's length.
-pub fn continues_the_run(plan: &Plan, job: &JobHandoff) -> Result<()> {
+pub fn continues_the_run(spec: OwnSpec<'_>, job: &JobHandoff) -> Result<()> {
     let run = job.provenance.as_ref().map(|start| &start.run);
     let begun = run.is_some_and(|run| history::begun(&job.out_dir, run));
     // Without a checkpoint nothing is continued: what was trained is archived.
@@ -26,7 +65,7 @@ pub fn continues_the_run(plan: &Plan, job: &JobHandoff) -> Result<()> {
     }
     // What can't be read is told by the start itself.
     let Ok(before) = files::read_text(&job.out_dir.join("job.toml")) else { return Ok(()) };
-    let changes = plan.not_the_run_of(&before);
+    let changes = spec.0.not_the_run_of(&before);
     if changes.is_empty() {
         return Ok(());
     }
@@ -40,33 +79,33 @@ pub fn continues_the_run(plan: &Plan, job: &JobHandoff) -> Result<()> {
 }
 
 /// A line for each changed key, with both values and what the change means; empty if the earlier spec is unknown.
-pub fn since(plan: &Plan, loaded: &Loaded, job_toml: &str) -> Vec<String> {
+pub fn since(spec: OwnSpec<'_>, loaded: &Loaded, job_toml: &str) -> Vec<String> {
     let [mut before, mut now] = of_specs(&loaded.path, job_toml).unwrap_or_default();
-    if let Some(optimizers) = of_optimizers(plan, &loaded.state) {
+    if let Some(optimizers) = of_optimizers(spec, &loaded.state) {
         for (all, own) in [&mut before, &mut now].into_iter().zip(optimizers) {
             all.retain(|key, _| !key.starts_with("optimizer."));
             all.extend(own);
         }
     }
-    let changes = plan.changes(&before, &now);
+    let changes = spec.0.changes(&before, &now);
     lines(changes.iter().map(|c| (c.key, format!("{}; {}", c.values(), meaning(c.key)))))
 }
 
 /// The changes that give the same weights another meaning: those of the data, of the model and of what is measured.
-pub fn of_meaning(plan: &Plan, loaded: &Loaded) -> Option<String> {
-    let [mut before, mut now] = of_specs(&loaded.path, &plan.to_toml())?;
+pub fn of_meaning(spec: OwnSpec<'_>, loaded: &Loaded) -> Option<String> {
+    let [mut before, mut now] = of_specs(&loaded.path, &spec.0.to_toml())?;
     let tables = ["dataset", "transform", "model", "task", "loss", "metric"];
     for all in [&mut before, &mut now] {
         all.retain(|key, _| key == "train.loss" || tables.contains(&key.split('.').next().unwrap_or(key)));
     }
-    let changed = in_words(plan, &before, &now)?;
+    let changed = in_words(spec, &before, &now)?;
     Some(format!("the spec has changed since checkpoint {} was made: {changed}", loaded.path.display()))
 }
 
 /// `optimizer.lr = 0.1, now 0.2; …` for keys of the optimizer; `None` without changes.
-pub fn of_optimizer(plan: &Plan, state: &State) -> Option<String> {
-    let [before, now] = of_optimizers(plan, state)?;
-    in_words(plan, &before, &now)
+pub fn of_optimizer(spec: OwnSpec<'_>, state: &State) -> Option<String> {
+    let [before, now] = of_optimizers(spec, state)?;
+    in_words(spec, &before, &now)
 }
 
 fn of_specs(checkpoint: &Path, job_toml: &str) -> Option<[Values; 2]> {
@@ -74,11 +113,11 @@ fn of_specs(checkpoint: &Path, job_toml: &str) -> Option<[Values; 2]> {
     Some([values(&before)?, values(job_toml)?])
 }
 
-fn of_optimizers(plan: &Plan, state: &State) -> Option<[Values; 2]> {
+fn of_optimizers(spec: OwnSpec<'_>, state: &State) -> Option<[Values; 2]> {
     let values = |table: &serde_json::Map<String, serde_json::Value>| {
         table.iter().map(|(key, value)| (format!("optimizer.{key}"), value.to_string())).collect()
     };
-    Some([values(state.optimizer.as_object()?), values(&plan.table("optimizer"))])
+    Some([values(state.optimizer.as_object()?), values(&spec.optimizer())])
 }
 
 /// What a change of this key means for a run that goes on.
@@ -93,9 +132,9 @@ fn meaning(key: &str) -> &'static str {
     }
 }
 
-fn in_words(plan: &Plan, before: &Values, now: &Values) -> Option<String> {
+fn in_words(spec: OwnSpec<'_>, before: &Values, now: &Values) -> Option<String> {
     let word = |change: &Change<'_>| format!("{} = {}", show::name(change.key), change.values());
-    let mut changed: Vec<String> = plan.changes(before, now).iter().map(word).collect();
+    let mut changed: Vec<String> = spec.0.changes(before, now).iter().map(word).collect();
     let more = changed.len().saturating_sub(NAMED);
     changed.truncate(NAMED);
     if more > 0 {
@@ -112,7 +151,7 @@ mod tests {
     #[test]
     fn reports_changed_keys_with_both_values() {
         let plan = plan(SPEC, &[], 1);
-        let between = |before, now| in_words(&plan, &values(before).unwrap(), &values(now).unwrap());
+        let between = |before, now| in_words(OwnSpec::of(&plan), &values(before).unwrap(), &values(now).unwrap());
         let before = "name = \"a\"\nseed = 1\n[dataset]\nname = \"x\"\nshuffle = true\n[[scheduler]]\nname = \"step\"\n\
                       [launch]\nthreads = 1\n[checkpoint.map_location]\n\"cuda:0\" = \"cpu\"\n";
         let now = "name = \"b\"\nseed = 2\n[dataset]\nname = \"x\"\n[[scheduler]]\nname = \"linear\"\n\
@@ -136,9 +175,9 @@ mod tests {
         std::fs::write(dir.path().join("job.toml"), plan(SPEC, &[], 1).to_toml()).unwrap();
         let other = plan(SPEC, &["optimizer.lr=0.1"], 1);
         // Nothing is saved that could be continued.
-        continues_the_run(&other, &job).unwrap();
+        continues_the_run(OwnSpec::of(&other), &job).unwrap();
         std::fs::create_dir_all(dir.path().join("checkpoints/step-00000010")).unwrap();
-        let error = continues_the_run(&other, &job).unwrap_err();
+        let error = continues_the_run(OwnSpec::of(&other), &job).unwrap_err();
         let message =
             format!("{} has a run with another spec\n  optimizer.lr  0.05, now 0.1", dir.path().display());
         assert_eq!((error.code, error.message), (crate::error::ExitCode::Spec, message));
@@ -147,11 +186,11 @@ mod tests {
             assert!(hint.contains(way), "{hint}");
         }
         for sets in [&[][..], &["epochs=9", "name=another", "launch.max_restarts=2"]] {
-            continues_the_run(&plan(SPEC, sets, 1), &job).unwrap();
+            continues_the_run(OwnSpec::of(&plan(SPEC, sets, 1)), &job).unwrap();
         }
-        continues_the_run(&other, &JobHandoff { accept_changes: true, ..job.clone() }).unwrap();
+        continues_the_run(OwnSpec::of(&other), &JobHandoff { accept_changes: true, ..job.clone() }).unwrap();
         for resume in ["never", "runs/another"] {
-            continues_the_run(&other, &JobHandoff { resume: resume.to_owned(), ..job.clone() }).unwrap();
+            continues_the_run(OwnSpec::of(&other), &JobHandoff { resume: resume.to_owned(), ..job.clone() }).unwrap();
         }
     }
 
@@ -163,16 +202,16 @@ mod tests {
         std::fs::write(run.path().join("job.toml"), "seed = 1\n").unwrap();
         let plan = plan(SPEC, &[], 1);
         let [before, now] = of_specs(&checkpoint, "seed = 2\n").unwrap();
-        assert_eq!(in_words(&plan, &before, &now).as_deref(), Some("seed = 1, now 2"));
+        assert_eq!(in_words(OwnSpec::of(&plan), &before, &now).as_deref(), Some("seed = 1, now 2"));
         let loaded = Loaded { path: checkpoint, ..Loaded::default() };
         assert_eq!(
-            since(&plan, &loaded, "epochs = 3\nseed = 2\n"),
+            since(OwnSpec::of(&plan), &loaded, "epochs = 3\nseed = 2\n"),
             [
                 "epochs  not given, now 3; schedules over the whole run have another length",
                 "seed    1, now 2; samples come in another order: those of a begun epoch may repeat or be missed",
             ]
         );
         let many: String = (0..20).map(|i| format!("k{i:02} = 1\n")).collect();
-        assert_eq!(since(&plan, &loaded, &many).last().map(String::as_str), Some("and 13 more"));
+        assert_eq!(since(OwnSpec::of(&plan), &loaded, &many).last().map(String::as_str), Some("and 13 more"));
     }
 }

@@ -1,13 +1,13 @@
 //! The state of the run's folder at a start, for the messages before the first step and at a stop.
 
 use super::connect::averages_by_nccl;
+use super::parts::RankParts;
 use crate::checkpoint::CheckpointStore;
 use crate::comm::Backend;
 use crate::device;
 use crate::history::{self, checkpoints};
 use crate::launch::JobHandoff;
 use crate::plan::Plan;
-use crate::spec::Origin;
 use crate::telemetry::{Provenance, RunId, provenance};
 use std::path::Path;
 
@@ -44,25 +44,25 @@ pub fn newest_step(job: &JobHandoff) -> Option<u64> {
 /// This start's provenance, for `run.json`.
 pub fn provenance_of(plan: &Plan, job: &JobHandoff, launcher: &str, run: RunId) -> Provenance {
     let source_dir = Path::new(&job.spec_name).parent().filter(|p| !p.as_os_str().is_empty());
+    let parts = RankParts::of(plan);
     let gathered = Provenance::gather(provenance::Start {
-        name: &plan.name,
-        spec_hash: &plan.hash,
+        name: parts.name,
+        spec_hash: parts.group.plan_hash,
         source_dir: source_dir.unwrap_or(Path::new(".")),
-        world: plan.world.world_size,
-        devices: (0..plan.world.nproc_per_node)
-            .map(|local_rank| device::of_rank(plan.device, local_rank).to_string())
+        world: parts.world.world_size,
+        devices: (0..parts.world.nproc_per_node)
+            .map(|local_rank| device::of_rank(parts.device, local_rank).to_string())
             .collect(),
         launcher,
-        backend: match plan.backend {
+        backend: match parts.group.backend {
             Backend::Mpi => "mpi",
-            _ if averages_by_nccl(plan, device::of_rank(plan.device, 0)) => "nccl",
-            _ if plan.world.world_size == 1 => "solo",
+            _ if averages_by_nccl(&parts.group, device::of_rank(parts.device, 0)) => "nccl",
+            _ if parts.world.world_size == 1 => "solo",
             _ => "gloo",
         },
         run,
     });
-    let set = plan.values.iter().filter(|value| value.origin != Origin::Default);
-    let set = set.map(|value| (value.key.clone(), value.origin.to_string())).collect();
+    let set = parts.set().map(|value| (value.key.clone(), value.origin.to_string())).collect();
     Provenance { set, ..gathered }
 }
 

@@ -3,15 +3,17 @@
 use super::exchange::share_json;
 use super::hook::HookLayout;
 use super::optimizer::{self, Trained};
-use crate::checkpoint::{Loaded, TensorData, TensorMap};
+use super::parts::RankParts;
+use crate::checkpoint::{CheckpointConfig, Loaded, TensorData, TensorMap};
 use crate::comm::ProcessGroup;
 use crate::data::Fingerprint;
 use crate::device::ComputeDevice;
 use crate::error::{Error, ExitCode, Result};
 use crate::models::{ALL, Model, StateEntry};
-use crate::plan::Plan;
+use crate::spec::Values;
 use crate::train::{Batching, Position, Updater};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 
 /// No run reaches this value; numbers up to it can be added and multiplied by small ones without overflow.
@@ -37,7 +39,17 @@ pub struct Saved {
 
 /// Constant data for all checkpoints of a run.
 pub struct RunFacts {
-    pub plan: Plan,
+    pub name: String,
+    pub seed: u64,
+    pub spec_hash: String,
+    /// `[optimizer]` of the spec.
+    pub optimizer: Map<String, Value>,
+    /// Those of the communication hook.
+    pub hook_keys: Values,
+    /// Whether the metrics are those of the targets' kind.
+    pub standard: bool,
+    /// The spec's, not that of a resumed run.
+    pub batching: Batching,
     pub device: ComputeDevice,
     pub trained: Trained,
     pub data: Fingerprint,
@@ -45,13 +57,37 @@ pub struct RunFacts {
     pub usage: Arc<str>,
 }
 
+impl RunFacts {
+    pub fn new(
+        parts: &RankParts<'_>,
+        device: ComputeDevice,
+        trained: Trained,
+        data: Fingerprint,
+        usage: Arc<str>,
+    ) -> Self {
+        Self {
+            name: parts.name.to_owned(),
+            seed: parts.seed,
+            spec_hash: parts.group.plan_hash.to_owned(),
+            optimizer: parts.spec().optimizer(),
+            hook_keys: parts.spec().hook_keys(),
+            standard: parts.task.own().is_none(),
+            batching: parts.batching(parts.world.world_size),
+            device,
+            trained,
+            data,
+            usage,
+        }
+    }
+}
+
 impl Saved {
     pub fn new(made: &RunFacts, position: &Position, comm_hook: Option<HookLayout>) -> Self {
         Self {
             position: position.clone(),
             device: made.device.to_string(),
-            batch_size: made.plan.batch_size,
-            accumulate: made.plan.train.accumulate,
+            batch_size: made.batching.batch_size,
+            accumulate: made.batching.accumulate,
             comm_hook,
             trained: made.trained.clone(),
             data: made.data.clone(),
@@ -64,8 +100,7 @@ impl Saved {
         let counts = [epoch, start, micro, step_in_epoch, step, micro_total, samples];
         let can_be = |n: usize| n > 0 && n as u64 <= LARGEST;
         let batching_can_be = |of: &Batching| {
-            let global = of.world.checked_mul(of.batch_size).and_then(|n| n.checked_mul(of.accumulate));
-            [global, Some(of.kept), Some(of.unit)].iter().all(|n| n.is_some_and(can_be))
+            [of.global_batch(), of.kept, of.unit].into_iter().all(can_be)
         };
         counts.iter().all(|n| *n <= LARGEST)
             && [self.batch_size, self.accumulate].into_iter().all(can_be)
@@ -94,15 +129,15 @@ pub fn saved(loaded: &Loaded) -> Result<Saved> {
 /// Exit code 74: a tensor is missing or has another shape, because the spec's model or optimizer is not the
 /// checkpoint's. 69: the device failed.
 pub fn restore(
-    plan: &Plan,
+    parts: &RankParts<'_>,
     loaded: &Loaded,
     saved: &Saved,
     device: ComputeDevice,
     model: &mut dyn Model,
     updater: &mut Updater,
 ) -> Result<()> {
-    restore_model(plan, loaded, saved, device, &loaded.model, model)?;
-    optimizer::fits(plan, loaded, &saved.trained, model.entries(), updater)
+    restore_model(parts.checkpoint, loaded, saved, device, &loaded.model, model)?;
+    optimizer::fits(parts.spec(), loaded, &saved.trained, model.entries(), updater)
         .and_then(|()| put_optimizer(model.entries(), updater, &loaded.optimizer, saved))
         .map_err(|e| unfit(loaded, e))
 }
@@ -112,7 +147,7 @@ pub fn restore(
 /// # Errors
 /// As [`restore`].
 pub fn restore_model(
-    plan: &Plan,
+    config: &CheckpointConfig,
     loaded: &Loaded,
     saved: &Saved,
     device: ComputeDevice,
@@ -120,7 +155,7 @@ pub fn restore_model(
     model: &mut dyn Model,
 ) -> Result<()> {
     put_model(model, weights).map_err(|e| unfit(loaded, e))?;
-    let sent_to = plan.checkpoint.map_location.as_ref().and_then(|map| map.get(&saved.device));
+    let sent_to = config.map_location.as_ref().and_then(|map| map.get(&saved.device));
     if let Some(target) = sent_to.filter(|target| **target != device.to_string()) {
         let from = &saved.device;
         return Err(Error::unavailable(format!(

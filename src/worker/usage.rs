@@ -1,9 +1,10 @@
 //! What a checkpoint's use needs besides its weights, `usage.json`: the job without places and observers, the facts of its data, and how inputs become
 //! samples. With it a checkpoint can be used where neither the run's folder nor the data is. A resume does not read it.
 
-use super::{facts_of, fit};
+use super::data::{facts_of, opened};
+use super::{RankParts, fit};
 use crate::checkpoint::Loaded;
-use crate::data::{DataFacts, Encoding, transformed};
+use crate::data::{DataFacts, Encoding};
 use crate::error::{Error, Result};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
@@ -56,10 +57,10 @@ impl Usage {
 
     /// For a checkpoint of an earlier version: from the data set, which must be there.
     pub fn of_data(plan: &Plan) -> Result<Self> {
-        plan.dataset.source.prepare(&mut |_| ()).map_err(Error::of_data)?;
-        let splits = plan.dataset.source.open().map_err(Error::of_data)?;
-        let splits = transformed(splits, &plan.transforms);
-        fit::samples(&plan.dataset.name, &splits)?;
+        let data = RankParts::of(plan).data;
+        data.source.prepare(&mut |_| ()).map_err(Error::of_data)?;
+        let splits = opened(&data)?;
+        fit::samples(data.name, &splits)?;
         Ok(Self::new(plan, &facts_of(&splits), splits.train.encoding()))
     }
 }

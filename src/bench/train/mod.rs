@@ -10,6 +10,7 @@ use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::files;
 use crate::launch::{bind_to_supervisor, own_program};
 use crate::telemetry::provenance;
+use crate::train::Batching;
 use crate::worker::{STEP_TIMES, StepTimes};
 use report::{Case, Report, Row};
 use std::fs::File;
@@ -29,8 +30,8 @@ pub struct Measurement {
     pub device: String,
     /// The model's tensors are in host memory.
     pub host: bool,
-    /// Samples per step of each process.
-    pub batch: usize,
+    /// Of one process.
+    pub batching: Batching,
     pub steps: usize,
     /// Numbers of processes, and of threads of each.
     pub cases: Vec<(usize, usize)>,
@@ -107,7 +108,7 @@ fn measure(what: &Measurement, world: usize, threads: usize) -> Result<Row> {
         return Err(Error::new(code, what).hint(hint));
     }
     let ranks = StepTimes::of_all(folder, world)?;
-    let case = Case { world, threads, global_batch: world * what.batch };
+    let case = Case { world, threads, global_batch: what.batching.of_world(world).global_batch() };
     Row::new(case, &ranks, WARM_UP, what.host)
         .ok_or_else(|| Error::internal("the run took fewer steps than it was asked for"))
 }

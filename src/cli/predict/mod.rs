@@ -10,7 +10,7 @@ use crate::data::Encoding;
 use crate::device::{self, DeviceSpec, of_rank};
 use crate::error::{Error, Result};
 use crate::registry::Registry;
-use crate::worker::{Predictor, keep_kernels};
+use crate::worker::{Predictor, RankParts, keep_kernels};
 use std::path::PathBuf;
 
 /// Apply a checkpoint's model to images, rows of tables or texts
@@ -69,7 +69,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
         return Err(Error::spec(what).hint("a data set of your own says it by `Dataset::encoding`"));
     };
     args.check(encoding)?;
-    let predictor = Predictor::new(&used.plan, &used.usage, &used.loaded, !args.no_ema, device)?;
+    let predictor = Predictor::new(&RankParts::of(&used.plan), &used.usage, &used.loaded, !args.no_ema, device)?;
     match encoding {
         Encoding::Text(encoding) => text::run(args, encoding, &predictor),
         Encoding::Images(_) | Encoding::Table(_) => {

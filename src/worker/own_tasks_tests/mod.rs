@@ -3,7 +3,7 @@
 mod components;
 
 use super::testing::{self, Run, SPEC, close, trained};
-use super::{Predictor, Usage};
+use super::{Predictor, RankParts, Usage};
 use crate::checkpoint::load_any;
 use crate::device::ComputeDevice;
 use crate::error::{ExitCode, Result};
@@ -80,7 +80,7 @@ fn a_model_of_an_own_task_cannot_predict() {
     run.train(1, &[]).unwrap();
     let loaded = run.loaded();
     let (usage, plan) = Usage::read(loaded.usage.as_deref().unwrap(), &loaded, &registry()).unwrap();
-    let error = Predictor::new(&plan, &usage, &loaded, true, ComputeDevice::Cpu).err().unwrap();
+    let error = Predictor::new(&RankParts::of(&plan), &usage, &loaded, true, ComputeDevice::Cpu).err().unwrap();
     assert_eq!(error.code, ExitCode::Spec);
     assert!(error.message.contains("trained by the task `contrastive`"), "{error}");
 }

@@ -12,7 +12,7 @@ use crate::telemetry::{
 use crate::train::{BatchAlgebra, Divergence, Observer, Position, RunTensors, StepReport, Sums, Tally};
 use crate::worker::metrics::metrics;
 use crate::worker::replicas::event_of;
-use crate::worker::warn;
+use crate::worker::messages::warn;
 use std::time::{Duration, Instant};
 
 impl Observer for Recorder {

@@ -1,0 +1,158 @@
+//! A job as one rank needs it. Only here this room reads the fields of a [`Plan`]; the other files get the configuration of the
+//! component that they deal with. `tests/imports.rs` lists those that may still name the plan.
+
+use super::same_data;
+use super::spec_changes::OwnSpec;
+use crate::checkpoint::{CheckpointConfig, Every};
+use crate::comm::gloo::GlooOptions;
+use crate::comm::{Backend, DistributedConfig};
+use crate::data::{DataFacts, DatasetSource, FieldFacts, Fingerprint, LoaderConfig, TransformPlan};
+use crate::device::{DeviceSpec, Precision};
+use crate::error::Result;
+use crate::nodes::RdzvEndpoint;
+use crate::optim::OptimizerPlan;
+use crate::plan::{ModelPlan, Plan, World};
+use crate::spec::{Origin, ResolvedValue};
+use crate::tasks::TaskPlan;
+use crate::telemetry::{MetricsConfig, ObserverPlan};
+use crate::train::{Batching, Ema, Settings, TrainConfig};
+use std::net::IpAddr;
+
+/// The parts of a job, each for the component that it configures.
+#[derive(Clone, Copy)]
+pub struct RankParts<'a> {
+    plan: &'a Plan,
+    /// Of the run.
+    pub name: &'a str,
+    pub seed: u64,
+    /// Samples per process and micro-batch.
+    pub batch_size: usize,
+    pub device: DeviceSpec,
+    pub precision: Precision,
+    /// Of a process, if the spec says it.
+    pub threads: Option<usize>,
+    /// Whether a job of Slurm that is stopped on request is requeued.
+    pub requeue: bool,
+    pub world: World,
+    pub group: GroupParts<'a>,
+    pub data: DataParts<'a>,
+    pub model: &'a ModelPlan,
+    pub task: &'a TaskPlan,
+    pub train: &'a TrainConfig,
+    pub ema: Option<Ema>,
+    pub optimizer: &'a OptimizerPlan,
+    pub checkpoint: &'a CheckpointConfig,
+    pub save_every: Every,
+    pub metrics: &'a MetricsConfig,
+    pub observers: &'a [ObserverPlan],
+}
+
+/// How the ranks meet and exchange gradients.
+#[derive(Clone, Copy)]
+pub struct GroupParts<'a> {
+    /// Equal on all ranks of a run.
+    pub plan_hash: &'a str,
+    pub world_size: usize,
+    pub backend: Backend,
+    pub distributed: &'a DistributedConfig,
+    pub gloo: &'a GlooOptions,
+    pub rdzv_endpoint: Option<&'a RdzvEndpoint>,
+    /// The address to listen on.
+    pub bind: IpAddr,
+    /// Whether ranks of a node may have the same device.
+    pub share_devices: bool,
+}
+
+/// Where the samples come from.
+#[derive(Clone, Copy)]
+pub struct DataParts<'a> {
+    pub name: &'a str,
+    pub source: &'a dyn DatasetSource,
+    /// What is known of the data set before it is opened.
+    pub facts: &'a DataFacts,
+    pub transforms: &'a [TransformPlan],
+    pub loader: LoaderConfig,
+}
+
+impl<'a> RankParts<'a> {
+    pub fn of(plan: &'a Plan) -> Self {
+        Self {
+            plan,
+            name: &plan.name,
+            seed: plan.seed,
+            batch_size: plan.batch_size,
+            device: plan.device,
+            precision: plan.precision,
+            threads: plan.launch.threads,
+            requeue: plan.slurm.requeue,
+            world: plan.world,
+            group: GroupParts {
+                plan_hash: &plan.hash,
+                world_size: plan.world.world_size,
+                backend: plan.backend,
+                distributed: &plan.distributed,
+                gloo: &plan.gloo,
+                rdzv_endpoint: plan.nodes.rdzv_endpoint.as_ref(),
+                bind: plan.nodes.bind,
+                share_devices: plan.launch.share_devices,
+            },
+            data: DataParts {
+                name: &plan.dataset.name,
+                source: &*plan.dataset.source,
+                facts: &plan.dataset.facts,
+                transforms: &plan.transforms,
+                loader: plan.loader,
+            },
+            model: &plan.model,
+            task: &plan.task,
+            train: &plan.train,
+            ema: plan.ema,
+            optimizer: &plan.optimizer,
+            checkpoint: &plan.checkpoint,
+            save_every: plan.save_every,
+            metrics: &plan.metrics,
+            observers: &plan.observers,
+        }
+    }
+
+    /// The settings of the training loop.
+    pub fn settings(&self) -> Settings {
+        self.plan.settings()
+    }
+
+    /// How a run that begins on `world` processes groups its samples.
+    pub fn batching(&self, world: usize) -> Batching {
+        self.plan.batching(world)
+    }
+
+    /// [`Plan::ranks_by`].
+    ///
+    /// # Errors
+    /// A metric that does not apply to these targets (exit code 78).
+    pub fn ranks_by(&self, target: &FieldFacts) -> Result<()> {
+        self.plan.ranks_by(target)
+    }
+
+    /// Why a run never measures the validation split; `None` if it may.
+    pub fn never_evaluated(&self) -> Option<&'static str> {
+        self.plan.never_evaluated()
+    }
+
+    /// The values that the spec or the command line sets.
+    pub fn set(&self) -> impl Iterator<Item = &'a ResolvedValue> {
+        self.plan.values.iter().filter(|value| value.origin != Origin::Default)
+    }
+
+    /// The spec as a whole, to be compared with that of a checkpoint.
+    pub fn spec(&self) -> OwnSpec<'a> {
+        OwnSpec::of(self.plan)
+    }
+}
+
+/// The fingerprint of the data set of `plan` as it is now; downloads and opens it as a run does.
+///
+/// # Errors
+/// It is missing or damaged (exit 78).
+pub fn present_data(plan: &Plan) -> Result<Fingerprint> {
+    same_data::present(&RankParts::of(plan).data)
+}
