@@ -13,8 +13,8 @@ use crate::plan::Plan;
 use crate::show;
 use crate::telemetry::{Assertion, Before, provenance, read_events};
 use crate::worker::{
-    Fault, OwnSpec, Resume, StartState, continues_the_run, keep_kernels, newest_step, provenance_of, requeue_on_stop,
-    run_external, weights_are_there,
+    Fault, OwnSpec, Resume, StartState, continues_the_run, keep_kernels, newest_step, provenance_of,
+    requeue_on_stop, run_external, weights_are_there,
 };
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -147,7 +147,8 @@ fn one_file_of_the_worker_takes_the_plan_apart() {
     let naming: Vec<&str> = naming.map(|(file, _)| file.as_str()).collect();
     assert_eq!(naming, NAME_THE_PLAN, "the files that name `Plan` (left) are not those that may (right)");
     let reading = worker().filter(|(file, _)| *file != "worker/parts.rs");
-    let reading = reading.flat_map(|(file, source)| code(source).map(move |line| (file, fields_of_plan(line))));
+    let reading =
+        reading.flat_map(|(file, source)| code(source).map(move |line| (file, fields_of_plan(line))));
     let reading: Vec<_> = reading.filter(|(_, fields)| !fields.is_empty()).collect();
     assert!(reading.is_empty(), "only worker/parts.rs reads fields of the plan: {reading:?}");
 }

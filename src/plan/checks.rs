@@ -95,12 +95,7 @@ pub(super) fn groups(root: &mut Fields<'_>, optimizer: &OptimizerPlan, tensors: 
     }
 }
 
-pub(super) fn batches(
-    root: &mut Fields<'_>,
-    batch: &BatchAlgebra,
-    batching: &Batching,
-    drop_last: bool,
-) {
+pub(super) fn batches(root: &mut Fields<'_>, batch: &BatchAlgebra, batching: &Batching, drop_last: bool) {
     let (Some(samples), Some(per_rank)) = (batch.train_samples, batch.samples_per_rank) else { return };
     let micro = batch.micro_batches();
     let Batching { world: ranks, batch_size, accumulate, .. } = *batching;

@@ -11,11 +11,7 @@ use std::sync::Arc;
 
 /// Rank 0 prepares the files, then the first rank of each other node, which finds nothing to do where nodes share them; all without
 /// a deadline. Then every rank opens them.
-pub(super) fn open_data(
-    data: &DataParts<'_>,
-    group: &dyn ProcessGroup,
-    local_rank: usize,
-) -> Result<Splits> {
+pub(super) fn open_data(data: &DataParts<'_>, group: &dyn ProcessGroup, local_rank: usize) -> Result<Splits> {
     let mut tell = |line: &str| {
         tracing::info!(target: SAID, "{line}");
         inform!("{}", show::message(line));

@@ -140,7 +140,8 @@ fn compares([rows, width]: [usize; 2], samples: usize, target: &FieldFacts) -> R
 
 /// An epoch has at least one optimizer step with this number of ranks.
 pub(super) fn batches(drop_last: bool, position: &Position, samples: usize) -> Result<()> {
-    let BatchAlgebra { samples_per_rank, steps_per_epoch, .. } = position.batching.algebra(samples, drop_last);
+    let BatchAlgebra { samples_per_rank, steps_per_epoch, .. } =
+        position.batching.algebra(samples, drop_last);
     if steps_per_epoch != Some(0) {
         return Ok(());
     }

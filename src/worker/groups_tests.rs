@@ -140,7 +140,10 @@ fn a_resume_tells_what_is_trained_now() {
     let ((whole, free, all), (part, freezes, some)) = (entries("optimizer.group=[]"), entries(FROZEN));
     assert!(whole.is_all() && !part.is_all());
     let none = [None, None];
-    assert_eq!((whole.changes(&free.optimizer, &all), part.changes(&freezes.optimizer, &some)), (none.clone(), none.clone()));
+    assert_eq!(
+        (whole.changes(&free.optimizer, &all), part.changes(&freezes.optimizer, &some)),
+        (none.clone(), none.clone())
+    );
     // Frozen by the model itself.
     assert_eq!(whole.changes(&free.optimizer, &some), none);
     let frozen = "2 parameters are frozen from here on, without optimizer state: 0.weight, 0.bias";

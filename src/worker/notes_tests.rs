@@ -127,7 +127,8 @@ fn evaluations(run: &Run, world: usize, split: Split) -> Vec<Evaluation> {
     let wanted = Wanted { split, averaged: true, per_class: true };
     let of = |group: &dyn ProcessGroup| {
         let loaded = (group.rank() == 0).then(|| load(&newest).unwrap());
-        evaluate(&RankParts::of(&plan), loaded.as_ref(), wanted, ComputeDevice::Cpu, group.rank(), group).unwrap()
+        evaluate(&RankParts::of(&plan), loaded.as_ref(), wanted, ComputeDevice::Cpu, group.rank(), group)
+            .unwrap()
     };
     if world == 1 {
         return vec![of(&SoloGroup::default())];

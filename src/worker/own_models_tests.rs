@@ -129,7 +129,8 @@ fn every_kind_of_field_is_evaluated_saved_and_resumed_as_it_is() {
         let (loaded, group) = (load_any(whole.out()).unwrap(), SoloGroup::default());
         let wanted = Wanted { split: Split::Val, averaged: true, per_class: false };
         let plan = whole.plan(2, &[]);
-        let evaluated = evaluate(&RankParts::of(&plan), Some(&loaded), wanted, ComputeDevice::Cpu, 0, &group).unwrap();
+        let evaluated =
+            evaluate(&RankParts::of(&plan), Some(&loaded), wanted, ComputeDevice::Cpu, 0, &group).unwrap();
         let (in_training, alone) = (whole.measured("loss")[2][1], evaluated.json()["loss"].as_f64().unwrap());
         assert!((in_training / alone - 1.0).abs() < 1e-6, "{buffers}: {in_training} and {alone}");
         // In mid-epoch, twice.

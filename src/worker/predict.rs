@@ -181,7 +181,8 @@ mod tests {
         let loaded = run.loaded();
         let text = loaded.usage.as_deref().unwrap();
         let (usage, plan) = Usage::read(text, &loaded, &registry()).unwrap();
-        let predictor = Predictor::new(&RankParts::of(&plan), &usage, &loaded, true, ComputeDevice::Cpu).unwrap();
+        let predictor =
+            Predictor::new(&RankParts::of(&plan), &usage, &loaded, true, ComputeDevice::Cpu).unwrap();
         let inputs = vec![vec![1.0, -2.0, 0.5, 4.0], vec![0.0, 0.0, 1.0, 0.0]];
         let outputs = predictor.outputs(0, inputs.clone()).unwrap();
         let weight = loaded.model.get("fc.weight").unwrap().to_f32_vec();
@@ -194,7 +195,8 @@ mod tests {
         let mut other = usage.clone();
         let Some(Encoding::Table(table)) = &mut other.encoding else { panic!("it is one of numbers") };
         table.columns.pop();
-        let error = Predictor::new(&RankParts::of(&plan), &other, &loaded, true, ComputeDevice::Cpu).err().unwrap();
+        let error =
+            Predictor::new(&RankParts::of(&plan), &other, &loaded, true, ComputeDevice::Cpu).err().unwrap();
         assert!(error.message.contains("it gives [3] numbers, and samples are [4] numbers"), "{error}");
         // A program without the model says so.
         let error = Usage::read(text, &loaded, &Registry::standard()).unwrap_err();

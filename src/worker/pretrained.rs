@@ -1,8 +1,8 @@
 //! A start from PyTorch weights (`model.pretrained`).
 
+use super::messages::tell;
 use super::snapshot::batches_tracked;
 use super::state::put;
-use super::messages::tell;
 use crate::checkpoint::{ModelTensor, TensorMap, match_weights, read_weights};
 use crate::error::{Error, Result};
 use crate::history::checkpoints;

@@ -1,9 +1,9 @@
 //! A start from a checkpoint: from which one, and what the run goes on with.
 
+use super::messages::{tell, warn};
 use super::parts::RankParts;
 use super::pretrained::start_from_weights;
 use super::state::Weights;
-use super::messages::{tell, warn};
 use super::{Job, ema, hook, optimizer, same_data, spec_changes, state};
 use crate::checkpoint::{CheckpointStore, Loaded, load_any};
 use crate::data::Fingerprint;

@@ -151,7 +151,8 @@ mod tests {
     #[test]
     fn reports_changed_keys_with_both_values() {
         let plan = plan(SPEC, &[], 1);
-        let between = |before, now| in_words(OwnSpec::of(&plan), &values(before).unwrap(), &values(now).unwrap());
+        let between =
+            |before, now| in_words(OwnSpec::of(&plan), &values(before).unwrap(), &values(now).unwrap());
         let before = "name = \"a\"\nseed = 1\n[dataset]\nname = \"x\"\nshuffle = true\n[[scheduler]]\nname = \"step\"\n\
                       [launch]\nthreads = 1\n[checkpoint.map_location]\n\"cuda:0\" = \"cpu\"\n";
         let now = "name = \"b\"\nseed = 2\n[dataset]\nname = \"x\"\n[[scheduler]]\nname = \"linear\"\n\
@@ -190,7 +191,8 @@ mod tests {
         }
         continues_the_run(OwnSpec::of(&other), &JobHandoff { accept_changes: true, ..job.clone() }).unwrap();
         for resume in ["never", "runs/another"] {
-            continues_the_run(OwnSpec::of(&other), &JobHandoff { resume: resume.to_owned(), ..job.clone() }).unwrap();
+            continues_the_run(OwnSpec::of(&other), &JobHandoff { resume: resume.to_owned(), ..job.clone() })
+                .unwrap();
         }
     }
 

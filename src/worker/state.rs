@@ -99,9 +99,7 @@ impl Saved {
         let Position { epoch, start, micro, step_in_epoch, step, micro_total, samples, .. } = self.position;
         let counts = [epoch, start, micro, step_in_epoch, step, micro_total, samples];
         let can_be = |n: usize| n > 0 && n as u64 <= LARGEST;
-        let batching_can_be = |of: &Batching| {
-            [of.global_batch(), of.kept, of.unit].into_iter().all(can_be)
-        };
+        let batching_can_be = |of: &Batching| [of.global_batch(), of.kept, of.unit].into_iter().all(can_be);
         counts.iter().all(|n| *n <= LARGEST)
             && [self.batch_size, self.accumulate].into_iter().all(can_be)
             && [self.position.batching, self.position.first].iter().all(batching_can_be)

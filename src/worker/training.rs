@@ -108,7 +108,8 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     group.barrier(Wait::WhilePeersLive)?;
     recorder.reserve(RunTensors { model: &*model, updater: &updater, average: average.as_ref() })?;
     let (stop, observer) = (job.stop, &mut recorder);
-    let trainer_parts = Parts { group: group.clone(), splits, model, updater, average, position, stop, observer };
+    let trainer_parts =
+        Parts { group: group.clone(), splits, model, updater, average, position, stop, observer };
     let mut trainer = Trainer::new(settings, trainer_parts)?;
     trainer.restore_hook(hooks)?.iter().for_each(|left_out| warn(left_out));
     let ended = trainer.run().inspect_err(report_failure);

@@ -181,6 +181,9 @@ fn documented(path: &Path, world: usize) -> bool {
     };
     match parts[..] {
         ["job.toml" | "run.json" | "metrics.jsonl" | "report.html" | ".lock"] => true,
+        ["specs", name] => name
+            .strip_suffix(".toml")
+            .is_some_and(|hash| hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit())),
         ["tensorboard", name] => name.starts_with("events.out.tfevents."),
         ["logs", name] => {
             of_a_rank(name, "rank-", ".log")

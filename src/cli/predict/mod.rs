@@ -69,7 +69,8 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
         return Err(Error::spec(what).hint("a data set of your own says it by `Dataset::encoding`"));
     };
     args.check(encoding)?;
-    let predictor = Predictor::new(&RankParts::of(&used.plan), &used.usage, &used.loaded, !args.no_ema, device)?;
+    let predictor =
+        Predictor::new(&RankParts::of(&used.plan), &used.usage, &used.loaded, !args.no_ema, device)?;
     match encoding {
         Encoding::Text(encoding) => text::run(args, encoding, &predictor),
         Encoding::Images(_) | Encoding::Table(_) => {

@@ -80,7 +80,8 @@ fn a_model_of_an_own_task_cannot_predict() {
     run.train(1, &[]).unwrap();
     let loaded = run.loaded();
     let (usage, plan) = Usage::read(loaded.usage.as_deref().unwrap(), &loaded, &registry()).unwrap();
-    let error = Predictor::new(&RankParts::of(&plan), &usage, &loaded, true, ComputeDevice::Cpu).err().unwrap();
+    let error =
+        Predictor::new(&RankParts::of(&plan), &usage, &loaded, true, ComputeDevice::Cpu).err().unwrap();
     assert_eq!(error.code, ExitCode::Spec);
     assert!(error.message.contains("trained by the task `contrastive`"), "{error}");
 }

@@ -10,9 +10,9 @@ use crate::telemetry::{
     Digest, DigestWriter, EpochEvent, EpochLine, Event, StepEvent, StepLine, epoch_summary, tutorial_line,
 };
 use crate::train::{BatchAlgebra, Divergence, Observer, Position, RunTensors, StepReport, Sums, Tally};
+use crate::worker::messages::warn;
 use crate::worker::metrics::metrics;
 use crate::worker::replicas::event_of;
-use crate::worker::messages::warn;
 use std::time::{Duration, Instant};
 
 impl Observer for Recorder {
