@@ -146,12 +146,14 @@ impl Start<'_> {
     /// `job.toml` is the spec of this start, and `specs/` has those of all, so that earlier steps can be repeated with theirs.
     fn write_spec(&self) -> Result<()> {
         let text = self.job_toml.as_bytes();
+        files::replace(&self.out_dir.join("job.toml"), text)?;
+        // The start is not recorded yet: after a kill here, the next one writes both.
         if let Some(own) = spec_of(self.out_dir, &self.provenance.spec_hash).filter(|own| !own.exists()) {
             let folder = files::folder(&own);
             std::fs::create_dir_all(folder).doing("create", folder)?;
             files::replace(&own, text)?;
         }
-        files::replace(&self.out_dir.join("job.toml"), text)
+        Ok(())
     }
 }
 
