@@ -251,6 +251,7 @@ impl fmt::Display for RunInfo {
 mod tests {
     use super::*;
     use crate::checkpoint::testing::snapshot;
+    use crate::comm::testing::HANG;
 
     fn run() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
@@ -290,6 +291,25 @@ mod tests {
         assert!(text.contains("NOT VERIFIED: model.safetensors is missing"), "{text}");
         let damaged = inspect(&checkpoints.join("step-00000014")).unwrap().to_string();
         assert!(damaged.contains("NOT VERIFIED") && damaged.contains("exp_avg."), "{damaged}");
+    }
+
+    /// Nobody writes to the pipe.
+    #[test]
+    fn a_pipe_in_place_of_a_file_is_not_waited_for() {
+        let (_dir, checkpoints) = run();
+        let checkpoint = checkpoints.join("step-00000014");
+        let model = checkpoint.join(MODEL_FILE);
+        std::fs::remove_file(&model).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &model, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
+            .unwrap();
+        let (sender, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(inspect(&checkpoint).unwrap().to_string()));
+        let text = told.recv_timeout(HANG).expect("it waits for the pipe");
+        assert!(
+            text.contains("NOT VERIFIED: model.safetensors") && text.contains("no regular file"),
+            "{text}"
+        );
+        assert!(text.contains("exp_avg."), "{text}");
     }
 
     #[test]

@@ -6,7 +6,6 @@
 //! loading in PyTorch would fail otherwise.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
@@ -16,6 +15,7 @@ use serde_json::{Map, Value, json};
 use super::digest::HashingReader;
 use super::format::Rejected;
 use super::tensor::{Dtype, TensorData, TensorMap};
+use crate::files;
 use crate::show;
 
 /// As in the safetensors specification: a header has at most 100 MB.
@@ -125,13 +125,10 @@ fn read_tensor(input: &mut impl Read, name: &str, info: &TensorInfo) -> Result<T
 
 /// Reads a `.safetensors` file and computes its SHA-256 in the same pass.
 pub fn read_tensor_file(path: &Path) -> Result<(TensorMap, String), Rejected> {
-    let file = File::open(path)?;
-    let meta = file.metadata()?;
-    if !meta.is_file() {
-        return malformed("is not a regular file");
-    }
+    let file = files::open(path)?;
+    let len = file.metadata()?.len();
     let mut reader = HashingReader::new(file);
-    let tensors = read_tensors(&mut reader, meta.len())?;
+    let tensors = read_tensors(&mut reader, len)?;
     Ok((tensors, reader.finish()?))
 }
 
