@@ -5,7 +5,7 @@ mod read;
 mod temporary;
 
 pub(crate) use read::{open, read, read_text};
-pub(crate) use temporary::Temporary;
+pub(crate) use temporary::{Place, Temporary};
 
 use crate::error::{Error, IoContext, Result};
 use data_encoding::HEXLOWER;

@@ -15,7 +15,7 @@ pub use trial::Tried;
 
 use crate::comm::Phase;
 use crate::error::{IoContext, Result};
-use crate::files::Temporary;
+use crate::files::Place;
 use crate::launch::{OnSecondSignal, StopFlag};
 use crate::plan::Plan;
 use crate::repro::Trainer;
@@ -64,7 +64,8 @@ pub fn run(plan: &Plan, request: &Request, tell: &mut dyn FnMut(Told<'_>) -> Res
     let mut short = reduced(plan, request.steps, evaluates)?;
     // From now on a signal does not end this process at once: the folder is removed first.
     request.stop.on_second(OnSecondSignal::Exit);
-    let place = Place::of(request.out.as_deref())?;
+    Place::check(request.out.as_deref(), "the trials get a folder of their own")?;
+    let place = Place::new(request.out.as_deref(), "ddp-run-rehearse")?;
     let spec = place.path().join("job.toml");
     let whole = place.path().join("whole");
     write(&spec, &short)?;
@@ -129,37 +130,6 @@ fn limit(took: Duration, timeouts: Timeouts) -> Duration {
     Duration::from_secs(120) + took * 10 + (timeouts.collective + timeouts.join) * 4
 }
 
-/// The folder of the trials.
-enum Place {
-    Given(PathBuf),
-    Temporary(Temporary),
-}
-
-impl Place {
-    /// # Errors
-    /// It is in use (2), or can't be made (74).
-    fn of(out: Option<&Path>) -> Result<Self> {
-        match out {
-            Some(out) => {
-                if std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some()) {
-                    let what = format!("--out {}: it is not empty", out.display());
-                    return Err(crate::error::Error::usage(what).hint("the trials get a folder of their own"));
-                }
-                std::fs::create_dir_all(out).doing("create", out)?;
-                Ok(Self::Given(out.to_owned()))
-            }
-            None => Temporary::new("ddp-run-rehearse").map(Self::Temporary),
-        }
-    }
-
-    fn path(&self) -> &Path {
-        match self {
-            Self::Given(path) => path,
-            Self::Temporary(folder) => folder.path(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,13 +144,5 @@ mod tests {
         assert_eq!(of(&[kill(true, forward), Fault::StopRequest]), 4);
         assert_eq!(of(&[kill(false, forward), kill(false, Moment::Connect)]), 10 + 22);
         assert!(limit(second, timeouts) > timeouts.join * 2 + second * 2);
-    }
-
-    #[test]
-    fn a_folder_in_use_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        assert!(Place::of(Some(dir.path())).is_ok());
-        std::fs::write(dir.path().join("x"), "").unwrap();
-        assert_eq!(Place::of(Some(dir.path())).err().unwrap().code, crate::error::ExitCode::Usage);
     }
 }

@@ -103,9 +103,7 @@ fn measure(what: &Measurement, world: usize, threads: usize) -> Result<Row> {
         say!("{}", text.trim_end());
         let code = status.code().and_then(ExitCode::from_status).unwrap_or(ExitCode::Internal);
         let what = format!("the run with --world {world} --threads {threads} failed ({status})");
-        let hint = format!("its folder is kept: {}", folder.display());
-        scratch.keep();
-        return Err(Error::new(code, what).hint(hint));
+        return Err(scratch.kept_after(Error::new(code, what)));
     }
     let ranks = StepTimes::of_all(folder, world)?;
     let case = Case { world, threads, global_batch: what.batching.of_world(world).global_batch() };
