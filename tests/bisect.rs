@@ -73,6 +73,9 @@ fn equal_runs_are_identical() {
     let (json, text) = place.bisect(&a, &b, &[], 0);
     assert_eq!((&json["result"], &json["equal_until"]), (&"identical".into(), &8.into()));
     assert!(text.contains("are the same up to step 8"), "{text}");
+    // Their specs end there.
+    let (json, text) = place.bisect(&a, &b, &["--until", "99"], 0);
+    assert_eq!((&json["result"], &json["equal_until"]), (&"identical".into(), &8.into()), "{text}");
 }
 
 #[test]
@@ -160,6 +163,30 @@ fn a_run_whose_number_of_ranks_changed_is_replayed_with_both() {
     assert_eq!((&json["exact"], &json["replayed_from"]), (&true.into(), &0.into()), "{text}");
     assert_eq!(json["unlike_replay"], serde_json::json!({ "a": null, "b": null }), "{text}");
     assert_eq!((&json["step"], &json["tensor"]["group"]), (&8.into(), &"parameter".into()), "{text}");
+}
+
+/// A pause that changes no results, then steps behind it, and then another rate: each part is replayed with the spec that it had.
+#[test]
+fn a_run_that_went_on_behind_a_pause_is_replayed_with_all_its_specs() {
+    let place = Place::new();
+    let run = |name: &str, lr: &str| {
+        let steps = ["--set", "train.max_steps=24"];
+        let out = place.train(name, &[&steps[..], &["--set", "train.stop_after=1"]].concat());
+        let flags = [&["--nproc-per-node", "2"], &steps[..]].concat();
+        let mut stopped = train_command(&place.0.path().join("job.toml"), &out, &flags);
+        assert_code(&output_of(stopped.env("DDP_RUN_STOP_AT", "20")), 75);
+        place.train(name, &[&steps[..], &["--set", lr, "--accept-changes"]].concat());
+        // So that both are replayed from the beginning.
+        for step in [4, 8, 12, 16, 20] {
+            fs::remove_dir_all(out.join(format!("checkpoints/step-{step:08}"))).unwrap();
+        }
+        out
+    };
+    let (a, b) = (run("a", "optimizer.lr=2e-2"), run("b", "optimizer.lr=3e-2"));
+    let (json, text) = place.bisect(&a, &b, &[], 3);
+    assert_eq!((&json["exact"], &json["replayed_from"]), (&true.into(), &0.into()), "{text}");
+    assert_eq!(json["unlike_replay"], serde_json::json!({ "a": null, "b": null }), "{text}");
+    assert_eq!((&json["step"], &json["tensor"]["group"]), (&21.into(), &"parameter".into()), "{text}");
 }
 
 #[test]

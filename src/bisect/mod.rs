@@ -72,13 +72,9 @@ pub fn bisect(
     // Its own, if it has one: the state of communication hooks is not compared.
     let own = |side: &Side| from.as_ref().map(|from| side.checkpoint(from.step).unwrap_or(from).clone());
     let replayed = |side| replay(side, own(side).as_ref(), window.last, stop);
-    let replayed = [replayed(a)?, replayed(b)?];
-    judge(
-        &mut findings,
-        &sides,
-        window,
-        Replays { from: from.as_ref().map_or(0, |from| from.step), of: replayed },
-    )?;
+    let replays =
+        Replays { from: from.as_ref().map_or(0, |from| from.step), of: [replayed(a)?, replayed(b)?] };
+    judge(&mut findings, &sides, window, replays)?;
     Ok(findings)
 }
 
@@ -109,16 +105,21 @@ fn same(sides: &[Side; 2], known: &Known) -> Result<Outcome> {
 /// What the replays tell.
 ///
 /// # Errors
-/// Digests can't be read.
+/// Digests can't be read; or the runs differ, and one has nothing to replay (exit 2).
 fn judge(findings: &mut Findings, sides: &[Side; 2], window: Window, replays: Replays) -> Result<()> {
     let [a, b] = &replays.of;
+    if let Some((side, _)) = sides.iter().zip(&replays.of).find(|(_, of)| window.differs && of.is_empty()) {
+        return Err(Error::usage(format!(
+            "{} has no step between {} and {}: its spec ends before",
+            side.folder.display(),
+            replays.from,
+            window.last
+        )));
+    }
     // By run: the first step whose recorded digests are not those of the replay.
     findings.strays = [0, 1].map(|i| replays.of[i].first_difference(&sides[i].digests, window.last));
     findings.replayed_from = Some(replays.from);
-    findings.unknown = sides.each_ref().map(|side| match replays.from < side.spec_since {
-        true => side.history.unknown.clone(),
-        false => Vec::new(),
-    });
+    findings.unknown = sides.each_ref().map(|side| side.history.unknown_of(replays.from, Some(window.last)));
     let equal = window.equal.unwrap_or(0);
     match a.first_difference(b, window.last) {
         // The replays are not what the runs did: only what is recorded tells of these.

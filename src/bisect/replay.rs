@@ -2,7 +2,7 @@
 
 use super::side::Side;
 use crate::checkpoint::Entry;
-use crate::error::{Error, ExitCode, IoContext, Result};
+use crate::error::{ExitCode, IoContext, Result};
 use crate::files::{Temporary, folder as folder_of};
 use crate::launch::{OnSecondSignal, StopFlag};
 use crate::repro::{Job, Trainer};
@@ -10,10 +10,10 @@ use crate::telemetry::Digests;
 use crate::worker::STOP_AT;
 use std::path::Path;
 
-/// The digests of the steps from checkpoint `from`, or from the beginning, to step `last`.
+/// The digests of the steps from checkpoint `from`, or from the beginning, to step `last`, or to the end of the run before.
 ///
 /// # Errors
-/// The replay fails, with its exit code; its output goes to standard error, and its folder is kept.
+/// The replay fails, with its exit code; its output goes to standard error. Its folder is kept.
 pub(super) fn replay(side: &Side, from: Option<&Entry>, last: u64, stop: &StopFlag) -> Result<Digests> {
     // What is written is removed first.
     stop.on_second(OnSecondSignal::Exit);
@@ -22,21 +22,8 @@ pub(super) fn replay(side: &Side, from: Option<&Entry>, last: u64, stop: &StopFl
     let folder = Temporary::new("ddp-run-bisect")?;
     let run = folder.path().join("run");
     let done = trained(side, from, last, &run, stop);
-    let lines = done.and_then(|()| Digests::read(&run)).and_then(|lines| {
-        let lines = lines.within(first + 1..=last);
-        // A run may end before the other one.
-        match lines.is_empty() {
-            true => Err(Error::usage(format!(
-                "{} has no step between {first} and {last}: its spec ends before",
-                side.folder.display()
-            ))),
-            false => Ok(lines),
-        }
-    });
-    if lines.is_err() && !stop.requested() {
-        folder.keep();
-    }
-    lines
+    let lines = done.and_then(|()| Digests::read(&run)).map(|lines| lines.within(first + 1..=last));
+    lines.map_err(|error| if stop.requested() { error } else { folder.kept_after(error) })
 }
 
 fn trained(side: &Side, from: Option<&Entry>, last: u64, run: &Path, stop: &StopFlag) -> Result<()> {
@@ -44,7 +31,7 @@ fn trained(side: &Side, from: Option<&Entry>, last: u64, run: &Path, stop: &Stop
     let legs = side.legs(from.map_or(0, |from| from.step), last);
     let spec = folder.join("job.toml");
     for (at, leg) in legs.iter().enumerate() {
-        let text = job(&side.specs[leg.spec], legs.len())?.text();
+        let text = job(&side.history.specs[leg.spec].job, legs.len()).text();
         std::fs::write(&spec, text).doing("write", &spec)?;
         let resume = match (at, from) {
             (0, Some(from)) => from.path.display().to_string(),
@@ -57,9 +44,7 @@ fn trained(side: &Side, from: Option<&Entry>, last: u64, run: &Path, stop: &Stop
         let Some(status) = child.watch(|_| Ok(true))? else { continue };
         let code = status.code().and_then(ExitCode::from_status);
         if !matches!(code, Some(ExitCode::Done | ExitCode::Stopped)) {
-            let what = format!("the replay of {}", side.folder.display());
-            let kept = format!("its folder is kept: {}", folder.display());
-            return Err(child.failed(status, &what).hint(kept));
+            return Err(child.failed(status, &format!("the replay of {}", side.folder.display())));
         }
     }
     Ok(())
@@ -67,12 +52,12 @@ fn trained(side: &Side, from: Option<&Entry>, last: u64, run: &Path, stop: &Stop
 
 /// The spec of a replay in so many parts. What differs from the run: digests of each step, and nothing that is saved or told to
 /// others. Not the run's length, on which learning rates may depend.
-fn job(spec: &str, legs: usize) -> Result<Job> {
-    let mut job = Job::parse(spec)?.on_its_own();
+fn job(spec: &Job, legs: usize) -> Job {
+    let mut job = spec.clone().on_its_own();
     job.set("metrics.digests", "1 step")
         .set("distributed.check_replicas", "never")
         .set("save_every", "never");
     // The next part resumes from the stop of this one.
     job.set("checkpoint.on_preempt", if legs > 1 { "save" } else { "exit" });
-    Ok(job)
+    job
 }

@@ -4,9 +4,9 @@ use crate::checkpoint::{CheckpointStore, Entry};
 use crate::error::{Error, IoContext, Result};
 use crate::files;
 use crate::history::checkpoints;
-use crate::plan::changes::{Values, values};
 use crate::repro::{History, Part};
-use crate::telemetry::provenance::{self, RunFile};
+use crate::spec::{Values, values};
+use crate::telemetry::provenance;
 use crate::telemetry::{Digests, Event, for_each_event};
 use std::path::{Path, PathBuf};
 
@@ -15,8 +15,6 @@ pub(super) struct Side {
     pub folder: PathBuf,
     /// The resolved spec of its last start.
     pub job_toml: String,
-    /// Those that its steps were trained with, as `history.specs` has their hashes.
-    pub specs: Vec<String>,
     pub values: Values,
     pub digests: Digests,
     /// Oldest first; with that of another run from which this one began, if it is still there.
@@ -25,10 +23,8 @@ pub(super) struct Side {
     pub world: usize,
     /// The last step that anything in the folder tells of.
     pub last_step: u64,
-    /// Which steps were trained by how many ranks, and the checkpoint of another run from which it began.
+    /// Which steps were trained by how many ranks with which spec, and the checkpoint of another run from which it began.
     pub history: History,
-    /// The step from which on the spec of the last start was trained.
-    pub spec_since: u64,
 }
 
 /// Steps of a replay that are trained by the same number of ranks with the same spec.
@@ -36,7 +32,7 @@ pub(super) struct Side {
 pub(super) struct Leg {
     pub last: u64,
     pub world: usize,
-    /// An index of the side's specs.
+    /// An index of the history's specs.
     pub spec: usize,
 }
 
@@ -63,7 +59,7 @@ impl Side {
         }
         let saved = checkpoints.last().map_or(0, |entry| entry.step);
         let digested = digests.last_step().unwrap_or(0);
-        let history = History::of(folder, &starts, &events);
+        let history = History::of(folder, &starts, &events)?;
         if let (Some(path), Some(Part { from, .. })) = (&history.origin, history.parts.first())
             && path.is_dir()
             && checkpoints.iter().all(|entry| entry.step != *from)
@@ -74,12 +70,10 @@ impl Side {
         Ok(Self {
             folder: folder.to_owned(),
             values,
-            specs: history.spec_texts(folder, &job_toml)?,
             job_toml,
             world: starts.latest.world,
             last_step: last_step.max(saved).max(digested),
             history,
-            spec_since: spec_since(&starts),
             digests,
             checkpoints,
         })
@@ -102,11 +96,4 @@ impl Side {
     pub fn checkpoint(&self, step: u64) -> Option<&Entry> {
         self.checkpoints.iter().find(|entry| entry.step == step)
     }
-}
-
-/// From here on `job.toml` is the spec that was trained.
-fn spec_since(starts: &RunFile) -> u64 {
-    let all = [&starts.latest].into_iter().chain(starts.earlier.iter().rev());
-    let same = all.take_while(|start| start.spec_hash == starts.latest.spec_hash);
-    same.last().and_then(|first| first.parent.as_ref()).map_or(0, |parent| parent.step)
 }

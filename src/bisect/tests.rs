@@ -2,7 +2,7 @@ use super::known::{Known, Window};
 use super::side::{Leg, Side};
 use super::*;
 use crate::checkpoint::Entry;
-use crate::repro::{History, Part};
+use crate::repro::{History, Part, Unknown};
 use crate::telemetry::{Digest, DigestGroup, DigestLine, Digests};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,7 +18,6 @@ fn side(name: &str, lines: &[DigestLine], last_step: u64) -> Side {
     Side {
         folder: PathBuf::from(name),
         job_toml: String::new(),
-        specs: Vec::new(),
         values: BTreeMap::default(),
         digests: Digests::of(lines),
         checkpoints: Vec::new(),
@@ -28,7 +27,6 @@ fn side(name: &str, lines: &[DigestLine], last_step: u64) -> Side {
             parts: vec![Part { from: 0, world: 1, at_epoch_end: false, spec: 0 }],
             ..History::default()
         },
-        spec_since: 0,
     }
 }
 
@@ -120,8 +118,8 @@ fn replays_that_are_not_the_runs_tell_nothing_of_them() {
         Digests::of(&[line(1, 1, 1), line(2, 2, 2), line(3, 3, 3), line(4, 4, 4)]),
         Digests::of(&[line(1, 7, 7), line(2, 7, 8), line(3, 8, 8), line(4, 9, 8)]),
     ];
-    sides[1].spec_since = 2;
-    sides[1].history.unknown = vec!["it had another spec".to_owned()];
+    let why = "it had another spec".to_owned();
+    sides[1].history.unknown = vec![Unknown { from: 0, to: Some(2), why }];
     let mut findings = Findings::new(&sides, Vec::new());
     findings.equal_until = window.equal;
     judge(&mut findings, &sides, window, Replays { from: 0, of }).unwrap();
@@ -194,4 +192,22 @@ fn runs_without_a_difference_are_the_same_as_far_as_is_known() {
     let nothing = [side("a", &[line(2, 1, 1)], 5), side("b", &[], 3)];
     let error = same(&nothing, &Known::of(&nothing)).unwrap_err();
     assert!(error.message.contains("neither digests of the same step nor checkpoints"), "{error}");
+}
+
+#[test]
+fn runs_that_end_before_the_step_that_is_asked_for_are_compared_up_to_their_end() {
+    let nothing = || [Digests::of(&[]), Digests::of(&[])];
+    let sides = ["a", "b"].map(|name| side(name, &[line(2, 1, 1)], 2));
+    let window = Known::of(&sides).window(Some(9)).unwrap();
+    let mut findings = Findings::new(&sides, Vec::new());
+    judge(&mut findings, &sides, window, Replays { from: 2, of: nothing() }).unwrap();
+    assert_eq!(
+        (&findings.json()["result"], &findings.json()["equal_until"]),
+        (&"identical".into(), &2.into())
+    );
+    // Here their records tell of steps that their specs do not have.
+    let sides = [side("a", &[line(4, 4, 4)], 4), side("b", &[line(4, 9, 9)], 4)];
+    let window = Known::of(&sides).window(None).unwrap();
+    let error = judge(&mut findings, &sides, window, Replays { from: 0, of: nothing() }).unwrap_err();
+    assert_eq!(error.message, "a has no step between 0 and 4: its spec ends before");
 }

@@ -34,6 +34,7 @@ mod crash_tests;
 mod testing;
 
 pub use config::{CheckpointConfig, OnPreempt};
+pub use digest::sha256_hex;
 pub use every::Every;
 pub use export::{ExportOptions, converted, export};
 pub use format::{State, USAGE_FILE};

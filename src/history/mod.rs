@@ -15,6 +15,7 @@ mod lock;
 pub use archive::FILES;
 pub use lock::FolderLock;
 
+use crate::checkpoint::sha256_hex;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::files;
 use crate::telemetry::{Provenance, RunId, provenance};
@@ -29,11 +30,16 @@ pub fn checkpoints(out_dir: &Path) -> PathBuf {
     out_dir.join("checkpoints")
 }
 
-/// The spec of the starts with this hash, which `run.json` records. Runs of early versions lack it; `job.toml` is that of the last start.
-pub fn spec_of(out_dir: &Path, hash: &str) -> Option<PathBuf> {
-    // The hash is read from a file, and becomes a part of a path.
-    let plain = !hash.is_empty() && hash.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    plain.then(|| out_dir.join(SPECS).join(format!("{hash}.toml")))
+/// The resolved spec of a start that `run.json` records. In folders of early versions it is that of the first start with the same
+/// results, or missing; `job.toml` is that of the last start.
+pub fn spec_of(out_dir: &Path, start: &Provenance) -> Option<PathBuf> {
+    spec_named(out_dir, start.spec_digest.as_ref().unwrap_or(&start.spec_hash))
+}
+
+fn spec_named(out_dir: &Path, digest: &str) -> Option<PathBuf> {
+    // The digest is read from a file, and becomes a part of a path.
+    let plain = !digest.is_empty() && digest.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    plain.then(|| out_dir.join(SPECS).join(format!("{digest}.toml")))
 }
 
 /// A path as files of the run's folder name it: relative to the folder, if it is in it.
@@ -133,27 +139,30 @@ impl Start<'_> {
 
     fn write(&self, from: Option<&Parent>) -> Result<()> {
         std::fs::create_dir_all(self.out_dir).doing("create", self.out_dir).map_err(unwritable)?;
-        self.write_spec().map_err(unwritable)?;
+        let digest = self.write_spec().map_err(unwritable)?;
         let parent = from.map(|from| provenance::Parent {
             path: relative(&from.checkpoint, self.out_dir),
             step: from.step,
             seconds: from.seconds,
         });
-        let start = Provenance { parent, ..self.provenance.clone() };
+        let start = Provenance { parent, spec_digest: Some(digest), ..self.provenance.clone() };
         provenance::write(&self.out_dir.join("run.json"), start).map_err(unwritable)
     }
 
-    /// `job.toml` is the spec of this start, and `specs/` has those of all, so that earlier steps can be repeated with theirs.
-    fn write_spec(&self) -> Result<()> {
+    /// `job.toml` is the spec of this start, and `specs/` has those of all, so that earlier steps can be repeated with theirs. Returns
+    /// its digest. They are told apart by their texts and not by their hashes: what results do not depend on decides which steps there
+    /// are, and what is recorded of them.
+    fn write_spec(&self) -> Result<String> {
         let text = self.job_toml.as_bytes();
+        let digest = sha256_hex(text);
         files::replace(&self.out_dir.join("job.toml"), text)?;
         // The start is not recorded yet: after a kill here, the next one writes both.
-        if let Some(own) = spec_of(self.out_dir, &self.provenance.spec_hash).filter(|own| !own.exists()) {
+        if let Some(own) = spec_named(self.out_dir, &digest).filter(|own| !own.exists()) {
             let folder = files::folder(&own);
             std::fs::create_dir_all(folder).doing("create", folder)?;
             files::replace(&own, text)?;
         }
-        Ok(())
+        Ok(digest)
     }
 }
 

@@ -90,8 +90,9 @@ fn resuming_an_older_checkpoint_moves_later_files() {
         assert_eq!(text(folder.beside(1).join(name)), kept);
     }
     assert_eq!(text(folder.1.join("job.toml")), "new");
-    assert_eq!(text(spec_of(&folder.1, "b").unwrap()), "new");
-    let parent = provenance::read(&folder.1.join("run.json")).unwrap().latest.parent.unwrap();
+    let latest = provenance::read(&folder.1.join("run.json")).unwrap().latest;
+    assert_eq!(text(spec_of(&folder.1, &latest).unwrap()), "new");
+    let parent = latest.parent.unwrap();
     assert_eq!((parent.path.as_str(), parent.step), ("checkpoints/step-00000010", 10));
     // A second start from the same step: there is nothing left to move.
     folder.accept(&start("b"), Some(folder.at(10)));
@@ -227,17 +228,25 @@ fn the_spec_of_each_start_is_kept() {
     accept("b", "second", Some(folder.at(10)));
     // Differs in what results do not depend on.
     accept("a", "third", Some(folder.at(10)));
-    let kept = ["a", "b"].map(|hash| text(spec_of(&folder.1, hash).unwrap()));
-    assert_eq!(
-        (kept, text(folder.1.join("job.toml"))),
-        (["first", "second"].map(str::to_owned), "third".to_owned())
-    );
+    accept("c", "third", Some(folder.at(10)));
+    let kept = |out: &Path| {
+        let file = provenance::read(&out.join("run.json")).unwrap();
+        let starts = file.earlier.iter().chain([&file.latest]);
+        starts.map(|start| text(spec_of(out, start).unwrap())).collect::<Vec<_>>()
+    };
+    assert_eq!(kept(&folder.1), ["first", "second", "third", "third"]);
+    assert_eq!(text(folder.1.join("job.toml")), "third");
+    assert_eq!(fs::read_dir(folder.1.join("specs")).unwrap().count(), 3);
     // They go where their run goes.
     accept("c", "fourth", None);
-    assert_eq!(text(spec_of(&folder.beside(2), "b").unwrap()), "second");
+    assert_eq!(kept(&folder.beside(2)), ["first", "second", "third", "third"]);
     assert_eq!(fs::read_dir(folder.1.join("specs")).unwrap().count(), 1);
-    for no_hash in ["", "..", "../job", "a b"] {
-        assert_eq!(spec_of(&folder.1, no_hash), None);
+    // Early versions named it by the hash.
+    let early = start("a");
+    assert_eq!(spec_of(&folder.1, &early), Some(folder.1.join("specs/a.toml")));
+    for no_digest in ["", "..", "../job", "a b"] {
+        let start = Provenance { spec_digest: Some(no_digest.to_owned()), ..early.clone() };
+        assert_eq!(spec_of(&folder.1, &start), None);
     }
 }
 

@@ -5,6 +5,7 @@ use crate::comm::Backend;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::repro::Job;
+use std::path::Path;
 use std::time::Duration;
 
 /// A spec whose run takes a few steps, and what was changed for that, a line each.
@@ -23,7 +24,7 @@ pub fn reduced(plan: &Plan, steps: u64, evaluates: bool) -> Result<Reduced> {
         return Err(Error::usage("backend `mpi`: MPI's launcher must start the processes")
             .hint("`--set backend=gloo` rehearses the same with ddp-run's own engine"));
     }
-    let mut job = Job::parse(&plan.to_toml())?.on_its_own();
+    let mut job = Job::parse(Path::new("the resolved spec"), &plan.to_toml())?.on_its_own();
     job.set("train.max_steps", steps as i64)
         .set("epochs", steps as i64)
         .unset("early_stop")

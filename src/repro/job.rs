@@ -1,17 +1,38 @@
 //! The spec of a run that is started again: the recorded one, with other values of keys that results do not depend on.
 
 use crate::error::{Error, Result};
+use std::path::Path;
 use toml::{Table, Value};
 
 /// A resolved spec that is edited key by key.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Job(Table);
 
 impl Job {
+    /// Of the text in `file`.
+    ///
     /// # Errors
     /// It is not TOML (exit 78).
-    pub fn parse(text: &str) -> Result<Self> {
-        text.parse().map(Self).map_err(|e| Error::spec(format!("the run's job.toml is not TOML: {e}")))
+    pub fn parse(file: &Path, text: &str) -> Result<Self> {
+        text.parse().map(Self).map_err(|e| Error::spec(format!("{} is not TOML: {e}", file.display())))
+    }
+
+    /// With the values that `other` has of these dotted keys, or without them.
+    pub fn with(&self, other: &Self, keys: &[&str]) -> Self {
+        let mut job = self.clone();
+        for key in keys {
+            match other.get(key) {
+                Some(value) => job.set(key, value.clone()),
+                None => job.unset(key),
+            };
+        }
+        job
+    }
+
+    fn get(&self, key: &str) -> Option<&Value> {
+        let mut parts = key.split('.');
+        let first = self.0.get(parts.next()?)?;
+        parts.try_fold(first, |value, part| value.as_table()?.get(part))
     }
 
     /// Without what tells others of the run, and what belongs to its launch on several nodes: it is started here, on one.
@@ -68,13 +89,22 @@ mod tests {
 
     #[test]
     fn a_run_of_its_own_tells_nobody() {
-        let mut job = Job::parse(SPEC).unwrap().on_its_own();
+        let parse = |text: &str| Job::parse(Path::new("job.toml"), text);
+        let mut job = parse(SPEC).unwrap().on_its_own();
         job.set("checkpoint.keep_last", 0i64).set("epochs", 3i64).unset("no.such").unset("such");
         let read: Table = job.text().parse().unwrap();
         assert_eq!(read["metrics"], Value::Table("log_every = 5".parse().unwrap()));
         assert_eq!(read["launch"], Value::Table("requeue = false\nmax_restarts = 0".parse().unwrap()));
         assert_eq!((read.get("observer"), &read["epochs"]), (None, &Value::Integer(3)));
         assert_eq!(read["checkpoint"]["keep_last"].as_integer(), Some(0));
-        assert_eq!(Job::parse("[").unwrap_err().code, crate::error::ExitCode::Spec);
+        assert_eq!(parse("[").unwrap_err().code, crate::error::ExitCode::Spec);
+        let other = parse("epochs = 9\nsave_every = 2\n[metrics]\nlog_every = 1\n").unwrap();
+        let with = job.with(&other, &["save_every", "metrics.log_every", "checkpoint.keep_last"]);
+        let read: Table = with.text().parse().unwrap();
+        assert_eq!((&read["epochs"], &read["save_every"]), (&Value::Integer(3), &Value::Integer(2)));
+        assert_eq!(
+            (read["metrics"]["log_every"].as_integer(), read["checkpoint"].get("keep_last")),
+            (Some(1), None)
+        );
     }
 }

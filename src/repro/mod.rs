@@ -8,12 +8,14 @@ mod checks;
 mod child;
 mod history;
 mod job;
-mod place;
 mod repeat;
 mod report;
 mod same;
+mod specs;
 
 pub use child::{Child, Trainer, children, send};
+#[cfg(test)]
+pub use history::Unknown;
 pub use history::{History, Part};
 pub use job::Job;
 pub use report::Report;
@@ -23,8 +25,7 @@ use crate::checkpoint::{Entry, read_state};
 use crate::data::Fingerprint;
 use crate::device;
 use crate::error::{Error, Result};
-use crate::files;
-use crate::history::spec_of;
+use crate::files::{Place, folder as folder_of};
 use crate::launch::{JobHandoff, OnSecondSignal, StopFlag};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
@@ -34,8 +35,9 @@ use crate::spec::JobTree;
 use crate::telemetry::provenance::{Provenance, RunFile};
 use crate::telemetry::{Event, RunId, for_each_event};
 use crate::worker::{present_data, provenance_of, recorded_data};
-use place::Place;
 use repeat::Repeat;
+use specs::Spec;
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
@@ -61,8 +63,6 @@ pub struct Request {
 struct Recorded {
     folder: PathBuf,
     starts: RunFile,
-    /// Those that its steps were trained with, as [`History::specs`] has their hashes.
-    specs: Vec<String>,
     outcomes: Outcomes,
     saved: Vec<Entry>,
     history: History,
@@ -86,7 +86,6 @@ impl Recorded {
             Error::checkpoint(format!("{} can't be repeated without {name}: {why}", folder.display()))
         };
         let starts = run.starts.clone().ok_or_else(|| lacks("run.json"))?;
-        let job_toml = files::read_text(&folder.join("job.toml")).map_err(|_| lacks("job.toml"))?;
         let metrics = folder.join("metrics.jsonl");
         let outcomes = Outcomes::read(&metrics)?;
         if outcomes.last_step().is_none() {
@@ -98,7 +97,7 @@ impl Recorded {
                 events.push(event);
             }
         })?;
-        let history = History::of(folder, &starts, &events);
+        let history = History::of(folder, &starts, &events)?;
         if let Some(world) =
             history.worlds().chain([starts.latest.world]).find(|world| !WORLDS.contains(world))
         {
@@ -107,13 +106,11 @@ impl Recorded {
                 Error::checkpoint(what).hint("run.json and metrics.jsonl have their number as `world`")
             );
         }
-        let specs = history.spec_texts(folder, &job_toml)?;
         let damaged = same::damaged_lines(&metrics)?;
         let done = run.state == State::Done;
         Ok(Self {
             folder: folder.to_owned(),
             starts,
-            specs,
             outcomes,
             saved: run.checkpoints,
             history,
@@ -134,14 +131,20 @@ impl Recorded {
         self.saved.iter().rev().find_map(|saved| recorded_data(&read_state(&saved.path).ok()?))
     }
 
-    /// The spec of a start, as an index of its specs: the last one where its own is not known.
-    fn spec_of(&self, start: &Provenance) -> usize {
-        let known = self.history.specs.iter().position(|hash| *hash == start.spec_hash);
-        known.unwrap_or_else(|| self.last_spec())
-    }
-
-    fn last_spec(&self) -> usize {
-        self.history.parts.last().map_or(0, |part| part.spec)
+    /// The hash of each start's spec as this program reads it: of the last one where its own is not known. `plan` is that of the last one.
+    ///
+    /// # Errors
+    /// The program does not take one of them (78).
+    fn hashes_now(&self, starts: &[&Provenance], plan: &Plan, registry: &Registry) -> Result<Vec<String>> {
+        let mut known = BTreeMap::from([(self.history.last_spec().hash.as_str(), plan.hash.clone())]);
+        for start in starts {
+            let own = self.history.specs.iter().find(|spec| spec.hash == start.spec_hash);
+            if let Some(spec) = own.filter(|spec| !known.contains_key(spec.hash.as_str())) {
+                known.insert(&spec.hash, planned(spec, start.world, registry)?.hash);
+            }
+        }
+        let now = |start: &&Provenance| known.get(start.spec_hash.as_str()).unwrap_or(&plan.hash).clone();
+        Ok(starts.iter().map(now).collect())
     }
 
     /// The step at which the repetition ends; `None` where the run ends by itself.
@@ -159,24 +162,17 @@ impl Recorded {
 /// this process was asked to end (75).
 pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -> Result<Report> {
     let recorded = Recorded::read(&request.run, registry)?;
-    Place::check(request, &recorded.folder)?;
-    let last = &recorded.starts.latest;
-    let plan = planned(&recorded, recorded.last_spec(), last.world, registry)?;
+    usable(request, &recorded.folder)?;
+    let plan = planned(recorded.history.last_spec(), recorded.starts.latest.world, registry)?;
     let starts = recorded.starts.since_beginning();
-    let mut hashes = Vec::new();
-    for start in &starts {
-        hashes.push(match recorded.spec_of(start) {
-            spec if spec == recorded.last_spec() => plan.hash.clone(),
-            spec => planned(&recorded, spec, start.world, registry)?.hash,
-        });
-    }
+    let hashes = recorded.hashes_now(&starts, &plan, registry)?;
     let mut checks = checks::all(&starts, &present(&plan, &recorded), hashes);
     let data = present_data(&plan);
     checks.push(checks::data(recorded.data().as_ref(), data.as_ref().ok()));
-    let mut unknown = recorded.history.unknown.clone();
+    let until = recorded.until(request.steps);
+    let mut unknown = recorded.history.unknown_of(0, until);
     unknown.extend(not_recorded(&plan, &starts));
     unknown.extend(recorded.unread());
-    let until = recorded.until(request.steps);
     let mut report = Report {
         run: recorded.folder.clone(),
         checks,
@@ -200,11 +196,10 @@ pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -
         let what = format!("the run began with checkpoint {}, which is gone", gone.display());
         return Err(Error::checkpoint(what).hint("restore it at this path; it can't be repeated without"));
     }
-    let jobs: Vec<Job> =
-        recorded.specs.iter().map(|spec| Job::parse(spec).map(Job::on_its_own)).collect::<Result<_>>()?;
+    let jobs: Vec<Job> = recorded.history.specs.iter().map(|spec| spec.job.clone().on_its_own()).collect();
     // From now on a signal does not end this process at once: the folder is removed first.
     request.stop.on_second(OnSecondSignal::Exit);
-    let place = Place::make(request)?;
+    let place = Place::new(request.out.as_deref(), "ddp-run-repro")?;
     let repeat = Repeat {
         outcomes: &recorded.outcomes,
         saved: &recorded.saved,
@@ -230,12 +225,28 @@ pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -
     Ok(report)
 }
 
+/// Checks the folder that is given for the repetition.
+///
+/// # Errors
+/// It is not empty, or in the run's folder (2).
+fn usable(request: &Request, run: &Path) -> Result<()> {
+    let hint = "the repetition gets a folder of its own";
+    let Some(out) = request.out.as_deref() else { return Ok(()) };
+    if real(out).zip(real(run)).is_some_and(|(out, run)| out.starts_with(run)) {
+        let what = format!("--out {}: it is in the folder of the run", out.display());
+        return Err(Error::usage(what).hint(hint));
+    }
+    Place::check(Some(out), hint)
+}
+
+/// The path without links, of a file that may not be there yet.
+fn real(path: &Path) -> Option<PathBuf> {
+    path.canonicalize().ok().or_else(|| Some(real(folder_of(path))?.join(path.file_name()?)))
+}
+
 /// The plan of one of the recorded specs on as many processes as a start had.
-fn planned(recorded: &Recorded, spec: usize, world: usize, registry: &Registry) -> Result<Plan> {
-    let own = Some(spec).filter(|spec| *spec != recorded.last_spec());
-    let own = own.and_then(|spec| spec_of(&recorded.folder, &recorded.history.specs[spec]));
-    let file = own.unwrap_or_else(|| recorded.folder.join("job.toml")).display().to_string();
-    let tree = JobTree::parse(&file, &recorded.specs[spec], &[])?;
+fn planned(spec: &Spec, world: usize, registry: &Registry) -> Result<Plan> {
+    let tree = JobTree::parse(&spec.file.display().to_string(), &spec.text, &[])?;
     let request = WorldRequest { devices: device::count, ..WorldRequest::of(world) };
     Ok(Plan::resolve(&tree, registry, request)?)
 }

@@ -157,7 +157,7 @@ impl Watched<'_> {
         match saved.iter().any(|entry| entry.step == step) {
             true => Ok(()),
             false => Err(Error::checkpoint(format!(
-                "the recorded run was resumed at step {step} on another number of processes, but its repetition saved nothing there"
+                "the recorded run was resumed at step {step}, but its repetition saved nothing there"
             ))),
         }
     }
@@ -170,7 +170,7 @@ impl Watched<'_> {
         let last = next.map(|next| next.from).or(stop_at);
         new.retain(|outcome| last.is_none_or(|last| outcome.step <= last));
         let mut found: Vec<Mismatch> = new.iter().filter_map(|outcome| self.compare(outcome)).collect();
-        found.extend(self.compare_checkpoints(stop_at, next)?);
+        found.extend(self.compare_checkpoints(stop_at, last, next)?);
         self.done.first_difference = found.into_iter().min_by_key(|mismatch| mismatch.step);
         if self.told.elapsed() >= TELL && self.done.first_difference.is_none() {
             self.told = Instant::now();
@@ -195,17 +195,25 @@ impl Watched<'_> {
         recorded.differs(now)
     }
 
-    fn compare_checkpoints(&mut self, stop_at: Option<u64>, next: Option<&Part>) -> Result<Option<Mismatch>> {
+    /// `last`: the last step of this part. It may stop one step later, and the recorded checkpoint of that step is of the next part.
+    fn compare_checkpoints(
+        &mut self,
+        stop_at: Option<u64>,
+        last: Option<u64>,
+        next: Option<&Part>,
+    ) -> Result<Option<Mismatch>> {
         let present = CheckpointStore::read_only(checkpoints(&self.out)).list()?;
         let mut found = None;
-        for entry in present.iter().filter(|entry| !self.looked_at.contains(&entry.step)).collect::<Vec<_>>()
-        {
-            self.looked_at.insert(entry.step);
+        for entry in present.iter().filter(|entry| last.is_none_or(|last| entry.step <= last)) {
+            if !self.looked_at.insert(entry.step) {
+                continue;
+            }
             let Some(recorded) = self.repeat.saved.iter().find(|saved| saved.step == entry.step) else {
                 continue;
             };
-            // A stop saves the end of an epoch before it is measured.
-            let whole = next.is_some() || stop_at != Some(entry.step);
+            // A stop saves the end of an epoch before it is measured; a run that goes on from there saves it again.
+            let measured = self.repeat.outcomes.has_epoch_at(entry.step);
+            let whole = stop_at != Some(entry.step) || !measured;
             match same::checkpoints(entry.step, &recorded.path, &entry.path, whole) {
                 Ok(None) => self.done.checkpoints.push(entry.step),
                 Ok(mismatch) => found = found.or(mismatch),

@@ -119,6 +119,11 @@ impl Outcomes {
         self.0.get(&(outcome.step, outcome.kind))
     }
 
+    /// Whether an epoch ended with this step.
+    pub fn has_epoch_at(&self, step: u64) -> bool {
+        self.0.contains_key(&(step, Kind::Epoch))
+    }
+
     /// The last step that has one.
     pub fn last_step(&self) -> Option<u64> {
         self.0.keys().next_back().map(|(step, _)| *step)

@@ -2,7 +2,7 @@
 
 use super::course::{Course, RankedBy};
 use super::folder::{RunFolder, State};
-use crate::plan::changes::values;
+use crate::spec::values;
 use crate::telemetry::provenance::{Git, Provenance, RunFile, Versions};
 use crate::telemetry::{EndEvent, EpochEvent, Event, Host, Metrics, RunId};
 
@@ -12,6 +12,7 @@ pub fn provenance(name: &str) -> Provenance {
         started: "2026-11-21T03:35:00Z".to_owned(),
         name: name.to_owned(),
         spec_hash: "5ca1e".to_owned(),
+        spec_digest: None,
         argv: Vec::new(),
         world: 2,
         devices: vec!["cpu".to_owned(); 2],

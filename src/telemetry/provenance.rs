@@ -21,7 +21,11 @@ pub struct Provenance {
     /// RFC 3339, UTC.
     pub started: String,
     pub name: String,
+    /// Equal for specs with the same results.
     pub spec_hash: String,
+    /// SHA-256 of the resolved spec's text, in hex. `None` in files of early versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec_digest: Option<String>,
     pub argv: Vec<String>,
     pub world: usize,
     /// One per local rank, in order.
@@ -92,6 +96,7 @@ impl Provenance {
             started: rfc3339(SystemTime::now()),
             name: start.name.to_owned(),
             spec_hash: start.spec_hash.to_owned(),
+            spec_digest: None,
             argv: command_line(),
             world: start.world,
             devices: start.devices,
@@ -104,6 +109,11 @@ impl Provenance {
             host: Host::here(),
             set: BTreeMap::new(),
         }
+    }
+
+    /// The optimizer steps that were done before it.
+    pub fn begins_at(&self) -> u64 {
+        self.parent.as_ref().map_or(0, |parent| parent.step)
     }
 
     fn is_the_start_of(&self, other: &Self) -> bool {
@@ -134,11 +144,20 @@ pub struct RunFile {
 }
 
 impl RunFile {
-    /// The starts that led to what is in the folder, oldest first: from the last one that began anew.
+    /// The starts that led to what is in the folder, oldest first: from the last one that began anew, and without those whose steps
+    /// were all undone.
     pub fn since_beginning(&self) -> Vec<&Provenance> {
         let all: Vec<&Provenance> = self.earlier.iter().chain([&self.latest]).collect();
         let first = all.iter().rposition(|start| start.parent.is_none()).unwrap_or(0);
-        all[first..].to_vec()
+        let mut led: Vec<&Provenance> = Vec::new();
+        for start in &all[first..] {
+            // The first one stays, which says where the run began.
+            while led.len() > 1 && led.last().is_some_and(|before| before.begins_at() >= start.begins_at()) {
+                led.pop();
+            }
+            led.push(start);
+        }
+        led
     }
 }
 
@@ -248,6 +267,26 @@ mod tests {
         let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         assert_eq!(json["spec_hash"], "abc");
         assert!(json["host"]["cores"].as_u64().unwrap() >= 1);
+    }
+
+    #[test]
+    fn starts_whose_steps_were_undone_led_to_nothing() {
+        let at = |name: &str, step: Option<u64>| {
+            let parent = step.map(|step| Parent { path: "c".into(), step, seconds: 0.0 });
+            Provenance { spec_hash: name.into(), parent, ..sample(Path::new(".")) }
+        };
+        let led = |starts: &[(&str, Option<u64>)]| {
+            let mut all: Vec<Provenance> = starts.iter().map(|(name, step)| at(name, *step)).collect();
+            let file = RunFile { latest: all.pop().unwrap(), earlier: all };
+            file.since_beginning().iter().map(|start| start.spec_hash.clone()).collect::<String>()
+        };
+        assert_eq!(led(&[("a", None), ("b", Some(4)), ("c", Some(8))]), "abc");
+        // It began anew; it went back behind two others; it began where the one before had.
+        assert_eq!(led(&[("a", None), ("b", Some(4)), ("c", None), ("d", Some(8))]), "cd");
+        assert_eq!(led(&[("a", None), ("b", Some(4)), ("c", Some(8)), ("d", Some(2))]), "ad");
+        assert_eq!(led(&[("a", None), ("b", Some(4)), ("c", Some(4)), ("d", Some(8))]), "acd");
+        // The beginning is that of another run, or is not recorded any more.
+        assert_eq!(led(&[("a", Some(8)), ("b", Some(8))]), "ab");
     }
 
     #[test]

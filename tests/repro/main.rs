@@ -1,7 +1,9 @@
 //! `ddp-run repro`: runs that are repeated to the bit, also after a resize, and runs whose records say otherwise.
 #![cfg(target_os = "linux")]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod starts;
 
 use common::*;
 use serde_json::Value;
@@ -190,7 +192,11 @@ fn what_the_record_lacks_is_told() {
 fn endless(run: &Run) -> (std::process::Child, PathBuf) {
     run.train(&["--set", "scheduler.name=constant"], None, 0);
     // A repetition that is as long as the recorded run, and then goes on.
-    run.edit("job.toml", "epochs = 2", "epochs = 1000000");
+    let specs =
+        fs::read_dir(run.out.join("specs")).expect("a folder").map(|spec| spec.expect("a file").path());
+    for spec in specs {
+        run.edit(spec.to_str().expect("plain"), "epochs = 2", "epochs = 1000000");
+    }
     let temporary = run.dir.path().join("tmp");
     fs::create_dir(&temporary).expect("created");
     let mut command = ddp_run();
@@ -229,58 +235,6 @@ fn a_signal_leaves_nothing_behind() {
     assert_eq!(output.status.signal(), Some(libc::SIGTERM), "{}", stderr(&output));
     assert_eq!(processes(run.dir.path()), [0; 0]);
     assert_eq!(fs::read_dir(&temporary).expect("a folder").count(), 0);
-}
-
-/// Stopped in the middle of an epoch, and killed after the end of one: each time it goes on with another number of processes.
-#[test]
-fn a_resized_run_is_repeated_as_it_was() {
-    let _alone = alone();
-    let run = Run::new();
-    run.train(&[], Some(("DDP_RUN_STOP_AT", "7")), 75);
-    run.train(&["--nproc-per-node", "1"], None, 0);
-    let found = run.found(&[], 0);
-    let part = |from: u64, world: u64, end: bool| serde_json::json!({ "from": from, "world": world, "at_epoch_end": end });
-    assert_eq!(found["parts"], Value::Array(vec![part(0, 2, false), part(7, 1, false)]));
-    assert_eq!(
-        (&found["identical"], &found["compared"]["step_events"]),
-        (&Value::from(true), &Value::from(32)),
-        "{found:#}"
-    );
-
-    let run = Run::new();
-    let by_epoch = ["--set", "save_every=1", "--set", "checkpoint.async=false"];
-    run.train(&by_epoch, Some(("DDP_RUN_FAULT", "kill:rank=0,phase=forward,step=20")), 90);
-    run.train(&[&by_epoch[..], &["--nproc-per-node", "1"]].concat(), None, 0);
-    let found = run.found(&[], 0);
-    assert_eq!(found["parts"], Value::Array(vec![part(0, 2, false), part(16, 1, true)]));
-    assert_eq!(
-        (&found["identical"], &found["compared"]["epoch_events"]),
-        (&Value::from(true), &Value::from(2)),
-        "{found:#}"
-    );
-}
-
-/// The first epoch had another learning rate, and a schedule that ended with it.
-#[test]
-fn a_run_that_went_on_with_another_spec_is_repeated_with_both() {
-    let _alone = alone();
-    let run = Run::new();
-    run.train(&["--set", "epochs=1"], None, 0);
-    run.train(&["--set", "optimizer.lr=2e-2", "--accept-changes"], None, 0);
-    let found = run.found(&[], 0);
-    let part = |from: u64, end: bool| serde_json::json!({ "from": from, "world": 2, "at_epoch_end": end });
-    assert_eq!(found["parts"], Value::Array(vec![part(0, false), part(16, true)]));
-    let compared = &found["compared"];
-    assert_eq!(
-        (&found["identical"], &compared["step_events"], &compared["epoch_events"]),
-        (&Value::from(true), &Value::from(32), &Value::from(2)),
-        "{found:#}"
-    );
-    assert_eq!((differing(&found), &found["unknown"]), (vec![], &Value::Array(Vec::new())), "{found:#}");
-    let text = String::from_utf8(run.repro(&["--steps", "20"]).stdout).expect("text");
-    let repeats =
-        "\nrepeats steps 1 to 16 with 2 processes, steps 17 to 20 with 2 processes and another spec\n";
-    assert!(text.contains(repeats) && text.contains("identical to the bit: 20 step events"), "{text}");
 }
 
 #[test]
