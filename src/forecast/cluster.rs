@@ -3,7 +3,7 @@
 
 use super::fit::Fit;
 use super::links::Links;
-use super::measured::{Allreduce, Saves, Steps};
+use super::measured::{Allreduce, MOST_SPREAD, Saves, Steps};
 use crate::error::Result;
 use crate::files;
 use crate::show;
@@ -40,7 +40,7 @@ struct Keys {
     slowdown: Option<f64>,
     /// How much longer than the median a tenth of a process's steps takes at least, as a part of the median. Each step waits for the
     /// slowest process.
-    #[schemars(range(min = 0.0, max = 100.0))]
+    #[schemars(range(min = 0.0, max = MOST_SPREAD))]
     spread: Option<f64>,
     /// Of one node.
     #[schemars(range(min = 0.0, max = 1e9))]

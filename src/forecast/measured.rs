@@ -23,8 +23,8 @@ pub struct Allreduce {
 /// The longest all-reduce and step that count as measured, in seconds: a month.
 const LONGEST: f64 = 31.0 * 86_400.0;
 
-/// The largest spread that counts as measured.
-const MOST_SPREAD: f64 = 100.0;
+/// The largest spread that counts as measured, or may be given.
+pub(super) const MOST_SPREAD: f64 = 100.0;
 
 #[derive(Clone, Debug, Deserialize)]
 pub struct AllreduceRow {
