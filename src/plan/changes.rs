@@ -2,8 +2,7 @@
 
 use super::Plan;
 use crate::show;
-use crate::spec::Origin;
-pub use crate::spec::{Values, values};
+use crate::spec::{Origin, Values, values};
 use crate::tasks::StandardTask;
 use std::collections::BTreeSet;
 use unicode_width::UnicodeWidthStr;

@@ -8,8 +8,9 @@ use crate::files;
 use crate::history;
 use crate::launch::JobHandoff;
 use crate::plan::Plan;
-use crate::plan::changes::{Change, NAMED, Values, lines, values};
+use crate::plan::changes::{Change, NAMED, lines};
 use crate::show;
+use crate::spec::{Values, values};
 use std::path::Path;
 
 /// The spec of this start as a whole, to be compared with another one.

@@ -4,7 +4,7 @@ use super::{JOB, resolve, resolve_for};
 use crate::data::{FieldFacts, FieldKind};
 use crate::error::ExitCode;
 use crate::plan::WorldRequest;
-use crate::plan::changes::values;
+use crate::spec::values;
 use crate::tasks::StandardLoss;
 
 fn problems(sets: &[&str]) -> String {
