@@ -1,6 +1,6 @@
 //! Max pooling.
 
-use super::{Flat, record, register, tensor, threads, values};
+use super::{Flat, buffer, record, recycle, register, tensor, threads, values};
 use crate::device::is_host;
 use crate::kernels::pool::{PoolShape, max_backward, max_forward};
 use burn::backend::Flex;
@@ -28,17 +28,20 @@ pub fn max_pool2d(x: Tensor<4>, kernel: usize, stride: usize, padding: usize) ->
     };
     let dims = [batch, channels, shape.out_height(), shape.out_width()];
     if !x.device().is_autodiff() {
-        return Tensor::from_primitive::<Flex>(forward(&shape, &super::plain(x), dims).0);
+        let x = super::plain(x);
+        let (out, _) = forward(&shape, &x, dims);
+        recycle(x);
+        return Tensor::from_primitive::<Flex>(out);
     }
     let (x, node) = super::tracked(x);
     let (out, indices) = forward(&shape, &x, dims);
-    let state = State { shape, dims: [batch, channels, height, width], indices: indices.into() };
+    let state = State { shape, dims: [batch, channels, height, width], indices: Arc::new(indices) };
     record(PoolStep, [node], state, out)
 }
 
 fn forward(shape: &PoolShape, x: &Flat, dims: [usize; 4]) -> (Flat, Vec<u32>) {
     let len = dims.iter().product();
-    let (mut out, mut indices) = (vec![0.0; len], vec![0; len]);
+    let (mut out, mut indices) = (buffer(len), vec![0; len]);
     max_forward(shape, values(x), &mut out, &mut indices, threads());
     (tensor(out, dims), indices)
 }
@@ -48,7 +51,7 @@ struct State {
     shape: PoolShape,
     /// Dimensions of the input.
     dims: [usize; 4],
-    indices: Arc<[u32]>,
+    indices: Arc<Vec<u32>>,
 }
 
 #[derive(Debug)]
@@ -60,9 +63,10 @@ impl Backward<Flex, 1> for PoolStep {
     fn backward(self, ops: Ops<State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
         let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
         let State { shape, dims, indices } = &ops.state;
-        let mut dx = vec![0.0; dims.iter().product()];
+        let mut dx = buffer(dims.iter().product());
         max_backward(shape, values(&dy), indices, &mut dx, threads());
         let dx = tensor(dx, *dims);
         register(grads, &ops, [dx]);
+        recycle(dy);
     }
 }
