@@ -9,7 +9,7 @@ use burn::tensor::ops::MaxPoolOptions;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
-use std::sync::Arc;
+use bytemuck::{cast_slice, cast_slice_mut};
 
 /// `torch.nn.functional.max_pool2d` with a square window: the first of equal values gets the gradient.
 pub fn max_pool2d(x: Tensor<4>, kernel: usize, stride: usize, padding: usize) -> Tensor<4> {
@@ -29,21 +29,22 @@ pub fn max_pool2d(x: Tensor<4>, kernel: usize, stride: usize, padding: usize) ->
     let dims = [batch, channels, shape.out_height(), shape.out_width()];
     if !x.device().is_autodiff() {
         let x = super::plain(x);
-        let (out, _) = forward(&shape, &x, dims);
-        recycle(x);
+        let (out, indices) = forward(&shape, &x, dims);
+        [x, indices].into_iter().for_each(recycle);
         return Tensor::from_primitive::<Flex>(out);
     }
     let (x, node) = super::tracked(x);
     let (out, indices) = forward(&shape, &x, dims);
-    let state = State { shape, dims: [batch, channels, height, width], indices: Arc::new(indices) };
+    let state = State { shape, dims: [batch, channels, height, width], indices };
     record(PoolStep, [node], state, out)
 }
 
-fn forward(shape: &PoolShape, x: &Flat, dims: [usize; 4]) -> (Flat, Vec<u32>) {
+/// The maxima and their indices, as the bits of numbers: so the memory of these, too, is used again.
+fn forward(shape: &PoolShape, x: &Flat, dims: [usize; 4]) -> (Flat, Flat) {
     let len = dims.iter().product();
-    let (mut out, mut indices) = (buffer(len), vec![0; len]);
-    max_forward(shape, values(x), &mut out, &mut indices, threads());
-    (tensor(out, dims), indices)
+    let (mut out, mut indices) = (buffer(len), buffer(len));
+    max_forward(shape, values(x), &mut out, cast_slice_mut(&mut indices), threads());
+    (tensor(out, dims), tensor(indices, dims))
 }
 
 #[derive(Clone, Debug)]
@@ -51,7 +52,7 @@ struct State {
     shape: PoolShape,
     /// Dimensions of the input.
     dims: [usize; 4],
-    indices: Arc<Vec<u32>>,
+    indices: Flat,
 }
 
 #[derive(Debug)]
@@ -64,9 +65,9 @@ impl Backward<Flex, 1> for PoolStep {
         let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
         let State { shape, dims, indices } = &ops.state;
         let mut dx = buffer(dims.iter().product());
-        max_backward(shape, values(&dy), indices, &mut dx, threads());
+        max_backward(shape, values(&dy), cast_slice(values(indices)), &mut dx, threads());
         let dx = tensor(dx, *dims);
         register(grads, &ops, [dx]);
-        recycle(dy);
+        [dy, ops.state.indices].into_iter().for_each(recycle);
     }
 }
