@@ -8,7 +8,7 @@ use crate::files;
 use crate::history;
 use crate::launch::JobHandoff;
 use crate::plan::Plan;
-use crate::plan::changes::{Change, NAMED, Values, lines, values};
+use crate::plan::changes::{Change, NAMED, Values, by_path, lines, values};
 use crate::show;
 use std::path::Path;
 
@@ -115,7 +115,7 @@ fn of_specs(checkpoint: &Path, job_toml: &str) -> Option<[Values; 2]> {
 
 fn of_optimizers(spec: OwnSpec<'_>, state: &State) -> Option<[Values; 2]> {
     let values = |table: &serde_json::Map<String, serde_json::Value>| {
-        table.iter().map(|(key, value)| (format!("optimizer.{key}"), value.to_string())).collect()
+        by_path(table.iter().map(|(key, value)| (format!("optimizer.{key}"), value.to_string())).collect())
     };
     Some([values(state.optimizer.as_object()?), values(&spec.optimizer())])
 }
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(
             between(before, now).as_deref(),
             Some(
-                "dataset.shuffle = true, now not given; scheduler.0.name = \"step\", now \"linear\"; seed = 1, now 2"
+                "dataset.shuffle = true, now not given; scheduler.name = \"step\", now \"linear\"; seed = 1, now 2"
             )
         );
         assert_eq!((between(before, before), values("no spec")), (None, None));
