@@ -10,7 +10,6 @@ use super::{
 use crate::caught;
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -77,7 +76,8 @@ impl BatchAssembler {
         let size = self.options.batch_size;
         let first = number * size;
         let len = size.min(self.order.len() - first);
-        let (inputs, targets) = (resize(&mut batch.input, len), resize(&mut batch.target, len));
+        let inputs = resize(&mut batch.input, len);
+        resize(&mut batch.target, len);
         for field in batch.fields.values_mut() {
             resize(field, len);
         }
@@ -105,25 +105,39 @@ impl BatchAssembler {
                 }
                 _ => self.dataset.write(key, buffers_of(&mut batch, i)?)?,
             }
-            self.check_classes(sample, &batch.target.data, i * targets..(i + 1) * targets)?;
+            self.check_indices(sample, &batch, i)?;
             batch.indices.push(sample);
         }
         Ok(batch)
     }
 
-    /// Targets that are indices are below the data set's number of classes. No operation on a device checks this.
-    fn check_classes(&self, sample: u64, targets: &FieldData, range: Range<usize>) -> Result<()> {
-        let (FieldKind::Index(classes), FieldData::Index(targets)) = (self.target.kind, targets) else {
-            return Ok(());
+    /// Inputs and targets that are indices are below the bounds that the data set declares. No operation on a device checks this.
+    fn check_indices(&self, sample: u64, batch: &HostBatch, i: usize) -> Result<()> {
+        let outside = |facts: &FieldFacts, field: &HostField| {
+            let (FieldKind::Index(bound), FieldData::Index(indices)) = (facts.kind, &field.data) else {
+                return None;
+            };
+            let each = field.shape.iter().product::<usize>();
+            let is_below = |index: &&i64| usize::try_from(**index).is_ok_and(|index| index < bound);
+            let found = indices[i * each..(i + 1) * each].iter().find(|index| !is_below(index));
+            found.map(|index| (*index, bound))
         };
-        let is_class = |target: &i64| usize::try_from(*target).is_ok_and(|target| target < classes);
-        match targets[range].iter().find(|target| !is_class(target)) {
-            None => Ok(()),
-            Some(target) => Err(Error::data(format!(
+        if let Some((target, classes)) = outside(&self.target, &batch.target) {
+            let what = format!(
                 "sample {sample} has target {target}, but the data set declares {classes} classes, counted from 0"
-            ))
-            .hint("correct the sample, or the number of classes that the data set declares")),
+            );
+            return Err(Error::data(what)
+                .hint("correct the sample, or the number of classes that the data set declares"));
         }
+        if let Some((index, bound)) = outside(&self.input, &batch.input) {
+            let what = format!(
+                "sample {sample} has index {index} in its input, but the data set declares indices below {bound}"
+            );
+            return Err(Error::data(what).hint(
+                "correct the sample, or the bound that the data set declares (`FieldKind::Index`; for a Burn data set `BurnData::vocabulary`)",
+            ));
+        }
+        Ok(())
     }
 }
 

@@ -46,10 +46,11 @@ pub struct BurnData {
     val: Option<Arc<dyn Dataset>>,
     test: Option<Arc<dyn Dataset>>,
     classes: usize,
+    vocabulary: Option<usize>,
 }
 
 impl BurnData {
-    /// `classes` is the upper bound of integer targets, and of integer inputs (the vocabulary); 0 if there are none.
+    /// `classes` is the upper bound of integer targets, and of integer inputs unless [`BurnData::vocabulary`] is called; 0 if there are none.
     pub fn new<I, O>(
         train: impl BurnDataset<I> + 'static,
         batcher: impl Batcher<I, O> + 'static,
@@ -59,7 +60,13 @@ impl BurnData {
         I: Send + Sync + 'static,
         O: Into<BurnBatch> + 'static,
     {
-        Ok(Self { train: Arc::new(BurnSet::new(train, batcher, classes)?), val: None, test: None, classes })
+        let train = Arc::new(BurnSet::new(train, batcher, classes)?);
+        Ok(Self { train, val: None, test: None, classes, vocabulary: None })
+    }
+
+    /// The upper bound of integer inputs, where it is not that of the targets: tokens, of which a sequence has one class.
+    pub fn vocabulary(self, size: usize) -> Self {
+        Self { vocabulary: Some(size), ..self }
     }
 
     /// The validation split. Without it `dataset.val_split` may split one off the training samples.
@@ -107,7 +114,7 @@ impl BurnData {
 
     /// The splits as the keys of the spec have them.
     fn splits(self, options: &SplitOptions) -> Result<Splits> {
-        let Self { train, val, test, .. } = self;
+        let Self { train, val, test, vocabulary, .. } = self;
         if val.is_some() && options.val_split > 0.0 {
             return Err(Error::spec("the data set has a validation split of its own")
                 .hint("remove `val_split` from `[dataset]`"));
@@ -117,8 +124,9 @@ impl BurnData {
             Some(val) => Some((Part::all(val.len()).limited(options.max_val), val)),
             None => Some((of_val, train.clone())).filter(|(part, _)| part.len() > 0),
         };
-        let val = val.map(|(part, of)| -> Arc<dyn Dataset> { Arc::new(Subset { of, part }) });
-        Ok(Splits { train: Arc::new(Subset { of: train, part: of_train }), val, test })
+        let subset = |(part, of)| -> Arc<dyn Dataset> { Arc::new(Subset { of, part, vocabulary }) };
+        let test = test.map(|test| (Part::all(test.len()), test));
+        Ok(Splits { train: subset((of_train, train)), val: val.map(subset), test: test.map(subset) })
     }
 }
 
@@ -126,6 +134,8 @@ impl BurnData {
 struct Subset {
     of: Arc<dyn Dataset>,
     part: Part,
+    /// The bound of inputs that are indices, if it is another one.
+    vocabulary: Option<usize>,
 }
 
 impl Dataset for Subset {
@@ -133,7 +143,12 @@ impl Dataset for Subset {
         self.part.len()
     }
     fn input(&self) -> FieldFacts {
-        self.of.input()
+        let FieldFacts { shape, kind } = self.of.input();
+        let kind = match (kind, self.vocabulary) {
+            (FieldKind::Index(_), Some(size)) => FieldKind::Index(size),
+            _ => kind,
+        };
+        FieldFacts { shape, kind }
     }
     fn target(&self) -> FieldFacts {
         self.of.target()

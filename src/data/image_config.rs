@@ -68,10 +68,10 @@ struct Colours {
     brightness: Option<Amount>,
     /// How much `color-jitter` changes the contrast, as `brightness`.
     contrast: Option<Amount>,
-    /// How much `color-jitter` changes the saturation, as `brightness`. Grey images have none.
+    /// How much `color-jitter` changes the saturation, as `brightness`. Not on grey images, which have none.
     saturation: Option<Amount>,
     /// How much `color-jitter` changes the hue: by a part of the colour circle from `-hue` to `hue`, at most 0.5, or from the first
-    /// number of a list to the second. Grey images have none.
+    /// number of a list to the second. Not on grey images, which have none.
     hue: Option<Amount>,
 }
 
@@ -154,7 +154,10 @@ impl TransformOptions {
             listed
         };
         let (mean, std) = (stat("mean", mean, usual.mean), stat("std", std, usual.std));
-        Self { normalize: normalize.then_some((mean, std)), augment: Augment::read(fields, &augment) }
+        Self {
+            normalize: normalize.then_some((mean, std)),
+            augment: Augment::read(fields, &augment, channels),
+        }
     }
 }
 
@@ -167,9 +170,12 @@ const AUGMENTATIONS: [(&str, &[&str]); 5] = [
     ("cutout", &["cutout"]),
 ];
 
+/// Keys of `color-jitter` that leave grey images as they are.
+const OF_COLOURS: [&str; 2] = ["saturation", "hue"];
+
 impl Augment {
-    fn read(fields: &mut Fields<'_>, names: &[String]) -> Self {
-        check_names(fields, names);
+    fn read(fields: &mut Fields<'_>, names: &[String], channels: usize) -> Self {
+        check_names(fields, names, channels);
         let has = |name: &str| names.iter().any(|n| n == name);
         // A key of an augmentation that is not listed is read if it is set, so that it is reported as misplaced, not as unknown.
         let mut reads = |augmentation: &str| {
@@ -186,6 +192,9 @@ impl Augment {
         };
         let [window, colours, crop, cutout] =
             ["random-resized-crop", "color-jitter", "crop", "cutout"].map(&mut reads);
+        if channels == 1 && has("color-jitter") {
+            fields.misplaced(&OF_COLOURS, "on grey images");
+        }
         Self {
             resized_crop: fields.config_if(window).map(|window| resized_crop(fields, &window)),
             color_jitter: fields.config_if(colours).map(|colours| color_jitter(fields, &colours)),
@@ -196,7 +205,7 @@ impl Augment {
     }
 }
 
-fn check_names(fields: &mut Fields<'_>, names: &[String]) {
+fn check_names(fields: &mut Fields<'_>, names: &[String], channels: usize) {
     let crops = |name: &str| ["crop", "random-resized-crop"].contains(&name);
     for (i, name) in names.iter().enumerate() {
         let known = AUGMENTATIONS.iter().find(|(known, _)| known == name);
@@ -212,7 +221,11 @@ fn check_names(fields: &mut Fields<'_>, names: &[String]) {
                 format!("`{name}` and `{other}` exclude each other: both choose the part of the image")
             }
             (Some((_, keys)), _) if name == "color-jitter" && !keys.iter().any(|key| fields.has(key)) => {
-                "changes nothing without `brightness`, `contrast`, `saturation` or `hue`".to_owned()
+                let keys = match channels {
+                    1 => "`brightness` or `contrast`",
+                    _ => "`brightness`, `contrast`, `saturation` or `hue`",
+                };
+                format!("changes nothing without {keys}")
             }
             _ => continue,
         };
@@ -256,50 +269,5 @@ fn color_jitter(fields: &mut Fields<'_>, colours: &Colours) -> ColorJitter {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::spec::JobTree;
-
-    fn read(lines: &str) -> Result<Augment, String> {
-        let usual = ChannelStats { mean: [0.5; 3], std: [0.5; 3] };
-        let job = JobTree::parse("job.toml", &format!("[dataset]\n{lines}\n"), &[]).unwrap();
-        let read =
-            job.read(|root| root.table("dataset").map(|mut f| TransformOptions::read(&mut f, 3, usual)));
-        read.map(|(options, _)| options.unwrap().augment).map_err(|problems| problems.to_string())
-    }
-
-    #[test]
-    fn ranges_are_written_as_in_torchvision() {
-        let jitter = |lines: &str| {
-            read(&format!("augment = [\"color-jitter\"]\n{lines}"))
-                .map(|augment| augment.color_jitter.unwrap())
-        };
-        let all = jitter("brightness = 0.25\ncontrast = [0.5, 3]\nsaturation = 2\nhue = 0.125").unwrap();
-        let expected = ColorJitter {
-            brightness: Some([0.75, 1.25]),
-            contrast: Some([0.5, 3.0]),
-            saturation: Some([0.0, 3.0]),
-            hue: Some([-0.125, 0.125]),
-        };
-        assert_eq!(all, expected);
-        assert_eq!(jitter("hue = [-0.5, 0.25]").unwrap().hue, Some([-0.5, 0.25]));
-        assert_eq!(jitter("brightness = 0\nhue = 0").unwrap(), ColorJitter::default());
-        for wrong in ["brightness = -0.1", "contrast = [-0.5, 1]", "saturation = [2, 1]", "saturation = [1]"]
-        {
-            assert!(jitter(wrong).unwrap_err().contains("at least 0"), "{wrong}");
-        }
-        for wrong in ["hue = 0.6", "hue = [-0.6, 0]"] {
-            assert!(jitter(wrong).unwrap_err().contains("from -0.5 to 0.5"), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn windows_have_the_ranges_of_torchvision_unless_set() {
-        let crop = |lines: &str| read(&format!("augment = [\"random-resized-crop\"]\n{lines}"));
-        let usual = ResizedCrop { scale: [0.08, 1.0], ratio: [3.0 / 4.0, 4.0 / 3.0] };
-        assert_eq!(crop("").unwrap().resized_crop, Some(usual));
-        let own = crop("crop_scale = [0.5, 0.5]\ncrop_ratio = [1, 2]").unwrap().resized_crop;
-        assert_eq!(own, Some(ResizedCrop { scale: [0.5, 0.5], ratio: [1.0, 2.0] }));
-        assert!(crop("crop_ratio = [2, 1]").unwrap_err().contains("the smaller number first"));
-    }
-}
+#[path = "image_config_tests.rs"]
+mod tests;

@@ -149,6 +149,41 @@ fn a_target_that_is_not_a_class_is_an_error_at_its_batch() {
     assert_eq!(all(load(data, order(40), options(1))).len(), 10);
 }
 
+/// Sequences of two tokens below 5.
+struct Tokens([i64; 2]);
+
+impl Dataset for Tokens {
+    fn len(&self) -> usize {
+        8
+    }
+    fn input(&self) -> FieldFacts {
+        FieldFacts { shape: vec![2], kind: FieldKind::Index(5) }
+    }
+    fn target(&self) -> FieldFacts {
+        FieldFacts { shape: vec![], kind: FieldKind::Float }
+    }
+    fn write(&self, key: SampleKey, to: SampleMut<'_>) -> Result<()> {
+        let FieldMut::Index(input) = to.input else { unreachable!() };
+        input.copy_from_slice(if key.sample == 6 { &self.0 } else { &[0, 4] });
+        Ok(())
+    }
+}
+
+#[test]
+fn an_input_outside_of_the_vocabulary_is_an_error_at_its_batch() {
+    let batches = |tokens| -> Vec<_> {
+        Loader::new(Arc::new(Tokens(tokens)), order(8), options(1), false).unwrap().collect()
+    };
+    for (tokens, wrong) in [([0, 5], 5), ([-1, 5], -1)] {
+        // The order is descending.
+        let error = batches(tokens).swap_remove(0).unwrap_err();
+        let expected =
+            format!("sample 6 has index {wrong} in its input, but the data set declares indices below 5");
+        assert_eq!((error.code, error.message), (crate::error::ExitCode::Spec, expected));
+    }
+    assert!(batches([4, 0]).iter().all(Result::is_ok));
+}
+
 #[test]
 fn dropping_the_loader_stops_its_threads() {
     let (open, gate) = std::sync::mpsc::channel();
@@ -196,7 +231,7 @@ impl Dataset for WithFields {
     }
     fn fields(&self) -> BTreeMap<String, FieldFacts> {
         let twice = FieldFacts { shape: vec![], kind: FieldKind::Float };
-        // Only targets are compared with their bound.
+        // Only inputs and targets are compared with their bounds.
         let parts = FieldFacts { shape: vec![2], kind: FieldKind::Index(1) };
         [("twice".to_owned(), twice), ("parts".to_owned(), parts)].into()
     }

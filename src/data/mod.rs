@@ -119,7 +119,7 @@ pub struct FieldFacts {
 pub enum FieldKind {
     /// f32 values.
     Float,
-    /// i64 indices below this bound: class labels, tokens. The loader checks those of targets.
+    /// i64 indices below this bound: class labels, tokens. The loader checks those of inputs and targets.
     Index(usize),
 }
 
@@ -165,6 +165,63 @@ pub struct SampleKey {
 }
 
 /// Samples by index. Implementations write into the caller's buffers, which are reused for every batch.
+///
+/// ```
+/// use ddp_run::prelude::*;
+/// use ddp_run::schemars::JsonSchema;
+/// use std::sync::Arc;
+///
+/// /// The squares of consecutive numbers. Its fields are the keys of `[dataset]`.
+/// #[derive(Debug, serde::Deserialize, JsonSchema)]
+/// #[schemars(crate = "ddp_run::schemars")]
+/// struct SquaresConfig {
+///     /// Training samples; there are a tenth as many for validation.
+///     #[schemars(range(min = 10))]
+///     samples: usize,
+/// }
+///
+/// struct Squares {
+///     first: usize,
+///     len: usize,
+/// }
+///
+/// impl DatasetSource for SquaresConfig {
+///     fn open(&self) -> Result<Splits> {
+///         let part = |first, len| Arc::new(Squares { first, len });
+///         Ok(Splits {
+///             train: part(0, self.samples),
+///             val: Some(part(self.samples, self.samples / 10)),
+///             test: None,
+///         })
+///     }
+/// }
+///
+/// impl Dataset for Squares {
+///     fn len(&self) -> usize {
+///         self.len
+///     }
+///
+///     fn input(&self) -> FieldFacts {
+///         FieldFacts { shape: vec![1], kind: FieldKind::Float }
+///     }
+///
+///     fn target(&self) -> FieldFacts {
+///         FieldFacts { shape: vec![1], kind: FieldKind::Float }
+///     }
+///
+///     fn write(&self, key: SampleKey, to: SampleMut<'_>) -> Result<()> {
+///         let (FieldMut::Float(input), FieldMut::Float(target)) = (to.input, to.target) else {
+///             return Err(Error::data("inputs and targets are numbers"));
+///         };
+///         let x = (self.first + key.sample as usize) as f32 / 100.0;
+///         (input[0], target[0]) = (x, x * x);
+///         Ok(())
+///     }
+/// }
+///
+/// // `[dataset] name = "squares"`, `samples = 1000`
+/// let registry = Registry::standard().dataset("squares", |config: SquaresConfig| config);
+/// ```
 pub trait Dataset: Send + Sync {
     /// Number of samples.
     fn len(&self) -> usize;

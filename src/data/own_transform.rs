@@ -11,6 +11,36 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Changes samples, `[[transform]] name = "…"`. It is its own config: its fields are the keys of the table.
+///
+/// ```
+/// use ddp_run::prelude::*;
+/// use ddp_run::schemars::JsonSchema;
+///
+/// /// Sets inputs of training samples to zero at random.
+/// #[derive(serde::Deserialize, JsonSchema)]
+/// #[schemars(crate = "ddp_run::schemars")]
+/// struct Hide {
+///     /// The share of the inputs.
+///     #[schemars(range(min = 0.0, max = 1.0))]
+///     share: f32,
+/// }
+///
+/// impl Transform for Hide {
+///     fn apply(&self, mut sample: Sample<'_>) -> Result<()> {
+///         let FieldMut::Float(input) = sample.input else {
+///             return Err(Error::data("the transform `hide` requires inputs that are numbers"));
+///         };
+///         if sample.training {
+///             let hidden = |_: &&mut f32| sample.random.between(0.0, 1.0) < self.share;
+///             input.iter_mut().filter(hidden).for_each(|x| *x = 0.0);
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// // `[[transform]] name = "hide"`, `share = 0.1`
+/// let registry = Registry::standard().transform::<Hide>("hide");
+/// ```
 pub trait Transform: Send + Sync + 'static {
     /// Changes a sample in place. It is called on any thread and in any order, and must depend on nothing but its
     /// argument.

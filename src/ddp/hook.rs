@@ -17,6 +17,38 @@ use std::sync::Arc;
 /// State that a hook keeps between steps is saved in checkpoints with [`CommHook::state`] and restored with
 /// [`CommHook::restore`], so that a resumed run is bit-equal to an uninterrupted one. The first optimizer step of a
 /// run, which learns the order of the buckets, does not use the hook: buckets never change while a hook is active.
+///
+/// ```
+/// use ddp_run::prelude::*;
+/// use ddp_run::schemars::JsonSchema;
+///
+/// /// Averages what each rank has limited.
+/// #[derive(Clone, serde::Deserialize, JsonSchema)]
+/// #[schemars(crate = "ddp_run::schemars")]
+/// struct Limited {
+///     /// Largest gradient of one number on one rank.
+///     #[schemars(range(min = 0.0))]
+///     limit: f32,
+/// }
+///
+/// impl CommHook for Limited {
+///     fn average(
+///         &mut self,
+///         _bucket: usize,
+///         gradients: &mut [f32],
+///         group: &dyn ProcessGroup,
+///     ) -> Result<(), CommError> {
+///         // What is not finite stays so.
+///         for g in gradients.iter_mut().filter(|g| g.is_finite()) {
+///             *g = g.clamp(-self.limit, self.limit);
+///         }
+///         group.all_reduce(gradients.into(), ReduceOp::Mean)
+///     }
+/// }
+///
+/// // `[distributed] comm_hook = "limited"`, `[distributed.hook] limit = 0.5`
+/// let registry = Registry::standard().comm_hook_with("limited", Limited::clone);
+/// ```
 pub trait CommHook: Send {
     /// Replaces `gradients`, this rank's, with what the optimizer gets: the same bits on all ranks, usually the mean.
     /// Called for every bucket in each optimizer step, in the same order on all ranks. A gradient that is not finite

@@ -1,4 +1,4 @@
-//! A batch on the device. The network requests it with the tensor rank that it expects.
+//! A batch on the device. The network requests it with the tensor rank that it expects; a panic here is at the place of the request.
 
 use super::cast::in_dtype;
 use crate::data::{DeviceBytes, FieldData, HostField};
@@ -68,6 +68,7 @@ impl Input {
     ///
     /// # Panics
     /// If the data set returns indices, or samples of another rank: the model does not fit the data set.
+    #[track_caller]
     pub fn float<const D: usize>(self) -> Tensor<D> {
         let dims = self.dims::<D>();
         match self.data {
@@ -80,6 +81,7 @@ impl Input {
     ///
     /// # Panics
     /// If the data set returns floats, or samples of another rank.
+    #[track_caller]
     pub fn index<const D: usize>(self) -> Tensor<D, Int> {
         let dims = self.dims::<D>();
         match self.data {
@@ -89,6 +91,7 @@ impl Input {
     }
 
     /// The values as `[batch, features]`, each sample flattened.
+    #[track_caller]
     pub fn rows(self) -> Tensor<2> {
         let shape = vec![self.shape[0], self.shape[1..].iter().product()];
         Self { shape, ..self }.float()
@@ -104,6 +107,7 @@ impl Input {
     }
 
     /// All indices, flattened: labels of `[batch]` or `[batch, time]` targets.
+    #[track_caller]
     pub fn flat_index(self) -> Tensor<1, Int> {
         match self.data {
             Field::Index(t) => t,
@@ -116,9 +120,40 @@ impl Input {
         matches!(self.data, Field::Index(_))
     }
 
+    #[track_caller]
     fn dims<const D: usize>(&self) -> [usize; D] {
-        self.shape.clone().try_into().unwrap_or_else(|shape: Vec<usize>| {
-            panic!("the model expects inputs of rank {D}, but batches of the data set have shape {shape:?}")
-        })
+        // No closure: the message is about the place of the caller.
+        match self.shape.clone().try_into() {
+            Ok(dims) => dims,
+            Err(shape) => {
+                panic!(
+                    "the model expects inputs of rank {D}, but batches of the data set have shape {shape:?}"
+                )
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::caught::caught;
+
+    #[test]
+    fn what_does_not_fit_is_told_at_the_place_of_the_request() {
+        let input = || Input::from_tensor(Tensor::<2>::zeros([3, 2], &Device::flex()));
+        let asked: [(u32, fn(Input)); 4] = [
+            (line!(), |input| drop(input.float::<3>())),
+            (line!(), |input| drop(input.index::<2>())),
+            (line!(), |input| drop(input.flat_index())),
+            (line!(), |input| drop(Input { shape: vec![7], ..input }.float::<2>())),
+        ];
+        for (line, ask) in asked {
+            let why = caught(|| ask(input())).unwrap_err();
+            assert!(why.contains(&format!(" (at {}:{line}:", file!())), "{why}");
+        }
+        let why = caught(|| input().float::<4>()).unwrap_err();
+        let expected = "the model expects inputs of rank 4, but batches of the data set have shape [3, 2]";
+        assert!(why.starts_with(expected), "{why}");
     }
 }

@@ -7,6 +7,37 @@ use burn::tensor::Tensor;
 use std::fmt;
 
 /// A loss of outputs and targets, `[loss] name = "…"`. It is its own config: its fields are the keys of the table.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use ddp_run::prelude::*;
+/// use ddp_run::schemars::JsonSchema;
+///
+/// /// The mean absolute error, outside of a margin.
+/// #[derive(serde::Deserialize, JsonSchema)]
+/// #[schemars(crate = "ddp_run::schemars")]
+/// struct Margin {
+///     /// Smaller errors count for nothing.
+///     #[schemars(range(min = 0.0))]
+///     width: f64,
+/// }
+///
+/// impl Loss for Margin {
+///     fn of(&self, outputs: Tensor<2>, target: Target) -> Tensor<1> {
+///         ((outputs - target.rows()).abs() - self.width).clamp_min(0.0).mean()
+///     }
+///
+///     fn fits(&self, target: &FieldFacts) -> Result<()> {
+///         match target.kind {
+///             FieldKind::Float => Ok(()),
+///             FieldKind::Index(_) => Err(Error::spec("the loss `margin` requires numbers as targets")),
+///         }
+///     }
+/// }
+///
+/// // `[loss] name = "margin"`, `width = 0.1`
+/// let registry = Registry::standard().loss::<Margin>("margin");
+/// ```
 pub trait Loss: Send + Sync + 'static {
     /// The mean loss `[1]` over the rows of `outputs`, `[rows, outputs]`, in f32; there is a row per sample, or per token. `target`
     /// has one index per row, or as many numbers as the data set says.

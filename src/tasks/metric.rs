@@ -26,6 +26,31 @@ impl MetricFacts {
 }
 
 /// A metric of outputs and targets, `[[metric]] name = "…"`. It is its own config: its fields are the keys of the table.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use ddp_run::prelude::*;
+/// use ddp_run::schemars::JsonSchema;
+///
+/// /// The share of the targets of a class that are found.
+/// #[derive(serde::Deserialize, JsonSchema)]
+/// #[schemars(crate = "ddp_run::schemars")]
+/// struct Recall {
+///     class: i64,
+/// }
+///
+/// impl Metric for Recall {
+///     fn measure(&self, outputs: Tensor<2>, target: Target) -> [Term; 2] {
+///         let rows = outputs.dims()[0];
+///         let there = target.flat_index().equal_elem(self.class).int();
+///         let found = outputs.argmax(1).reshape([rows]).equal_elem(self.class).int() * there.clone();
+///         [found.sum().float().into(), there.sum().float().into()]
+///     }
+/// }
+///
+/// // `[[metric]] name = "recall"`, `class = 3`: `train.recall` and `val.recall`
+/// let registry = Registry::standard().metric::<Recall>("recall");
+/// ```
 pub trait Metric: Send + Sync + 'static {
     /// Whether larger values are better.
     fn prefers_larger(&self) -> bool {

@@ -12,6 +12,67 @@ use std::collections::BTreeMap;
 
 /// What happens between a batch and a loss, for training and evaluation alike. A task is its own config: its fields are
 /// the keys of `[task]`.
+///
+/// ```
+/// use burn::module::Module;
+/// use burn::nn::{Linear, LinearConfig};
+/// use burn::tensor::{Device, Tensor};
+/// use ddp_run::prelude::*;
+/// use ddp_run::schemars::JsonSchema;
+///
+/// /// A mean and the logarithm of a variance for each sample. It returns no rows to be compared with the targets: it has no `Net::forward`.
+/// #[derive(Module, Debug)]
+/// struct Gauss {
+///     mean: Linear,
+///     log_variance: Linear,
+/// }
+///
+/// impl Net for Gauss {}
+///
+/// impl Gauss {
+///     fn predict(&self, x: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
+///         (self.mean.forward(x.clone()), self.log_variance.forward(x))
+///     }
+/// }
+///
+/// #[derive(serde::Deserialize, JsonSchema)]
+/// #[schemars(crate = "ddp_run::schemars")]
+/// struct Features {
+///     inputs: usize,
+/// }
+///
+/// /// The negative log-likelihood of the targets, up to a constant.
+/// #[derive(serde::Deserialize, JsonSchema)]
+/// #[schemars(crate = "ddp_run::schemars")]
+/// struct Likelihood {}
+///
+/// impl Task for Likelihood {
+///     type Model = Gauss;
+///     type Batch = Batch;
+///
+///     fn metrics(&self) -> Vec<MetricFacts> {
+///         vec![MetricFacts::larger_is_better("within")]
+///     }
+///
+///     fn step(&self, model: &Gauss, batch: Batch, _: &StepContext<'_>) -> Result<StepOutput> {
+///         let (mean, log_variance) = model.predict(batch.input.rows());
+///         let squared = (batch.target.rows() - mean).square() / log_variance.clone().exp();
+///         let samples = squared.dims()[0];
+///         // Targets within one standard deviation, of all.
+///         let within = squared.clone().inner().lower_elem(1.0).float().sum();
+///         let loss = (squared + log_variance).mean() * 0.5;
+///         Ok(StepOutput::new(loss, samples).metric("within", within, samples))
+///     }
+/// }
+///
+/// // `[model] name = "gauss"`, `inputs = 4` and `[task] name = "likelihood"`
+/// let registry = Registry::standard()
+///     .model("gauss", |config: &Features, _, device: &Device| Gauss {
+///         mean: LinearConfig::new(config.inputs, 1).init(device),
+///         log_variance: LinearConfig::new(config.inputs, 1).init(device),
+///     })
+///     .task::<Likelihood>("likelihood");
+/// ```
 pub trait Task: Send + Sync + 'static {
     /// The model that it trains: the type that the model's builder returns, or [`AnyNet`] for every model with a forward
     /// pass.

@@ -26,6 +26,35 @@ const IDLE: Duration = Duration::from_secs(1);
 ///
 /// All calls are on rank 0, one after another, on the observer's own thread. What a call returns as an error is printed as
 /// a warning, the first time; the next call is made all the same. After a panic there are no more calls.
+///
+/// ```
+/// use ddp_run::prelude::*;
+/// use ddp_run::schemars::JsonSchema;
+/// use ddp_run::serde_json::Value;
+///
+/// /// Prints a line when the validation loss is below a bound for the first time.
+/// #[derive(Clone, serde::Deserialize, JsonSchema)]
+/// #[schemars(crate = "ddp_run::schemars")]
+/// struct Announce {
+///     bound: f64,
+///     #[serde(skip)]
+///     done: bool,
+/// }
+///
+/// impl EventObserver for Announce {
+///     fn event(&mut self, event: &Value) -> Result<()> {
+///         let loss = event["val"]["loss"].as_f64().filter(|loss| *loss < self.bound);
+///         if let (false, "epoch", Some(loss)) = (self.done, event["event"].as_str().unwrap_or(""), loss) {
+///             self.done = true;
+///             eprintln!("step {}: the validation loss is {loss}", event["step"]);
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// // `[[observer]] name = "announce"`, `bound = 0.2`
+/// let registry = Registry::standard().observer::<Announce>("announce");
+/// ```
 pub trait EventObserver: Send + 'static {
     /// Called once, before the first event, with what the run is. By default it does nothing.
     ///

@@ -48,7 +48,8 @@ pub struct TrainConfig {
     /// none, continues it, with the same results as without a pause.
     #[schemars(range(min = 1), extend("x-changes-results" = false))]
     pub stop_after: Option<u64>,
-    /// Epochs between evaluations; 0 is never.
+    /// Epochs between evaluations; 0 is never. Otherwise the last epoch has one, too; if it is not due, it counts for neither `[early_stop]`
+    /// nor `reduce-on-plateau`.
     #[default = 1]
     pub eval_every: u64,
     /// How ranks synchronise running state of the model, such as batch-norm statistics, which each rank computes from its

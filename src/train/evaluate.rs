@@ -3,10 +3,11 @@
 use super::device_sums::BatchSums;
 use super::feed::{DeviceBatch, Feed};
 use super::judged::BatchJudged;
+use super::passes::stream_key;
 use super::{Details, Sums, Tally};
 use crate::comm::ProcessGroup;
 use crate::data::{Dataset, EvalBatches, EvalShard, LoaderOptions, Order};
-use crate::device::is_host;
+use crate::device::{drawn, is_host};
 use crate::error::Result;
 use crate::models::Model;
 use crate::tasks::{AnyTask, StepContext};
@@ -33,7 +34,8 @@ pub fn evaluate(
     let shard = EvalShard { len: dataset.len(), world: group.world_size(), rank: group.rank() };
     let mut sums = Sums::of_metrics(&task.metrics());
     let mut tally = Tally::new(details, &dataset.target());
-    let pass = Pass { model, task, dataset, options, group };
+    let rank = group.rank() as u64;
+    let pass = Pass { model, task, dataset, options, group, stream: &|batch| (rank, batch) };
     pass.run(shard, tally.as_mut(), &mut |these| sums.add(&these))?;
     sums.all_reduce(&mut [], group)?;
     Ok(Evaluated { sums, tally: complete(tally, group)? })
@@ -54,7 +56,8 @@ pub fn evaluate_by_batches(
     let none = Sums::of_metrics(&task.metrics());
     let mut tally = Tally::new(details, &dataset.target());
     let mut own: Vec<f64> = Vec::new();
-    let pass = Pass { model, task, dataset, options, group };
+    let stream = |batch: u64| (0, batch * world as u64 + rank as u64);
+    let pass = Pass { model, task, dataset, options, group, stream: &stream };
     pass.run(order, tally.as_mut(), &mut |these| {
         let mut sums = none.clone();
         sums.add(&these);
@@ -90,6 +93,8 @@ struct Pass<'a> {
     dataset: &'a Arc<dyn Dataset>,
     options: LoaderOptions,
     group: &'a dyn ProcessGroup,
+    /// The rank and the number of the random stream of this rank's batch with a number.
+    stream: &'a dyn Fn(u64) -> (u64, u64),
 }
 
 impl Pass<'_> {
@@ -100,7 +105,7 @@ impl Pass<'_> {
         mut tally: Option<&mut Tally>,
         add: &mut dyn FnMut(Sums),
     ) -> Result<()> {
-        let Self { model, task, dataset, options, group } = self;
+        let Self { model, task, dataset, options, group, stream } = self;
         let evaluator = model.evaluator();
         let context = StepContext::new(false, group);
         let device = evaluator.device();
@@ -116,8 +121,13 @@ impl Pass<'_> {
         };
         // On a device, the next batch is enqueued before the sums of the previous one are read.
         let mut before: Option<(BatchSums, Option<BatchJudged>)> = None;
+        let mut number = 0;
         while let Some(batch) = feed.next() {
             let DeviceBatch { batch: sent, host: batch } = batch?;
+            // A task may draw: it then finds the same in each evaluation of the same weights, also of a resumed run.
+            let (rank, batch_number) = stream(number);
+            drawn(&device, stream_key(options.seed, rank, batch_number), || ());
+            number += 1;
             let target = sent.target.clone();
             let output = task.step(evaluator.net(), sent, &context)?;
             let judged = match judges {
@@ -131,5 +141,73 @@ impl Pass<'_> {
             }
         }
         before.map_or(Ok(()), finish)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::SoloGroup;
+    use crate::data::{FieldFacts, FieldKind, SampleKey, SampleMut};
+    use crate::device::Compute;
+    use crate::models::{AnyNet, LinearNet, NetModel};
+    use crate::tasks::{Batch, MetricFacts, StepOutput};
+    use burn::tensor::{Device, Distribution};
+
+    type Evaluate = fn(
+        &dyn Model,
+        &dyn AnyTask,
+        &Arc<dyn Dataset>,
+        LoaderOptions,
+        &dyn ProcessGroup,
+        Details,
+    ) -> Result<Evaluated>;
+
+    struct Ten;
+
+    impl Dataset for Ten {
+        fn len(&self) -> usize {
+            10
+        }
+        fn input(&self) -> FieldFacts {
+            FieldFacts { shape: vec![2], kind: FieldKind::Float }
+        }
+        fn target(&self) -> FieldFacts {
+            FieldFacts { shape: vec![], kind: FieldKind::Float }
+        }
+        fn write(&self, _: SampleKey, _: SampleMut<'_>) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Its loss is noise.
+    struct Drawing;
+
+    impl AnyTask for Drawing {
+        fn metrics(&self) -> Vec<MetricFacts> {
+            Vec::new()
+        }
+        fn step(&self, _: &AnyNet, batch: Batch, _: &StepContext<'_>) -> Result<StepOutput> {
+            let rows = batch.input.rows();
+            Ok(StepOutput::new(rows.random_like(Distribution::Default).mean(), rows.dims()[0]))
+        }
+    }
+
+    #[test]
+    fn what_a_task_draws_depends_on_the_batch_alone() {
+        let model = NetModel::new(&Compute::host(), 1, |device| Ok(LinearNet::new(2, 1, device))).unwrap();
+        let dataset: Arc<dyn Dataset> = Arc::new(Ten);
+        let options =
+            LoaderOptions { batch_size: 4, seed: 3, epoch: 0, start_batch: 0, workers: 0, prefetch: 1 };
+        let loss = |seed, by: Evaluate| {
+            let (group, details) = (SoloGroup::default(), Details::default());
+            let evaluated =
+                drawn(&Device::flex(), seed, || by(&model, &Drawing, &dataset, options, &group, details));
+            evaluated.unwrap().sums.mean_loss()
+        };
+        let whole = loss(1, evaluate);
+        assert_eq!(loss(2, evaluate), whole);
+        // Ranks have whole batches here, of which one rank has all.
+        assert_eq!(loss(3, evaluate_by_batches), whole);
     }
 }

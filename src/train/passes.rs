@@ -164,7 +164,7 @@ impl Trainer<'_> {
 }
 
 /// The key of a random stream: splitmix64's finaliser (Steele et al. 2014) over the three numbers.
-fn stream_key(seed: u64, rank: u64, micro_batch: u64) -> u64 {
+pub(super) fn stream_key(seed: u64, rank: u64, micro_batch: u64) -> u64 {
     let mix = |mut z: u64| {
         z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -298,15 +298,18 @@ impl<'a> Trainer<'a> {
         let every = self.settings.train.eval_every;
         let epoch = self.position.epoch;
         let last = epoch + 1 == self.settings.epochs || self.reached_max_steps();
-        let due = every > 0 && ((epoch + 1).is_multiple_of(every) || last);
+        let regular = every > 0 && (epoch + 1).is_multiple_of(every);
+        let due = regular || every > 0 && last;
         let mut val = None;
         if let Some(dataset) = self.splits.val.clone().filter(|d| due && !d.is_empty()) {
             val = Some(self.evaluate(&dataset)?);
         }
         let train = self.position.epoch_sums.clone();
-        // An epoch that `max_steps` cut short is evaluated again at its end.
+        // Of a run that goes on with more epochs nothing may depend on where it ended before: the evaluation of a last epoch that has one only for
+        // that does not count, and an epoch that `max_steps` cut short is evaluated again at its end.
+        let counted = val.as_ref().filter(|_| regular);
         if whole {
-            self.schedule_sees(&train, val.as_ref());
+            self.schedule_sees(&train, counted);
         }
         let lr = self.lr(&self.position);
         self.observer.epoch(&self.position, &train, val.as_ref(), training, self.data_wait, lr);
@@ -314,7 +317,7 @@ impl<'a> Trainer<'a> {
         // If this step was saved before its evaluation, it is saved again with the result.
         let again = self.saves.last == Some((self.position.step, false));
         if let Some(rule) = self.settings.early_stop.filter(|_| whole) {
-            self.position.early_stop = rule.after(self.position.early_stop.take(), &train, val.as_ref());
+            self.position.early_stop = rule.after(self.position.early_stop.take(), &train, counted);
         }
         self.position.close(whole, val);
         let due =

@@ -67,11 +67,14 @@ impl Layers {
     }
 }
 
-/// Initial values that do not depend on a random stream: ranks are threads here and share one.
-struct Fixed;
+/// Initial values that do not depend on a random stream: ranks are threads here and share one. Running state, which is not lazy, stays as it is.
+pub(super) struct Fixed;
 
 impl ModuleMapper for Fixed {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        if param.is_initialized() {
+            return param;
+        }
         param.init_mapper(|drawn| {
             let shape = drawn.shape();
             let values: Vec<f32> =

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::models::{Input, Model};
 use crate::tasks::{Batch, StepContext};
 use crate::train::{BatchAlgebra, Position};
+use burn::tensor::Tensor;
 use std::collections::BTreeMap;
 
 /// The data set has samples, they are not empty, and all splits have the same further fields.
@@ -60,12 +61,14 @@ pub(super) fn model(parts: &RankParts<'_>, dataset: &dyn Dataset, model: &dyn Mo
     let evaluator = model.evaluator();
     let device = evaluator.device();
     let on_device = |field| Input::from_host(&zeros(field, samples), samples, &device);
+    let inputs = || Input::from_host(&with_largest(&input, samples), samples, &device);
     if parts.task.own().is_none() {
-        let outputs = caught(|| evaluator.forward(on_device(&input)).dims()).map_err(|why| {
+        let outputs = caught(|| evaluator.forward(inputs())).map_err(|why| {
             let what = format!("model `{name}` does not accept {}", described(samples, &input));
             Error::spec(format!("{what} from data set `{}`: {why}", parts.data.name))
         })?;
-        compares(outputs, samples, &target).map_err(|why| {
+        evaluated(name, &outputs)?;
+        compares(outputs.dims(), samples, &target).map_err(|why| {
             let e = Error::spec(format!("model `{name}` {why}"));
             match parts.task.standard() {
                 Some(_) => e,
@@ -78,9 +81,13 @@ pub(super) fn model(parts: &RankParts<'_>, dataset: &dyn Dataset, model: &dyn Mo
     }
     let further = dataset.fields();
     let fields = further.iter().map(|(name, facts)| (name.clone(), on_device(facts))).collect();
-    let batch = Batch { input: on_device(&input), target: on_device(&target), fields };
+    let batch = Batch { input: inputs(), target: on_device(&target), fields };
     let alone = SoloGroup::default();
-    let step = || parts.task.build().step(evaluator.net(), batch, &StepContext::new(false, &alone))?.check();
+    let step = || {
+        let output = parts.task.build().step(evaluator.net(), batch, &StepContext::new(false, &alone))?;
+        output.check()?;
+        evaluated(name, &output.loss)
+    };
     caught(step).unwrap_or_else(|why| {
         let (inputs, targets) = (described(samples, &input), described(samples, &target));
         let mut what = format!("the task does not accept {inputs} with targets of {targets}");
@@ -108,6 +115,33 @@ fn zeros(field: &FieldFacts, samples: usize) -> HostField {
         FieldKind::Index(_) => FieldData::Index(vec![0; count]),
     };
     HostField { shape: field.shape.clone(), data }
+}
+
+/// The same with the largest index at its end: a table of the model with fewer rows is then found before the run. Only in host memory: on a
+/// device, no operation compares indices.
+fn with_largest(field: &FieldFacts, samples: usize) -> HostField {
+    let mut host = zeros(field, samples);
+    if let (FieldKind::Index(bound), FieldData::Index(values)) = (field.kind, &mut host.data)
+        && let (Some(last), Ok(largest)) = (values.last_mut(), i64::try_from(bound.saturating_sub(1)))
+    {
+        *last = largest;
+    }
+    host
+}
+
+/// Checks that an evaluation computed this value with parameters of the module alone: those ask for no gradient then. Others would be
+/// neither trained nor saved.
+fn evaluated<const D: usize>(model: &str, value: &Tensor<D>) -> Result<()> {
+    if !value.is_tracked() {
+        return Ok(());
+    }
+    let what = format!(
+        "model `{model}` has parameters that are not part of its module: they would be neither trained nor saved"
+    );
+    Err(Error::spec(what).hint(
+        "a module does not contain fields with `#[module(skip)]`; the activation of Burn's `PositionWiseFeedForward`, and so of its transformers, \
+         is one: choose one without parameters there",
+    ))
 }
 
 /// The number of values per sample.

@@ -9,7 +9,7 @@ use crate::registry::Registry;
 use crate::spec::JobTree;
 use crate::train::Ended;
 use burn::module::Module;
-use burn::nn::{Linear, LinearConfig};
+use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
 use std::path::Path;
 
@@ -34,6 +34,23 @@ impl Net for Own {
     }
 }
 
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct TableConfig {
+    tokens: usize,
+}
+
+/// A row of scores for each token.
+#[derive(Module, Debug)]
+struct Table {
+    embedding: Embedding,
+}
+
+impl Net for Table {
+    fn forward(&self, input: Input) -> Tensor<2> {
+        self.embedding.forward(input.index()).flatten(0, 1)
+    }
+}
+
 fn own(config: &Config, _: &DataFacts, device: &Device) -> Own {
     assert!(config.outputs < 100, "a hundred outputs are too many");
     Own { layer: LinearConfig::new(config.inputs, config.outputs).init(device), rows: config.rows }
@@ -47,7 +64,10 @@ fn plan(model: &str, dataset: &str, dir: &Path) -> Result<Plan> {
     let spec = format!(
         "name = \"x\"\nbatch_size = 4\n[model]\n{model}\n[dataset]\n{dataset}\n[optimizer]\nname = \"sgd\"\nlr = 0.1\n"
     );
-    let registry = Registry::standard().model("own", own);
+    let registry =
+        Registry::standard().model("own", own).model("table", |config: &TableConfig, _, device| Table {
+            embedding: EmbeddingConfig::new(config.tokens, 5).init(device),
+        });
     Ok(Plan::resolve(&JobTree::parse("x.toml", &spec, &[])?, &registry, WorldRequest::of(1))?)
 }
 
@@ -131,4 +151,23 @@ fn matching_parts_train() {
     let plan = plan(own, "CSV\ntask = \"classification\"", dir.path());
     std::fs::create_dir(dir.path().join("run")).unwrap();
     assert_eq!(trained(plan, &dir.path().join("run")).unwrap(), Ended::Done);
+}
+
+/// A batch of the smallest indices fits every table.
+#[test]
+fn a_table_that_is_too_small_for_the_vocabulary_is_found_before_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = dir.path().join("text");
+    std::fs::write(&text, "abcde".repeat(20)).unwrap();
+    let dataset = format!("name = \"text\"\npath = {text:?}\nblock_size = 4");
+    let run = |tokens: usize| {
+        let out = dir.path().join(tokens.to_string());
+        std::fs::create_dir(&out).unwrap();
+        trained(plan(&format!("name = \"table\"\ntokens = {tokens}"), &dataset, dir.path()), &out)
+    };
+    let error = run(4).unwrap_err();
+    assert_eq!(error.code, ExitCode::Spec);
+    let told = "model `table` does not accept 4 samples of shape [4] (indices) from data set `text`: ";
+    assert!(error.message.contains(told), "{error}");
+    assert_eq!(run(5).unwrap(), Ended::Done);
 }

@@ -50,6 +50,8 @@ mod training;
 mod usage;
 
 #[cfg(test)]
+mod burn_layers_tests;
+#[cfg(test)]
 mod burn_modules_tests;
 #[cfg(test)]
 mod digests_tests;

@@ -53,3 +53,20 @@ fn evaluations_in_a_warm_up_and_epochs_without_one_do_not_count() {
     run.train(1, &[&SETS[..], &["train.eval_every=2"]].concat()).unwrap();
     assert_eq!(rates(&run), [1.0, 1.0, 1.0, 1.0, 0.5, 0.5]);
 }
+
+/// A last epoch is evaluated in any case. Of a run that goes on with more epochs, the rate is that of a run that always had as many.
+#[test]
+fn the_evaluation_of_a_last_epoch_alone_does_not_count() {
+    let sets = [&SETS[1..], &["train.eval_every=3", "early_stop.patience=9"]].concat();
+    let (whole, extended) = (Run::of(SPEC), Run::of(SPEC));
+    whole.train(1, &[&sets[..], &["epochs=9"]].concat()).unwrap();
+    extended.train(1, &[&sets[..], &["epochs=4"]].concat()).unwrap();
+    assert!(extended.epochs()[3].3.is_some(), "the last epoch is evaluated");
+    extended.train(1, &[&sets[..], &["epochs=9"]].concat()).unwrap();
+    assert_eq!(rates(&whole), [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.5, 0.5]);
+    assert_eq!(extended.steps(), whole.steps());
+    assert!(extended.bits() == whole.bits(), "other tensors");
+    let waited = |run: &Run| run.loaded().state.extra["position"]["early_stop"].clone();
+    assert_eq!(waited(&extended), waited(&whole));
+    assert!(waited(&whole).is_object());
+}
