@@ -2,8 +2,9 @@
 //! process. `cargo bench --bench step` prints medians; set RAYON_NUM_THREADS to choose the threads.
 
 use ddp_run::Registry;
+use ddp_run::dataset::{DataFacts, FieldFacts, FieldKind};
 use ddp_run::testing::comm::SoloGroup;
-use ddp_run::testing::data::{DataFacts, FieldData, FieldFacts, FieldKind, HostField};
+use ddp_run::testing::data::{FieldData, HostField};
 use ddp_run::testing::ddp::{BucketCaps, BucketLayout, Reducer, TapLadder};
 use ddp_run::testing::device::Compute;
 use ddp_run::testing::models::{Input, Model};

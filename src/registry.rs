@@ -66,7 +66,7 @@ impl Registry {
         })
     }
 
-    /// As [`model`](Self::model), with a builder that may fail: `?` takes what [`Error`](crate::prelude::Error) can be made of, an `io::Error`
+    /// As [`model`](Self::model), with a builder that may fail: `?` takes what [`Error`](crate::Error) can be made of, an `io::Error`
     /// too. The run ends before its first step, with the error's exit code (78 for a file that is missing or can't be read).
     pub fn try_model<C, N, F>(self, name: &str, build: F) -> Self
     where

@@ -4,8 +4,6 @@
 use burn::module::{Module, Param};
 use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::tensor::{Device, Tensor, TensorData, activation::tanh};
-use ddp_run::Registry;
-use ddp_run::prelude::Result;
 use ddp_run::testing::ddp::HookState;
 use ddp_run::testing::device::{Compute, ComputeDevice};
 use ddp_run::testing::history::Start;
@@ -17,6 +15,7 @@ use ddp_run::testing::train::{
     Ended, Observer, Parts, Position, RunTensors, StepReport, Sums, Trainer, Updater,
 };
 use ddp_run::testing::worker::{self, Job, RecorderOptions, Resume};
+use ddp_run::{Registry, Result};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::Path;

@@ -1,14 +1,12 @@
 //! Compares losses and weights with PyTorch's, step by step (`../shared/torch_ref`, skipped if missing): the same initial
 //! weights, the same batches, one and two ranks, with the trainer that runs every job.
 
-use ddp_run::Registry;
-use ddp_run::prelude::Result;
+use ddp_run::dataset::{
+    DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits,
+};
 use ddp_run::testing::checkpoint::read_weights;
 use ddp_run::testing::comm::gloo::GlooOptions;
 use ddp_run::testing::comm::{ProcessGroup, SoloGroup};
-use ddp_run::testing::data::{
-    DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits,
-};
 use ddp_run::testing::ddp::HookState;
 use ddp_run::testing::device::Compute;
 use ddp_run::testing::models::ALL;
@@ -16,6 +14,7 @@ use ddp_run::testing::plan::{BatchAlgebra, Plan, WorldRequest};
 use ddp_run::testing::spec::JobTree;
 use ddp_run::testing::train::{Observer, Parts, Position, RunTensors, StepReport, Sums, Trainer, Updater};
 use ddp_run::testing::worker;
+use ddp_run::{Registry, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;

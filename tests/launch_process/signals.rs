@@ -3,7 +3,7 @@
 use crate::common::{alone, finish};
 use crate::roles::{spawn, until};
 use crate::{assert_gone, folder, gone, pid};
-use ddp_run::prelude::ExitCode;
+use ddp_run::ExitCode;
 use ddp_run::testing::comm::rendezvous::Secret;
 use ddp_run::testing::launch::{Endpoint, Handoff, JobHandoff, Place};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
