@@ -173,7 +173,6 @@ impl Plan {
             task: self.task.build(),
             train: self.train.clone(),
             early_stop: self.early_stop,
-            ema: self.ema,
             lr: self.optimizer.lr,
             schedule: self.schedule.clone(),
             reducer: self.reducer.clone(),

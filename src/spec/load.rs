@@ -21,6 +21,7 @@ const MAX_BYTES: u64 = 4 << 20;
 /// A job as written: the spec, the specs that it extends, and the command line's edits, merged.
 #[derive(Clone, Debug)]
 pub struct JobTree {
+    /// The spec, then its bases, then the command line's edits.
     pub(super) sources: Arc<Vec<Source>>,
     pub(super) root: Table,
     /// Problems of reading the texts, kept until they are shown together with those of the tree.
@@ -109,11 +110,6 @@ impl JobTree {
         let problems = (!sound)
             .then(|| Diagnostics::combine(self.sources.clone(), &self.early, self.shaky, &self.torn, found));
         Examined { made, values, declarations, problems }
-    }
-
-    /// The texts of the job: the spec, then its bases, then the command line's edits.
-    pub fn sources(&self) -> &[Source] {
-        &self.sources
     }
 
     pub(super) fn origin(&self, span: Span) -> Origin {

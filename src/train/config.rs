@@ -1,6 +1,6 @@
 //! `[train]`: loss, accumulation, clipping, evaluation.
 
-use super::{BufferSync, Details, EarlyStop, Ema, Mixing, OnResize, Position};
+use super::{BufferSync, Details, EarlyStop, Mixing, OnResize, Position};
 use crate::checkpoint::{Every, OnPreempt};
 use crate::data::{FieldFacts, FieldKind, LoaderConfig};
 use crate::ddp::{HookSource, ReducerConfig};
@@ -147,7 +147,6 @@ pub struct Settings {
     pub task: Arc<dyn AnyTask>,
     pub train: TrainConfig,
     pub early_stop: Option<EarlyStop>,
-    pub ema: Option<Ema>,
     /// Base learning rate, which the schedule scales.
     pub lr: f64,
     pub schedule: Schedule,

@@ -147,15 +147,31 @@ impl Trainer<'_> {
     /// The device fails.
     pub(super) fn digest_state(&self, digests: &mut StepDigests) -> Result<()> {
         let Some(line) = digests else { return Ok(()) };
-        let entries = self.model.entries();
-        let mut done = Ok(());
+        let all = self.digests_of_state(|_| true, of_array)?;
+        all.iter().for_each(|(group, name, digest)| line.add(*group, name, *digest));
+        Ok(())
+    }
+
+    /// The digests of the tensors of the run's state, of the model's entries that are `included`. Waits for a device.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub(super) fn digests_of_state(
+        &self,
+        included: impl Fn(&StateEntry) -> bool,
+        digest: impl Fn(&StateEntry, &[f32]) -> Digest,
+    ) -> Result<Vec<(DigestGroup, String, Digest)>> {
+        let (entries, mut all, mut done) = (self.model.entries(), Vec::new(), Ok(()));
         self.model.read(ALL, &mut |index, values| {
             let entry = &entries[index];
+            if !included(entry) {
+                return;
+            }
             let group = if entry.role.is_buffer() { DigestGroup::Buffer } else { DigestGroup::Parameter };
-            line.add(group, &entry.name, of_array(entry, values));
+            all.push((group, entry.name.clone(), digest(entry, values)));
             let Some(average) = self.average.as_ref().filter(|_| done.is_ok()) else { return };
-            let averaged = average.read(index, values, |values| of_array(entry, values));
-            done = averaged.map(|digest| line.add(DigestGroup::Average, &entry.name, digest));
+            let averaged = average.read(index, values, |values| digest(entry, values));
+            done = averaged.map(|digest| all.push((DigestGroup::Average, entry.name.clone(), digest)));
         })?;
         done?;
         for slot in self.updater.all_slots() {
@@ -163,11 +179,11 @@ impl Trainer<'_> {
                 let Some(number) = self.updater.slots(index).iter().position(|name| *name == slot) else {
                     continue;
                 };
-                let digest = self.updater.state().read(index, number, |values| of_array(entry, values))?;
-                line.add(DigestGroup::Optimizer, &format!("{slot}.{}", entry.name), digest);
+                let digest = self.updater.state().read(index, number, |values| digest(entry, values))?;
+                all.push((DigestGroup::Optimizer, format!("{slot}.{}", entry.name), digest));
             }
         }
-        Ok(())
+        Ok(all)
     }
 }
 

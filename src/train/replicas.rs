@@ -7,9 +7,9 @@ use super::digests::gathered;
 use super::{BufferSync, Trainer};
 use crate::comm::Wait;
 use crate::error::{Error, ExitCode, Result};
-use crate::models::{ALL, Role, StateEntry};
+use crate::models::{Role, StateEntry};
 use crate::spec::EverySteps;
-use crate::telemetry::Digest;
+use crate::telemetry::{Digest, DigestGroup};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -152,28 +152,13 @@ impl Trainer<'_> {
     fn replica(&self) -> Result<Vec<(String, Digest)>> {
         let sync = self.settings.train.buffers;
         let equal = |entry: &StateEntry| entry.role != Role::Statistic || sync == BufferSync::Mean;
-        let digest = |values: &[f32]| Digest::of(bytemuck::cast_slice(values));
-        let (entries, mut all, mut done) = (self.model.entries(), Vec::new(), Ok(()));
-        self.model.read(ALL, &mut |index, values| {
-            let entry = &entries[index];
-            if !equal(entry) {
-                return;
-            }
-            let what = if entry.role.is_buffer() { "buffer" } else { "parameter" };
-            all.push((format!("{what} {}", entry.name), digest(values)));
-            if let Some(average) = self.average.as_ref().filter(|_| done.is_ok()) {
-                let averaged = average.read(index, values, digest);
-                done = averaged.map(|digest| all.push((format!("average {}", entry.name), digest)));
-            }
-        })?;
-        done?;
-        for (index, entry) in entries.iter().enumerate() {
-            for (number, slot) in self.updater.slots(index).iter().enumerate() {
-                let own = self.updater.state().read(index, number, digest)?;
-                all.push((format!("optimizer state {slot}.{}", entry.name), own));
-            }
-        }
-        Ok(all)
+        let digest = |_: &StateEntry, values: &[f32]| Digest::of(bytemuck::cast_slice(values));
+        let all = self.digests_of_state(equal, digest)?;
+        let named = |(group, name, digest): (DigestGroup, String, Digest)| match group {
+            DigestGroup::Optimizer => (format!("optimizer state {name}"), digest),
+            other => (format!("{other} {name}"), digest),
+        };
+        Ok(all.into_iter().map(named).collect())
     }
 
     /// Changes a bit of the first parameter, if a fault on purpose asks for it.

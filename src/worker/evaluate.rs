@@ -96,8 +96,10 @@ pub fn chosen(by: RankBy, dir: &Path, best: bool) -> Result<Loaded> {
     one()
 }
 
-/// The metrics of an evaluation, by name.
+/// The metrics of an evaluation, by name. Rank 0 writes it to a file, and the supervisor reads it.
+#[derive(Serialize, Deserialize)]
 pub struct Evaluation {
+    #[serde(with = "bits")]
     pub metrics: Vec<(String, f64)>,
     pub samples: u64,
     /// Predictions by class, if they were asked for and samples have one class each.
@@ -121,35 +123,25 @@ impl Evaluation {
     /// It can't be read.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read(path).doing("read", path)?;
-        let wire: Wire = serde_json::from_slice(&text)
-            .map_err(|e| Error::internal(format!("{} is no evaluation: {e}", path.display())))?;
-        let Wire { metrics, samples, classes, of, warnings } = wire;
-        let metrics = metrics.into_iter().map(|(name, bits)| (name, f64::from_bits(bits))).collect();
-        Ok(Self { metrics, samples, classes, of, warnings })
-    }
-
-    fn write(&self, path: &Path) -> Result<()> {
-        files::replace_json(
-            path,
-            &Wire {
-                metrics: self.metrics.iter().map(|(name, value)| (name.clone(), value.to_bits())).collect(),
-                samples: self.samples,
-                classes: self.classes.clone(),
-                of: self.of.clone(),
-                warnings: self.warnings.clone(),
-            },
-        )
+        serde_json::from_slice(&text)
+            .map_err(|e| Error::internal(format!("{} is no evaluation: {e}", path.display())))
     }
 }
 
-/// From rank 0 to the supervisor. JSON has no numbers that are not finite.
-#[derive(Serialize, Deserialize)]
-struct Wire {
-    metrics: Vec<(String, u64)>,
-    samples: u64,
-    classes: Option<Classes>,
-    of: Option<Evaluated>,
-    warnings: Vec<String>,
+/// As bits, because JSON has no numbers that are not finite.
+mod bits {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    type Metrics = Vec<(String, f64)>;
+
+    pub fn serialize<S: Serializer>(metrics: &Metrics, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(metrics.iter().map(|(name, value)| (name, value.to_bits())))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Metrics, D::Error> {
+        let metrics = Vec::<(String, u64)>::deserialize(from)?;
+        Ok(metrics.into_iter().map(|(name, bits)| (name, f64::from_bits(bits))).collect())
+    }
 }
 
 /// What to evaluate.
@@ -232,7 +224,7 @@ pub(super) fn evaluate_rank(
     let loaded = if first { Some(loaded(parts.checkpoint.best, handoff)?) } else { None };
     let found = evaluate(parts, loaded.as_ref(), wanted, device, local_rank, group)?;
     if first {
-        found.write(&handoff.result)?;
+        files::replace_json(&handoff.result, &found)?;
     }
     // None leaves while another one needs it.
     Ok(group.barrier(Wait::WhilePeersLive)?)

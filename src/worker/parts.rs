@@ -52,7 +52,6 @@ pub struct RankParts<'a> {
 pub struct GroupParts<'a> {
     /// Equal on all ranks of a run.
     pub plan_hash: &'a str,
-    pub world_size: usize,
     pub backend: Backend,
     pub distributed: &'a DistributedConfig,
     pub gloo: &'a GlooOptions,
@@ -88,7 +87,6 @@ impl<'a> RankParts<'a> {
             world: plan.world,
             group: GroupParts {
                 plan_hash: &plan.hash,
-                world_size: plan.world.world_size,
                 backend: plan.backend,
                 distributed: &plan.distributed,
                 gloo: &plan.gloo,

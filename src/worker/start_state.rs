@@ -56,7 +56,9 @@ pub fn provenance_of(plan: &Plan, job: &JobHandoff, launcher: &str, run: RunId) 
         launcher,
         backend: match parts.group.backend {
             Backend::Mpi => "mpi",
-            _ if averages_by_nccl(&parts.group, device::of_rank(parts.device, 0)) => "nccl",
+            _ if averages_by_nccl(&parts.group, parts.world.world_size, device::of_rank(parts.device, 0)) => {
+                "nccl"
+            }
             _ if parts.world.world_size == 1 => "solo",
             _ => "gloo",
         },
