@@ -7,12 +7,12 @@ use super::report;
 use crate::show::{count, shell_word};
 use std::path::{Path, PathBuf};
 
-/// What the events do not say.
+/// What the events do not contain.
 pub struct Run<'a> {
     pub dir: &'a Path,
     /// The name of this program.
     pub program: &'a str,
-    /// Of the whole run.
+    /// The epochs of the whole run.
     pub epochs: u64,
     /// The metric that ranks checkpoints (`val.loss`), and whether larger values are better.
     pub best: (&'a str, bool),

@@ -22,7 +22,7 @@ impl TensorBoardWriter {
         let first = !folder.exists();
         fs::create_dir_all(folder).doing("create", folder)?;
         let seconds = now() as u64;
-        // TensorBoard reads files in the order of their names, so the time comes first. Names are unique.
+        // TensorBoard reads files in the order of their names, so the name begins with the time. Names are unique.
         let (path, file) = (0..)
             .find_map(|n| {
                 let name = format!("events.out.tfevents.{seconds:010}.{}.{n}.ddp-run", std::process::id());
