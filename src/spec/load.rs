@@ -117,12 +117,12 @@ impl JobTree {
     }
 }
 
-/// What reading a tree tells.
+/// The result of reading a tree.
 pub struct Examined<T> {
     pub made: T,
-    /// Those that could be read, with problems too.
+    /// The values that could be read, with problems too.
     pub values: Vec<ResolvedValue>,
-    /// Of all keys that were read.
+    /// The declarations of all keys that were read.
     pub declarations: Vec<Declaration>,
     pub problems: Option<Diagnostics>,
 }
