@@ -51,7 +51,7 @@ fn no_split(data: &str, split: Split, splits: &Splits) -> Error {
         .hint(format!("it has {}{more}", there.join(" and ")))
 }
 
-/// How often a checkpoint is looked for while others come and go.
+/// How often the search for a checkpoint is repeated while checkpoints are written and removed.
 const LOOKS: usize = 10;
 
 /// The checkpoint that was evaluated.
@@ -72,8 +72,8 @@ impl Evaluated {
     }
 }
 
-/// Of the checkpoints in `dir` the `best` one (`by` is `checkpoint.best`), or the newest. A training that goes on may remove it while it is read:
-/// then another one is.
+/// The `best` checkpoint in `dir` (`by` is `checkpoint.best`), or the newest. A running training may remove it while it is read:
+/// then another one is read.
 ///
 /// # Errors
 /// Exit code 74: there is none, or none can be read.
@@ -102,7 +102,7 @@ pub struct Evaluation {
     #[serde(with = "bits")]
     pub metrics: Vec<(String, f64)>,
     pub samples: u64,
-    /// Predictions by class, if they were asked for and samples have one class each.
+    /// Predictions by class, if they were requested and samples have one class each.
     pub classes: Option<Classes>,
     /// On rank 0.
     pub of: Option<Evaluated>,
@@ -124,7 +124,7 @@ impl Evaluation {
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read(path).doing("read", path)?;
         serde_json::from_slice(&text)
-            .map_err(|e| Error::internal(format!("{} is no evaluation: {e}", path.display())))
+            .map_err(|e| Error::internal(format!("{} is not an evaluation: {e}", path.display())))
     }
 }
 
@@ -183,7 +183,7 @@ pub fn evaluate(
         state::restore_model(parts.checkpoint, loaded, &saved, device, weights, &mut *model)?;
     }
     if group.world_size() > 1 {
-        // Reading and sending takes as long as it takes.
+        // Reading and sending have no deadline.
         group.barrier(Wait::WhilePeersLive)?;
         state::share_model(&mut *model, group)?;
     }
@@ -200,7 +200,7 @@ pub fn evaluate(
     Ok(Evaluation { warnings, classes, of: loaded.map(Evaluated::new), ..found })
 }
 
-/// What was found before this rank was started, or what is there now.
+/// The checkpoint that was found before this rank was started, or the present one.
 pub(super) fn loaded(by: RankBy, handoff: &EvaluationHandoff) -> Result<Loaded> {
     let found = load(&handoff.checkpoint);
     match &handoff.among {
@@ -209,7 +209,7 @@ pub(super) fn loaded(by: RankBy, handoff: &EvaluationHandoff) -> Result<Loaded> 
     }
 }
 
-/// One rank's part of `ddp-run eval`. Rank 0 writes what is found.
+/// One rank's part of `ddp-run eval`. Rank 0 writes the result.
 pub(super) fn evaluate_rank(
     parts: &RankParts<'_>,
     handoff: &EvaluationHandoff,
@@ -218,7 +218,7 @@ pub(super) fn evaluate_rank(
     group: &dyn ProcessGroup,
 ) -> Result<()> {
     let split = Split::parse(&handoff.split)
-        .ok_or_else(|| Error::internal(format!("`{}` is no split", handoff.split)))?;
+        .ok_or_else(|| Error::internal(format!("`{}` is not a split", handoff.split)))?;
     let wanted = Wanted { split, averaged: handoff.averaged, per_class: handoff.per_class };
     let first = group.rank() == 0;
     let loaded = if first { Some(loaded(parts.checkpoint.best, handoff)?) } else { None };
@@ -226,6 +226,6 @@ pub(super) fn evaluate_rank(
     if first {
         files::replace_json(&handoff.result, &found)?;
     }
-    // None leaves while another one needs it.
+    // No rank leaves while another one needs it.
     Ok(group.barrier(Wait::WhilePeersLive)?)
 }
