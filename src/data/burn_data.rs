@@ -109,7 +109,7 @@ impl BurnData {
     fn splits(self, options: &SplitOptions) -> Result<Splits> {
         let Self { train, val, test, .. } = self;
         if val.is_some() && options.val_split > 0.0 {
-            return Err(Error::spec("the data set has a validation split of its own")
+            return Err(Error::spec("the data set already has a validation split")
                 .hint("remove `val_split` from `[dataset]`"));
         }
         let (of_train, of_val) = options.split(train.len());

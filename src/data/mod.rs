@@ -83,7 +83,7 @@ pub trait DatasetSource: Send + Sync + std::fmt::Debug {
         DataFacts::default()
     }
     /// Finds what `prepare` can't mend: a path that is not there and has no address, a download that is not allowed. Quick; called
-    /// before any process of a run starts, on each node. By default nothing is looked at.
+    /// before any process of a run starts, on each node. By default nothing is checked.
     ///
     /// # Errors
     /// What is missing, and what to do.

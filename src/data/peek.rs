@@ -31,7 +31,7 @@ fn one_sample(dataset: &dyn Dataset) -> HostBatch {
     batch
 }
 
-/// Sample `key.sample` as a picture; `None` if it is no image of one channel or three. Stored images are shown as they are, others from
+/// Sample `key.sample` as a picture; `None` if it is not an image of one channel or three. Stored images are shown unchanged, others from
 /// their smallest value (black) to their largest.
 pub fn picture_of(dataset: &dyn Dataset, key: SampleKey) -> Result<Option<SmallPicture>> {
     let facts = dataset.input();
