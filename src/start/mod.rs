@@ -30,7 +30,7 @@ pub struct Start {
     pub out: Option<PathBuf>,
     pub origin: Origin,
     pub launch: LaunchFlags,
-    /// Of the metrics at the end.
+    /// Conditions that the metrics must meet at the end.
     pub assertions: Vec<Assertion>,
 }
 

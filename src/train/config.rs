@@ -156,7 +156,7 @@ pub struct Settings {
     pub on_preempt: OnPreempt,
     /// Optimizer steps per step event.
     pub log_every: u64,
-    /// What evaluations look at besides the metrics.
+    /// What evaluations collect in addition to the metrics.
     pub details: Details,
     pub digests: EverySteps,
     pub check_replicas: EverySteps,
@@ -173,7 +173,7 @@ impl Settings {
         position.is_over(self.epochs, self.train.max_steps) || self.ends_early(position).is_some()
     }
 
-    /// Why the run ends before its epochs and steps are done; `None` if it goes on.
+    /// Why the run ends before its epochs and steps are done; `None` if it continues.
     pub fn ends_early(&self, position: &Position) -> Option<String> {
         let here = self.between_epochs(position)?;
         let stopped = self.early_stop.as_ref().and_then(|rule| rule.ends(here.early_stop.as_ref()));

@@ -1,4 +1,4 @@
-//! Digests of a step's tensors, for `digests.jsonl`: of its inputs, averaged gradients, and of what it left. Arrays are
+//! Digests of a step's tensors, for `digests.jsonl`: of its inputs, averaged gradients and results. Arrays are
 //! digested in the layout of the state dict.
 
 use super::Trainer;
@@ -39,7 +39,7 @@ impl InputDigests {
             let each = bytes.len() / count.max(1);
             self.sum(&name, count, |i| Digest::seeded(&bytes[i * each..(i + 1) * each], place(i)));
         }
-        // Of images that a device transforms: what was drawn for each.
+        // Of images that a device transforms: the random draws of each.
         if !batch.draws.is_empty() {
             self.sum("draws", count, |i| {
                 Digest::seeded(format!("{:?}", batch.draws[i]).as_bytes(), place(i))
@@ -91,7 +91,7 @@ pub(super) fn of_array(entry: &StateEntry, values: &[f32]) -> Digest {
     }
 }
 
-/// The digests of a step that is being taken.
+/// The digests of the current step.
 pub type StepDigests = Option<Box<DigestLine>>;
 
 impl Trainer<'_> {
@@ -141,7 +141,7 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    /// Adds what the step left: buffers, optimizer state, parameters, averaged weights. Waits for a device.
+    /// Adds the step's results: buffers, optimizer state, parameters, averaged weights. Waits for a device.
     ///
     /// # Errors
     /// The device fails.
