@@ -23,7 +23,7 @@ pub struct Args {
     pub shell: Shell,
 }
 
-/// Names the shell that asks. The words of its command line are behind `--`.
+/// Names the shell that asks. The words of its command line follow `--`.
 const VARIABLE: &str = "DDP_RUN_COMPLETE";
 
 /// Prints the script to standard output.

@@ -40,13 +40,13 @@ pub struct Args {
     pub json: bool,
 }
 
-/// Of the argument.
+/// Help of the argument.
 const SPEC: &str = "The job spec (`-` reads it from standard input), or the folder of a run";
 
 /// Prints the checkpoint and its metrics to standard output; under a launcher, rank 0 does.
 ///
 /// # Errors
-/// Exit 74: there is no such checkpoint. Exit 78: the spec is invalid. What a rank fails with.
+/// Exit 74: there is no such checkpoint. Exit 78: the spec is invalid. The error of a rank that fails.
 pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     let request = EvaluationRequest {
         spec: &args.spec.spec,

@@ -27,7 +27,7 @@ pub fn read(shell: &str, words: &[OsString]) -> (Vec<OsString>, Typed) {
         // Fish quotes the last word alone.
         ("fish", Some(word)) if at == last => Some(Typed::new(word, true, &variables)),
         ("fish", Some(word)) => Some(Typed::without_quotes(word, &variables)),
-        // What is no text, and other shells: as it is.
+        // Words that are not UTF-8, and other shells: unchanged.
         _ => None,
     };
     let typed: Vec<Option<Typed>> = words.iter().enumerate().map(of).collect();
@@ -63,8 +63,8 @@ pub struct OwnScript {
 }
 
 impl OwnScript {
-    /// Bash splits words at `=` and `:`, too, so clap's script would complete no value of `--set`; and it inserts words as
-    /// they are.
+    /// Bash splits words at `=` and `:`, too, so clap's script would complete no value of `--set`; and it inserts words
+    /// unquoted.
     pub fn bash(typed: Typed) -> Self {
         Self { clap: &Bash, typed }
     }
