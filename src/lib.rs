@@ -54,7 +54,7 @@
 #[macro_use]
 mod say;
 
-// Of the rooms where documentation may be missing nothing is public, except to the tests of this repository.
+// Rooms where documentation may be missing have nothing public, except for the tests of this repository.
 mod bench;
 mod bisect;
 #[cfg(feature = "board")]

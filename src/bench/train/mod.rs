@@ -1,5 +1,5 @@
 //! `ddp-run bench train`: throughput of a spec's training steps, where they spend their time, page faults and memory, by
-//! number of processes and threads. Each row is a run of its own, of the program's own binary in a temporary folder,
+//! number of processes and threads. Each row is a separate run of this binary, in a temporary folder,
 //! whose ranks measure themselves (`worker::step_times`).
 
 mod report;
@@ -28,7 +28,7 @@ pub struct Measurement {
     pub device: String,
     /// The model's tensors are in host memory.
     pub host: bool,
-    /// Of one process.
+    /// The batching of one process.
     pub batching: Batching,
     pub steps: usize,
     /// Numbers of processes, and of threads of each.
