@@ -78,7 +78,6 @@ mod history;
 mod kernels;
 #[allow(missing_docs)]
 mod launch;
-#[allow(missing_docs)]
 mod lsp;
 mod models;
 mod named;
@@ -90,17 +89,13 @@ mod plan;
 #[allow(missing_docs)]
 mod reference;
 mod registry;
-#[allow(missing_docs)]
 mod rehearse;
-#[allow(missing_docs)]
 mod repro;
-#[allow(missing_docs)]
 mod runs;
 mod show;
 #[allow(missing_docs)]
 mod spec;
 mod start;
-#[allow(missing_docs)]
 mod sweep;
 mod tasks;
 #[allow(missing_docs)]
@@ -187,63 +182,28 @@ pub mod observer {
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod testing {
-    pub mod checkpoint {
-        pub use crate::checkpoint::{Loaded, TensorData, TensorMap, load, read_weights, tensor_file};
-    }
-    pub mod comm {
-        #[cfg(fuzzing)]
-        pub use crate::comm::decode_anything;
-        pub use crate::comm::{ProcessGroup, SoloGroup, gloo, mpi, rendezvous};
-    }
-    pub mod data {
-        pub use crate::data::{FieldData, HostField};
-    }
-    pub mod ddp {
-        pub use crate::ddp::{BucketCaps, BucketLayout, HookState, Reducer, TapLadder};
-    }
-    pub mod device {
-        pub use crate::device::{
-            Compute, ComputeDevice, Precision, cuda_devices, supports_precision, wgpu_devices,
-        };
-    }
-    pub mod history {
-        pub use crate::history::{FolderLock, Start};
-    }
-    pub mod launch {
-        pub use crate::launch::{
-            Endpoint, Failure, Handoff, JobHandoff, LocalLaunch, OnSecondSignal, Place, Received, StopFlag,
-            logs,
-        };
-    }
-    pub mod models {
-        pub use crate::models::{ALL, Input, Model, Net};
-    }
-    pub mod nodes {
-        pub use crate::nodes::{KeySource, Limits, NodeRange, Nodes};
-    }
-    pub mod plan {
-        pub use crate::plan::{BatchAlgebra, Plan, WorldRequest, one_line};
-    }
-    pub mod reference {
-        pub use crate::reference::{
-            Component, Key, Reference, Table, description, json_schema, keys, section,
-        };
-    }
-    pub mod spec {
-        pub use crate::spec::{Declaration, JobTree, Origin, Override, range, schema};
-    }
-    pub mod tasks {
-        pub use crate::tasks::{Loss, StandardLoss};
-    }
-    pub mod telemetry {
-        pub use crate::telemetry::{ProgressMode, Provenance, RunId, provenance};
-    }
-    pub mod train {
-        pub use crate::train::{
-            Ended, Observer, Parts, Position, RunTensors, StepReport, Sums, Trainer, Updater,
-        };
-    }
-    pub mod worker {
-        pub use crate::worker::{Job, RecorderOptions, Resume, load_pretrained, train};
-    }
+    pub use crate::checkpoint::{Loaded, TensorData, TensorMap, load, read_weights, tensor_file};
+    #[cfg(fuzzing)]
+    pub use crate::comm::decode_anything;
+    pub use crate::comm::{SoloGroup, gloo, mpi, rendezvous};
+    pub use crate::data::{FieldData, HostField};
+    pub use crate::ddp::{BucketCaps, BucketLayout, HookState, Reducer, TapLadder};
+    pub use crate::device::{
+        Compute, ComputeDevice, Precision, cuda_devices, supports_precision, wgpu_devices,
+    };
+    pub use crate::history::{FolderLock, Start};
+    pub use crate::launch::{
+        Endpoint, Failure, Handoff, JobHandoff, LocalLaunch, OnSecondSignal, Place, Received, StopFlag, logs,
+    };
+    pub use crate::models::{ALL, Model};
+    pub use crate::nodes::{KeySource, Limits, NodeRange, Nodes};
+    pub use crate::plan::{BatchAlgebra, Plan, WorldRequest, one_line};
+    pub use crate::reference::{Component, Key, Reference, Table, description, json_schema, keys, section};
+    pub use crate::spec::{Declaration, JobTree, Origin, Override, range, schema};
+    pub use crate::tasks::StandardLoss;
+    pub use crate::telemetry::{ProgressMode, Provenance, RunId, provenance};
+    pub use crate::train::{
+        Ended, Observer, Parts, Position, RunTensors, StepReport, Sums, Trainer, Updater,
+    };
+    pub use crate::worker::{Job, RecorderOptions, Resume, load_pretrained, train};
 }

@@ -3,8 +3,7 @@
 mod common;
 
 use ddp_run::Registry;
-use ddp_run::testing::plan::{Plan, WorldRequest};
-use ddp_run::testing::spec::JobTree;
+use ddp_run::testing::{JobTree, Plan, WorldRequest};
 
 #[test]
 fn every_config_resolves_and_its_resolution_resolves_to_itself() {

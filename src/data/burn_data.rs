@@ -2,10 +2,10 @@
 //! itself, so sharding, seeking and resumption work as for every other data set. A batcher that compares the samples of
 //! a batch (for example to pad to the longest) is not supported.
 
+use super::own_transform::View;
 use super::split::{Part, SplitOptions};
 use super::{
-    Content, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut,
-    Splits,
+    Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits,
 };
 use crate::error::{Error, Result};
 use crate::spec::Fields;
@@ -117,42 +117,8 @@ impl BurnData {
             Some(val) => Some((Part::all(val.len()).limited(options.max_val), val)),
             None => Some((of_val, train.clone())).filter(|(part, _)| part.len() > 0),
         };
-        let val = val.map(|(part, of)| -> Arc<dyn Dataset> { Arc::new(Subset { of, part }) });
-        Ok(Splits { train: Arc::new(Subset { of: train, part: of_train }), val, test })
-    }
-}
-
-/// Some samples of a data set.
-struct Subset {
-    of: Arc<dyn Dataset>,
-    part: Part,
-}
-
-impl Dataset for Subset {
-    fn len(&self) -> usize {
-        self.part.len()
-    }
-    fn input(&self) -> FieldFacts {
-        self.of.input()
-    }
-    fn target(&self) -> FieldFacts {
-        self.of.target()
-    }
-    fn fields(&self) -> BTreeMap<String, FieldFacts> {
-        self.of.fields()
-    }
-    fn write(&self, key: SampleKey, to: SampleMut<'_>) -> Result<()> {
-        let sample = self.part.get(key.sample as usize) as u64;
-        self.of.write(SampleKey { sample, ..key }, to)
-    }
-    fn content(&self) -> Option<Content> {
-        self.of.content()
-    }
-    fn remarks(&self) -> Vec<String> {
-        self.of.remarks()
-    }
-    fn target_scale(&self) -> f64 {
-        self.of.target_scale()
+        let val = val.map(|(part, of)| View::part(of, part));
+        Ok(Splits { train: View::part(train, of_train), val, test })
     }
 }
 

@@ -171,7 +171,7 @@ mod tests {
     fn what_has_no_end_is_an_error() {
         for (input, why) in [
             ("Content-Length: 99999999999999\r\n\r\n{}", "99999999999999 bytes is announced"),
-            ("Content-Length: -1\r\n\r\n{}", "no number of bytes"),
+            ("Content-Length: -1\r\n\r\n{}", "not a number of bytes"),
             ("Content-Length: 9\r\n\r\n{}", "ends within a message"),
             ("X: y\r\n\r\n{}", "without `Content-Length`"),
             ("{}\r\n\r\n", "without a colon"),

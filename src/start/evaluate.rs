@@ -47,16 +47,23 @@ pub fn evaluate(
     let (launcher, endpoint) = launcher(&request)?;
     let plan = planned(&request, spec, registry, launcher.as_ref(), endpoint)?;
     let run = if named.is_dir() { named.to_owned() } else { run_folder(spec, &plan) };
-    let find = || find(&plan, &run, request.checkpoint);
+    let find = || {
+        let loaded = find(&plan, &run, request.checkpoint)?;
+        loaded.warnings.iter().for_each(|warning| say!("warning: {warning}"));
+        Ok::<_, Error>(loaded)
+    };
     if plan.world.world_size == 1 || (launcher.is_none() && plan.backend == Backend::Mpi) {
         stop.release();
         let loaded = find()?;
-        let found = in_this_process(request.wanted, &plan, &loaded)?;
+        available(&plan)?;
+        let (parts, device) = (RankParts::of(&plan), of_rank(plan.device, 0));
+        let found =
+            worker::evaluate(&parts, Some(&loaded), request.wanted, device, 0, &SoloGroup::default())?;
         return Ok((ExitCode::Done, Some((Evaluated::new(&loaded), found))));
     }
     // Without its tensors: rank 0 reads them again.
     let first = launcher.as_ref().is_none_or(|worker| worker.place.rank == 0);
-    let of = if first { Some(without_tensors(find()?)) } else { None };
+    let of = if first { Some(Evaluated::new(&find()?)) } else { None };
     let (code, found) = on_ranks(&request, &plan, of.as_ref(), &run, launcher, stop)?;
     // Rank 0 may have found a newer one.
     Ok((code, found.and_then(|found| Some((found.of.clone().or(of)?, found)))))
@@ -116,13 +123,6 @@ fn launcher(request: &EvaluationRequest<'_>) -> Result<(Option<WorkerEnv>, Optio
         Origin::Own | Origin::Node(_) => (None, None),
         Origin::Worker(worker) => (Some(worker), settings.rdzv_endpoint.map(|at| at.to_string())),
     })
-}
-
-fn in_this_process(wanted: Wanted, plan: &Plan, loaded: &Loaded) -> Result<Evaluation> {
-    available(plan)?;
-    loaded.warnings.iter().for_each(|warning| say!("warning: {warning}"));
-    let device = of_rank(plan.device, 0);
-    worker::evaluate(&RankParts::of(plan), Some(loaded), wanted, device, 0, &SoloGroup::default())
 }
 
 /// Starts the ranks, or is one of them. The result is `None` on other ranks than rank 0, and after a stop.
@@ -201,12 +201,6 @@ fn job(
         }),
         ..JobHandoff::default()
     }
-}
-
-/// Prints the checkpoint's warnings, and drops its tensors.
-fn without_tensors(loaded: Loaded) -> Evaluated {
-    loaded.warnings.iter().for_each(|warning| say!("warning: {warning}"));
-    Evaluated::new(&loaded)
 }
 
 /// The file with what rank 0 found.

@@ -85,16 +85,8 @@ mod tests {
     use crate::telemetry::{EpochEvent, Metrics};
 
     fn epoch(epoch: u64, val: Option<f64>) -> Event {
-        Event::Epoch(EpochEvent {
-            epoch,
-            train: Metrics::new(0.5),
-            val: val.map(|accuracy| Metrics::new(0.25).with("accuracy", accuracy)),
-            seconds: 2.0,
-            step: 10,
-            lr: 0.1,
-            samples_per_s: 1000.0,
-            data_wait: 0.0,
-        })
+        let val = val.map(|accuracy| Metrics::new(0.25).with("accuracy", accuracy));
+        Event::Epoch(EpochEvent { val, ..EpochEvent::sample(epoch, 0.0) })
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl<'a> Stamped<'a> {
 }
 
 /// Written after an optimizer step. Values are over all ranks.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepEvent {
     pub step: u64,
     pub epoch: u64,
@@ -228,6 +228,23 @@ pub fn nan_if_null<'de, D: Deserializer<'de>>(json: D) -> Result<f64, D::Error> 
 /// Reads `None` from a value that is not a `T`, so that the rest of a line from another version can be read.
 fn none_if_other<'de, D: Deserializer<'de>, T: DeserializeOwned>(json: D) -> Result<Option<T>, D::Error> {
     Ok(serde_json::from_value(Value::deserialize(json)?).ok())
+}
+
+#[cfg(test)]
+impl EpochEvent {
+    /// An epoch of ten steps with this accuracy.
+    pub fn sample(epoch: u64, accuracy: f64) -> Self {
+        Self {
+            epoch,
+            train: Metrics::new(0.5),
+            val: Some(Metrics::new(0.25).with("accuracy", accuracy)),
+            seconds: 2.0,
+            step: 10 * (epoch + 1),
+            lr: 0.1,
+            samples_per_s: 1000.0,
+            data_wait: 0.0,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -84,19 +84,10 @@ fn saved(events: &[Event], dir: &Path, meant: impl Fn(&CheckpointEvent) -> bool)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::{Metrics, RestartEvent};
+    use crate::telemetry::RestartEvent;
 
     fn epoch_event(epoch: u64, accuracy: f64) -> Event {
-        Event::Epoch(EpochEvent {
-            epoch,
-            train: Metrics::new(0.5),
-            val: Some(Metrics::new(0.25).with("accuracy", accuracy)),
-            seconds: 2.0,
-            step: 10 * (epoch + 1),
-            lr: 0.1,
-            samples_per_s: 1000.0,
-            data_wait: 0.0,
-        })
+        Event::Epoch(EpochEvent::sample(epoch, accuracy))
     }
 
     fn saved_at(step: u64) -> Event {

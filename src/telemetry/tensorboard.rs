@@ -231,14 +231,12 @@ mod tests {
         let mut writer = TensorBoardWriter::create(dir.path(), 299).unwrap();
         let event = Event::Step(StepEvent {
             step: 300,
-            epoch: 0,
             loss: 0.5,
             lr: 0.25,
             samples_per_s: 8.0,
             grad_norm: Some(4.0),
             data_wait: 0.125,
-            times: None,
-            overlap: None,
+            ..StepEvent::default()
         });
         writer.write(&event).unwrap();
         let frames = frames(&fs::read(writer.path()).unwrap());

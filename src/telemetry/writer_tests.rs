@@ -12,10 +12,7 @@ fn step(step: u64) -> Event {
         loss: 1.0 / step as f64,
         lr: 0.1,
         samples_per_s: 10.0,
-        grad_norm: None,
-        data_wait: 0.0,
-        times: None,
-        overlap: None,
+        ..StepEvent::default()
     })
 }
 
