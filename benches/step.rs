@@ -2,15 +2,13 @@
 //! process. `cargo bench --bench step` prints medians; set RAYON_NUM_THREADS to choose the threads.
 
 use ddp_run::Registry;
-use ddp_run::testing::comm::SoloGroup;
-use ddp_run::testing::data::{DataFacts, FieldData, FieldFacts, FieldKind, HostField};
-use ddp_run::testing::ddp::{BucketCaps, BucketLayout, Reducer, TapLadder};
-use ddp_run::testing::device::Compute;
-use ddp_run::testing::models::{Input, Model};
-use ddp_run::testing::plan::{Plan, WorldRequest};
-use ddp_run::testing::spec::JobTree;
-use ddp_run::testing::tasks::{Loss, StandardLoss};
-use ddp_run::testing::train::Updater;
+use ddp_run::dataset::{DataFacts, FieldFacts, FieldKind};
+use ddp_run::model::Input;
+use ddp_run::task::Loss;
+use ddp_run::testing::{
+    BucketCaps, BucketLayout, Compute, FieldData, HostField, JobTree, Model, Plan, Reducer, SoloGroup,
+    StandardLoss, TapLadder, Updater, WorldRequest,
+};
 use std::sync::Arc;
 use std::time::Instant;
 

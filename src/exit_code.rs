@@ -41,7 +41,7 @@ exit_codes! {
     /// `bisect` itself is done.
     Differ = 3, "runs differ", "the runs of `bisect` differ", restart: None;
     Unavailable = 69, "device or backend missing", "a device or backend is missing", restart: Some(false);
-    /// A bug in ddp-run, or a failure of the operating system (except of its files) without a code of its own.
+    /// A bug in ddp-run, or a failure of the operating system (except of its files) without a more specific code.
     Internal = 70, "internal error", "internal error", restart: Some(false);
     Checkpoint = 74, "checkpoint or other file unreadable or unwritable",
         "a checkpoint or another file can't be read or written", restart: Some(false);

@@ -1,7 +1,7 @@
 //! ddp-run: distributed data-parallel training on [Burn](https://burn.dev), from a TOML job spec.
 //!
-//! The program is `Registry::standard().run()`. A crate of one's own adds models, data sets and communication hooks to
-//! the [`Registry`], and is then ddp-run with those names known:
+//! The program is `Registry::standard().run()`. A user's crate adds models, data sets and other components
+//! to the [`Registry`], and is then the whole program with their names known:
 //!
 //! ```no_run
 //! use burn::module::Module;
@@ -45,7 +45,8 @@
 //! }
 //! ```
 //!
-//! Everything public is in [`prelude`], and [`schemars`] as this crate has it. ARCHITECTURE.md describes the rest.
+//! [`prelude`] has what most such crates import; each of the other modules has what one kind of component needs.
+//! docs/extending.md has an example of each, and ARCHITECTURE.md describes the program itself.
 
 #![warn(missing_docs)]
 #![deny(unsafe_code)]
@@ -53,7 +54,7 @@
 #[macro_use]
 mod say;
 
-// Of the rooms where documentation may be missing nothing is public, except to the tests of this repository.
+// Rooms where documentation may be missing have nothing public, except for the tests of this repository.
 mod bench;
 mod bisect;
 #[cfg(feature = "board")]
@@ -77,7 +78,6 @@ mod history;
 mod kernels;
 #[allow(missing_docs)]
 mod launch;
-#[allow(missing_docs)]
 mod lsp;
 mod models;
 mod named;
@@ -89,17 +89,13 @@ mod plan;
 #[allow(missing_docs)]
 mod reference;
 mod registry;
-#[allow(missing_docs)]
 mod rehearse;
-#[allow(missing_docs)]
 mod repro;
-#[allow(missing_docs)]
 mod runs;
 mod show;
 #[allow(missing_docs)]
 mod spec;
 mod start;
-#[allow(missing_docs)]
 mod sweep;
 mod tasks;
 #[allow(missing_docs)]
@@ -109,102 +105,105 @@ mod train;
 #[allow(missing_docs)]
 mod worker;
 
+pub use error::{Error, ExitCode, Result};
 pub use registry::Registry;
 /// For the configurations of users' components: `#[derive(JsonSchema)] #[schemars(crate = "ddp_run::schemars")]`.
 pub use schemars;
-/// For [`prelude::EventObserver`].
+/// For [`observer::EventObserver`].
 pub use serde_json;
 
-/// What a crate with components of its own needs.
+/// What most crates with their own components import: models, data sets and tasks. The other components are in the
+/// module of their name.
 pub mod prelude {
-    pub use crate::comm::{
-        CommError, CommErrorKind, Element, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait,
-    };
-    pub use crate::data::{
-        Blanks, BurnBatch, BurnData, ColumnEncoding, ColumnKind, DataFacts, Dataset, DatasetSource, Encoding,
-        FieldFacts, FieldKind, FieldMut, FieldsMut, ImageEncoding, Sample, SampleKey, SampleMut, SampleRng,
-        Splits, TableEncoding, TargetEncoding, TextEncoding, Transform,
-    };
-    pub use crate::ddp::CommHook;
-    pub use crate::error::{Error, ExitCode, Result};
-    pub use crate::models::{AnyNet, Forward, Input, Net, Target};
-    pub use crate::optim::schedule::{Curve, ScheduleConfig, Unit};
-    pub use crate::optim::{Optimizer, OptimizerConfig};
+    pub use crate::dataset::{BurnBatch, BurnData, DataFacts, Dataset, DatasetSource, Transform};
+    pub use crate::error::{Error, Result};
+    pub use crate::models::{AnyNet, Input, Net, Target};
     pub use crate::registry::Registry;
+    pub use crate::tasks::{Batch, Loss, Metric, StepContext, StepOutput, Task};
+    /// The allocator of `ddp-run`, to be named with `#[global_allocator]`.
+    pub use mimalloc::MiMalloc as Allocator;
+}
+
+/// For [`Registry::model`]: what a model implements and gets.
+pub mod model {
+    pub use crate::models::{AnyNet, Forward, Input, Net, Target};
+}
+
+/// For [`Registry::dataset`], [`Registry::burn_dataset`] and [`Registry::transform`]: data sets, their samples, and
+/// transforms of these.
+pub mod dataset {
+    pub use crate::data::{
+        BurnBatch, BurnData, DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, FieldsMut,
+        Sample, SampleKey, SampleMut, SampleRng, Splits, Transform,
+    };
+}
+
+/// For [`dataset::Dataset::encoding`]: how inputs become samples, which `ddp-run predict` reads from a checkpoint.
+pub mod encoding {
+    pub use crate::data::{
+        Blanks, ColumnEncoding, ColumnKind, Encoding, ImageEncoding, TableEncoding, TargetEncoding,
+        TextEncoding,
+    };
+}
+
+/// For [`Registry::task`], [`Registry::loss`] and [`Registry::metric`].
+pub mod task {
     pub use crate::tasks::{
         Batch, Loss, Metric, MetricFacts, StepContext, StepOutput, Task, TaskModel, Term,
     };
     #[cfg(feature = "learner")]
     pub use crate::tasks::{LearnerModel, LearnerOutput};
+}
+
+/// For [`Registry::optimizer`].
+pub mod optimizer {
+    pub use crate::optim::{Optimizer, OptimizerConfig};
+}
+
+/// For [`Registry::schedule`].
+pub mod schedule {
+    pub use crate::optim::schedule::{Curve, ScheduleConfig, Unit};
+}
+
+/// For [`Registry::comm_hook`]: the hook, and the process group that it communicates through.
+pub mod hook {
+    pub use crate::comm::{
+        CommError, CommErrorKind, Element, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait,
+    };
+    pub use crate::ddp::CommHook;
+}
+
+/// For [`Registry::observer`].
+pub mod observer {
     pub use crate::telemetry::{EventObserver, ObservedRun};
-    /// The allocator of `ddp-run`, to be named with `#[global_allocator]`.
-    pub use mimalloc::MiMalloc as Allocator;
 }
 
 /// What the tests and benchmarks of this repository use. Not covered by semantic versioning.
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod testing {
-    pub mod checkpoint {
-        pub use crate::checkpoint::{Loaded, TensorData, TensorMap, load, read_weights, tensor_file};
-    }
-    pub mod comm {
-        #[cfg(fuzzing)]
-        pub use crate::comm::decode_anything;
-        pub use crate::comm::{ProcessGroup, SoloGroup, gloo, mpi, rendezvous};
-    }
-    pub mod data {
-        pub use crate::data::{
-            DataFacts, Dataset, DatasetSource, FieldData, FieldFacts, FieldKind, FieldMut, HostField,
-            SampleKey, SampleMut, Splits,
-        };
-    }
-    pub mod ddp {
-        pub use crate::ddp::{BucketCaps, BucketLayout, HookState, Reducer, TapLadder};
-    }
-    pub mod device {
-        pub use crate::device::{
-            Compute, ComputeDevice, Precision, cuda_devices, supports_precision, wgpu_devices,
-        };
-    }
-    pub mod history {
-        pub use crate::history::{FolderLock, Start};
-    }
-    pub mod launch {
-        pub use crate::launch::{
-            Endpoint, Failure, Handoff, JobHandoff, LocalLaunch, OnSecondSignal, Place, Received, StopFlag,
-            logs,
-        };
-    }
-    pub mod models {
-        pub use crate::models::{ALL, Input, Model, Net};
-    }
-    pub mod nodes {
-        pub use crate::nodes::{KeySource, Limits, NodeRange, Nodes};
-    }
-    pub mod plan {
-        pub use crate::plan::{BatchAlgebra, Plan, WorldRequest, one_line};
-    }
-    pub mod reference {
-        pub use crate::reference::{
-            Component, Key, Reference, Table, description, json_schema, keys, section,
-        };
-    }
-    pub mod spec {
-        pub use crate::spec::{Declaration, JobTree, Origin, Override, range, schema};
-    }
-    pub mod tasks {
-        pub use crate::tasks::{Loss, StandardLoss};
-    }
-    pub mod telemetry {
-        pub use crate::telemetry::{ProgressMode, Provenance, RunId, provenance};
-    }
-    pub mod train {
-        pub use crate::train::{
-            Ended, Observer, Parts, Position, RunTensors, StepReport, Sums, Trainer, Updater,
-        };
-    }
-    pub mod worker {
-        pub use crate::worker::{Job, RecorderOptions, Resume, load_pretrained, train};
-    }
+    pub use crate::checkpoint::{Loaded, TensorData, TensorMap, load, read_weights, tensor_file};
+    #[cfg(fuzzing)]
+    pub use crate::comm::decode_anything;
+    pub use crate::comm::{SoloGroup, gloo, mpi, rendezvous};
+    pub use crate::data::{FieldData, HostField};
+    pub use crate::ddp::{BucketCaps, BucketLayout, HookState, Reducer, TapLadder};
+    pub use crate::device::{
+        Compute, ComputeDevice, Precision, cuda_devices, supports_precision, wgpu_devices,
+    };
+    pub use crate::history::{FolderLock, Start};
+    pub use crate::launch::{
+        Endpoint, Failure, Handoff, JobHandoff, LocalLaunch, OnSecondSignal, Place, Received, StopFlag, logs,
+    };
+    pub use crate::models::{ALL, Model};
+    pub use crate::nodes::{KeySource, Limits, NodeRange, Nodes};
+    pub use crate::plan::{BatchAlgebra, Plan, WorldRequest, one_line};
+    pub use crate::reference::{Component, Key, Reference, Table, description, json_schema, keys, section};
+    pub use crate::spec::{Declaration, JobTree, Origin, Override, range, schema};
+    pub use crate::tasks::StandardLoss;
+    pub use crate::telemetry::{ProgressMode, Provenance, RunId, provenance};
+    pub use crate::train::{
+        Ended, Observer, Parts, Position, RunTensors, StepReport, Sums, Trainer, Updater,
+    };
+    pub use crate::worker::{Job, RecorderOptions, Resume, load_pretrained, train};
 }

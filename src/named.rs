@@ -38,7 +38,7 @@ macro_rules! named {
 
 pub(crate) use named;
 
-/// What a switch in the environment says; `None` if it is neither.
+/// The value of a switch in the environment; `None` if it is neither on nor off.
 pub fn switch(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "on" => Some(true),

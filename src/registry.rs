@@ -53,7 +53,7 @@ impl Registry {
     }
 
     /// Adds a model: `[model] name = "…"` and the keys of `C`, built by `build` from them, what is known of the data, and
-    /// the device. `C` derives `Deserialize` and [`JsonSchema`](crate::schemars): what is wrong with a key is told by its
+    /// the device. `C` derives `Deserialize` and [`JsonSchema`](crate::schemars): a wrong key is reported by its
     /// type there, and by its range (`#[schemars(range(min = 1))]`).
     pub fn model<C, N, F>(self, name: &str, build: F) -> Self
     where
@@ -66,7 +66,7 @@ impl Registry {
         })
     }
 
-    /// As [`model`](Self::model), with a builder that may fail: `?` takes what [`Error`](crate::prelude::Error) can be made of, an `io::Error`
+    /// As [`model`](Self::model), with a builder that may fail: `?` takes what [`Error`](crate::Error) can be made of, an `io::Error`
     /// too. The run ends before its first step, with the error's exit code (78 for a file that is missing or can't be read).
     pub fn try_model<C, N, F>(self, name: &str, build: F) -> Self
     where
@@ -130,7 +130,7 @@ impl Registry {
         self
     }
 
-    /// Adds a task, `[task] name = "…"` and the keys that `T` declares: a training step of one's own.
+    /// Adds a task, `[task] name = "…"` and the keys that `T` declares: a user-defined training step.
     pub fn task<T: Task + DeserializeOwned + JsonSchema>(mut self, name: &str) -> Self {
         replace(&mut self.tasks, name, TaskKind::Own(tasks::task::<T>));
         self

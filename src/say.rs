@@ -212,7 +212,7 @@ mod tests {
 
     #[track_caller]
     fn next(written: &Receiver<String>) -> String {
-        written.recv_timeout(HANG).expect("the writer goes on")
+        written.recv_timeout(HANG).expect("the writer continues")
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
         let (send, flushed) = channel();
         let other = Arc::clone(&queue);
         std::thread::spawn(move || send.send(other.flush(HANG)));
-        assert!(flushed.try_recv().is_err(), "nobody has taken it");
+        assert!(flushed.try_recv().is_err(), "it was not taken");
         assert_eq!(next(&written), "last\n");
         assert_eq!(flushed.recv_timeout(HANG), Ok(true));
     }

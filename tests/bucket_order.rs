@@ -4,19 +4,13 @@
 use burn::module::{Module, Param};
 use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::tensor::{Device, Tensor, TensorData, activation::tanh};
-use ddp_run::Registry;
-use ddp_run::prelude::Result;
-use ddp_run::testing::ddp::HookState;
-use ddp_run::testing::device::{Compute, ComputeDevice};
-use ddp_run::testing::history::Start;
-use ddp_run::testing::models::{ALL, Input, Net};
-use ddp_run::testing::plan::{BatchAlgebra, Plan, WorldRequest};
-use ddp_run::testing::spec::JobTree;
-use ddp_run::testing::telemetry::{ProgressMode, Provenance, RunId, provenance};
-use ddp_run::testing::train::{
-    Ended, Observer, Parts, Position, RunTensors, StepReport, Sums, Trainer, Updater,
+use ddp_run::model::{Input, Net};
+use ddp_run::testing::{
+    ALL, BatchAlgebra, Compute, ComputeDevice, Ended, HookState, Job, JobTree, Observer, Parts, Plan,
+    Position, ProgressMode, Provenance, RecorderOptions, Resume, RunId, RunTensors, Start, StepReport, Sums,
+    Trainer, Updater, WorldRequest, provenance, train,
 };
-use ddp_run::testing::worker::{self, Job, RecorderOptions, Resume};
+use ddp_run::{Registry, Result};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::Path;
@@ -158,7 +152,7 @@ fn run(out: &Path, world: usize, steps: u64) -> Ended {
         let device = ComputeDevice::Cpu;
         let recorder = RecorderOptions { progress: ProgressMode::None, ..RecorderOptions::default() };
         let start = Start { out_dir: out, provenance: &provenance, job_toml: "" };
-        worker::train(Job {
+        train(Job {
             failed: &|_| {},
             plan: &plan,
             local_rank: group.rank(),

@@ -3,8 +3,7 @@
 mod common;
 
 use ddp_run::Registry;
-use ddp_run::testing::plan::{Plan, WorldRequest};
-use ddp_run::testing::spec::JobTree;
+use ddp_run::testing::{JobTree, Plan, WorldRequest};
 
 #[test]
 fn every_config_resolves_and_its_resolution_resolves_to_itself() {
@@ -38,7 +37,7 @@ fn the_names_of_the_configs_are_all_different() {
     assert_eq!(different.len(), names.len(), "runs would share a folder: {names:?}");
 }
 
-/// Hashes of the first versions: checkpoints carry them, and a run that goes on is told of another one.
+/// Hashes of the first versions: checkpoints carry them, and a run that continues reports another one.
 const HASHES: [(&str, &str); 14] = [
     ("cifar-93.toml", "04781dd46dbec83f449bf1e1a082013c1a44603075a15140acc55029fc138b7d"),
     ("cifar.toml", "56d34e35b21d3111ac4a1ad19d993c98fd81d62c676bd4cac770efb46ee44846"),

@@ -4,8 +4,9 @@
 mod common;
 
 use common::*;
-use ddp_run::testing::checkpoint::{self, Loaded};
-use ddp_run::testing::device::{ComputeDevice, Precision, cuda_devices, supports_precision, wgpu_devices};
+use ddp_run::testing::{
+    ComputeDevice, Loaded, Precision, cuda_devices, load, supports_precision, wgpu_devices,
+};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -50,7 +51,7 @@ fn largest_gap(a: &[f64], b: &[f64]) -> f64 {
 
 /// The saved position's, of the rank that saved.
 fn saved_on(out: &Path) -> String {
-    let saved = checkpoint::load(&newest_checkpoint(out)).unwrap();
+    let saved = load(&newest_checkpoint(out)).unwrap();
     saved.state.extra["device"].as_str().unwrap().to_owned()
 }
 
@@ -179,7 +180,7 @@ fn a_gradient_that_is_not_finite_ends_the_run_and_is_not_saved() {
 
 /// The checkpoint of `step`.
 fn saved_after(out: &Path, step: usize) -> Loaded {
-    checkpoint::load(&out.join(format!("checkpoints/step-{step:08}"))).unwrap()
+    load(&out.join(format!("checkpoints/step-{step:08}"))).unwrap()
 }
 
 fn weights(saved: &Loaded) -> Vec<f32> {

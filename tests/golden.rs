@@ -1,21 +1,15 @@
 //! Compares losses and weights with PyTorch's, step by step (`../shared/torch_ref`, skipped if missing): the same initial
 //! weights, the same batches, one and two ranks, with the trainer that runs every job.
 
-use ddp_run::Registry;
-use ddp_run::prelude::Result;
-use ddp_run::testing::checkpoint::read_weights;
-use ddp_run::testing::comm::gloo::GlooOptions;
-use ddp_run::testing::comm::{ProcessGroup, SoloGroup};
-use ddp_run::testing::data::{
+use ddp_run::dataset::{
     DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits,
 };
-use ddp_run::testing::ddp::HookState;
-use ddp_run::testing::device::Compute;
-use ddp_run::testing::models::ALL;
-use ddp_run::testing::plan::{BatchAlgebra, Plan, WorldRequest};
-use ddp_run::testing::spec::JobTree;
-use ddp_run::testing::train::{Observer, Parts, Position, RunTensors, StepReport, Sums, Trainer, Updater};
-use ddp_run::testing::worker;
+use ddp_run::hook::ProcessGroup;
+use ddp_run::testing::{
+    ALL, BatchAlgebra, Compute, HookState, JobTree, Observer, Parts, Plan, Position, RunTensors, SoloGroup,
+    StepReport, Sums, Trainer, Updater, WorldRequest, gloo::GlooOptions, load_pretrained, read_weights,
+};
+use ddp_run::{Registry, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -171,7 +165,7 @@ type Run = (Vec<f64>, Vec<(String, Vec<f32>)>);
 fn run_rank(plan: &Plan, group: Arc<dyn ProcessGroup>, init: &Path, on: &Compute) -> Run {
     let splits = plan.dataset.source.open().unwrap();
     let mut model = plan.model.source.build(&plan.dataset.facts, plan.seed, on).unwrap();
-    assert_eq!(worker::load_pretrained(&mut *model, init, true).unwrap(), "");
+    assert_eq!(load_pretrained(&mut *model, init, true).unwrap(), "");
     let updater = Updater::new(&plan.optimizer, None, model.entries(), &on.device);
     let mut losses = Losses::default();
     let position = Position::new(plan.batching(group.world_size()));
@@ -286,7 +280,7 @@ fn gpt_follows_pytorch() {
 #[cfg(feature = "wgpu")]
 mod on_wgpu {
     use super::*;
-    use ddp_run::testing::device::{ComputeDevice, Precision};
+    use ddp_run::testing::{ComputeDevice, Precision};
 
     fn wgpu() -> Option<Compute> {
         let device = ComputeDevice::Wgpu(0).open(Precision::F32);

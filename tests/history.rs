@@ -4,8 +4,7 @@
 mod common;
 
 use common::*;
-use ddp_run::testing::history::FolderLock;
-use ddp_run::testing::telemetry::RunId;
+use ddp_run::testing::{FolderLock, RunId};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -91,8 +90,8 @@ fn resuming_an_older_checkpoint_archives_later_ones() {
     assert_eq!(steps(&run.beside(1)), [12, 16, 20, 24, 28, 32]);
     assert_eq!(results(&run.beside(1)), whole);
     assert_eq!(steps(&run.out), [12, 16], "the new branch's own, by its retention");
-    let goes_on = run.train(&[], 0);
-    assert!(stderr(&goes_on).contains("resumes at step 16"), "{}", stderr(&goes_on));
+    let continues = run.train(&[], 0);
+    assert!(stderr(&continues).contains("resumes at step 16"), "{}", stderr(&continues));
     assert_eq!((results(&run.out), resumed_at(&run.out)), (whole, vec![8, 16]));
     assert_eq!(steps(&run.out), [28, 32]);
     // The other branch is a run folder, and complete.
@@ -205,8 +204,8 @@ fn a_changed_spec_is_another_run_unless_it_is_accepted() {
     run.train(&["--set", "train.max_steps=16"], 0);
     assert_eq!(resumed_at(&run.out), [12]);
     let back = run.out.join("checkpoints/step-00000016").display().to_string();
-    let goes_on = ["--set", "optimizer.lr=2e-2", "--set", "train.max_steps=20"];
-    run.train(&[&goes_on[..], &["--resume", &back]].concat(), 0);
+    let continues = ["--set", "optimizer.lr=2e-2", "--set", "train.max_steps=20"];
+    run.train(&[&continues[..], &["--resume", &back]].concat(), 0);
     // What was accepted is the run's spec from then on.
     run.train(&["--set", "optimizer.lr=2e-2", "--set", "train.max_steps=24"], 0);
     assert_eq!(resumed_at(&run.out), [12, 16, 20]);

@@ -150,7 +150,7 @@ fn the_parts_of_the_indexed_job_match() {
             assert_eq!(codes["containerName"], container["name"]);
             for code in codes["values"].as_array().expect("a list") {
                 let code = code.as_i64().expect("a number") as i32;
-                assert!(ddp_run::prelude::ExitCode::from_status(code).is_some(), "{code}");
+                assert!(ddp_run::ExitCode::from_status(code).is_some(), "{code}");
             }
         }
     }

@@ -12,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 const SMOKE: &str = "configs/ci/smoke.toml";
 
 fn is_open_mpi() -> bool {
-    ddp_run::testing::comm::mpi::status().is_ok_and(|version| version.contains("Open MPI"))
+    ddp_run::testing::mpi::status().is_ok_and(|version| version.contains("Open MPI"))
 }
 
 /// `mpirun -n 2 ddp-run SMOKE` into `out`, with a temporary folder of its own. None, with a word, where there is no launcher.

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use ddp_run::testing::checkpoint::{TensorData, TensorMap, load, tensor_file::write_tensors};
+use ddp_run::testing::{TensorData, TensorMap, load, tensor_file::write_tensors};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 

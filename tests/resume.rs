@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use ddp_run::testing::checkpoint::read_weights;
+use ddp_run::testing::read_weights;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
@@ -366,7 +366,7 @@ fn saves_wait_for_the_previous_one_and_the_exit_for_the_last() {
     names.sort();
     assert_eq!(names, ["step-00000001", "step-00000002", "step-00000003"]);
     for name in &names {
-        ddp_run::testing::checkpoint::load(&out.join("checkpoints").join(name)).unwrap();
+        ddp_run::testing::load(&out.join("checkpoints").join(name)).unwrap();
     }
     let saved: Vec<_> = events(&out).into_iter().filter(|e| e["event"] == "checkpoint").collect();
     let steps: Vec<_> =

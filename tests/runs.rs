@@ -4,8 +4,7 @@
 mod common;
 
 use common::*;
-use ddp_run::testing::history::FolderLock;
-use ddp_run::testing::telemetry::RunId;
+use ddp_run::testing::{FolderLock, RunId};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};

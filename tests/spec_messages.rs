@@ -2,10 +2,8 @@
 //!
 //! After a deliberate change: `INSTA_UPDATE=always cargo test --test spec_messages`, and read the diff.
 
-use ddp_run::Registry;
-use ddp_run::prelude::{Error, ExitCode};
-use ddp_run::testing::plan::{Plan, WorldRequest};
-use ddp_run::testing::spec::{JobTree, Override};
+use ddp_run::testing::{JobTree, Override, Plan, WorldRequest};
+use ddp_run::{Error, ExitCode, Registry};
 use std::path::Path;
 
 /// A good spec, which each case breaks in its own way.

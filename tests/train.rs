@@ -154,8 +154,7 @@ fn saves_rank_0s_batch_norm_statistics_in_a_pytorch_state_dict() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("bn");
     assert_code(&train(Path::new("configs/ci/bn.toml"), &out, &[]), 0);
-    let file = ddp_run::testing::checkpoint::read_weights(&newest_checkpoint(&out).join("model.safetensors"))
-        .unwrap();
+    let file = ddp_run::testing::read_weights(&newest_checkpoint(&out).join("model.safetensors")).unwrap();
     assert_eq!(file.len(), 122, "torchvision's ResNet-18 has 122 entries");
     assert_eq!(file.get("layer2.0.downsample.1.num_batches_tracked").unwrap().shape, Vec::<usize>::new());
     assert_eq!(file.get("layer4.1.bn2.running_var").unwrap().shape, vec![512]);

@@ -9,6 +9,7 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Int, Tensor, TensorData, activation::log_softmax, activation::tanh};
 use ddp_run::prelude::*;
 use ddp_run::schemars::JsonSchema;
+use ddp_run::task::MetricFacts;
 use serde::Deserialize;
 
 #[global_allocator]

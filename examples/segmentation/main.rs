@@ -7,8 +7,10 @@ use burn::nn::interpolate::{Interpolate2d, Interpolate2dConfig};
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
 use burn::nn::{Dropout, DropoutConfig, PaddingConfig2d, Relu};
 use burn::tensor::{Device, Tensor, activation::softmax};
+use ddp_run::dataset::{FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits};
 use ddp_run::prelude::*;
 use ddp_run::schemars::JsonSchema;
+use ddp_run::task::Term;
 use serde::Deserialize;
 
 #[global_allocator]

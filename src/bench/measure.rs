@@ -1,5 +1,5 @@
 //! The measurement of one row, with the same code on every rank. Rank 0 measures the time and decides after each
-//! chunk of iterations whether there is another one; a broadcast tells the others. The results are rank 0's, as in
+//! chunk of iterations whether there is another one; a broadcast informs the others. The results are rank 0's, as in
 //! the benchmark that they are compared with (PyTorch's gloo, chunks of 50 iterations below 4 MiB and single ones
 //! from there).
 

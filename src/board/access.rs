@@ -1,8 +1,8 @@
-//! Who is answered: those who know the token, and who ask for this machine.
+//! Access control: a request must have the token, and name this machine as its host.
 //!
-//! A page of another site can make a browser ask this server, and by a name of its own that it lets point here (DNS
-//! rebinding) even read the answer. Such a request has that name as its host, so other names are refused; and it lacks the
-//! token.
+//! A page of another site can make a browser send requests to this server, and even read the answers if a domain name of
+//! that site resolves to this machine (DNS rebinding). Such a request has that name as its host, so other names are refused;
+//! and it lacks the token.
 
 use crate::error::{Error, Result};
 use data_encoding::HEXLOWER;
@@ -12,11 +12,11 @@ use subtle::ConstantTimeEq;
 /// Bytes of a token.
 const TOKEN: usize = 16;
 
-/// What may ask.
+/// What a request must match.
 pub(super) struct Access {
     token: String,
     at: IpAddr,
-    /// In lower case: `--host`, and, where that is not of loopback, the machine's name.
+    /// In lower case: `--host`, and the machine's name unless `--host` is a loopback address.
     names: Vec<String>,
 }
 
@@ -48,10 +48,10 @@ impl Access {
         &self.token
     }
 
-    /// The rest of a path behind the token. `hosts` are the values of the header `Host`.
+    /// The rest of a path after the token. `hosts` are the values of the header `Host`.
     ///
     /// # Errors
-    /// The request is refused. How long that takes does not tell how much of a token is right.
+    /// The request is refused. The time it takes does not depend on how much of a token is right.
     pub fn check<'a>(&self, hosts: &[&str], path: &'a str) -> Result<&'a str, Refusal> {
         match hosts {
             [host] if self.is_own(host) => {}
@@ -70,7 +70,7 @@ impl Access {
         let Some(name) = name_of(host) else { return false };
         let name = name.to_lowercase();
         match name.parse::<IpAddr>() {
-            // A name that points here is never a number.
+            // An IP address can't be a rebound domain name.
             Ok(ip) => ip.is_loopback() || self.at.is_unspecified() || ip == self.at,
             Err(_) => name == "localhost" || self.names.contains(&name),
         }

@@ -1,8 +1,8 @@
 //! `ddp-run board`: the runs of some folders, live in a browser. It reads and never writes.
 //!
-//! The main thread looks at the folders once a second (`poll`): file sizes tell what is new, and only that is read. One thread
-//! more answers all browsers (`server`, hyper on a runtime of one thread), whatever their number. Between them is what is
-//! known (`shared`). What is asked for is decided without sockets (`access`, `routes`, `stream`).
+//! The main thread polls the folders once a second (`poll`): file sizes show what is new, and only that is read. A second
+//! thread answers all browsers (`server`, hyper on a runtime of one thread). Both share the state of the runs (`shared`).
+//! Requests are interpreted without sockets (`access`, `routes`, `stream`).
 
 mod access;
 mod page;
@@ -23,10 +23,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Between two looks at the folders.
+/// Between two polls of the folders.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What is shown, and where.
+/// The runs to show, and the address.
 pub(crate) struct Options {
     /// Folders with runs, or runs; none means `runs`.
     pub folders: Vec<PathBuf>,
@@ -38,14 +38,14 @@ pub(crate) struct Options {
     pub port: u16,
 }
 
-/// Where a board is.
+/// The address of a board.
 pub(crate) struct Open {
     pub at: SocketAddr,
     /// With the token.
     pub address: String,
 }
 
-/// Serves the board until the process ends. `opened` is told where it is, once it can be asked.
+/// Serves the board until the process ends. Calls `opened` with its address once it accepts requests.
 ///
 /// # Errors
 /// Exit code 2: the address can't be listened on; 74: a folder that was named can't be read.
@@ -79,7 +79,7 @@ pub(crate) fn serve(
     }
 }
 
-/// An address by which browsers reach it.
+/// An address at which browsers reach it.
 fn shown(at: SocketAddr) -> String {
     match at.ip().is_unspecified() {
         true => format!("{}:{}", rustix::system::uname().nodename().to_string_lossy(), at.port()),

@@ -1,4 +1,4 @@
-//! The pages: the table of all runs, and the report of one run or several, which goes on.
+//! The pages: the table of all runs, and the report of one run or several, which is updated live.
 
 use super::shared::{Id, Shared};
 use super::stream::{place_of, read};
@@ -18,7 +18,7 @@ pub(super) struct Html {
     pub policy: String,
 }
 
-/// Nothing but the page's own scripts, and what they ask this server.
+/// Allows the page's own scripts, and requests to this server.
 fn policy(scripts: &str) -> String {
     format!(
         "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; base-uri 'none'; \
@@ -26,7 +26,7 @@ fn policy(scripts: &str) -> String {
     )
 }
 
-/// The page of the table. It has no runs yet: its script asks for them.
+/// The page of the table, without runs: its script requests them.
 pub(super) fn table_page() -> Html {
     let text = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\

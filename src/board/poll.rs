@@ -1,4 +1,4 @@
-//! Looks at the folders again and again.
+//! Polls the folders.
 
 use super::shared::{Shared, Table};
 use crate::error::Result;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What each look needs.
+/// The state between polls.
 pub(super) struct Poller<'a> {
     folders: Vec<PathBuf>,
     archived: bool,
@@ -19,7 +19,7 @@ pub(super) struct Poller<'a> {
 }
 
 impl<'a> Poller<'a> {
-    /// Of the runs in `folders`, with `archived` also of the numbered folders of earlier starts. It has not looked yet.
+    /// A poller of the runs in `folders`, with `archived` also of the numbered folders of earlier starts. It has not polled yet.
     pub fn new(folders: &[PathBuf], archived: bool, ranking: Ranking<'a>) -> Self {
         Self {
             folders: folders.to_vec(),
@@ -30,12 +30,12 @@ impl<'a> Poller<'a> {
         }
     }
 
-    /// Where it puts what it finds.
+    /// Where the results go.
     pub fn shared(&self) -> Arc<Shared> {
         Arc::clone(&self.shared)
     }
 
-    /// Whether the folders can be looked at.
+    /// Checks that the folders can be read.
     ///
     /// # Errors
     /// Exit code 74: one can't be read.
@@ -43,8 +43,8 @@ impl<'a> Poller<'a> {
         places(&self.folders, self.archived).map(drop)
     }
 
-    /// Reads what has changed since the last look, at this time of a clock. A run that is read for the first time is shown at
-    /// once: many long ones take a while.
+    /// Reads what has changed since the last poll; `now` is the time of a clock. Each run is shown as soon as it is read for the
+    /// first time: many long runs take a while.
     pub fn poll(&mut self, now: Duration) {
         let mut problems = Vec::new();
         let places = places_but(&self.folders, self.archived, |e| problems.push(e.message));
@@ -52,7 +52,7 @@ impl<'a> Poller<'a> {
         self.shared.refresh_pages(now);
     }
 
-    /// `problems` tell which folders can't be read.
+    /// `problems` are the folders that can't be read, and why.
     fn look(&mut self, places: &[PathBuf], problems: &[String]) {
         let known = std::mem::take(&mut self.watched);
         let first = known.is_empty();
@@ -78,7 +78,7 @@ impl<'a> Poller<'a> {
         }
     }
 
-    /// Puts what is known into the table.
+    /// Updates the table.
     fn show(&self, reading: Option<(usize, usize)>, problems: &[String]) {
         let runs = self.watched.iter().map(|watched| &watched.run);
         let listed = runs.filter(|run| is_listed(run, &self.folders, self.archived));

@@ -1,4 +1,4 @@
-//! What an address of the board means.
+//! The addresses of the board.
 
 use super::access::{Access, Refusal};
 use super::page::{Html, runs_page, table_json, table_page};
@@ -7,10 +7,10 @@ use super::stream::Stream;
 use crate::runs::{Filter, Listing, SortBy};
 use std::str::FromStr;
 
-/// At most so many runs are compared (`board.js` says so).
+/// The largest number of runs in a comparison; `board.js` has the same number.
 const MOST: usize = 16;
 
-/// What of a request matters.
+/// The parts of a request that matter.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Request {
     pub method: String,
@@ -18,7 +18,7 @@ pub(super) struct Request {
     pub hosts: Vec<String>,
     pub path: String,
     pub query: String,
-    /// `Last-Event-ID`: a stream that was cut goes on behind it.
+    /// `Last-Event-ID`: where an interrupted stream continues.
     pub last: Option<String>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Reply {
     pub text: String,
     /// The content-security policy.
     pub policy: String,
-    /// Where the page is, for one who asked elsewhere.
+    /// The address to redirect to.
     pub elsewhere: Option<String>,
 }
 
@@ -40,7 +40,7 @@ pub(super) enum Answer {
     Events(Stream),
 }
 
-/// Of what is not a page.
+/// For replies that are not pages.
 const NO_PAGE: &str = "default-src 'none'; frame-ancestors 'none'";
 
 impl Reply {
@@ -67,7 +67,7 @@ impl Reply {
     }
 }
 
-/// Answers a request; nothing of a run is told to those who may not ask.
+/// Answers a request; without access, the answer contains nothing about any run.
 pub(super) fn answer(request: &Request, access: &Access, shared: &Shared) -> Answer {
     whole_or_events(request, access, shared).unwrap_or_else(Answer::Whole)
 }
@@ -148,7 +148,7 @@ fn table(query: &Query, shared: &Shared) -> Reply {
     }
 }
 
-/// The part of an address behind `?`.
+/// The part of an address after `?`.
 #[derive(Debug, PartialEq, Eq)]
 struct Query(Vec<(String, String)>);
 

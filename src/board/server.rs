@@ -1,5 +1,5 @@
-//! Connections: HTTP/1.1 by hyper, all on one thread. What takes time runs on a few threads more, whose number does not depend
-//! on how many browsers there are.
+//! Connections: HTTP/1.1 by hyper, all on one thread. Slow work runs on a few more threads, whose number does not depend
+//! on the number of browsers.
 
 use super::access::Access;
 use super::routes::{self, Answer, Reply, Request};
@@ -24,11 +24,11 @@ use tokio::time::{sleep, timeout};
 
 /// Connections at a time; further ones are closed at once.
 const MOST: usize = 512;
-/// Threads for what takes time.
+/// Threads for slow work.
 const THREADS: usize = 4;
 /// For the head of a request, and for the next one on a connection.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A stream is told something at least this often, so that its end is noticed.
+/// A stream sends something at least this often, so that a closed connection is noticed.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// And at most this often.
 const PACE: Duration = Duration::from_millis(250);
@@ -38,7 +38,7 @@ const UNTAKEN: Duration = Duration::from_secs(60);
 /// Bytes of a request's head.
 const HEAD: usize = 64 << 10;
 
-/// What is served, and to whom.
+/// The state of the server.
 pub(super) struct Site {
     pub access: Access,
     pub shared: Arc<Shared>,
@@ -76,7 +76,7 @@ async fn accept(listener: TcpListener, site: Arc<Site>) {
     }
 }
 
-/// Answers the requests of a connection. One that fails is the client's affair.
+/// Answers the requests of a connection. Errors of the connection are ignored.
 async fn serve(stream: TcpStream, site: Arc<Site>) {
     let _ = stream.set_nodelay(true);
     #[cfg(target_os = "linux")]
@@ -99,7 +99,7 @@ async fn respond(asked: Request, site: Arc<Site>) -> Response<Content> {
         Ok(Answer::Events(stream)) => {
             let (send, receive) = mpsc::channel(1);
             if !head {
-                tokio::spawn(tell(stream, Arc::clone(&site.shared), send));
+                tokio::spawn(send_updates(stream, Arc::clone(&site.shared), send));
             }
             response(StatusCode::OK, "text/event-stream", "default-src 'none'", Content::Events(receive))
         }
@@ -111,7 +111,7 @@ async fn respond(asked: Request, site: Arc<Site>) -> Response<Content> {
     }
 }
 
-/// What of a request matters.
+/// The parts of a request that matter.
 fn asked(request: &hyper::Request<Incoming>) -> Request {
     let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     Request {
@@ -159,8 +159,8 @@ fn protect(headers: &mut HeaderMap, policy: &str) {
     headers.insert(header::CONTENT_SECURITY_POLICY, value);
 }
 
-/// Tells a page what is new until it is gone.
-async fn tell(mut stream: Stream, shared: Arc<Shared>, send: mpsc::Sender<Bytes>) {
+/// Sends a page what is new until it is closed.
+async fn send_updates(mut stream: Stream, shared: Arc<Shared>, send: mpsc::Sender<Bytes>) {
     let mut versions = shared.versions();
     loop {
         versions.borrow_and_update();
@@ -176,13 +176,13 @@ async fn tell(mut stream: Stream, shared: Arc<Shared>, send: mpsc::Sender<Bytes>
             Next::Send(text) => (Some(text), false),
             Next::Last(text) => (Some(text), true),
         };
-        let told = text.is_some();
+        let sent = text.is_some();
         if let Some(text) = text
             && send.send(text.into()).await.is_err()
         {
             return;
         }
-        if last || (told && until_closed(&send, sleep(PACE)).await.is_none()) {
+        if last || (sent && until_closed(&send, sleep(PACE)).await.is_none()) {
             return;
         }
         match until_closed(&send, timeout(HEARTBEAT, versions.changed())).await {
@@ -193,13 +193,13 @@ async fn tell(mut stream: Stream, shared: Arc<Shared>, send: mpsc::Sender<Bytes>
                     return;
                 }
             }
-            // The page is gone, or the board.
+            // The page is closed, or the board has ended.
             None | Some(Ok(Err(_))) => return,
         }
     }
 }
 
-/// What `future` gives; `None` if the page is gone before.
+/// The output of `future`; `None` if the page is closed first.
 async fn until_closed<F: Future>(send: &mpsc::Sender<Bytes>, future: F) -> Option<F::Output> {
     let (mut closed, mut future) = (pin!(send.closed()), pin!(future));
     std::future::poll_fn(|cx| match closed.as_mut().poll(cx) {
@@ -209,7 +209,7 @@ async fn until_closed<F: Future>(send: &mpsc::Sender<Bytes>, future: F) -> Optio
     .await
 }
 
-/// What a response has.
+/// The body of a response.
 enum Content {
     Whole(Option<Bytes>),
     Events(mpsc::Receiver<Bytes>),

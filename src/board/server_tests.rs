@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What takes longer has hung.
+/// Anything that takes longer hangs.
 const HUNG: Duration = Duration::from_secs(60);
 
 /// A server of these runs on a port of its own, for the rest of the process.
@@ -84,7 +84,7 @@ fn many_pages_listen_and_leave() {
     drop(pages);
     let begun = Instant::now();
     while shared.listeners() > 0 {
-        assert!(begun.elapsed() < HUNG, "{} pages have left, and are told still", shared.listeners());
+        assert!(begun.elapsed() < HUNG, "{} pages are closed and still listen", shared.listeners());
         std::thread::park_timeout(Duration::from_millis(1));
     }
     // And the server has room for others.

@@ -1,4 +1,4 @@
-//! What is known of the runs: the poller puts it here, and requests look at it.
+//! The state of the runs: the poller writes it, and requests read it.
 
 use crate::error::Result;
 use crate::runs::RunFolder;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// For how long a run stays in memory whose page nobody has open: pages that nobody sees do not listen.
+/// How long a run stays in memory after its last page was closed; hidden pages count as closed.
 pub(super) const KEPT: Duration = Duration::from_secs(120);
 
 /// A run in addresses: a hash of its folder's path, so that no address names a file.
@@ -24,7 +24,7 @@ impl Id {
         Self(HEXLOWER.encode(&Sha256::digest(folder.as_os_str().as_bytes())[..8]))
     }
 
-    /// Of an address.
+    /// Parses the id in an address.
     pub fn parse(text: &str) -> Option<Self> {
         let is_one =
             text.len() == 16 && text.bytes().all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c));
@@ -36,12 +36,12 @@ impl Id {
     }
 }
 
-/// What a page asks again for when it changes.
+/// Versions; a page requests again what has a new one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Versions {
-    /// Of the table.
+    /// The version of the table.
     pub table: u64,
-    /// Of the runs whose pages are open.
+    /// The version of the runs whose pages are open.
     pub pages: u64,
 }
 
@@ -50,7 +50,7 @@ pub(super) type Page = Arc<RwLock<LiveRun>>;
 
 struct Kept {
     page: Page,
-    /// When the poller first found that nobody has it.
+    /// When the poller first found that no page has it.
     unused: Option<Duration>,
 }
 
@@ -59,9 +59,9 @@ struct Kept {
 pub(super) struct Table {
     /// In the order of their folders.
     pub runs: Vec<RunFolder>,
-    /// How many of how many have been read, before all are.
+    /// How many runs of how many have been read, until all are.
     pub reading: Option<(usize, usize)>,
-    /// Why folders can't be looked at now.
+    /// Why folders can't be read now.
     pub problems: Vec<String>,
 }
 
@@ -69,18 +69,18 @@ pub(super) struct Table {
 pub(super) struct Shared {
     table: Mutex<Table>,
     pages: Mutex<BTreeMap<Id, Kept>>,
-    /// Held while a run is read for its page: a page that is asked for twice is not read twice at a time.
+    /// Held while a run is read for its page, so that two requests do not read it at the same time.
     opening: Mutex<()>,
     versions: watch::Sender<Versions>,
 }
 
-/// Nothing that may panic is done with a lock of these held, so none is poisoned.
+/// Nothing that may panic runs while one of these locks is held, so none is poisoned.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
-    /// Told of each change.
+    /// Notified of each change.
     pub fn versions(&self) -> watch::Receiver<Versions> {
         self.versions.subscribe()
     }
@@ -89,7 +89,7 @@ impl Shared {
         *self.versions.borrow()
     }
 
-    /// How many listen.
+    /// The number of listeners.
     #[cfg(test)]
     pub fn listeners(&self) -> usize {
         self.versions.receiver_count()
@@ -99,7 +99,7 @@ impl Shared {
         lock(&self.table).clone()
     }
 
-    /// Whether something holds of the table.
+    /// Tests a condition on the table.
     pub fn table_is(&self, so: impl FnOnce(&Table) -> bool) -> bool {
         so(&lock(&self.table))
     }
@@ -110,7 +110,7 @@ impl Shared {
         self.versions.send_modify(|versions| versions.table += 1);
     }
 
-    /// What `of` makes of a run; `None` if there is no such run.
+    /// Applies `of` to a run; `None` if there is no such run.
     fn find<T>(&self, id: &Id, of: impl FnOnce(&RunFolder) -> T) -> Option<T> {
         lock(&self.table).runs.iter().find(|run| Id::of(&run.folder) == *id).map(of)
     }
@@ -120,7 +120,7 @@ impl Shared {
         self.find(id, RunFolder::label)
     }
 
-    /// How a run is doing, in a word; `None` if there is no such run.
+    /// The state of a run, as one word; `None` if there is no such run.
     pub fn state(&self, id: &Id) -> Option<&'static str> {
         self.find(id, |run| run.state.word())
     }
@@ -150,7 +150,7 @@ impl Shared {
         Ok(Some(page))
     }
 
-    /// Reads what is new in the runs that pages have, and lets go of those that none has had for a while.
+    /// Reads what is new in the runs that pages have open, and drops those that no page has had for a while.
     pub fn refresh_pages(&self, now: Duration) {
         let mut open = Vec::new();
         lock(&self.pages).retain(|_, kept| {

@@ -1,4 +1,4 @@
-//! What an open page is told: server-sent events.
+//! The updates of an open page: server-sent events.
 
 use super::shared::{Id, Page, Shared};
 use crate::show;
@@ -6,26 +6,26 @@ use crate::telemetry::report::{Place, news};
 use std::fmt::Write;
 use std::sync::{PoisonError, RwLockReadGuard};
 
-/// What one page listens to.
+/// The subject of one page's stream.
 pub(super) enum Stream {
-    /// The table: it asks for it again when it is told so.
+    /// The page of the table: it requests the table again after an event.
     Table {
-        /// The version that it was told of.
-        told: Option<u64>,
+        /// The version that was announced to it.
+        announced: Option<u64>,
     },
-    /// Runs: it gets what is new.
+    /// The page of runs: it gets what is new.
     Runs {
         ids: Vec<Id>,
-        /// What the page has of each.
+        /// How much of each the page has.
         places: Vec<Place>,
         /// Held, so that they stay in memory.
         pages: Vec<Page>,
-        /// The page was told that a run is not there, or how the runs are doing.
+        /// The last event about a missing run, or about the states of the runs.
         said: String,
     },
 }
 
-/// What there is to send.
+/// The next thing to send.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Nothing,
@@ -36,7 +36,7 @@ pub(super) enum Next {
 
 impl Stream {
     pub fn of_table() -> Self {
-        Self::Table { told: None }
+        Self::Table { announced: None }
     }
 
     /// `from` is what the page says that it has ([`place_of`]).
@@ -45,12 +45,12 @@ impl Stream {
         Self::Runs { ids, places, pages: Vec::new(), said: String::new() }
     }
 
-    /// What the page is to be told now.
+    /// The next event for the page.
     pub fn next(&mut self, shared: &Shared) -> Next {
         match self {
-            Self::Table { told } => {
+            Self::Table { announced } => {
                 let version = shared.now().table;
-                match told.replace(version) == Some(version) {
+                match announced.replace(version) == Some(version) {
                     true => Next::Nothing,
                     false => Next::Send(event("runs", "", &version.to_string())),
                 }
@@ -58,7 +58,7 @@ impl Stream {
             Self::Runs { ids, places, pages, said } => {
                 let found = match find(ids, shared) {
                     Ok(found) => found,
-                    // It may come back: a start archives the folder before it makes another one.
+                    // It may return: a start archives the folder before it creates a new one.
                     Err(why) => {
                         pages.clear();
                         places.clear();
@@ -68,7 +68,7 @@ impl Stream {
                 };
                 *pages = found.iter().map(|(_, page)| page.clone()).collect();
                 let states = event("states", "", &states(ids, shared));
-                match tell(&found, places) {
+                match next_news(&found, places) {
                     last @ Next::Last(_) => last,
                     news if *said == states => news,
                     news => {
@@ -81,7 +81,7 @@ impl Stream {
     }
 }
 
-/// The labels and pages of runs; else which of them is not there, and why.
+/// The labels and pages of runs, or which of them is missing, and why.
 fn find(ids: &[Id], shared: &Shared) -> Result<Vec<(String, Page)>, String> {
     let gone = || "the folder of the run is gone".to_owned();
     let one = |id: &Id| {
@@ -91,13 +91,13 @@ fn find(ids: &[Id], shared: &Shared) -> Result<Vec<(String, Page)>, String> {
     ids.iter().map(one).collect()
 }
 
-/// How the runs are doing, as the table says it: a run that was killed has not written that it ended.
+/// The states of the runs, as in the table: a run that was killed has not written that it ended.
 fn states(ids: &[Id], shared: &Shared) -> String {
     ids.iter().filter_map(|id| shared.state(id)).collect::<Vec<_>>().join(" · ")
 }
 
-/// What these runs have behind `places`, which then are those of now.
-fn tell(found: &[(String, Page)], places: &mut Vec<Place>) -> Next {
+/// What these runs have after `places`, which are then updated.
+fn next_news(found: &[(String, Page)], places: &mut Vec<Place>) -> Next {
     let runs: Vec<_> = found.iter().map(|(label, page)| (label.as_str(), read(page))).collect();
     let runs: Vec<_> = runs.iter().map(|(label, run)| (*label, &**run)).collect();
     match news(&runs, places) {
@@ -110,17 +110,17 @@ fn tell(found: &[(String, Page)], places: &mut Vec<Place>) -> Next {
     }
 }
 
-/// A run that no other request changes meanwhile.
+/// A run, locked against changes by other requests.
 pub(super) fn read(page: &Page) -> RwLockReadGuard<'_, crate::telemetry::report::LiveRun> {
     page.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Places as a page has them in its address.
+/// Places as in the address of a page.
 pub(super) fn place_of(places: &[Place]) -> String {
     places.iter().map(ToString::to_string).collect::<Vec<_>>().join("-")
 }
 
-/// What keeps a connection from being taken for a dead one.
+/// Keeps an idle connection open.
 pub(super) const COMMENT: &str = ":\n\n";
 
 /// An event of a stream; its data may have several lines.

@@ -27,7 +27,7 @@ pub(super) fn append(folder: &Path, text: &str) {
     file.write_all(text.as_bytes()).unwrap();
 }
 
-/// A folder of runs, and a board of it that looks when it is told to.
+/// A folder of runs, and a board of it that polls on request.
 pub(super) struct Runs {
     dir: tempfile::TempDir,
     access: Access,

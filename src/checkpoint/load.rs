@@ -57,11 +57,11 @@ impl Rejected {
 
 impl CheckpointStore {
     /// The newest checkpoint that verifies completely. Newer ones that do not are named in `warnings`. `None` if there
-    /// is no checkpoint at all.
+    /// is not a checkpoint at all.
     ///
     /// # Errors
     /// Exit code 74 if there are checkpoints but none can be read, since a run never starts over by itself, or if one
-    /// is unreadable at present but may be readable later: an older one is no substitute for it.
+    /// is unreadable at present but may be readable later: an older one can't replace it.
     pub fn latest_verified(&self) -> Result<Option<Loaded>> {
         let mut rejected: Vec<(String, Rejected)> = Vec::new();
         for entry in self.list()?.iter().rev() {

@@ -25,7 +25,7 @@ impl CheckpointStore {
         }
     }
 
-    /// Those whose `state.json` verifies.
+    /// The checkpoints whose `state.json` verifies.
     fn known(&self) -> Result<Vec<(Entry, State)>> {
         let with_state = |entry: Entry| read_state(&entry.path).ok().map(|state| (entry, state));
         Ok(self.list()?.into_iter().filter_map(with_state).collect())
@@ -71,7 +71,7 @@ impl CheckpointStore {
     }
 }
 
-/// Those that have the metric, best first. Of equal ones the earlier comes first: it needed less training.
+/// The checkpoints that have the metric, best first. Of equal ones the earlier comes first: it needed less training.
 fn rank(known: &[(Entry, State)], by: RankBy) -> Vec<&Entry> {
     let mut ranked: Vec<(f64, &Entry)> =
         known.iter().filter_map(|(e, state)| Some((state.metric(by.name())?, e))).collect();

@@ -39,7 +39,7 @@ impl Dtype {
 /// Writes `tensors` as a safetensors file with `{"format": "pt"}`.
 ///
 /// # Errors
-/// Those of the writer, and `InvalidInput` if the names alone exceed the format's header limit.
+/// The errors of the writer, and `InvalidInput` if the names alone exceed the format's header limit.
 pub fn write_tensors(tensors: &TensorMap, out: &mut dyn Write) -> io::Result<()> {
     let mut layout: Vec<&TensorData> = tensors.iter().collect();
     layout.sort_by_key(|t| std::cmp::Reverse(t.dtype.size()));

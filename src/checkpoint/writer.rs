@@ -94,7 +94,7 @@ impl AsyncSaver {
     /// completed since the last call: the previous one, or this one if synchronous.
     ///
     /// # Errors
-    /// That of the previous save (exit code 74, or 92 for values that are not finite); `snapshot` is not saved then.
+    /// The error of the previous save (exit code 74, or 92 for values that are not finite); `snapshot` is not saved then.
     pub fn submit(&mut self, snapshot: Snapshot, finish: Finish) -> Result<Option<Saved>> {
         let before = self.flush()?;
         Ok(self.start(snapshot, Job::Save(finish))?.or(before))

@@ -30,6 +30,7 @@ enum What {
 
 /// Every combination of size, type, algorithm and transport is a row.
 #[derive(Clone, Debug, clap::Args)]
+#[command(hide_possible_values = true)]
 struct Allreduce {
     /// Processes
     #[arg(long, value_name = "N", default_value_t = 2)]
@@ -38,37 +39,19 @@ struct Allreduce {
     #[arg(long, value_name = "LIST", default_value = "4,1K,64K,1M,16M,64M,256M", value_parser = sizes)]
     sizes: Sizes,
     /// auto, ring, halving-doubling, tree, parameter-server, hierarchical, or all
-    #[arg(
-        long,
-        value_name = "LIST",
-        default_value = "auto",
-        value_delimiter = ',',
-        hide_possible_values = true
-    )]
+    #[arg(long, value_name = "LIST", default_value = "auto", value_delimiter = ',')]
     #[arg(value_parser = named(AlgorithmChoice::ALL.iter().map(|a| (a.name(), Some(*a))).chain([("all", None)])))]
     algorithm: Vec<Option<AlgorithmChoice>>,
     /// auto, shm, tcp
-    #[arg(
-        long,
-        value_name = "LIST",
-        default_value = "auto",
-        value_delimiter = ',',
-        hide_possible_values = true
-    )]
+    #[arg(long, value_name = "LIST", default_value = "auto", value_delimiter = ',')]
     #[arg(value_parser = named(Transport::ALL.iter().map(|t| (t.name(), *t))))]
     transport: Vec<Transport>,
     /// f32, f64, f16, bf16, i32, i64, u8
-    #[arg(
-        long,
-        value_name = "LIST",
-        default_value = "f32",
-        value_delimiter = ',',
-        hide_possible_values = true
-    )]
+    #[arg(long, value_name = "LIST", default_value = "f32", value_delimiter = ',')]
     #[arg(value_parser = named(DType::ALL.map(|d| (d.name(), d))))]
     dtype: Vec<DType>,
     /// mean, sum, max or min
-    #[arg(long, value_name = "OP", default_value = "mean", hide_possible_values = true)]
+    #[arg(long, value_name = "OP", default_value = "mean")]
     #[arg(value_parser = named(ReduceOp::ALL.map(|op| (op.name(), op))))]
     op: ReduceOp,
     /// Seconds for each row

@@ -109,7 +109,7 @@ fn keys(reference: &Reference, spec: Option<&JobTree>, typed: &str, end: &str) -
         for path in paths {
             let chosen = |asked: &str| chosen(if asked == table.path { &path } else { asked });
             let prefix = if path.is_empty() { String::new() } else { format!("{path}.") };
-            // `--set` can't change what a spec extends; a key that is a table has keys of its own.
+            // `--set` can't change what a spec extends; a key that is a table has keys in it.
             let is_table = |name: &str| reference.table(&format!("{prefix}{name}")).is_some();
             let all = reference.keys_at(&table.path, &chosen).into_iter();
             let all = all.filter(|key| key.name != "extends" && !is_table(&key.name));
@@ -136,7 +136,7 @@ mod tests {
 
     const SPEC: &str = "name = 'a'\n[model]\nname = 'gpt'\n[optimizer]\nname = 'adamw'\n[[scheduler]]\nname = 'warmup'\n[[scheduler]]\nname = 'step'\n";
 
-    /// The words that `complete` offers behind `ddp-run check SPEC` and `words`.
+    /// The words that `complete` offers after `ddp-run check SPEC` and `words`.
     fn offered(
         words: &[&str],
         complete: fn(&Line, &str) -> Vec<CompletionCandidate>,

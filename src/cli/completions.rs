@@ -1,7 +1,8 @@
 //! `ddp-run completions SHELL`, and what the program answers when a shell with such a script asks it.
 
 use super::candidates::Line;
-use super::shells::{OwnBash, OwnFish, OwnZsh, read};
+use super::shell_words::Typed;
+use super::shells::{OwnScript, read};
 use crate::device::DeviceSpec;
 use crate::error::{Error, Result};
 use crate::launch::Nproc;
@@ -22,17 +23,18 @@ pub struct Args {
     pub shell: Shell,
 }
 
-/// Names the shell that asks. The words of its command line are behind `--`.
+/// Names the shell that asks. The words of its command line follow `--`.
 const VARIABLE: &str = "DDP_RUN_COMPLETE";
 
 /// Prints the script to standard output.
 pub fn run(args: &Args) -> Result<()> {
-    let (bash, fish) = (OwnBash::default(), OwnFish::default());
+    let [bash, fish] = [OwnScript::bash, OwnScript::fish].map(|of| of(Typed::default()));
+    let zsh = OwnScript::zsh();
     let shell: &dyn EnvCompleter = match args.shell {
         Shell::Elvish => &Elvish,
         Shell::Fish => &fish,
         Shell::PowerShell => &Powershell,
-        Shell::Zsh => &OwnZsh,
+        Shell::Zsh => &zsh,
         _ => &bash,
     };
     let program = PathBuf::from(std::env::args_os().next().unwrap_or_else(|| "ddp-run".into()));
@@ -64,14 +66,14 @@ pub fn answer(registry: &Registry) -> Result<()> {
     let shell = std::env::var(VARIABLE).unwrap_or_default();
     let (words, typed) = read(&shell, &arguments.split_off(first));
     arguments.extend(words.iter().cloned());
-    let (bash, fish) = (OwnBash { typed: typed.clone() }, OwnFish { typed });
+    let (bash, fish, zsh) = (OwnScript::bash(typed.clone()), OwnScript::fish(typed), OwnScript::zsh());
     let line = Arc::new(Line::new(registry, &words));
     let is_train = |words: &[OsString]| words.get(1).is_some_and(|word| word == "train");
     let meant = super::words::with_subcommand_first(&super::built(), words.clone());
     let short_for_train = words.len() > 2 && !is_train(&words) && is_train(&meant);
     CompleteEnv::with_factory(|| completing(&line, short_for_train))
         .var(VARIABLE)
-        .shells(Shells(&[&bash, &Elvish, &fish, &Powershell, &OwnZsh]))
+        .shells(Shells(&[&bash, &Elvish, &fish, &Powershell, &zsh]))
         .try_complete(arguments, std::env::current_dir().ok().as_deref())
         .map(drop)
         .map_err(|e| Error::usage(format!("cannot complete: {e}")))

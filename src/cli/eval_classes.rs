@@ -16,7 +16,7 @@ pub(super) fn json(classes: &Classes) -> Value {
     all
 }
 
-/// A table of the classes, and the confusion matrix if there is one; of many classes what people look at.
+/// A table of the classes, and the confusion matrix if there is one; of many classes the part that is shown.
 pub(super) fn table(classes: &Classes) -> String {
     let classes = &classes.clone().shortened();
     let name = show::name;
@@ -40,7 +40,7 @@ pub(super) fn table(classes: &Classes) -> String {
         }
         return out;
     };
-    // The last column, of what is no class, only if it was predicted.
+    // The last column, outputs that are not a class, only if it occurs.
     let beyond = matrix.iter().any(|row| row.last().is_some_and(|n| *n > 0));
     let columns = classes.count + usize::from(beyond);
     let cells = matrix.iter().flatten().map(|n| n.to_string().len()).max().unwrap_or(1);

@@ -35,7 +35,7 @@ fn tables(reference: &Reference) -> String {
     for (heading, names) in rows {
         let _ = writeln!(out, "{heading:width$}  {}", prose(&names, width + 2));
     }
-    out + "\n`ddp-run explain TABLE`, `TABLE.KEY` or `TABLE.COMPONENT` tells more.\n"
+    out + "\n`ddp-run explain TABLE`, `TABLE.KEY` or `TABLE.COMPONENT` explains more.\n"
 }
 
 fn explained(reference: &Reference, path: &str) -> Result<String> {
@@ -118,7 +118,8 @@ fn of_absent(path: &str) -> String {
         "observer" => ("[[observer]]", "What sees the events of a run."),
         other => (other, "A component."),
     };
-    let about = format!("{about} This program has none; one's own can have some (docs/extending.md).");
+    let about =
+        format!("{about} This program has none; a user's program can define some (docs/extending.md).");
     format!("{heading}\n  {}\n", prose(&about, 2))
 }
 

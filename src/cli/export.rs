@@ -20,7 +20,7 @@ pub struct ExportArgs {
     /// Write a folder as the Hugging Face hub has them instead: weights, configuration and model card
     #[arg(long, value_name = "DIR")]
     pub hf: Option<PathBuf>,
-    /// Of a run: a checkpoint, `best` (by `checkpoint.best`) or `last` [default: last]
+    /// The run's checkpoint: a path, `best` (by `checkpoint.best`) or `last` [default: last]
     #[arg(long = "checkpoint", value_name = "PATH|best|last", requires = "hf", conflicts_with = "out")]
     pub of_run: Option<PathBuf>,
     /// Write to DIR though it is not empty; files of other names stay

@@ -143,7 +143,7 @@ mod tests {
         match output {
             Ok(output) => {
                 let said = String::from_utf8_lossy(&output.stderr).into_owned();
-                // On a minimised system, `man` is a script that only says so.
+                // On a minimised system, `man` is a script that only prints a notice.
                 assert!(output.status.success() && said.is_empty(), "{program} {}: {said}", page.display());
                 true
             }

@@ -1,4 +1,4 @@
-//! `ddp-run rehearse SPEC`: what a spec survives on this machine, by trying it.
+//! `ddp-run rehearse SPEC`: which faults a spec survives on this machine, by trials.
 
 use super::runs::TextFormat;
 use super::spec_args::SpecArgs;

@@ -1,4 +1,4 @@
-//! Words as they are typed in a shell, and as the program gets them.
+//! Words as typed in a shell, and as the program gets them.
 
 /// What a word is in at its end; what is typed next is quoted so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Typed {
         Self { raw: word.to_owned(), plain: home.unwrap_or_else(|| word.to_owned()), quotes: Quotes::None }
     }
 
-    /// `candidate`, as what is typed already goes on: in its quotes, or with a backslash before what means something to the shell.
+    /// `candidate` as a continuation of the typed text: in its quotes, or with a backslash before what means something to the shell.
     pub fn completed(&self, candidate: &str) -> String {
         let (mut word, rest) = match candidate.strip_prefix(&self.plain) {
             Some(rest) => (self.raw.clone(), rest),
@@ -103,7 +103,7 @@ impl Typed {
     }
 }
 
-/// What is behind the `~` of a path of this user.
+/// The rest of a path of this user after its `~`.
 fn in_home(word: &str) -> Option<&str> {
     word.strip_prefix('~').filter(|rest| rest.starts_with('/'))
 }
@@ -115,7 +115,7 @@ fn take<'a>(plain: &mut String, rest: &'a str) -> &'a str {
     &rest[length..]
 }
 
-/// The name of the variable at the start of `text`, behind its `$`, and what follows.
+/// The name of the variable at the start of `text`, after its `$`, and the rest.
 fn variable(text: &str) -> Option<(&str, &str)> {
     if let Some(inner) = text.strip_prefix('{') {
         return inner.split_once('}');

@@ -2,6 +2,7 @@
 
 use super::shell_words::Typed;
 use clap::Command;
+use clap_complete::CompletionCandidate;
 use clap_complete::engine::complete;
 use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
 use std::ffi::OsString;
@@ -26,7 +27,7 @@ pub fn read(shell: &str, words: &[OsString]) -> (Vec<OsString>, Typed) {
         // Fish quotes the last word alone.
         ("fish", Some(word)) if at == last => Some(Typed::new(word, true, &variables)),
         ("fish", Some(word)) => Some(Typed::without_quotes(word, &variables)),
-        // What is no text, and other shells: as it is.
+        // Words that are not UTF-8, and other shells: unchanged.
         _ => None,
     };
     let typed: Vec<Option<Typed>> = words.iter().enumerate().map(of).collect();
@@ -55,10 +56,84 @@ fn script(template: &str, function: &str, (var, bin, completer): (&str, &str, &s
         .replace("COMPLETER", &quoted(completer))
 }
 
-/// Bash splits words at `=` and `:`, too, so clap's script would complete no value of `--set`; and it inserts words as they are.
-#[derive(Default)]
-pub struct OwnBash {
-    pub typed: Typed,
+/// A shell that clap's script does not fit.
+pub struct OwnScript {
+    clap: &'static dyn EnvCompleter,
+    typed: Typed,
+}
+
+impl OwnScript {
+    /// Bash splits words at `=` and `:`, too, so clap's script would complete no value of `--set`; and it inserts words
+    /// unquoted.
+    pub fn bash(typed: Typed) -> Self {
+        Self { clap: &Bash, typed }
+    }
+
+    /// clap's script passes words with their quotes, completes no path that begins with a variable, and adds a blank to `KEY=`,
+    /// before its value can be typed.
+    pub fn zsh() -> Self {
+        Self { clap: &Zsh, typed: Typed::default() }
+    }
+
+    /// Fish compares words with the `~` that is typed.
+    pub fn fish(typed: Typed) -> Self {
+        Self { clap: &Fish, typed }
+    }
+}
+
+impl EnvCompleter for OwnScript {
+    fn name(&self) -> &'static str {
+        self.clap.name()
+    }
+
+    fn is(&self, name: &str) -> bool {
+        self.clap.is(name)
+    }
+
+    fn write_registration(
+        &self,
+        var: &str,
+        name: &str,
+        bin: &str,
+        completer: &str,
+        buf: &mut dyn Write,
+    ) -> Result<()> {
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+        let (template, function) = match self.name() {
+            "bash" => (BASH, "_complete_".chars().chain(name.chars().map(plain)).collect()),
+            "zsh" => (ZSH, format!("_clap_dynamic_completer_{}", name.replace('-', "_"))),
+            _ => return self.clap.write_registration(var, name, bin, completer, buf),
+        };
+        buf.write_all(script(template, &function, (var, bin, completer)).as_bytes())
+    }
+
+    fn write_complete(
+        &self,
+        cmd: &mut Command,
+        args: Vec<OsString>,
+        current_dir: Option<&Path>,
+        buf: &mut dyn Write,
+    ) -> Result<()> {
+        match self.name() {
+            "bash" => {
+                let separator = variables("_CLAP_IFS").unwrap_or_else(|| "\n".to_owned());
+                let found = complete(cmd, args, index().unwrap_or_default(), current_dir)?;
+                let word =
+                    |found: &CompletionCandidate| self.typed.completed(&found.get_value().to_string_lossy());
+                let words: Vec<String> = found.iter().map(word).collect();
+                buf.write_all(words.join(&separator).as_bytes())
+            }
+            "fish" => {
+                let mut answer = Vec::new();
+                self.clap.write_complete(cmd, args, current_dir, &mut answer)?;
+                for line in String::from_utf8_lossy(&answer).lines() {
+                    writeln!(buf, "{}", self.typed.with_tilde(line, &variables))?;
+                }
+                Ok(())
+            }
+            _ => self.clap.write_complete(cmd, args, current_dir, buf),
+        }
+    }
 }
 
 const BASH: &str = r#"FUNCTION() {
@@ -88,49 +163,6 @@ const BASH: &str = r#"FUNCTION() {
 }
 complete -o bashdefault -o default -o nosort -F FUNCTION PROGRAM
 "#;
-
-impl EnvCompleter for OwnBash {
-    fn name(&self) -> &'static str {
-        Bash.name()
-    }
-
-    fn is(&self, name: &str) -> bool {
-        Bash.is(name)
-    }
-
-    fn write_registration(
-        &self,
-        var: &str,
-        name: &str,
-        bin: &str,
-        completer: &str,
-        buf: &mut dyn Write,
-    ) -> Result<()> {
-        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-        let function: String = "_complete_".chars().chain(name.chars().map(plain)).collect();
-        buf.write_all(script(BASH, &function, (var, bin, completer)).as_bytes())
-    }
-
-    fn write_complete(
-        &self,
-        cmd: &mut Command,
-        args: Vec<OsString>,
-        current_dir: Option<&Path>,
-        buf: &mut dyn Write,
-    ) -> Result<()> {
-        let separator = variables("_CLAP_IFS").unwrap_or_else(|| "\n".to_owned());
-        let word = |value: &std::ffi::OsStr| self.typed.completed(&value.to_string_lossy());
-        let words: Vec<String> = complete(cmd, args, index().unwrap_or_default(), current_dir)?
-            .iter()
-            .map(|found| word(found.get_value()))
-            .collect();
-        buf.write_all(words.join(&separator).as_bytes())
-    }
-}
-
-/// clap's script passes words with their quotes, completes no path that begins with a variable, and adds a blank to `KEY=`, before
-/// its value can be typed.
-pub struct OwnZsh;
 
 const ZSH: &str = r#"#compdef PROGRAM
 function FUNCTION() {
@@ -164,77 +196,3 @@ function FUNCTION() {
 
 compdef FUNCTION PROGRAM
 "#;
-
-impl EnvCompleter for OwnZsh {
-    fn name(&self) -> &'static str {
-        Zsh.name()
-    }
-
-    fn is(&self, name: &str) -> bool {
-        Zsh.is(name)
-    }
-
-    fn write_registration(
-        &self,
-        var: &str,
-        name: &str,
-        bin: &str,
-        completer: &str,
-        buf: &mut dyn Write,
-    ) -> Result<()> {
-        let function = format!("_clap_dynamic_completer_{}", name.replace('-', "_"));
-        buf.write_all(script(ZSH, &function, (var, bin, completer)).as_bytes())
-    }
-
-    fn write_complete(
-        &self,
-        cmd: &mut Command,
-        args: Vec<OsString>,
-        current_dir: Option<&Path>,
-        buf: &mut dyn Write,
-    ) -> Result<()> {
-        Zsh.write_complete(cmd, args, current_dir, buf)
-    }
-}
-
-/// Fish compares words with the `~` that is typed.
-#[derive(Default)]
-pub struct OwnFish {
-    pub typed: Typed,
-}
-
-impl EnvCompleter for OwnFish {
-    fn name(&self) -> &'static str {
-        Fish.name()
-    }
-
-    fn is(&self, name: &str) -> bool {
-        Fish.is(name)
-    }
-
-    fn write_registration(
-        &self,
-        var: &str,
-        name: &str,
-        bin: &str,
-        completer: &str,
-        buf: &mut dyn Write,
-    ) -> Result<()> {
-        Fish.write_registration(var, name, bin, completer, buf)
-    }
-
-    fn write_complete(
-        &self,
-        cmd: &mut Command,
-        args: Vec<OsString>,
-        current_dir: Option<&Path>,
-        buf: &mut dyn Write,
-    ) -> Result<()> {
-        let mut answer = Vec::new();
-        Fish.write_complete(cmd, args, current_dir, &mut answer)?;
-        for line in String::from_utf8_lossy(&answer).lines() {
-            writeln!(buf, "{}", self.typed.with_tilde(line, &variables))?;
-        }
-        Ok(())
-    }
-}

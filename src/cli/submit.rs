@@ -57,7 +57,7 @@ struct SlurmArgs {
     /// Requeue the job after a stop and resume from the checkpoint (`launch.requeue = true`)
     #[arg(long)]
     requeue: bool,
-    /// How long before the time limit the ranks are told to save and stop
+    /// How long before the time limit the ranks are asked to save and stop
     #[arg(long, value_name = "DURATION", default_value = "120s", value_parser = whole_seconds)]
     signal_before: Duration,
     /// Another option of sbatch, as in `--option=--qos=low`

@@ -31,13 +31,13 @@ pub struct Args {
     /// The metric that ranks the runs, as in `val.accuracy` [default: checkpoint.best]
     #[arg(long, value_name = "METRIC")]
     pub metric: Option<String>,
-    /// Successive halving: all runs begin with this many epochs, and the best of them go on
+    /// Successive halving: all runs begin with this many epochs, and the best of them continue
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "min_steps")]
     pub min_epochs: Option<u64>,
-    /// Successive halving: all runs begin with this many optimizer steps, and the best of them go on
+    /// Successive halving: all runs begin with this many optimizer steps, and the best of them continue
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub min_steps: Option<u64>,
-    /// Successive halving: one of ETA runs goes on, for ETA times as long [default: 3]
+    /// Successive halving: one of ETA runs continues, for ETA times as long [default: 3]
     #[arg(long, value_name = "ETA", value_parser = clap::value_parser!(u64).range(2..=1000))]
     pub eta: Option<u64>,
     /// Runs at the same time, which share the cores, or the CUDA devices [default: 1]

@@ -54,7 +54,7 @@ pub struct Args {
     pub quiet: bool,
 }
 
-/// What flags, variables and the spec say together.
+/// The settings from flags, variables and the spec.
 pub struct Resolved {
     pub origin: Origin,
     pub launch: LaunchFlags,
@@ -64,7 +64,7 @@ pub struct Resolved {
 type Get<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 impl Args {
-    /// The role of this process, and everything that it has been told.
+    /// The role of this process, and all of its settings.
     ///
     /// # Errors
     /// Flags or variables are inconsistent (exit 2).

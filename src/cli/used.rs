@@ -74,7 +74,7 @@ fn of_its_run(loaded: &Loaded, registry: &Registry) -> Result<(Usage, Plan)> {
             loaded.path.display()
         );
         return Err(Error::checkpoint(what).hint(
-            "it can be used in its run's folder (`job.toml` beside `checkpoints/`), while its data is there",
+            "it can be used in its run's folder (`job.toml` beside `checkpoints/`), while its data exists",
         ));
     };
     let plan = OverrideArgs::default().plan(&job, registry, WorldRequest::of(1))?;

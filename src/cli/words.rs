@@ -5,7 +5,7 @@ use clap::{Arg, ArgAction, Command};
 use std::ffi::OsString;
 
 /// Moves the subcommand to the front: of `--max-restarts 2 plan job.toml`, `plan`. `train` is inserted if the first
-/// word that is no flag is a spec, if there is no such word, and if a flag is unknown, so that the message has
+/// word that is not a flag is a spec, if there is no such word, and if a flag is unknown, so that the message has
 /// `train`'s flags. `words` starts with the program's name.
 pub(super) fn with_subcommand_first(root: &Command, mut words: Vec<OsString>) -> Vec<OsString> {
     let subcommands: Vec<&str> = root.get_subcommands().map(Command::get_name).collect();
@@ -46,7 +46,7 @@ pub(super) fn with_dashes(root: &Command, words: Vec<OsString>) -> Vec<OsString>
     words.into_iter().map(dashed).collect()
 }
 
-/// Joins `--profile 20` to `--profile=20`: another word behind it is not its value, which may be left out.
+/// Joins `--profile 20` to `--profile=20`: a word after it is not its value, which may be left out.
 pub(super) fn with_equals(words: Vec<OsString>) -> Vec<OsString> {
     let (mut joined, mut operands) = (Vec::with_capacity(words.len()), false);
     let mut words = words.into_iter().peekable();
@@ -85,7 +85,7 @@ fn is_spec(word: &str) -> bool {
 }
 
 /// Index of the first word that is neither a flag of `train` nor its value; `None` if there is none, or if a flag is
-/// unknown: its values can't be told from operands then.
+/// unknown: its values can't be distinguished from operands then.
 fn first_operand(train: &Command, words: &[String]) -> Option<usize> {
     let mut at = 1;
     while let Some(word) = words.get(at) {

@@ -116,7 +116,7 @@ fn host(typed: &str) -> std::result::Result<String, String> {
     }
 }
 
-/// A flag, and the variables that stand for it in the order in which they count.
+/// A flag, and the variables that replace it, in order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flag {
     pub name: &'static str,

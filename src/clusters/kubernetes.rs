@@ -14,7 +14,7 @@ pub(super) fn index(vars: &Vars<'_>) -> Result<Option<usize>> {
     Ok(vars.number("PET_NODE_RANK")?.or(vars.number("JOB_COMPLETION_INDEX")?))
 }
 
-/// `None` outside such a pod, and if each pod is a run of its own (one node). `settings` comes from
+/// `None` outside such a pod, and if each pod is a separate run (one node). `settings` comes from
 /// [`completed`](super::completed).
 pub(super) fn node(vars: &Vars<'_>, settings: Settings) -> Result<Option<NodeEnv>> {
     let alone = settings.nnodes == Some(NodeRange::ONE);

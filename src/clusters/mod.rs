@@ -3,8 +3,9 @@
 //!
 //! 1. `--node-rank`, or `--rdzv-endpoint` together with `--nnodes` (flags or their variables): this process is the
 //!    supervisor of one node, wherever it was started. Not if RANK and WORLD_SIZE are set.
-//! 2. RANK and WORLD_SIZE, but not PET_NODE_RANK without LOCAL_RANK (Kubeflow's PyTorchJob sets them for its pods): one rank, started by torchrun or by any program that sets its variables. They belong to
-//!    the innermost launcher: torchrun may itself have been started by `srun` or `mpirun`.
+//! 2. RANK and WORLD_SIZE, but not PET_NODE_RANK without LOCAL_RANK (Kubeflow's PyTorchJob sets them for its pods): one
+//!    rank, started by torchrun or by any program that sets its variables. They belong to the innermost launcher:
+//!    torchrun may itself have been started by `srun` or `mpirun`.
 //! 3. Open MPI's OMPI_COMM_WORLD_*, or PMI_* of MPICH and Intel MPI: one rank, even if Slurm's variables say
 //!    otherwise, because mpirun starts its daemons with `srun`.
 //! 4. A Slurm step of several tasks (`srun -n 4 ddp-run …`): one rank. A step of one task (`srun --pty bash`) and the

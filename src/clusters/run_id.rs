@@ -8,7 +8,7 @@ use crate::telemetry::RunId;
 /// The run's identifier, from the environment `get`.
 ///
 /// * `rdzv_id`: `--rdzv-id`, or `PET_RDZV_ID`.
-/// * `DDP_RUN_ID`, for systems without an identifier of their own (Kubernetes).
+/// * `DDP_RUN_ID`, for systems that provide no identifier (Kubernetes).
 /// * torchrun: its `--rdzv-id`; without one, the folder in which this torchrun keeps its attempts.
 /// * A Slurm job: its number, and how often it was requeued. Not the step's number: a requeued script may skip steps
 ///   that are complete.
@@ -56,7 +56,7 @@ mod tests {
 
     /// Whether the second environment belongs to a repeated start of the first one's run.
     fn again(first: &[(&str, &str)], second: &[(&str, &str)]) -> bool {
-        of(second).goes_on(&of(first))
+        of(second).continues(&of(first))
     }
 
     #[test]
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn rdzv_id_identifies_the_run() {
         let with = |id: &str| run_id(&|_| None, Some(id)).expect("consistent");
-        assert!(with("a").goes_on(&with("a")) && !with("b").goes_on(&with("a")));
+        assert!(with("a").continues(&with("a")) && !with("b").continues(&with("a")));
     }
 
     #[test]

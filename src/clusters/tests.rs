@@ -258,8 +258,8 @@ fn mpirun_over_several_hosts_requires_an_address() {
             error.hint.as_ref().is_some_and(|h| h.contains(hint) && h.contains("--rdzv-endpoint")),
             "{error}"
         );
-        let told = merged(&spread, &[("MASTER_ADDR", "n1"), ("MASTER_PORT", "7")]);
-        assert_eq!(endpoint(&told), connect("n1", 7));
+        let given = merged(&spread, &[("MASTER_ADDR", "n1"), ("MASTER_PORT", "7")]);
+        assert_eq!(endpoint(&given), connect("n1", 7));
         let half = worker(&merged(&spread, &[("MASTER_ADDR", "n1")])).endpoint(None).expect_err("no port");
         assert!(half.message.contains("MASTER_PORT is not set"), "{half}");
         let given: RdzvEndpoint = "tcp://n9:99".parse().expect("an endpoint");

@@ -33,7 +33,7 @@ pub struct DistributedConfig {
     pub init_timeout: Period,
 }
 
-/// What this process was told about the run; MPI and the other ranks must agree with it.
+/// What this process knows about the run; MPI and the other ranks must agree with it.
 #[derive(Clone, Debug)]
 pub struct MpiConfig {
     /// This process's rank.

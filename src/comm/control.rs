@@ -15,7 +15,7 @@ pub(super) const MAX_FRAME: usize = PREFIX + 6 * MAX_TEXT + 512;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Control {
-    /// The group has ended: the kind of failure, the culprit, and the cause in words that fit every rank.
+    /// The group has ended: the kind of failure, the culprit, and the cause as a text that fits every rank.
     Abort { kind: CommErrorKind, culprit: Option<usize>, cause: String },
     /// The sender needs nothing more and closes its connections.
     Goodbye,

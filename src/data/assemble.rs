@@ -10,6 +10,7 @@ use super::{
 use crate::caught;
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,9 +20,7 @@ pub struct BatchAssembler {
     pub dataset: Arc<dyn Dataset>,
     pub order: Box<dyn Order>,
     pub options: LoaderOptions,
-    input: FieldFacts,
     target: FieldFacts,
-    fields: BTreeMap<String, FieldFacts>,
     /// Return images as stored bytes.
     stored: bool,
     /// Set when the loader is dropped.
@@ -35,10 +34,9 @@ impl BatchAssembler {
         options: LoaderOptions,
         stored: bool,
     ) -> Self {
-        let (input, target, fields) = (dataset.input(), dataset.target(), dataset.fields());
         // Only `write` writes further fields.
-        let stored = stored && fields.is_empty();
-        Self { dataset, order, options, input, target, fields, stored, stop: AtomicBool::new(false) }
+        let stored = stored && dataset.fields().is_empty();
+        Self { target: dataset.target(), dataset, order, options, stored, stop: AtomicBool::new(false) }
     }
 
     /// The images to return as stored bytes.
@@ -48,20 +46,11 @@ impl BatchAssembler {
 
     /// An empty batch.
     pub fn buffers(&self) -> HostBatch {
-        let field = |facts: &FieldFacts| HostField {
-            shape: facts.shape.clone(),
-            data: match facts.kind {
-                FieldKind::Float => FieldData::Float(Vec::new()),
-                FieldKind::Index(_) => FieldData::Index(Vec::new()),
-            },
-        };
-        let (mut input, target) = (field(&self.input), field(&self.target));
-        let fields = self.fields.iter().map(|(name, facts)| (name.clone(), field(facts))).collect();
+        let mut batch = empty_batch(&*self.dataset);
         if self.images().is_some() {
-            input.data = FieldData::Bytes(Vec::new());
+            batch.input.data = FieldData::Bytes(Vec::new());
         }
-        let target_scale = self.dataset.target_scale();
-        HostBatch { len: 0, input, target, fields, target_scale, indices: Vec::new(), draws: Vec::new() }
+        batch
     }
 
     /// Assembles batch `number`; returns a panic of the data set as an error.
@@ -76,12 +65,7 @@ impl BatchAssembler {
         let size = self.options.batch_size;
         let first = number * size;
         let len = size.min(self.order.len() - first);
-        let inputs = resize(&mut batch.input, len);
-        resize(&mut batch.target, len);
-        for field in batch.fields.values_mut() {
-            resize(field, len);
-        }
-        batch.len = len;
+        let (inputs, _) = resize_batch(&mut batch, len);
         batch.indices.clear();
         batch.draws.clear();
         let images = self.images();
@@ -141,6 +125,35 @@ impl BatchAssembler {
     }
 }
 
+/// A batch of no samples of `dataset`.
+pub(super) fn empty_batch(dataset: &dyn Dataset) -> HostBatch {
+    let field = |facts: FieldFacts| HostField {
+        shape: facts.shape,
+        data: match facts.kind {
+            FieldKind::Float => FieldData::Float(Vec::new()),
+            FieldKind::Index(_) => FieldData::Index(Vec::new()),
+        },
+    };
+    HostBatch {
+        len: 0,
+        input: field(dataset.input()),
+        target: field(dataset.target()),
+        fields: dataset.fields().into_iter().map(|(name, facts)| (name, field(facts))).collect(),
+        target_scale: dataset.target_scale(),
+        indices: Vec::new(),
+        draws: Vec::new(),
+    }
+}
+
+/// Resizes the buffers to `len` samples; returns the number of elements per input and per target.
+pub(super) fn resize_batch(batch: &mut HostBatch, len: usize) -> (usize, usize) {
+    batch.len = len;
+    for field in batch.fields.values_mut() {
+        resize(field, len);
+    }
+    (resize(&mut batch.input, len), resize(&mut batch.target, len))
+}
+
 /// Resizes the buffer to `len` samples; returns the number of elements per sample.
 fn resize(field: &mut HostField, len: usize) -> usize {
     let each = field.shape.iter().product::<usize>();
@@ -153,7 +166,7 @@ fn resize(field: &mut HostField, len: usize) -> usize {
 }
 
 /// The buffers of sample `i`.
-fn buffers_of(batch: &mut HostBatch, i: usize) -> Result<SampleMut<'_>> {
+pub(super) fn buffers_of(batch: &mut HostBatch, i: usize) -> Result<SampleMut<'_>> {
     let HostBatch { input, target, fields, .. } = batch;
     let fields: Result<Vec<_>> =
         fields.iter_mut().map(|(name, field)| Ok((name.as_str(), part(field, i)?))).collect();
@@ -161,7 +174,7 @@ fn buffers_of(batch: &mut HostBatch, i: usize) -> Result<SampleMut<'_>> {
 }
 
 /// The buffer of sample `i`.
-fn part(field: &mut HostField, i: usize) -> Result<FieldMut<'_>> {
+pub(super) fn part(field: &mut HostField, i: usize) -> Result<FieldMut<'_>> {
     let each = field.shape.iter().product::<usize>();
     let range = i * each..(i + 1) * each;
     match &mut field.data {

@@ -2,10 +2,10 @@
 //! itself, so sharding, seeking and resumption work as for every other data set. A batcher that compares the samples of
 //! a batch (for example to pad to the longest) is not supported.
 
+use super::own_transform::View;
 use super::split::{Part, SplitOptions};
 use super::{
-    Content, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut,
-    Splits,
+    Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits,
 };
 use crate::error::{Error, Result};
 use crate::spec::Fields;
@@ -116,7 +116,7 @@ impl BurnData {
     fn splits(self, options: &SplitOptions) -> Result<Splits> {
         let Self { train, val, test, vocabulary, .. } = self;
         if val.is_some() && options.val_split > 0.0 {
-            return Err(Error::spec("the data set has a validation split of its own")
+            return Err(Error::spec("the data set already has a validation split")
                 .hint("remove `val_split` from `[dataset]`"));
         }
         let (of_train, of_val) = options.split(train.len());
@@ -124,50 +124,15 @@ impl BurnData {
             Some(val) => Some((Part::all(val.len()).limited(options.max_val), val)),
             None => Some((of_val, train.clone())).filter(|(part, _)| part.len() > 0),
         };
-        let subset = |(part, of)| -> Arc<dyn Dataset> { Arc::new(Subset { of, part, vocabulary }) };
-        let test = test.map(|test| (Part::all(test.len()), test));
-        Ok(Splits { train: subset((of_train, train)), val: val.map(subset), test: test.map(subset) })
-    }
-}
-
-/// Some samples of a data set.
-struct Subset {
-    of: Arc<dyn Dataset>,
-    part: Part,
-    /// The bound of inputs that are indices, if it is another one.
-    vocabulary: Option<usize>,
-}
-
-impl Dataset for Subset {
-    fn len(&self) -> usize {
-        self.part.len()
-    }
-    fn input(&self) -> FieldFacts {
-        let FieldFacts { shape, kind } = self.of.input();
-        let kind = match (kind, self.vocabulary) {
-            (FieldKind::Index(_), Some(size)) => FieldKind::Index(size),
-            _ => kind,
+        let input = match (train.input(), vocabulary) {
+            (FieldFacts { shape, kind: FieldKind::Index(_) }, Some(size)) => {
+                FieldFacts { shape, kind: FieldKind::Index(size) }
+            }
+            (input, _) => input,
         };
-        FieldFacts { shape, kind }
-    }
-    fn target(&self) -> FieldFacts {
-        self.of.target()
-    }
-    fn fields(&self) -> BTreeMap<String, FieldFacts> {
-        self.of.fields()
-    }
-    fn write(&self, key: SampleKey, to: SampleMut<'_>) -> Result<()> {
-        let sample = self.part.get(key.sample as usize) as u64;
-        self.of.write(SampleKey { sample, ..key }, to)
-    }
-    fn content(&self) -> Option<Content> {
-        self.of.content()
-    }
-    fn remarks(&self) -> Vec<String> {
-        self.of.remarks()
-    }
-    fn target_scale(&self) -> f64 {
-        self.of.target_scale()
+        let view = |(part, of)| View::part(of, part, input.clone());
+        let test = test.map(|test| (Part::all(test.len()), test));
+        Ok(Splits { train: view((of_train, train)), val: val.map(view), test: test.map(view) })
     }
 }
 

@@ -9,7 +9,7 @@ use burn::data::dataset::InMemDataset;
 
 #[derive(serde::Deserialize, JsonSchema)]
 struct Keys {
-    /// With a validation split of its own.
+    /// With already has a validation split.
     own_val: bool,
 }
 
@@ -75,7 +75,7 @@ fn splits_are_those_of_the_spec() {
     assert!(val.iter().all(|v| !train.contains(v)), "{train:?} {val:?}");
     assert!(splits("own_val = false").unwrap().val.is_none());
     let e = splits("own_val = true\nval_split = 0.3").err().unwrap();
-    assert!(e.message.contains("a validation split of its own"), "{}", e.message);
+    assert!(e.message.contains("already has a validation split"), "{}", e.message);
 }
 
 /// Padded to four numbers; the mask is of booleans, the length an integer. From a number on there is another field.

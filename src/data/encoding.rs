@@ -34,7 +34,7 @@ pub struct ImageEncoding {
 }
 
 impl ImageEncoding {
-    /// Of images that `transform` normalises.
+    /// The encoding of images that `transform` normalises.
     pub(crate) fn new(
         channels: usize,
         size: usize,
@@ -78,9 +78,9 @@ pub struct ColumnEncoding {
 pub enum ColumnKind {
     /// `(x - mean) / std`.
     Number {
-        /// Of the training rows, or 0 where columns are not scaled.
+        /// The mean of the training rows, or 0 where columns are not scaled.
         mean: f64,
-        /// Of the training rows, or 1.
+        /// The standard deviation of the training rows, or 1.
         std: f64,
         /// In place of an empty cell, before it is scaled.
         fill: f64,
@@ -112,9 +112,9 @@ pub enum TargetEncoding {
     Number {
         /// In the header.
         name: String,
-        /// Of the training rows, or 0 where the target is not scaled.
+        /// The mean of the training rows, or 0 where the target is not scaled.
         mean: f64,
-        /// Of the training rows, or 1.
+        /// The standard deviation of the training rows, or 1.
         std: f64,
     },
     /// One score per class.
@@ -169,7 +169,7 @@ impl Encoding {
         }
     }
 
-    /// Whether what is encoded are samples as a data set has them, whose inputs are `input`. A data set of one's own says both.
+    /// Whether what is encoded are samples as a data set has them, whose inputs are `input`. A user-defined data set declares both.
     ///
     /// # Errors
     /// In words: what the encoding gives, and what the samples are.

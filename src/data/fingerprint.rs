@@ -36,7 +36,7 @@ impl Fingerprint {
         }
     }
 
-    /// The differences from `other`, in words; `joins` stands between the value of `self` and that of `other`.
+    /// The differences from `other`, as text; `joins` is between the value of `self` and the value of `other`.
     pub fn differs(&self, other: &Self, joins: &str) -> Option<String> {
         let mut parts = Vec::new();
         if self.train != other.train {

@@ -29,7 +29,7 @@ pub trait ImageSource: Send + Sync {
     }
 }
 
-/// An image in a size of its own.
+/// An image in its original size.
 pub struct Original<'a> {
     pub pixels: &'a [u8],
     pub class: usize,

@@ -83,7 +83,7 @@ pub trait DatasetSource: Send + Sync + std::fmt::Debug {
         DataFacts::default()
     }
     /// Finds what `prepare` can't mend: a path that is not there and has no address, a download that is not allowed. Quick; called
-    /// before any process of a run starts, on each node. By default nothing is looked at.
+    /// before any process of a run starts, on each node. By default nothing is checked.
     ///
     /// # Errors
     /// What is missing, and what to do.
@@ -167,6 +167,7 @@ pub struct SampleKey {
 /// Samples by index. Implementations write into the caller's buffers, which are reused for every batch.
 ///
 /// ```
+/// use ddp_run::dataset::{FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits};
 /// use ddp_run::prelude::*;
 /// use ddp_run::schemars::JsonSchema;
 /// use std::sync::Arc;
@@ -233,7 +234,7 @@ pub trait Dataset: Send + Sync {
     fn input(&self) -> FieldFacts;
     /// One sample's target.
     fn target(&self) -> FieldFacts;
-    /// One sample's further fields, by name: masks, boxes, a second image. Tasks read them ([`Batch::field`](crate::prelude::Batch::field));
+    /// One sample's further fields, by name: masks, boxes, a second image. Tasks read them ([`Batch::field`](crate::task::Batch::field));
     /// what is standard ignores them. All splits of a data set have the same.
     fn fields(&self) -> BTreeMap<String, FieldFacts> {
         BTreeMap::new()

@@ -1,6 +1,7 @@
 //! Transforms of users' crates: they change samples as they are read.
 
 use super::rng::CounterRng;
+use super::split::Part;
 use super::{Content, Dataset, Encoding, FieldFacts, FieldMut, FieldsMut, SampleKey, SampleMut, Splits};
 use crate::error::Result;
 use crate::spec::Fields;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 /// Changes samples, `[[transform]] name = "…"`. It is its own config: its fields are the keys of the table.
 ///
 /// ```
+/// use ddp_run::dataset::{FieldMut, Sample};
 /// use ddp_run::prelude::*;
 /// use ddp_run::schemars::JsonSchema;
 ///
@@ -117,8 +119,8 @@ pub fn transformed(splits: Splits, transforms: &[TransformPlan]) -> Splits {
         return splits;
     }
     let of = |of: Arc<dyn Dataset>, training| -> Arc<dyn Dataset> {
-        let shape = of.input().shape;
-        Arc::new(Transformed { of, shape, transforms: transforms.to_vec(), training })
+        let (input, part) = (of.input(), Part::all(of.len()));
+        Arc::new(View { of, part, input, transforms: transforms.to_vec(), training })
     };
     Splits {
         train: of(splits.train, true),
@@ -127,20 +129,28 @@ pub fn transformed(splits: Splits, transforms: &[TransformPlan]) -> Splits {
     }
 }
 
-/// A split with transforms. Images are transformed on the host, before they are sent to a device.
-struct Transformed {
+/// Some samples of a data set, with transforms. Images are transformed on the host, before they are sent to a device.
+pub(super) struct View {
     of: Arc<dyn Dataset>,
-    shape: Vec<usize>,
+    part: Part,
+    input: FieldFacts,
     transforms: Vec<TransformPlan>,
     training: bool,
 }
 
-impl Dataset for Transformed {
+impl View {
+    /// A part of a data set, without transforms. Its inputs may have another bound than the data set declares.
+    pub(super) fn part(of: Arc<dyn Dataset>, part: Part, input: FieldFacts) -> Arc<dyn Dataset> {
+        Arc::new(Self { of, part, input, transforms: Vec::new(), training: false })
+    }
+}
+
+impl Dataset for View {
     fn len(&self) -> usize {
-        self.of.len()
+        self.part.len()
     }
     fn input(&self) -> FieldFacts {
-        self.of.input()
+        self.input.clone()
     }
     fn target(&self) -> FieldFacts {
         self.of.target()
@@ -161,12 +171,13 @@ impl Dataset for Transformed {
         self.of.encoding()
     }
     fn write(&self, key: SampleKey, mut to: SampleMut<'_>) -> Result<()> {
-        self.of.write(key, to.again())?;
+        let sample = self.part.get(key.sample as usize) as u64;
+        self.of.write(SampleKey { sample, ..key }, to.again())?;
         for (number, plan) in (0..).zip(&self.transforms) {
             let SampleMut { input, target, fields } = to.again();
             plan.transform.apply(Sample {
                 training: self.training,
-                shape: &self.shape,
+                shape: &self.input.shape,
                 input,
                 target,
                 fields,

@@ -1,9 +1,8 @@
 //! Single samples, as people look at them.
 
+use super::assemble::{buffers_of, empty_batch, part, resize_batch};
 use super::resample::{Picture, Window, resized_crop};
-use super::{
-    Dataset, FieldData, FieldFacts, FieldKind, FieldMut, FieldsMut, HostField, SampleKey, SampleMut,
-};
+use super::{Dataset, FieldData, FieldKind, HostBatch, HostField, SampleKey};
 use crate::error::{Error, Result};
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
@@ -21,20 +20,18 @@ pub struct SmallPicture {
 
 /// The input of sample `key.sample`, as an evaluation reads it.
 pub fn input_of(dataset: &dyn Dataset, key: SampleKey) -> Result<HostField> {
-    let mut input = buffer(&dataset.input());
-    let mut target = buffer(&dataset.target());
-    let mut fields: Vec<_> =
-        dataset.fields().iter().map(|(name, facts)| (name.clone(), buffer(facts))).collect();
-    let to = SampleMut {
-        input: whole(&mut input),
-        target: whole(&mut target),
-        fields: FieldsMut::new(fields.iter_mut().map(|(name, field)| (name.as_str(), whole(field)))),
-    };
-    dataset.write(key, to)?;
-    Ok(input)
+    let mut batch = one_sample(dataset);
+    dataset.write(key, buffers_of(&mut batch, 0)?)?;
+    Ok(batch.input)
 }
 
-/// Sample `key.sample` as a picture; `None` if it is no image of one channel or three. Stored images are shown as they are, others from
+fn one_sample(dataset: &dyn Dataset) -> HostBatch {
+    let mut batch = empty_batch(dataset);
+    resize_batch(&mut batch, 1);
+    batch
+}
+
+/// Sample `key.sample` as a picture; `None` if it is not an image of one channel or three. Stored images are shown unchanged, others from
 /// their smallest value (black) to their largest.
 pub fn picture_of(dataset: &dyn Dataset, key: SampleKey) -> Result<Option<SmallPicture>> {
     let facts = dataset.input();
@@ -45,7 +42,7 @@ pub fn picture_of(dataset: &dyn Dataset, key: SampleKey) -> Result<Option<SmallP
     let planes = match dataset.stored().filter(|_| dataset.fields().is_empty()) {
         Some(stored) => {
             let mut pixels = vec![0; channels * height * width];
-            stored.write_stored(key, &mut pixels, whole(&mut buffer(&dataset.target())))?;
+            stored.write_stored(key, &mut pixels, part(&mut one_sample(dataset).target, 0)?)?;
             pixels
         }
         None => match input_of(dataset, key)?.data {
@@ -86,28 +83,10 @@ fn small(planes: &[u8], channels: usize, size: [usize; 2]) -> Result<SmallPictur
     Ok(SmallPicture { png, width: to[1], height: to[0] })
 }
 
-fn buffer(facts: &FieldFacts) -> HostField {
-    let len = facts.shape.iter().product();
-    let data = match facts.kind {
-        FieldKind::Float => FieldData::Float(vec![0.0; len]),
-        FieldKind::Index(_) => FieldData::Index(vec![0; len]),
-    };
-    HostField { shape: facts.shape.clone(), data }
-}
-
-/// The buffer of a field of one sample.
-fn whole(field: &mut HostField) -> FieldMut<'_> {
-    match &mut field.data {
-        FieldData::Float(values) => FieldMut::Float(values),
-        FieldData::Index(values) => FieldMut::Index(values),
-        // `buffer` makes none.
-        FieldData::Bytes(_) => FieldMut::Float(&mut []),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::{FieldFacts, FieldMut, SampleMut};
 
     /// Images of floats: a gradient from the left to the right, times the channel's number.
     struct Floats([usize; 3]);

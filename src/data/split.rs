@@ -18,7 +18,7 @@ pub struct SplitOptions {
     pub max_val: Option<usize>,
 }
 
-/// The size of the validation split. Tables have a default of their own.
+/// The size of the validation split. Tables have a different default.
 #[derive(Deserialize, JsonSchema, Default)]
 #[serde(default)]
 #[schemars(extend("x-section" = "Validation split"))]

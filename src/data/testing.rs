@@ -134,7 +134,7 @@ pub fn python2_pickle(labels: &[u8], pixels: &[u8], row: u16) -> Vec<u8> {
     out
 }
 
-/// What torchvision's transforms make of [`picture`]: tests/reference/augment.py computes it.
+/// The results of torchvision's transforms of [`picture`], computed by tests/reference/augment.py.
 pub fn augment_reference(of: &str) -> Vec<serde_json::Value> {
     let text = include_str!("../../tests/reference/augment.json");
     let mut all: serde_json::Value = serde_json::from_str(text).unwrap();

@@ -5,9 +5,9 @@
 /// Bucket sizes in bytes. PyTorch's defaults are 1 MiB for the first bucket and 25 MiB for the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketCaps {
-    /// Of the first bucket.
+    /// Capacity of the first bucket.
     pub first: usize,
-    /// Of the others.
+    /// Capacity of the others.
     pub rest: usize,
 }
 

@@ -25,11 +25,11 @@ pub struct ReducerConfig {
     pub first_bucket_mb: f64,
 }
 
-/// For the description of `[distributed]`: a hook of one's own reads the table.
+/// For the description of `[distributed]`: a user-defined hook reads the table.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HookKeys {
-    /// Keys of a hook of one's own, which declares them: the table `[distributed.hook]`.
+    /// Keys of a user-defined hook, which declares them: the table `[distributed.hook]`.
     #[allow(dead_code, reason = "only declared")]
     hook: Option<serde_json::Map<String, serde_json::Value>>,
 }

@@ -30,7 +30,7 @@ pub trait DeviceHook: Send {
 pub(super) struct DeviceErrorFeedback<H> {
     /// By bucket: the residual that this rank has not sent yet.
     residuals: Vec<Option<Tensor<1>>>,
-    /// Of the buckets in flight.
+    /// The divisor of the buckets in flight.
     divisor: f32,
     wire: PhantomData<fn() -> H>,
 }

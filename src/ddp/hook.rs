@@ -19,6 +19,7 @@ use std::sync::Arc;
 /// run, which learns the order of the buckets, does not use the hook: buckets never change while a hook is active.
 ///
 /// ```
+/// use ddp_run::hook::{CommError, CommHook, ProcessGroup, ReduceOp};
 /// use ddp_run::prelude::*;
 /// use ddp_run::schemars::JsonSchema;
 ///

@@ -14,7 +14,7 @@ pub(super) trait InPlace: Send + Sync {
     /// Enqueues the mean of `tensor` over all ranks and returns before it is computed. The result is valid for
     /// operations launched after [`InPlace::fence`] and must not be used before. `tensor` must be the only handle.
     fn average(&self, tensor: Tensor<1>) -> Result<Tensor<1>, CommError>;
-    /// Orders everything launched after this behind the averages so far.
+    /// Makes everything that is launched later wait for the averages so far.
     fn fence(&self) -> Result<(), CommError>;
 }
 

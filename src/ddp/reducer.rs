@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 pub struct AveragingTime {
     /// For which the training thread waited, in [`Reducer::finish`].
     pub exposed: Duration,
-    /// Of all buckets; waiting for slower ranks counts. Zero for a single process, and for gradients on a device, whose
+    /// The communication time of all buckets, including waits for slower ranks. Zero for a single process, and for gradients on a device, whose
     /// work the host does not see.
     pub total: Duration,
 }

@@ -2,7 +2,7 @@
 //!
 //! Burn selects its backend by device at run time. There are two here: `Flex` computes in host memory, where our own
 //! kernels and optimizers work on slices; `Cube` is every CubeCL device (CUDA, wgpu), which has its own memory and
-//! executes queued operations in order while the host continues. [`is_host`] tells which one a tensor is on.
+//! executes queued operations in order while the host continues. [`is_host`] says which one a tensor is on.
 
 #[cfg(feature = "cuda")]
 mod cuda;

@@ -9,7 +9,7 @@ use burn_cubecl::tensor::CubeTensor;
 /// the device's thread.
 ///
 /// # Errors
-/// Why it has no memory of its own: a bug.
+/// Why it has no separate memory: a bug.
 pub(super) fn resolved(tensor: &Tensor<1>) -> Result<CubeTensor, &'static str> {
     let fused = tensor.clone().try_into_primitive::<Cube>().map_err(|_| "it is not on a CubeCL device")?;
     // Runs the operations in fusion's queue that the value depends on.

@@ -53,7 +53,7 @@ impl FolderLock {
         // Any other error means a file system without locks.
         while let Err(TryLockError::WouldBlock) = file.try_lock() {
             let holder = holder(&mut file);
-            let leaves = holder.as_ref().is_some_and(|holder| run.goes_on(&holder.run));
+            let leaves = holder.as_ref().is_some_and(|holder| run.continues(&holder.run));
             if stop() {
                 return Ok(None);
             }
@@ -88,7 +88,9 @@ impl FolderLock {
     pub fn is_held_by_another_run(out_dir: &Path, run: &RunId) -> bool {
         let Ok(mut file) = files::open(&out_dir.join(".lock")) else { return false };
         match file.try_lock_shared() {
-            Err(TryLockError::WouldBlock) => holder(&mut file).is_none_or(|holder| !run.goes_on(&holder.run)),
+            Err(TryLockError::WouldBlock) => {
+                holder(&mut file).is_none_or(|holder| !run.continues(&holder.run))
+            }
             _ => false,
         }
     }

@@ -82,7 +82,7 @@ pub struct Parent {
 /// applied already.
 pub fn begun(out_dir: &Path, run: &RunId) -> bool {
     let latest = provenance::read(&out_dir.join("run.json")).map(|file| file.latest);
-    latest.is_ok_and(|latest| run.goes_on(&latest.run))
+    latest.is_ok_and(|latest| run.continues(&latest.run))
 }
 
 impl Start<'_> {

@@ -46,11 +46,11 @@ pub fn forward(
 
 #[derive(Clone, Copy)]
 struct Weights {
-    /// Of the target's log probability.
+    /// Weight of the target's log probability.
     target: f32,
-    /// Of each class's log probability, besides.
+    /// Additional weight of each class's log probability.
     each: f32,
-    /// Of a row in the mean.
+    /// Weight of a row in the mean.
     of_row: f32,
 }
 

@@ -41,7 +41,7 @@ pub fn forward(
 pub struct Saved<'a> {
     pub x: &'a [f32],
     pub weight: &'a [f32],
-    /// Of each row: mean, and 1 / standard deviation.
+    /// Mean, and 1 / standard deviation, of each row.
     pub statistics: &'a [[f32; 2]],
 }
 

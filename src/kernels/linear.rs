@@ -52,7 +52,7 @@ pub struct Terms<'a> {
 }
 
 impl Terms<'_> {
-    /// Sets a part of the result to the sum of bias and residual. False: there is neither, and it is left as it is.
+    /// Sets a part of the result to the sum of bias and residual. False: there is neither, and it is left unchanged.
     fn begin(&self, outputs: usize, row: usize, column: usize, part: &mut Panel) -> bool {
         let columns = column..column + part.columns();
         let bias = self.bias.map(|bias| &bias[columns.clone()]);

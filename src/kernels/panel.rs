@@ -81,7 +81,7 @@ impl<'a> Panel<'a> {
         if self.columns == 0 {
             return &mut [];
         }
-        // SAFETY: `columns` elements from there are in the slice, as `new` has checked, and nobody else has them. The
+        // SAFETY: `columns` elements from there are in the slice, as `new` has checked, and nothing else has them. The
         // result borrows the panel.
         unsafe { std::slice::from_raw_parts_mut(self.first.add(row * self.step), self.columns) }
     }

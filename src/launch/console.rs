@@ -242,7 +242,7 @@ mod tests {
         Console { tee: streams(tee), redirects: streams(redirects), filter }
     }
 
-    /// Of standard output and error of local ranks 0 and 1 on the first node.
+    /// The routes of standard output and error of local ranks 0 and 1 on the first node.
     fn routes(console: &Console) -> [[Route; 2]; 2] {
         [0, 1].map(|local| [Stream::Out, Stream::Err].map(|stream| console.route(local, local == 0, stream)))
     }

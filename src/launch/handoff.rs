@@ -106,17 +106,17 @@ pub struct JobHandoff {
 pub struct EvaluationHandoff {
     /// Only rank 0 reads it.
     pub checkpoint: PathBuf,
-    /// The folder of the run's checkpoints, where rank 0 finds another one if a training that goes on has removed that one since.
+    /// The folder of the run's checkpoints, where rank 0 finds another one if a running training has removed that one.
     pub among: Option<PathBuf>,
     /// It is the best of them, else the newest.
     pub best: bool,
     /// `train`, `val` or `test`.
     pub split: String,
-    /// Of the averaged weights, if there are some.
+    /// Evaluate the averaged weights, if there are some.
     pub averaged: bool,
     /// Count predictions by class.
     pub per_class: bool,
-    /// The file that rank 0 writes what is found to.
+    /// The file to which rank 0 writes the result.
     pub result: PathBuf,
 }
 
@@ -232,7 +232,7 @@ impl<J: Serialize + DeserializeOwned> Handoff<J> {
     }
 
     /// Reads the handoff from standard input, takes over the listener, and starts the thread that ends this process
-    /// when the supervisor is gone (after `orphaned`) and that tells `stop` when the run is taken down. Call it once,
+    /// when the supervisor is gone (after `orphaned`) and that notifies `stop` when the run is taken down. Call it once,
     /// before anything else, in a process that a supervisor has started.
     ///
     /// Errors: standard input is not a handoff (someone typed the command: `by_hand`), or comes from another version.

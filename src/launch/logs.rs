@@ -201,7 +201,7 @@ where
     W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
 {
     let filter = |level: &str| job.verbosity.filter(level, &|name| std::env::var(name).ok());
-    // The end of a span tells its length. There are none at the usual levels.
+    // The end of a span has its length. There are none at the usual levels.
     let log = layer(job.log_format, writer, FmtSpan::CLOSE).with_filter(filter(level)?);
     let terminal = match terminal {
         Some(level) => {

@@ -83,7 +83,7 @@ pub fn adopt_listener(fd: RawFd) -> io::Result<TcpListener> {
     if !listens(fd.as_fd())? {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "the inherited descriptor is no listening socket",
+            "the inherited descriptor is not a listening socket",
         ));
     }
     rustix::io::fcntl_setfd(&fd, FdFlags::CLOEXEC)?;

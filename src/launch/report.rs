@@ -140,7 +140,7 @@ fn at_fault(code: ExitCode) -> bool {
     matches!(code, ExitCode::Spec | ExitCode::Usage | ExitCode::Unavailable)
 }
 
-/// Whether the job failed before its first step for a reason of its own: then nothing about ranks explains more than the message.
+/// Whether the job failed before its first step for a reason unrelated to ranks: then its message explains more than anything about ranks.
 fn cannot_begin(code: ExitCode, notes: &[Option<Failure>]) -> bool {
     let begun = |note: &Failure| note.place.as_ref().is_some_and(|place| place.step > 0);
     (at_fault(code) || code == ExitCode::Checkpoint) && !notes.iter().flatten().any(begun)

@@ -5,7 +5,7 @@
 //! it starts them one after another, and ends with exactly one [`Action::Finish`] when all of them have ended. What
 //! follows a finished generation is decided by the caller, for all nodes. Ranks are local ranks here.
 //!
-//! The policy: the first worker that fails takes the run down. The others are told at once over their control pipes,
+//! The policy: the first worker that fails takes the run down. The others are notified at once over their control pipes,
 //! and get SIGKILL after [`Policy::grace`]. A worker that only lost its peers (exit 91 or 93) is a consequence of another
 //! worker's death, which the kernel may report later than the consequence; so after a consequence the supervisor first waits
 //! [`Policy::root_cause_wait`] for the root cause. A worker that is still running [`Policy::last`] after another one was
@@ -121,7 +121,7 @@ enum Phase {
     Stopping,
     /// A consequence was seen; its root cause may still follow.
     Suspecting,
-    /// The workers were told that the run has failed.
+    /// The workers were notified that the run has failed.
     TakingDown,
     /// SIGKILL was sent.
     Killing,
@@ -343,7 +343,7 @@ impl State {
         }
     }
 
-    /// Sends `action` to each worker once. Workers that were told to save and stop end by themselves if the run
+    /// Sends `action` to each worker once. Workers that were asked to save and stop end on their own if the run
     /// fails meanwhile.
     fn ask_all(&mut self, what: Requested, action: fn(usize) -> Action, actions: &mut Vec<Action>) {
         for (rank, worker) in self.workers.iter_mut().enumerate() {

@@ -61,7 +61,7 @@ struct World {
     timers: Vec<Timer>,
     finished: Option<Verdict>,
     stops: usize,
-    /// Exit codes of workers that failed before any worker was told to end.
+    /// Exit codes of workers that failed before any worker was asked to end.
     failed: Vec<WorkerStatus>,
     /// The time limit for workers still running after another was done has passed.
     waited_out: bool,
@@ -102,8 +102,8 @@ impl World {
                     self.spawning.push(rank);
                 }
                 Action::Terminate(rank) | Action::TakeDown(rank) => {
-                    assert!(self.alive.contains(&rank), "rank {rank} is told to end, but is not alive");
-                    assert!(!self.signalled.contains(&rank), "rank {rank} is told twice");
+                    assert!(self.alive.contains(&rank), "rank {rank} is asked to end, but is not alive");
+                    assert!(!self.signalled.contains(&rank), "rank {rank} is asked twice");
                     self.signalled.push(rank);
                 }
                 Action::Kill(rank) => {
@@ -180,7 +180,7 @@ impl World {
     }
 
     /// From here on everything proceeds normally: starts are answered, timers fire, killed workers die, workers that
-    /// received no request exit with 0. Workers that were only told to end do not.
+    /// received no request exit with 0. Workers that were only asked to end do not.
     fn drain(&mut self) {
         for _ in 0..100 {
             if self.finished.is_some() {

@@ -277,7 +277,7 @@ mod tests {
         flag.take_down();
         flag.connected();
         assert!(!flag.advance(CONNECTED, ENDING) && !flag.advance(STARTING, ENDING), "no way back");
-        assert!(!flag.requested(), "a take-down is no stop request");
+        assert!(!flag.requested(), "a take-down is not a stop request");
         let failed = StopFlag::new();
         failed.settle();
         failed.take_down();

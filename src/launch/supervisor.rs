@@ -31,7 +31,7 @@ pub struct LocalWorkers<'a> {
     listener: Option<TcpListener>,
     /// How other ranks reach rank 0.
     endpoint: Endpoint,
-    /// Of each worker, while it runs.
+    /// The copies of each worker's output, while it runs.
     copies: Vec<Copies>,
 }
 

@@ -17,7 +17,7 @@ use super::verdict::WorkerStatus;
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    /// Kept open until the worker has ended: end-of-file tells the worker that the supervisor is dead.
+    /// Kept open until the worker has ended: end-of-file means to the worker that the supervisor is dead.
     control: Option<ChildStdin>,
     /// The rest of the handoff, and a word after it, that is not in the pipe yet. A pipe holds 64 KiB; the rest
     /// follows as the worker reads, so that a worker that does not read can't block the supervisor.
@@ -87,7 +87,7 @@ impl Process {
                 Ok(n) if n > 0 => drop(self.unsent.drain(..n)),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                // The worker closed its end. That is no error if it is about to exit; its exit status shows it.
+                // The worker closed its end. That is not an error if it is about to exit; its exit status shows it.
                 _ => self.unsent.clear(),
             }
         }

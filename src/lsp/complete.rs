@@ -1,4 +1,4 @@
-//! What may be typed at a position.
+//! Completions at a position.
 
 use super::cursor::At;
 use super::document::Document;
@@ -45,7 +45,7 @@ pub fn items(
         }
         At::Value { key, token, listed } => {
             let text = &document.text.text[token.clone()];
-            // A text over several lines is no word.
+            // A text over several lines is not a word.
             let range = if text.contains('\n') { offset..offset } else { token };
             values(&place(range), reference, &key, listed)
         }
@@ -57,7 +57,7 @@ impl Place<'_> {
     fn item(&self, label: &str, kind: Kind, new: String, detail: String, about: String) -> CompletionItem {
         let range = self.document.text.range(self.range.clone(), self.columns);
         let typed = &self.document.text.text[self.range.clone()];
-        // Editors compare with what is typed, which may have a quote.
+        // Editors compare with the typed text, which may have a quote.
         let filter = if typed.starts_with(['"', '\'']) { new.clone() } else { label.to_owned() };
         let about = MarkupContent { kind: MarkupKind::Markdown, value: unlinked(&about) };
         CompletionItem {

@@ -1,9 +1,9 @@
-//! What of a document a position is in.
+//! The part of a document that a position is in.
 
 use super::lines::{Header, Line, Pair, Part, join, tokens};
 use std::ops::Range;
 
-/// What a position is in.
+/// The part of a document that a position is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum At {
     /// In the brackets of a header.
@@ -103,10 +103,10 @@ fn in_pair(text: &str, pair: &Pair, offset: usize) -> At {
 /// A list or an inline table that is open at the position.
 struct Open {
     is_table: bool,
-    /// Of the pair that is being read.
+    /// The key of the pair that is being read.
     key: Vec<Part>,
     in_value: bool,
-    /// Of the item that is being read.
+    /// The index of the item that is being read.
     index: usize,
 }
 

@@ -1,4 +1,4 @@
-//! An open document, and what checking it tells.
+//! An open document, and the results of its check.
 
 use super::found::{self, Found};
 use super::lines::{Line, lines};
@@ -13,7 +13,7 @@ use lsp_types::{DiagnosticSeverity, Uri};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-/// A document as the client has it.
+/// A document in the client's state.
 pub struct Document {
     pub uri: Uri,
     /// `None` if it is in no file.
@@ -26,7 +26,7 @@ pub struct Document {
     pub earlier: Vec<ResolvedValue>,
 }
 
-/// What a check tells.
+/// The results of a check.
 #[derive(Default)]
 pub struct Checked {
     /// `None` if it could not be read at all.
@@ -38,7 +38,7 @@ pub struct Checked {
     pub bases: Vec<PathBuf>,
 }
 
-/// A text as it is read: or why a component panicked; with what is told about edits that do not fit.
+/// A text as read, or why a component panicked; with the messages about edits that do not fit.
 type Read = (JobTree, Result<Examined<Option<Plan>>, String>, Vec<Found>);
 
 /// The texts of other files.
@@ -90,7 +90,7 @@ impl Document {
             return;
         }
         let own = self.path.as_deref().map(files::identity);
-        // Every file is asked for here before it is read.
+        // Every file is requested here before it is read.
         let asked = RefCell::new(Vec::new());
         let unsaved = |path: &Path| {
             let path = files::identity(path);
@@ -127,7 +127,7 @@ impl Document {
         self.checked.tree = Some(tree);
     }
 
-    /// Reads the text with those of the edits that fit it, and says which do not.
+    /// Reads the text with the edits that fit it, and returns those that do not.
     fn examined(
         &self,
         registry: &Registry,
@@ -184,7 +184,7 @@ impl Document {
         if !known.is_empty() {
             return known;
         }
-        // Keys that only this spec has: those of a hook.
+        // Keys that only this spec has: the keys of a hook.
         let declared = self.checked.declarations.iter().filter(|d| d.table == table);
         declared.flat_map(|declaration| keys(&declaration.schema)).collect()
     }

@@ -25,7 +25,7 @@ pub struct Base {
 }
 
 impl Base {
-    /// `None` for what is no file that the spec extends.
+    /// `None` for a file that the spec does not extend.
     fn of(source: &Source) -> Option<Self> {
         source
             .is_base()
@@ -44,8 +44,8 @@ fn hint(problem: &Problem) -> String {
     problem.hint.as_deref().map(|hint| format!("\nhint: {hint}")).unwrap_or_default()
 }
 
-/// The edits of the server's command line that do not fit the spec, each with what is said about it. They are for all specs, so
-/// one without such a key is no error.
+/// The edits of the server's command line that do not fit the spec, each with its message. They are for all specs, so
+/// a spec without such a key is not an error.
 pub fn unfit_edits(diagnostics: &Diagnostics) -> Vec<(String, Found)> {
     let of = |problem: &Problem| {
         let source = diagnostics.source(problem);

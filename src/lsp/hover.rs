@@ -1,4 +1,4 @@
-//! What is shown about the key, table or name at a position.
+//! Information about the key, table or name at a position.
 
 use super::cursor::At;
 use super::document::{Document, unquoted};

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// A value with more lines is not closed.
 const MAX_LINES: usize = 500;
-/// A longer text is no spec, and would take long to read at every change.
+/// A longer text is not a spec, and would take long to read at every change.
 const MAX_BYTES: usize = 1 << 20;
 
 /// One part of a dotted key.
@@ -191,7 +191,7 @@ fn trimmed(text: &str, from: usize, to: usize) -> usize {
     from + text[from..to.max(from)].trim_end().len()
 }
 
-/// Whether a text begins with the line of a header. A list within a list may look like one, but its items are no bare words.
+/// Whether a text begins with the line of a header. A list within a list may look like one, but its items are not bare words.
 fn is_header(text: &str) -> bool {
     let line = text.lines().next().unwrap_or_default().trim();
     let inner = line.trim_start_matches('[');

@@ -1,4 +1,4 @@
-//! The language server: what `ddp-run check` and `ddp-run explain` tell, while a spec is being edited.
+//! The language server: the answers of `ddp-run check` and `ddp-run explain`, while a spec is being edited.
 //!
 //! [`serve`] speaks the Language Server Protocol on standard input and output. [`Server`] holds the open documents, and answers
 //! from `spec` (problems with positions), `plan` (resolved values) and `reference` (what a spec may say). What is being typed is
@@ -34,7 +34,7 @@ use text::Columns;
 
 /// Serves one client until it says `exit` or closes the pipe. Every spec is read with `edits`.
 ///
-/// Returns whether the client has asked for the shutdown before, as the protocol demands.
+/// Returns whether the client has requested the shutdown before, as the protocol demands.
 pub fn serve(registry: &Registry, edits: Vec<Override>) -> bool {
     let (connection, threads) = transport::stdio();
     let orderly = run(&connection, registry, edits);
@@ -86,7 +86,7 @@ fn run(connection: &Connection, registry: &Registry, edits: Vec<Override>) -> Op
             }
             Message::Notification(note) if note.method == "exit" => return Some(server.is_shut_down()),
             Message::Notification(note) => server.note(note),
-            // Nothing is asked of the client.
+            // The server sends no requests to the client.
             Message::Response(_) => {}
         }
     }

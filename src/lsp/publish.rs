@@ -39,7 +39,7 @@ fn message(params: PublishDiagnosticsParams) -> Message {
     Notification::new(PublishDiagnostics::METHOD.to_owned(), params).into()
 }
 
-/// Of one document: those that a check of it finds, then those that a check of an open document finds that extends it.
+/// The diagnostics of one document: from its own check, then from the checks of open documents that extend it.
 fn diagnostics(document: &Document, server: &Server) -> Vec<Diagnostic> {
     let columns = server.columns;
     let path = document.path.as_deref().map(files::identity);

@@ -28,7 +28,7 @@ pub struct Server {
     pub(super) documents: BTreeMap<String, Document>,
     /// Documents that are checked before the next wait.
     stale: Vec<String>,
-    /// Documents that were checked since the client was told.
+    /// Documents that were checked since the last notification.
     checked: Vec<String>,
     /// What the client shows, by address.
     pub(super) shown: BTreeMap<String, Vec<Diagnostic>>,
@@ -103,7 +103,7 @@ impl Server {
             let why = "the server was asked to shut down".to_owned();
             return Response::new_err(request.id, ErrorCode::InvalidRequest as i32, why);
         }
-        // Ranges are those of the text of now.
+        // Ranges refer to the current text.
         self.check();
         match request.method.as_str() {
             requests::Shutdown::METHOD => {
@@ -211,7 +211,7 @@ impl Server {
         self.checked.extend(stale);
     }
 
-    /// Checks what has changed, and returns what the client is to show differently.
+    /// Checks what has changed, and returns the updates for the client.
     pub fn publish(&mut self) -> Vec<Message> {
         self.check();
         let checked = std::mem::take(&mut self.checked);
@@ -251,7 +251,7 @@ fn answered<R: requests::Request>(request: Request, answer: impl FnOnce(R::Param
     }
 }
 
-/// The parameters of a notification; nobody waits for an error.
+/// The parameters of a notification, which gets no error response.
 fn read<P: DeserializeOwned>(note: Notification) -> Option<P> {
     serde_json::from_value(note.params).ok()
 }

@@ -129,7 +129,7 @@ fn hover_tells_facts_value_and_origin() {
         (GOOD.replace("[optimizer]", "[opti|mizer]"), vec!["**[optimizer]** name = \"adamw\"", "`lr = "]),
         (GOOD.replace("\"adamw\"", "\"ad|amw\""), vec!["name = \"adamw\"", "`betas`: list of 2 floats"]),
         (GOOD.replace("batch_size", "batch|_size"), vec!["**batch_size**: integer; 1 to 2^30"]),
-        // Another line is wrong; a value can be told all the same.
+        // Another line is wrong; the value can still be shown.
         (format!("{GOOD}lr = 0.25|\nx y z\n"), vec!["Value: `0.25`, set in this file"]),
     ] {
         let (hover, _) = at_cursor(&mut server, &text);
@@ -231,7 +231,7 @@ fn a_users_component_may_panic() {
     let spec = GOOD.replace("\"linear\"", "\"fussy\"\nwid|th = 13");
     let (hover, _) = at_cursor(&mut server, &spec);
     assert!(hover.contains("**model.width**: integer"), "{hover}");
-    assert_eq!(published(&mut server).len(), 1, "whatever it says, the server goes on");
+    assert_eq!(published(&mut server).len(), 1, "whatever it says, the server continues");
 }
 
 /// Every text has all its answers.

@@ -6,7 +6,7 @@ use lsp_types::{Position, Range};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Columns {
     Utf8,
-    /// What every client knows.
+    /// The encoding that every client supports.
     #[default]
     Utf16,
 }
@@ -37,7 +37,7 @@ impl Text {
         Self { text, starts }
     }
 
-    /// Of a byte offset; one within a character is that of the character, one behind the text that of its end.
+    /// The position of a byte offset. An offset within a character counts as the character's start, one after the text as its end.
     pub fn position(&self, offset: usize, columns: Columns) -> Position {
         let offset = self.text.floor_char_boundary(offset);
         let line = self.starts.partition_point(|start| *start <= offset) - 1;
@@ -49,7 +49,7 @@ impl Text {
         Range::new(self.position(range.start, columns), self.position(range.end, columns))
     }
 
-    /// The byte offset of a position; behind the end of a line, that of its end.
+    /// The byte offset of a position; after the end of a line, the offset of its end.
     pub fn offset(&self, position: Position, columns: Columns) -> usize {
         let line = position.line as usize;
         let Some(start) = self.starts.get(line) else { return self.text.len() };

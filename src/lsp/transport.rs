@@ -1,5 +1,5 @@
 //! Messages on standard input and output. lsp-server's own reader ends at a message that it can't read, and takes the client's
-//! word for a message's length; here the client is told, and the next message is read.
+//! word for a message's length; here the client gets an error, and the next message is read.
 
 use lsp_server::{Connection, ErrorCode, Message};
 use serde_json::{Value as Json, json};
@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 /// A longer message is none: a spec has a few thousand bytes.
 const MAX_BYTES: u64 = 64 << 20;
-/// Of a line of a message's head.
+/// Maximum length of a line of a message's head.
 const MAX_HEADER: u64 = 4096;
 
 /// The threads that read and write.
@@ -18,10 +18,10 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// Waits for their ends: what was sent is written then.
+    /// Waits for their ends: everything sent is written then.
     ///
     /// # Errors
-    /// The input is no messages, or the output can't be written.
+    /// The input does not consist of messages, or the output can't be written.
     pub fn join(self) -> io::Result<()> {
         let ended = |thread: JoinHandle<io::Result<()>>| {
             thread.join().unwrap_or_else(|why| std::panic::resume_unwind(why))
@@ -87,7 +87,7 @@ fn head(from: &mut impl BufRead) -> io::Result<Option<u64>> {
         match line.trim_end().split_once(':') {
             Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
                 let bytes =
-                    value.trim().parse().map_err(|_| invalid("`Content-Length` is no number of bytes"))?;
+                    value.trim().parse().map_err(|_| invalid("`Content-Length` is not a number of bytes"))?;
                 if bytes > MAX_BYTES {
                     return Err(invalid(&format!(
                         "a message of {bytes} bytes is announced; the limit is {} MiB",
@@ -116,7 +116,7 @@ fn message(text: &[u8]) -> Result<Message, Json> {
     let id = Some(&json["id"]).filter(|id| id.is_string() || id.is_number()).cloned().unwrap_or_default();
     let has_id = !json["id"].is_null();
     match serde_json::from_value(json) {
-        // An id that is no id would make it a notification, which nobody answers.
+        // With an invalid id it would be a notification, which gets no answer.
         Ok(message) if !(has_id && matches!(message, Message::Notification(_))) => Ok(message),
         _ => Err(error(
             id,
@@ -171,7 +171,7 @@ mod tests {
     fn what_has_no_end_is_an_error() {
         for (input, why) in [
             ("Content-Length: 99999999999999\r\n\r\n{}", "99999999999999 bytes is announced"),
-            ("Content-Length: -1\r\n\r\n{}", "no number of bytes"),
+            ("Content-Length: -1\r\n\r\n{}", "not a number of bytes"),
             ("Content-Length: 9\r\n\r\n{}", "ends within a message"),
             ("X: y\r\n\r\n{}", "without `Content-Length`"),
             ("{}\r\n\r\n", "without a colon"),

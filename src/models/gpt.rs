@@ -155,7 +155,7 @@ impl GptCache {
 }
 
 impl Gpt {
-    /// The logits `[1, vocab]` behind the last of `tokens`, `[1, new]`, which follow those in `cache` and are added to it. They
+    /// The logits `[1, vocab]` after the last of `tokens`, `[1, new]`, which follow those in `cache` and are added to it. They
     /// equal those of a forward pass over all tokens to f32 rounding. Without autodiff.
     ///
     /// # Panics
@@ -222,7 +222,7 @@ mod tests {
         logits.into_data().try_into_vec::<f32>().unwrap()
     }
 
-    /// The logits behind the last token, by a forward pass over all of them.
+    /// The logits after the last token, by a forward pass over all of them.
     fn whole(net: &Gpt, tokens: &[i64]) -> Vec<f32> {
         let field = crate::data::HostField {
             shape: vec![tokens.len()],

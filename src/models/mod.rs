@@ -42,7 +42,7 @@ use burn::tensor::Tensor;
 /// A network: a Burn module and its forward pass.
 pub trait Net: Module + 'static {
     /// One row of outputs per sample (or per token): `[rows, outputs]`. Logits for cross-entropy, values for MSE. A model
-    /// that only a task of one's own trains need not have it.
+    /// that only a user-defined task trains does not need it.
     fn forward(&self, _input: Input) -> Tensor<2> {
         panic!(
             "it has no forward pass that returns rows (`Net::forward`); name the task that trains it in `[task]`"

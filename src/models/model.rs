@@ -84,7 +84,7 @@ pub trait Forward {
     fn dtype(&self) -> DType;
 }
 
-/// A model of any type with a forward pass of its own.
+/// A model of any type with a forward pass.
 pub type AnyNet = dyn Forward;
 
 /// A network for forward passes without autodiff.

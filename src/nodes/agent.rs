@@ -54,7 +54,7 @@ pub(super) fn run(nodes: Nodes, launch: LocalLaunch) -> Result<ExitCode> {
         },
     };
     let done = agent.serve(&mut signals, &mut link);
-    // The other nodes are told how the run ended before this process exits.
+    // The other nodes receive the end of the run before this process exits.
     drop(link);
     if let Some(coordinator) = agent.coordinator.take() {
         let _ = coordinator.join();

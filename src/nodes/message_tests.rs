@@ -25,9 +25,9 @@ fn joined(member: Member, seat: Option<usize>) -> Event {
 }
 
 /// What the policy's last actions tell a node or a user.
-fn told(limits: Limits, events: &[Event]) -> String {
+fn messages_of(limits: Limits, events: &[Event]) -> String {
     let (_, actions) = events.iter().fold(State::new(limits), |(state, _), event| state.step(event.clone()));
-    let told = actions.into_iter().filter_map(|action| match action {
+    let messages = actions.into_iter().filter_map(|action| match action {
         Action::Refuse { why, .. } => Some(why),
         Action::Announce { reason, missing, pause } => {
             Some(format!("{reason}\n{}", waiting_notice(&missing, pause)))
@@ -38,7 +38,7 @@ fn told(limits: Limits, events: &[Event]) -> String {
         }
         _ => None,
     });
-    told.collect::<Vec<_>>().join("\n")
+    messages.collect::<Vec<_>>().join("\n")
 }
 
 fn restart_notices() -> String {
@@ -69,7 +69,7 @@ fn refusals() -> String {
     let (two, members) = (Limits::new(NodeRange::exactly(2)), [joined(0, Some(0)), joined(1, Some(1))]);
     let again = Event::Joined { member: 5, seat: Some(1), host: "host1".into(), nproc: 2, generation: 0 };
     let by_policy = [joined(5, Some(1)), again, joined(5, Some(2)), joined(5, None)];
-    let by_policy = by_policy.map(|event| told(two, &[&members[..], &[event]].concat()));
+    let by_policy = by_policy.map(|event| messages_of(two, &[&members[..], &[event]].concat()));
     [unfit.join("\n"), by_policy.join("\n")].join("\n")
 }
 
@@ -86,13 +86,13 @@ fn losses_and_changes() -> String {
     let elastic_members = [&members[..], &[Event::TimerFired(Timer::Settle)]].concat();
     let ends = [ended(0, NodeEnd::Stopped), ended(1, NodeEnd::Stopped)];
     [
-        told(two, &[joined(0, Some(0)), Event::TimerFired(Timer::Join)]),
-        told(elastic, &[Event::TimerFired(Timer::Join)]),
-        told(two, &lost),
-        told(restarts, &lost),
-        told(restarts, &[&failed[..], &[Event::TimerFired(Timer::Join)]].concat()),
-        told(elastic, &[&elastic_members[..], &[leaves], &ends].concat()),
-        told(elastic, &[&elastic_members[..], &[joined(2, None)], &ends].concat()),
+        messages_of(two, &[joined(0, Some(0)), Event::TimerFired(Timer::Join)]),
+        messages_of(elastic, &[Event::TimerFired(Timer::Join)]),
+        messages_of(two, &lost),
+        messages_of(restarts, &lost),
+        messages_of(restarts, &[&failed[..], &[Event::TimerFired(Timer::Join)]].concat()),
+        messages_of(elastic, &[&elastic_members[..], &[leaves], &ends].concat()),
+        messages_of(elastic, &[&elastic_members[..], &[joined(2, None)], &ends].concat()),
     ]
     .join("\n\n")
 }

@@ -51,7 +51,7 @@ pub struct Nodes {
     pub plan_hash: String,
     /// `--rdzv-id`; the same on all nodes.
     pub rdzv_id: Option<String>,
-    /// The step of the newest checkpoint, from which restarted workers would resume, according to a quick look at the
+    /// The step of the newest checkpoint, from which restarted workers would resume, according to a quick check of the
     /// run's folder. Progress resets the number of restarts.
     pub newest_checkpoint: fn(&JobHandoff) -> Option<u64>,
 }

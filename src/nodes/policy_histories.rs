@@ -66,7 +66,7 @@ struct World {
     checkpoint: u64,
     /// Restarts after failures since the last new checkpoint.
     restarts: u32,
-    /// Of the current generation.
+    /// The failures of the current generation.
     failures: Vec<NodeFailure>,
     lost: usize,
     ends: Vec<NodeEnd>,

@@ -20,7 +20,7 @@ pub(super) struct Setup {
     pub host: Option<String>,
     /// The address that rank 0 listens on, on node 0.
     pub ip: IpAddr,
-    /// Of this run on a single node; of all runs at this endpoint with several nodes.
+    /// The key of this run on a single node; with several nodes, of all runs at this endpoint.
     pub key: Secret,
 }
 
@@ -108,12 +108,12 @@ fn listen(host: &str, port: u16, nodes: &Nodes) -> Result<(TcpListener, IpAddr)>
         None => addresses(bind, nodes.interface, nodes.limits.nodes.max)?.listen,
     };
     let until = Instant::now() + PORT_FREE;
-    let mut told = false;
+    let mut reported = false;
     loop {
         match TcpListener::bind((ip, port)) {
             Ok(listener) => return Ok((listener, ip)),
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < until => {
-                if !std::mem::replace(&mut told, true) {
+                if !std::mem::replace(&mut reported, true) {
                     let wait = PORT_FREE.as_secs();
                     say!("port {port} of {ip} is in use; node 0 waits up to {wait} s for it");
                 }

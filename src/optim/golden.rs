@@ -6,7 +6,7 @@ use super::testing::{gradient, plan, start, twenty_steps};
 
 fn check(spec: &str, shape: &[usize], expected: &[f64]) {
     let plan = plan(spec);
-    let got = twenty_steps(&*plan.build(), plan.lr, shape);
+    let got = twenty_steps(&*plan.optimizer, plan.lr, shape);
     for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
         let off = (f64::from(*got) - expected).abs();
         assert!(off < 3e-6, "{spec}\n{shape:?}: element {i} is {got}, expected {expected}");
@@ -97,7 +97,7 @@ fn lion_matches_its_paper() {
 fn lion_keeps_a_parameter_without_gradient() {
     let plan = plan("name = \"lion\"");
     let (mut p, mut m) = ([1.0f32, -2.0], [0.0f32; 2]);
-    plan.build().update(1, 0.1, 1.0, &[2], &mut p, &[0.0, -0.0], &mut [&mut m]);
+    plan.optimizer.update(1, 0.1, 1.0, &[2], &mut p, &[0.0, -0.0], &mut [&mut m]);
     assert_eq!(p, [1.0, -2.0]);
 }
 
@@ -164,7 +164,7 @@ fn lars_scales_matrices_by_the_trust_ratio_and_leaves_vectors_alone() {
 fn decay_on_matrices_excludes_vectors() {
     let spec = "name = \"adamw\"\nlr = 0.1\nweight_decay = 0.5\ndecay = \"matrices\"";
     let plan = plan(spec);
-    let optimizer = plan.build();
+    let optimizer = &plan.optimizer;
     let after = |shape: &[usize]| {
         let (mut p, mut m, mut v) = ([1.0f32; 4], [0.0f32; 4], [0.0f32; 4]);
         optimizer.update(1, plan.lr, 1.0, shape, &mut p, &[0.0; 4], &mut [&mut m, &mut v]);
@@ -179,8 +179,8 @@ fn adafactor_and_muon_have_only_the_state_they_need() {
     let adafactor = plan("name = \"adafactor\"");
     assert_eq!(adafactor.rules()[0].state_len(&[64, 32]), 96);
     assert_eq!(adafactor.rules()[0].state_len(&[64]), 64);
-    assert_eq!(adafactor.build().slot_shape(0, &[8, 4, 3, 5]), [8, 4, 3, 1]);
-    assert_eq!(adafactor.build().slot_shape(1, &[8, 4, 3, 5]), [8, 4, 1, 5]);
+    assert_eq!(adafactor.optimizer.slot_shape(0, &[8, 4, 3, 5]), [8, 4, 3, 1]);
+    assert_eq!(adafactor.optimizer.slot_shape(1, &[8, 4, 3, 5]), [8, 4, 1, 5]);
     let muon = plan("name = \"muon\"");
     assert_eq!(muon.rules()[0].state_len(&[64, 32]), 2048);
     assert_eq!(muon.rules()[0].state_len(&[64]), 128);

@@ -19,7 +19,7 @@ pub(super) struct GroupKeys {
     /// for one of these. A parameter belongs to the first group that matches it.
     #[serde(rename = "match")]
     patterns: Patterns,
-    /// `true`: its parameters stay as they are; they have no gradient, no optimizer state and no weight decay. `false`: they
+    /// `true`: its parameters stay unchanged; they have no gradient, no optimizer state and no weight decay. `false`: they
     /// are trained with the optimizer's own values, whatever a later group says.
     frozen: Option<bool>,
 }

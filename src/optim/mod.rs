@@ -59,6 +59,7 @@ use std::fmt;
 ///
 /// ```
 /// use burn::tensor::Tensor;
+/// use ddp_run::optimizer::{Optimizer, OptimizerConfig};
 /// use ddp_run::prelude::*;
 /// use ddp_run::schemars::JsonSchema;
 /// use serde::{Deserialize, Serialize};

@@ -81,11 +81,6 @@ impl OptimizerPlan {
         let Rule { lr, optimizer } = Rule::of(optimizer);
         Self { name: name.to_owned(), config, groups, lr, optimizer }
     }
-
-    /// The optimizer to run. It holds no state; see [`Optimizer`].
-    pub fn build(&self) -> Arc<dyn Optimizer> {
-        self.optimizer.clone()
-    }
 }
 
 #[cfg(test)]

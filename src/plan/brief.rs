@@ -11,7 +11,7 @@ use crate::spec::Origin;
 use crate::train::Position;
 use std::path::Path;
 
-/// Lines of the values that were set; a spec with more of them is told of by `ddp-run plan`.
+/// Largest number of lines for the values that were set; `ddp-run plan` prints all.
 const SET_LINES: usize = 6;
 /// Characters of a value.
 const LONGEST_VALUE: usize = 60;
@@ -42,7 +42,7 @@ pub struct Running<'a> {
     pub backend: &'a str,
     pub threads: usize,
     pub out_dir: &'a Path,
-    /// [`Plan::set_values`] of the spec as it was typed.
+    /// [`Plan::set_values`] of the spec as typed.
     pub set: &'a [String],
 }
 
@@ -81,7 +81,7 @@ impl Plan {
         format!("{}\n{}", self.name, rows.into_iter().map(row).collect::<String>())
     }
 
-    /// With what only the data and the checkpoint tell.
+    /// With what only the data and the checkpoint show.
     fn running(&self, run: &Running<'_>) -> Plan {
         let mut plan = self.clone();
         let (facts, position) = (run.facts.clone(), run.position);

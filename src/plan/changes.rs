@@ -26,7 +26,7 @@ impl Change<'_> {
         format!("{}, now {}", text(self.before), text(self.now))
     }
 
-    /// Of `task.name`: whether either value is a task of one's own. Named or not, the standard one has the same results.
+    /// Whether this is a change of `task.name` to or from a user-defined task. Named or not, the standard one has the same results.
     fn is_of_own_task(&self) -> bool {
         let is_standard = |value: &str| StandardTask::parse(value.trim_matches(['"', '\''])).is_some();
         [self.before, self.now].into_iter().flatten().any(|value| !is_standard(value))
@@ -39,7 +39,7 @@ impl Change<'_> {
 }
 
 impl Plan {
-    /// Of `before` and `now`, the keys of which results may depend.
+    /// The changes between `before` and `now` of keys on which results may depend.
     pub fn changes<'a>(&self, before: &'a Values, now: &'a Values) -> Vec<Change<'a>> {
         let mut all = between(before, now);
         all.retain(|change| match change.key {
@@ -50,7 +50,7 @@ impl Plan {
     }
 
     /// The changes since `job_toml`, the resolved spec of a run, if any of them makes this another run: results depend on it, and it
-    /// changes more than the run's length. A default of a key that the program did not have yet is no change.
+    /// changes more than the run's length. A default of a key that the program did not have yet is not a change.
     pub fn not_the_run_of(&self, job_toml: &str) -> Vec<(String, String)> {
         let own = self.to_toml();
         let (Some(before), Some(now)) = (values(job_toml), values(&own)) else { return Vec::new() };
@@ -84,7 +84,7 @@ pub fn between<'a>(before: &'a Values, now: &'a Values) -> Vec<Change<'a>> {
     keys.into_iter().filter_map(change).collect()
 }
 
-/// A line for each of the first keys, with what is said of it in a column of its own, and how many more there are.
+/// A line for each of the first keys, with its note in a separate column, and how many more there are.
 pub fn lines<'a>(said: impl IntoIterator<Item = (&'a str, String)>) -> Vec<String> {
     let all: Vec<(String, String)> = said.into_iter().map(|(key, text)| (show::name(key), text)).collect();
     let named = &all[..all.len().min(NAMED)];
@@ -108,24 +108,24 @@ mod tests {
         resolved(&Registry::standard(), SPEC, sets, 1).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// What makes a start with `now` another run than one with `before`.
-    fn told(before: &[&str], now: &[&str]) -> Vec<String> {
+    /// The changes that make a start with `now` another run than one with `before`.
+    fn changed(before: &[&str], now: &[&str]) -> Vec<String> {
         let changes = plan(now).not_the_run_of(&plan(before).to_toml());
         changes.into_iter().map(|(key, values)| format!("{key}: {values}")).collect()
     }
 
     #[test]
     fn another_run_has_other_keys_that_change_results() {
-        assert_eq!(told(&[], &[]), [""; 0]);
-        assert_eq!(told(&[], &["optimizer.lr=0.1", "name=other"]), ["optimizer.lr: 0.05, now 0.1"]);
+        assert_eq!(changed(&[], &[]), [""; 0]);
+        assert_eq!(changed(&[], &["optimizer.lr=0.1", "name=other"]), ["optimizer.lr: 0.05, now 0.1"]);
         // Neither how it is launched and saved, nor its length.
-        assert_eq!(told(&[], &["launch.max_restarts=2", "save_every=\"5 steps\""]), [""; 0]);
+        assert_eq!(changed(&[], &["launch.max_restarts=2", "save_every=\"5 steps\""]), [""; 0]);
         let longer = ["epochs=9", "train.max_steps=70", "early_stop.patience=3"];
-        assert_eq!(told(&[], &longer), [""; 0]);
-        assert_eq!(told(&longer, &[]), [""; 0]);
-        // With another one, the length is told as well.
-        assert_eq!(told(&[], &["epochs=9", "seed=4"]), ["epochs: 6, now 9", "seed: 3, now 4"]);
-        let averaged = told(&[], &["ema.decay=0.9"]);
+        assert_eq!(changed(&[], &longer), [""; 0]);
+        assert_eq!(changed(&longer, &[]), [""; 0]);
+        // With another one, the length is listed as well.
+        assert_eq!(changed(&[], &["epochs=9", "seed=4"]), ["epochs: 6, now 9", "seed: 3, now 4"]);
+        let averaged = changed(&[], &["ema.decay=0.9"]);
         assert!(
             averaged.iter().any(|line| line.starts_with("ema.decay: not given, now 0.9")),
             "{averaged:?}"
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(other, ["optimizer.group.lr: 0.1, now 0.2"]);
     }
 
-    /// A newer program has more keys, and a run goes on with it.
+    /// A newer program has more keys, and a run continues with it.
     #[test]
     fn the_default_of_a_key_that_is_new_is_no_change() {
         let plan = plan(&[]);

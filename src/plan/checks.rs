@@ -310,7 +310,7 @@ pub(super) fn unmeasured(metric: RankBy, target: &FieldFacts) -> Option<String> 
             Some(format!("`{metric}` needs numbers as targets; the data set's targets are classes"))
         }
         (ValTop5, FieldKind::Index(classes)) if classes <= 5 => {
-            Some(format!("`{metric}` of {classes} classes is always 1: \"val.accuracy\" tells them apart"))
+            Some(format!("`{metric}` of {classes} classes is always 1: use \"val.accuracy\""))
         }
         (ValPerplexity, FieldKind::Index(_)) if target.shape.is_empty() => Some(format!(
             "`{metric}` is measured for tokens only; \"val.loss\" ranks classes in the same order"

@@ -109,7 +109,7 @@ impl Plan {
         }
     }
 
-    /// As [`Plan::resolve`], for tools: after a problem, too, it tells the values that could be read and the keys that apply.
+    /// As [`Plan::resolve`], for tools: also after a problem, it returns the values that could be read and the keys that apply.
     pub fn examine(tree: &JobTree, registry: &Registry, world: WorldRequest) -> Examined<Option<Plan>> {
         let mut examined = tree.examine(|root| resolve::plan(root, registry, world));
         examined.values.sort_by_key(|v| table_rank(v.key.rsplit_once('.').map_or("", |(table, _)| table)));
@@ -173,7 +173,6 @@ impl Plan {
             task: self.task.build(),
             train: self.train.clone(),
             early_stop: self.early_stop,
-            ema: self.ema,
             lr: self.optimizer.lr,
             schedule: self.schedule.clone(),
             reducer: self.reducer.clone(),

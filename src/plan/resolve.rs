@@ -43,7 +43,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let (metrics, observers) = metrics(root, registry, &facts);
     let (launch, nodes, slurm) = launch(root);
     let (distributed, gloo, reducer, replicas, comm_hook) = distributed(root, registry);
-    // Whether it is there or not: a run goes on without it.
+    // Whether it exists or not: a run continues without it.
     root.without_effect(&["sweep"]);
     let swept = root.has("sweep");
     let sweep = root.section("sweep").config_if(swept);

@@ -19,9 +19,9 @@ pub struct SweepConfig {
     /// Samples to draw; each is run with every combination of `grid`. Without `sample`: combinations to choose from `grid`.
     #[schemars(range(min = 1, max = 10_000))]
     pub random: Option<u64>,
-    /// Seed of what is drawn.
+    /// Seed of the random samples.
     pub seed: u64,
-    /// Metric that ranks the runs, one of those of `checkpoint.best`, which it sets. Default: `checkpoint.best`.
+    /// Metric that ranks the runs, as for `checkpoint.best`, which it sets. Default: `checkpoint.best`.
     pub metric: Option<String>,
     /// Successive halving: all runs begin with this many epochs.
     #[schemars(range(min = 1))]
@@ -29,7 +29,7 @@ pub struct SweepConfig {
     /// Successive halving: all runs begin with this many optimizer steps.
     #[schemars(range(min = 1))]
     pub min_steps: Option<u64>,
-    /// Successive halving: the best of so many runs goes on, for so many times as long.
+    /// Successive halving: the best of so many runs continues, for so many times as long.
     #[default = 3]
     #[schemars(range(min = 2, max = 1000))]
     pub eta: u64,
@@ -160,7 +160,7 @@ impl Range {
         };
         let number = |text: &String| {
             let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
-            number.ok_or_else(|| format!("`{text}` is no number"))
+            number.ok_or_else(|| format!("`{text}` is not a number"))
         };
         let whole = [low, high].iter().all(|text| text.parse::<i64>().is_ok());
         let range = Self { low: number(low)?, high: number(high)?, whole };

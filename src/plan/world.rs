@@ -23,7 +23,7 @@ pub struct WorldRequest {
     pub nproc_per_node: Option<Nproc>,
     /// Usable cores of a node, for `nproc_per_node = "auto"` and `"cpu"`.
     pub cores: usize,
-    /// Number of devices of a kind on a node. `check` does not look for devices and uses 0.
+    /// Number of devices of a kind on a node. `check` does not count devices and uses 0.
     pub devices: fn(DeviceSpec) -> usize,
 }
 

@@ -4,10 +4,10 @@ use super::key::{description, unlinked, variants};
 use crate::spec::schema::{self, Kind};
 use serde_json::{Map, Value as Json, json};
 
-/// What both drafts have.
+/// Keywords that both drafts have.
 const SHARED: [&str; 5] = ["minimum", "maximum", "minItems", "maxItems", "required"];
 
-/// The schema of one value. Defaults that are no values, formats and our own annotations are left out.
+/// The schema of one value. Defaults that are not values, formats and the annotations of this program are left out.
 pub fn value(schema: &Json) -> Json {
     let mut out = shape(schema);
     let mut about = unlinked(&description(schema));

@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 const REQUIRED: [&str; 3] = ["model", "dataset", "optimizer"];
 
 /// The schema, in Draft 4. It accepts what `ddp-run check` accepts, and finds unknown keys and names, wrong types, numbers out of
-/// range and missing keys. Values with a syntax of their own, and what keys mean together, only `ddp-run check` knows.
+/// range and missing keys. Only `ddp-run check` knows values with a syntax, and what keys mean together.
 pub fn json_schema(reference: &Reference) -> Json {
     let (mut properties, mut shared) = (Map::new(), Map::new());
     let (extends, about) = EXTENDS;

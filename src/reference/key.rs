@@ -1,4 +1,4 @@
-//! What the declaration of a key says, in words.
+//! The declaration of a key, as text.
 
 use crate::spec::range::words;
 use crate::spec::schema::{self, Kind};

@@ -1,4 +1,4 @@
-//! What may stand at a place of a spec.
+//! What is valid at a place of a spec.
 
 use super::key::{Choice, Key, keys};
 use super::{EXTENDS, Reference, Table};
@@ -10,7 +10,7 @@ use crate::spec::{Declaration, schema::Kind};
 pub type Chosen<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 impl Reference {
-    /// The keys of the table at `path`, `name` included. `chosen` tells which component's; without an answer, those that all of
+    /// The keys of the table at `path`, `name` included. `chosen` returns the name of the component; without one, the keys that all of
     /// them have. Empty if there is no such table.
     pub fn keys_at(&self, path: &str, chosen: Chosen<'_>) -> Vec<Key> {
         let Some(table) = self.table(path) else {
@@ -79,7 +79,7 @@ impl Table {
         }
     }
 
-    /// Of its components, or of its keys.
+    /// The names of its components, or of its keys.
     pub fn names(&self) -> Vec<String> {
         match self.components.is_empty() {
             true => self.keys().into_iter().map(|key| key.name).collect(),
@@ -132,7 +132,7 @@ impl Table {
 }
 
 impl Key {
-    /// The optimizer's key as a group has it, if it has it.
+    /// The optimizer's key in the form of a group, if groups have it.
     pub fn of_group(self) -> Option<Key> {
         let inherited = !["name", "group"].contains(&self.name.as_str());
         inherited.then_some(Key { required: false, default: None, ..self })

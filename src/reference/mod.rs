@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 /// Tables of which a spec may have several, as `[[table]]`.
 const REPEATING: [&str; 5] = ["scheduler", "metric", "transform", "observer", "optimizer.group"];
-/// The keys of the communication hook. It is a table of its own only in programs with hooks that have keys.
+/// The keys of the communication hook. It is a separate table only in programs with hooks that have keys.
 const HOOK: &str = "distributed.hook";
 /// A key that reading a spec takes away before it is declared.
 pub const EXTENDS: (&str, &str) = (
@@ -35,7 +35,7 @@ pub struct Reference {
     pub tables: Vec<Table>,
     /// What `distributed.comm_hook` selects; the keys are those of `[distributed.hook]`.
     pub hooks: Vec<Component>,
-    /// Tables that are there only if the program has components of this kind, and this one has none.
+    /// Tables that exist only if the program has components of this kind, and this program has none.
     pub absent: Vec<&'static str>,
 }
 
@@ -47,7 +47,7 @@ pub struct Table {
     pub repeats: bool,
     /// If the table's `name` selects one.
     pub components: Vec<Component>,
-    /// Of a table without components.
+    /// The declarations of a table without components.
     pub declarations: Vec<Declaration>,
 }
 
@@ -56,7 +56,7 @@ pub struct Component {
     pub name: String,
     /// The comment on its struct; empty without one.
     pub about: String,
-    /// Of all keys beside `name`.
+    /// The declarations of all keys except `name`.
     pub declarations: Vec<Declaration>,
 }
 

@@ -88,7 +88,7 @@ fn differing(mut rows: Vec<Row>) -> Vec<Row> {
     rows
 }
 
-/// Runs for which there is no room beside each other get a table below.
+/// Runs that do not fit beside each other get a second table below.
 fn table(title: &str, runs: &[&RunFolder], rows: Vec<Row>, width: Option<usize>) -> String {
     let all = columns(title, runs, &rows);
     if runs.len() < 2 || width.is_none_or(|width| all.least() <= width) {

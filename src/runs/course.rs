@@ -1,4 +1,4 @@
-//! What a run's metrics say of it, read once from the first line to the last.
+//! The course of a run according to its metrics, read once from the first line to the last.
 
 use crate::error::Result;
 use crate::telemetry::{
@@ -39,7 +39,7 @@ pub struct Course {
     pub resumes: Vec<ResumeEvent>,
     /// The last event, if the run ended with it.
     pub end: Option<EndEvent>,
-    /// Of all epochs.
+    /// Seconds of all epochs.
     seconds: f64,
     samples: f64,
 }
@@ -106,13 +106,13 @@ impl Course {
         self.measured.iter().find(|(name, _)| name == metric).map(|(_, value)| *value)
     }
 
-    /// Seconds over all starts; of a run that has not ended, those of its epochs.
+    /// Seconds over all starts; of a run that has not ended, the seconds of its epochs.
     pub fn seconds(&self) -> Option<f64> {
         let of_epochs = self.last_epoch.is_some().then_some(self.seconds);
         self.end.as_ref().map(|end| end.seconds).or(of_epochs)
     }
 
-    /// Mean of all epochs; before the end of the first, that of the last steps.
+    /// Mean of all epochs; before the end of the first, the mean of the last steps.
     pub fn samples_per_s(&self) -> Option<f64> {
         match self.seconds > 0.0 {
             true => Some(self.samples / self.seconds),

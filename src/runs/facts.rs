@@ -1,11 +1,11 @@
-//! What can be said of a run in a word: for filters, for sorting and as JSON.
+//! Single values about a run: for filters, for sorting and as JSON.
 
 use super::folder::{RunFolder, State, plain};
 use crate::checkpoint::format::step_dir_name;
 use crate::telemetry::{EpochEvent, Metrics, Provenance};
 use serde_json::{Map, Value as Json, json};
 
-/// Facts besides the keys of the spec and the metrics (`val.loss`).
+/// Facts in addition to the keys of the spec and the metrics (`val.loss`).
 pub const FACTS: [&str; 19] = [
     "name",
     "folder",
@@ -94,7 +94,7 @@ impl RunFolder {
         self.checkpoints.iter().any(|entry| entry.step == step).then(|| step_dir_name(step))
     }
 
-    /// Of lists, with the names of [`FACTS`]; what is unknown is `null`.
+    /// An entry of lists, with the names of [`FACTS`]; unknown values are `null`.
     pub fn json(&self) -> Json {
         let (course, latest) = (&self.course, self.latest());
         let (code, reason) = match &self.state {

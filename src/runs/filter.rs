@@ -56,18 +56,18 @@ impl FromStr for Filter {
         let value = value.trim();
         if value.is_empty() || value.starts_with(['<', '>', '=', '!', '~']) {
             let sign = typed[at..].trim();
-            return Err(format!("`{sign}` is no comparison and a value; {expected}"));
+            return Err(format!("`{sign}` is not a comparison and a value; {expected}"));
         }
         let value = super::folder::plain(value);
         if key == "state" && matches!(test, Test::Is | Test::IsNot) && !State::WORDS.contains(&value) {
-            return Err(format!("`{value}` is no state: a run is {}", State::WORDS.join(", ")));
+            return Err(format!("`{value}` is not a state: a run is {}", State::WORDS.join(", ")));
         }
         Ok(Self { key: key.to_owned(), test, value: value.to_owned() })
     }
 }
 
 impl Filter {
-    /// What to say where the key is a number in all `runs` that have it, and the value to compare it with is none.
+    /// The warning about a key that is a number in all `runs` that have it, if the value to compare it with is not.
     pub(super) fn unfit(&self, runs: &[RunFolder]) -> Option<String> {
         let compares = matches!(self.test, Test::Is | Test::IsNot | Test::Compares(_));
         let mut facts = runs.iter().filter_map(|run| run.fact(&self.key)).peekable();
@@ -146,7 +146,7 @@ fn order(a: &Fact, b: &Fact) -> Ordering {
     }
 }
 
-/// What to say of a key that none of the runs has.
+/// The warning about a key that none of the runs has.
 pub(super) fn unknown(key: &str, runs: &[RunFolder]) -> Option<String> {
     if runs.is_empty()
         || runs.iter().any(|run| run.fact(key).is_some() || run.keys().any(|known| known == key))

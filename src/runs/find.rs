@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Where runs are by default.
 const RUNS: &str = "runs";
-/// A folder with this file is that of a sweep, whose runs are in it.
+/// A folder with this file is the folder of a sweep, whose runs are in it.
 pub const SWEEP: &str = "sweep.json";
 
 /// The runs in `folders` (by default in `runs`), and those that are among them themselves; without `archived`, not the numbered folders
@@ -38,18 +38,18 @@ pub(crate) fn places(folders: &[PathBuf], archived: bool) -> Result<Vec<PathBuf>
     failed.map_or(Ok(found), Err)
 }
 
-/// The same without those of `folders` that can't be read, of which `told` is told.
-pub(crate) fn places_but(folders: &[PathBuf], archived: bool, mut told: impl FnMut(Error)) -> Vec<PathBuf> {
+/// The same without the `folders` that can't be read, whose errors are passed to `report`.
+pub(crate) fn places_but(folders: &[PathBuf], archived: bool, mut report: impl FnMut(Error)) -> Vec<PathBuf> {
     let mut found = Vec::new();
     match folders {
         [] if !Path::new(RUNS).exists() => {}
-        [] => within(Path::new(RUNS), &mut found).unwrap_or_else(&mut told),
+        [] => within(Path::new(RUNS), &mut found).unwrap_or_else(&mut report),
         folders => {
             for folder in folders {
                 if RunFolder::is_one(folder) {
                     found.push(folder.clone());
                 } else {
-                    within(folder, &mut found).unwrap_or_else(&mut told);
+                    within(folder, &mut found).unwrap_or_else(&mut report);
                 }
             }
         }
@@ -66,7 +66,7 @@ pub(crate) fn places_but(folders: &[PathBuf], archived: bool, mut told: impl FnM
     found
 }
 
-/// Adds the runs in `folder` by name, and those of the sweeps in it.
+/// Adds the runs in `folder` by name, and the runs of the sweeps in it.
 fn within(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     let entries = fs::read_dir(folder).doing("read", folder)?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -86,7 +86,7 @@ fn within(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
 /// The folder that an argument names: by its path, or by its name in `runs`.
 ///
 /// # Errors
-/// Exit code 2: it is no run folder.
+/// Exit code 2: it is not a run folder.
 pub fn of_argument(argument: &Path) -> Result<PathBuf> {
     let in_runs = Path::new(RUNS).join(argument);
     let found = [argument, &in_runs].into_iter().find(|path| path.is_dir() && RunFolder::is_one(path));

@@ -52,14 +52,14 @@ impl State {
     }
 }
 
-/// Of a run's `job.toml`: whether larger values of the metric that ranks its checkpoints are better.
+/// From a run's `job.toml`: whether larger values of the metric that ranks its checkpoints are better.
 pub type Ranking<'a> = &'a dyn Fn(&str) -> Option<bool>;
 
 /// What is in a run folder.
 #[derive(Clone, Debug)]
 pub struct RunFolder {
     pub folder: PathBuf,
-    /// The spec's `name`; else that of the folder.
+    /// The spec's `name`; else the name of the folder.
     pub name: String,
     /// A numbered folder: what an earlier start of a run left.
     pub archived: bool,
@@ -99,24 +99,24 @@ impl RunFolder {
         Self::read_with(folder, ranking, Course::read)
     }
 
-    /// The same, with a course that `read` makes of `metrics.jsonl`.
+    /// The same, with a course that `read` reads from `metrics.jsonl`.
     pub(super) fn read_with(
         folder: &Path,
         ranking: Ranking<'_>,
         read: impl FnOnce(&Path, Option<&RankedBy>) -> Result<Course>,
     ) -> Self {
         let mut problems = Vec::new();
-        let mut told = |name: &str, why: String| problems.push(format!("{name}: {why}"));
-        let starts = part(folder, "run.json", &mut told, provenance::read);
-        let text = part(folder, "job.toml", &mut told, |path| files::read_text(path).doing("read", path));
+        let mut report = |name: &str, why: String| problems.push(format!("{name}: {why}"));
+        let starts = part(folder, "run.json", &mut report, provenance::read);
+        let text = part(folder, "job.toml", &mut report, |path| files::read_text(path).doing("read", path));
         let spec = text.as_deref().and_then(values);
         if text.is_some() && spec.is_none() {
-            told("job.toml", "it is not TOML".to_owned());
+            report("job.toml", "it is not TOML".to_owned());
         }
         let by = ranked_by(spec.as_ref(), text.as_deref().unwrap_or_default(), ranking);
-        let course = part(folder, "metrics.jsonl", &mut told, |path| read(path, by.as_ref()));
+        let course = part(folder, "metrics.jsonl", &mut report, |path| read(path, by.as_ref()));
         let checkpoints =
-            part(folder, "checkpoints", &mut told, |path| CheckpointStore::read_only(path).list());
+            part(folder, "checkpoints", &mut report, |path| CheckpointStore::read_only(path).list());
         let course = course.unwrap_or_default();
         let latest = starts.as_ref().map(|file| &file.latest);
         let name = latest.map(|start| start.name.clone()).or_else(|| text_in(spec.as_ref()?, "name"));
@@ -165,16 +165,16 @@ impl RunFolder {
     }
 }
 
-/// What `read` makes of an entry of the folder; `None` if there is none, and, `told`, if it can't be read.
+/// An entry of the folder as `read` reads it; `None` if there is none, or, after a `report`, if it can't be read.
 fn part<T>(
     folder: &Path,
     name: &str,
-    told: &mut impl FnMut(&str, String),
+    report: &mut impl FnMut(&str, String),
     read: impl FnOnce(&Path) -> Result<T>,
 ) -> Option<T> {
     let path = folder.join(name);
     path.symlink_metadata().ok()?;
-    read(&path).map_err(|e| told(name, reason(&e.message))).ok()
+    read(&path).map_err(|e| report(name, reason(&e.message))).ok()
 }
 
 /// The ranking by metrics that the components of `registry` measure.

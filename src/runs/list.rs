@@ -17,7 +17,7 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// The runs to list, and what is to be said of keys that none has, and of values that fit none.
+    /// The runs to list, and warnings about keys that no run has and values that fit none.
     pub fn of(&self, mut runs: Vec<RunFolder>) -> (Vec<RunFolder>, Vec<String>) {
         let keys = self.filters.iter().map(|filter| &filter.key).chain([&self.sort.key]);
         let unknown = keys.filter_map(|key| filter::unknown(key, &runs));
@@ -28,7 +28,7 @@ impl Listing {
         (runs, unknown)
     }
 
-    /// Keys that a filter or the order names, and that have no column of their own.
+    /// Keys that a filter or the order names, and that have no column.
     fn named(&self) -> Vec<&str> {
         let usual = [
             "name",
@@ -53,7 +53,7 @@ impl Listing {
     }
 }
 
-/// All columns of the list, and a row a run. The first column is the run's label, the second its state.
+/// All columns of the list, and a row per run. The first column is the run's label, the second its state.
 pub(crate) fn list_table(runs: &[RunFolder], listing: &Listing) -> Table {
     let named = listing.named();
     let mut columns = vec![Column::left("RUN", 0), Column::left("STATE", 0).whole()];
@@ -72,7 +72,7 @@ pub(crate) fn list_table(runs: &[RunFolder], listing: &Listing) -> Table {
     Table { columns, rows: runs.iter().map(|run| row(run, &named)).collect() }
 }
 
-/// A line a run, in at most `width` columns, and what is damaged below.
+/// A line per run, in at most `width` columns, and damaged runs below.
 pub fn list_text(runs: &[RunFolder], listing: &Listing, width: Option<usize>) -> String {
     if runs.is_empty() {
         return "no runs\n".to_owned();
@@ -139,7 +139,7 @@ pub(super) fn value(run: &RunFolder, key: &str) -> String {
         None => String::new(),
         Some(Fact::Number(number)) if run.course.last(key).is_some() => metric_words(key, number),
         Some(Fact::Number(number)) if !FACTS.contains(&key) => {
-            // As the spec has it: `1e-3`.
+            // As written in the spec: `1e-3`.
             show::name(&run.of_spec(key).unwrap_or_else(|| number.to_string()))
         }
         Some(Fact::Number(number)) if number.fract() == 0.0 => format!("{number}"),

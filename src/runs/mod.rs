@@ -1,7 +1,7 @@
-//! The folders of runs as they are on disk: what is in one (`folder`, `course`), which there are (`find`), and what `ddp-run
-//! runs` tells of them (`list`, `show`, `compare`) and removes (`remove`).
+//! The folders of runs on disk: their contents (`folder`, `course`), which there are (`find`), what `ddp-run runs` prints about
+//! them (`list`, `show`, `compare`) and what it removes (`remove`).
 //!
-//! Reading takes no lock, changes nothing, and never fails for what a folder has: what is damaged is one of its problems.
+//! Reading takes no lock, changes nothing, and never fails because of a folder's contents: damaged files are listed as its problems.
 
 mod compare;
 mod course;

@@ -1,6 +1,6 @@
 //! `ddp-run runs rm`: removes run folders, or all their checkpoints but the best.
 //!
-//! A folder gets another name first, `NAME.removing`, and `run.json` is removed last: whenever the process is killed, what is left is a
+//! A folder is renamed first, `NAME.removing`, and `run.json` is removed last: whenever the process is killed, what is left is a
 //! run folder that lists show as such, and that can be removed. Links are removed, and never followed.
 
 use super::folder::{REMOVING, RunFolder, State, is_being_removed, size};
@@ -14,10 +14,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What a run writes to its folder besides [`FILES`], numbered folders and files that are being written.
+/// What a run writes to its folder in addition to [`FILES`], numbered folders and files that are being written.
 const OWN: [&str; 3] = ["checkpoints", "logs", ".lock"];
 
-/// What of a run stays.
+/// The parts of a run that stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     Nothing,
@@ -30,7 +30,7 @@ pub enum Kept {
 pub struct Removal {
     folder: PathBuf,
     kept: Kept,
-    /// Of the checkpoints.
+    /// The best of the checkpoints.
     best: Option<PathBuf>,
     pub bytes: u64,
 }
@@ -102,7 +102,7 @@ impl Removal {
         all
     }
 
-    /// What would be removed, in words.
+    /// A description of what would be removed.
     pub fn words(&self) -> String {
         let folder = self.folder.display();
         match (self.kept, &self.best) {

@@ -11,7 +11,7 @@ use crate::telemetry::{Provenance, epoch_summary, metric_words, rate, seconds};
 /// Checkpoints, restarts and resumes that are listed one by one.
 const LISTED: usize = 8;
 
-/// What is known of a run, and the next command; `program` is the name of this one.
+/// A description of a run, and the next command; `program` is the name of this one.
 pub fn show(run: &RunFolder, program: &str) -> String {
     let mut rows: Vec<(&str, String)> = vec![("state", state_words(run)), ("started", started(run))];
     rows.push(("trained", trained(run)));
@@ -134,7 +134,7 @@ pub(super) fn versions(start: &Provenance) -> String {
     format!("ddp-run {}, Burn {}{rustc}", show::name(&of.ddp_run), show::name(&of.burn))
 }
 
-/// What one would type next.
+/// The next command.
 fn next(run: &RunFolder, program: &str) -> Option<String> {
     let folder = shell_word(&run.folder);
     let again = || {

@@ -4,7 +4,7 @@ use super::course::{Course, RankedBy};
 use super::folder::{RunFolder, State};
 use crate::spec::values;
 use crate::telemetry::provenance::{Git, Provenance, RunFile, Versions};
-use crate::telemetry::{EndEvent, EpochEvent, Event, Host, Metrics, RunId};
+use crate::telemetry::{EndEvent, EpochEvent, Event, Host, RunId};
 
 /// A start on the 21st of November.
 pub fn provenance(name: &str) -> Provenance {
@@ -35,16 +35,7 @@ pub fn provenance(name: &str) -> Provenance {
 }
 
 pub fn epoch(epoch: u64, accuracy: f64) -> Event {
-    Event::Epoch(EpochEvent {
-        epoch,
-        train: Metrics::new(0.5),
-        val: Some(Metrics::new(0.25).with("accuracy", accuracy)),
-        seconds: 2.0,
-        step: 10 * (epoch + 1),
-        lr: 0.1,
-        samples_per_s: 1000.0,
-        data_wait: 0.0,
-    })
+    Event::Epoch(EpochEvent::sample(epoch, accuracy))
 }
 
 /// A run of three epochs, of which these were trained; it ended with `code` for this reason.

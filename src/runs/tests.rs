@@ -1,4 +1,4 @@
-//! What is said of runs with fixed values.
+//! Output about runs with fixed values.
 
 use super::facts::FACTS;
 use super::filter::{Filter, SortBy};
@@ -89,9 +89,9 @@ fn filters_compare_numbers_texts_and_parts_of_texts() {
     assert!(refused("= 1").starts_with("`` is not a key"));
     assert!(refused("the loss < 1").starts_with("`the loss` is not a key"));
     for typed in ["val.loss=<1", "val.loss=>1", "val.loss<>1", "name~=a", "state=", "val.loss< "] {
-        assert!(refused(typed).contains(" is no comparison and a value; expected KEY=VALUE"), "{typed}");
+        assert!(refused(typed).contains(" is not a comparison and a value; expected KEY=VALUE"), "{typed}");
     }
-    assert!(refused("state=don").starts_with("`don` is no state: a run is running, done, "));
+    assert!(refused("state=don").starts_with("`don` is not a state: a run is running, done, "));
     assert_eq!(names(&["name!~'=x'", "state~on"], "name"), ["a"]);
 }
 

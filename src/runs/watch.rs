@@ -1,4 +1,4 @@
-//! A run folder that is looked at again and again: of a file that grows, only the new lines are read.
+//! A run folder that is polled: of a file that grows, only the new lines are read.
 
 use super::course::Course;
 use super::folder::{Ranking, RunFolder, reason, size, state};
@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// A run folder as the last look found it.
+/// A run folder at the last poll.
 pub(crate) struct Watched {
     pub run: RunFolder,
     stamps: Stamps,
@@ -16,10 +16,10 @@ pub(crate) struct Watched {
     others: u64,
 }
 
-/// Of a file or folder: inode, length, time of the last change.
+/// The state of a file or folder: inode, length, time of the last change.
 type Stamp = Option<(u64, u64, i64, i64)>;
 
-/// What of a folder is read again when it changes.
+/// The parts of a folder that are read again when they change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamps {
     job: Stamp,
@@ -48,7 +48,7 @@ impl Watched {
         watched
     }
 
-    /// Reads what has changed; whether anything has.
+    /// Reads what has changed; returns whether anything has.
     pub fn look(&mut self, ranking: Ranking<'_>) -> bool {
         let stamps = Stamps::of(&self.run.folder);
         let other = stamps != self.stamps;

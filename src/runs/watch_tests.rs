@@ -33,7 +33,7 @@ fn end(step: u64) -> String {
     )
 }
 
-/// What a look has is what a whole read has.
+/// A poll has the same result as a whole read.
 fn is_as_read(watched: &Watched) {
     let mut read = RunFolder::read(&watched.run.folder, &none);
     // Without a `run.json` it is the last change of the folder.

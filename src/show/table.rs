@@ -22,12 +22,12 @@ pub struct Column {
 }
 
 impl Column {
-    /// Of text.
+    /// A column of text.
     pub fn left(head: &str, spare: u8) -> Self {
         Self { head: head.to_owned(), right: false, spare, whole: false }
     }
 
-    /// Of numbers.
+    /// A column of numbers.
     pub fn right(head: &str, spare: u8) -> Self {
         Self { head: head.to_owned(), right: true, spare, whole: true }
     }
@@ -113,7 +113,7 @@ impl Table {
     }
 }
 
-/// Of a line with columns of these widths.
+/// The width of a line with columns of these widths.
 fn across(widths: &[usize]) -> usize {
     widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1)
 }

@@ -23,7 +23,7 @@ pub struct ResolvedValue {
 pub struct Declaration {
     /// Dotted path of the table; empty for the top level.
     pub table: String,
-    /// Of its struct; [`schema`](super::schema) reads it.
+    /// The schema of its struct; [`schema`](super::schema) reads it.
     pub schema: Json,
 }
 

@@ -21,6 +21,7 @@ const MAX_BYTES: u64 = 4 << 20;
 /// A job as written: the spec, the specs that it extends, and the command line's edits, merged.
 #[derive(Clone, Debug)]
 pub struct JobTree {
+    /// The spec, then its bases, then the command line's edits.
     pub(super) sources: Arc<Vec<Source>>,
     pub(super) root: Table,
     /// Problems of reading the texts, kept until they are shown together with those of the tree.
@@ -111,22 +112,17 @@ impl JobTree {
         Examined { made, values, declarations, problems }
     }
 
-    /// The texts of the job: the spec, then its bases, then the command line's edits.
-    pub fn sources(&self) -> &[Source] {
-        &self.sources
-    }
-
     pub(super) fn origin(&self, span: Span) -> Origin {
         self.sources[span.source].origin()
     }
 }
 
-/// What reading a tree tells.
+/// The result of reading a tree.
 pub struct Examined<T> {
     pub made: T,
-    /// Those that could be read, with problems too.
+    /// The values that could be read, with problems too.
     pub values: Vec<ResolvedValue>,
-    /// Of all keys that were read.
+    /// The declarations of all keys that were read.
     pub declarations: Vec<Declaration>,
     pub problems: Option<Diagnostics>,
 }

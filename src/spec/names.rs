@@ -28,7 +28,7 @@ impl Fields<'_> {
     /// As [`Fields::kind`] of components that only users' programs have; `what` is such a component.
     pub fn own_kind<'k, K>(&mut self, what: &str, kinds: Vec<(&'k str, K)>) -> Option<(&'k str, K)> {
         if kinds.is_empty() {
-            self.problem("name", format!("this program has no {what} of its own (docs/extending.md)"));
+            self.problem("name", format!("this program has no user-defined {what} (docs/extending.md)"));
             self.ignore_rest();
             return None;
         }

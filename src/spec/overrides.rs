@@ -15,7 +15,7 @@ pub enum Override {
     Set(String),
     /// A dotted key that is set in the spec or one of its bases.
     Unset(String),
-    /// What a flag of its own (`--max-restarts`) or a variable (`PET_MAX_RESTARTS`) says of a key.
+    /// The value of a key from a dedicated flag (`--max-restarts`) or a variable (`PET_MAX_RESTARTS`).
     Given(Given),
 }
 
@@ -32,7 +32,7 @@ pub struct Given {
 }
 
 impl Override {
-    /// The flag, or what else it is from, and what is behind it.
+    /// The flag or other source, and the rest of the text.
     fn parts(&self) -> (&str, &str) {
         match self {
             Override::Set(text) => ("--set", text),

@@ -1,4 +1,4 @@
-//! Trees that are made of others: a part of a spec, or the same with more edits. Positions stay those of the texts.
+//! Trees derived from others: a part of a spec, or the same spec with more edits. Positions still refer to the texts.
 
 use super::load::JobTree;
 use super::overrides::{self, Override};
@@ -20,7 +20,7 @@ impl JobTree {
         tree
     }
 
-    /// With these edits behind those that were made. Their problems are kept as those of [`JobTree::load`] are.
+    /// With these edits after those that were made. Their problems are kept as those of [`JobTree::load`] are.
     pub fn edited(&self, edits: &[Override]) -> JobTree {
         let mut tree = self.clone();
         let mut sources = tree.sources.to_vec();

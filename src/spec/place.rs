@@ -1,4 +1,4 @@
-//! Where a tree's keys and values stand in its texts.
+//! The places of a tree's keys and values in its texts.
 
 use super::load::JobTree;
 use super::source::{Source, Span};

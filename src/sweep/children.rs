@@ -1,5 +1,5 @@
 //! The children's processes: each is `ddp-run train` of this program, with its output in a log. As a supervisor's workers they
-//! lead process groups of their own and die with this process (Linux), and their workers with them.
+//! lead separate process groups and die with this process (Linux), and their workers with them.
 
 use super::prepare::Prepared;
 use crate::clusters::{Launcher, quoted};
@@ -43,7 +43,7 @@ pub struct Children<'a> {
     running: Vec<(usize, Child)>,
     /// When the first stop signal arrived.
     asked: Option<Instant>,
-    /// They were told to stop.
+    /// They were asked to stop.
     stopping: bool,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Children<'a> {
         let words: Vec<String> = arguments.iter().map(|word| quoted(word)).collect();
         writeln!(output, "$ ddp-run {}", words.join(" ")).doing("write", &log)?;
         let mut command = Command::new(&self.program);
-        // It is a run of its own, whatever started this sweep.
+        // It is a separate run, whatever started this sweep.
         for name in Launcher::ALL.into_iter().flat_map(Launcher::variables) {
             command.env_remove(name);
         }
@@ -114,7 +114,7 @@ impl<'a> Children<'a> {
         true
     }
 
-    /// Ctrl-Z: the children are paused with this process, and go on with it.
+    /// Ctrl-Z: the children are paused and continued with this process.
     fn pause(&self) {
         self.signal(Kill::TSTP);
         self.signals.pause();
@@ -155,7 +155,7 @@ fn end(status: ExitStatus, stopping: bool) -> End {
 }
 
 impl Prepared {
-    /// What child number `at` is started with, to the end of a rung.
+    /// The arguments of child number `at`, to the end of a rung.
     pub(super) fn arguments(&self, at: usize, rung: usize) -> Vec<String> {
         let (child, share) = (&self.children[at], &self.children[at].share);
         let mut sets: Vec<String> = child.point.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -174,7 +174,7 @@ impl Prepared {
         all
     }
 
-    /// The length of a rung, but not more than that of the run itself.
+    /// The length of a rung, but at most the length of the run itself.
     fn shortened(&self, at: usize, length: &str) -> String {
         let plan = &self.children[at].plan;
         let (key, of_rung) = length.split_once('=').unwrap_or((length, ""));

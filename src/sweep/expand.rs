@@ -10,11 +10,11 @@ pub type Point = Vec<(String, String)>;
 
 /// More runs are taken for a mistake.
 const MOST: usize = 10_000;
-/// More combinations are not looked at to choose some of them.
+/// Largest number of combinations from which some are chosen.
 const MOST_COMBINATIONS: usize = 1_000_000;
-/// Longest part of a child's name that tells its values.
+/// Longest part of a child's name that shows its values.
 const NAME: usize = 48;
-/// Keys that the sweep sets itself, or that are no part of a run.
+/// Keys that the sweep sets itself, or that are not part of a run.
 const RESERVED: [&str; 5] = ["name", "extends", "checkpoint.best", "train.stop_after", "launch.nnodes"];
 
 /// The points, without repetitions: each sample with every combination of the grid, of which the last key changes fastest.
@@ -76,7 +76,7 @@ fn check(
     }
     let reserved = |key: &&&str| RESERVED.contains(key) || key.split('.').next() == Some("sweep");
     if let Some(key) = keys.iter().find(reserved) {
-        let hint = "`--metric` sets `checkpoint.best`, and each run has a name of its own";
+        let hint = "`--metric` sets `checkpoint.best`, and each run has its own name";
         return Err(Error::usage(format!("a sweep can't vary `{key}`")).hint(hint));
     }
     match (sample.is_empty(), config.random) {
@@ -151,7 +151,7 @@ fn random(seed: u64, key: &str, at: usize) -> u64 {
     digest.iter().take(8).fold(0, |bits, byte| bits << 8 | u64::from(*byte))
 }
 
-/// Names of the children, which are also those of their folders: a number, and the values.
+/// Names of the children and of their folders: a number, and the values.
 pub fn names(points: &[Point]) -> Vec<String> {
     let width = points.len().to_string().len().max(2);
     points.iter().zip(1..).map(|(point, number)| format!("{number:0width$}_{}", words(point))).collect()
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(sets(&of_many).len(), 7);
     }
 
-    /// What is drawn is part of what a seed means: these numbers may not change.
+    /// A seed stands for these numbers: they must not change.
     #[test]
     fn each_sample_is_run_with_every_combination_and_depends_on_seed_key_and_number_alone() {
         let sample = [("optimizer.lr", "log-uniform(1e-4, 1e-1)")];
@@ -249,18 +249,20 @@ mod tests {
 
     #[test]
     fn what_makes_no_sweep_is_refused() {
-        let told = |config: SweepConfig| points(&config).expect_err("it is refused").message;
-        assert!(told(config(&[], &[], None)).contains("varies nothing"));
-        assert!(told(config(&[("name", &["a"])], &[], None)).contains("can't vary `name`"));
-        assert!(told(config(&[("sweep.seed", &["1"])], &[], None)).contains("can't vary `sweep.seed`"));
-        assert!(told(config(&[("seed", &["1"])], &[("seed", "uniform(1, 2)")], Some(1))).contains("twice"));
-        assert!(told(config(&[], &[("seed", "uniform(1, 2)")], None)).contains("how many"));
+        let refusal = |config: SweepConfig| points(&config).expect_err("it is refused").message;
+        assert!(refusal(config(&[], &[], None)).contains("varies nothing"));
+        assert!(refusal(config(&[("name", &["a"])], &[], None)).contains("can't vary `name`"));
+        assert!(refusal(config(&[("sweep.seed", &["1"])], &[], None)).contains("can't vary `sweep.seed`"));
+        assert!(
+            refusal(config(&[("seed", &["1"])], &[("seed", "uniform(1, 2)")], Some(1))).contains("twice")
+        );
+        assert!(refusal(config(&[], &[("seed", "uniform(1, 2)")], None)).contains("how many"));
         let many: Vec<String> = (0..200).map(|i| i.to_string()).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        assert!(told(config(&[("seed", &many), ("epochs", &many)], &[], None)).contains("at most"));
+        assert!(refusal(config(&[("seed", &many), ("epochs", &many)], &[], None)).contains("at most"));
         let both =
             SweepConfig { min_epochs: Some(1), min_steps: Some(1), ..config(&[("seed", &["1"])], &[], None) };
-        assert!(told(both).contains("not both"));
+        assert!(refusal(both).contains("not both"));
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! What the command line says of a sweep, over `[sweep]` of the spec.
+//! The settings of a sweep on the command line, which override `[sweep]` of the spec.
 
 use crate::error::{Error, Result};
 use crate::plan::sweep::{Distribution, Grid, Space, SweepConfig, list};
 use std::collections::BTreeSet;
 
-/// What the command line says of `[sweep]`.
+/// The settings of `[sweep]` on the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Flags {
     /// `KEY=VALUE,VALUE…`
@@ -22,7 +22,7 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// The settings, where a flag wins over the spec: of one key, too, whether the spec has it in its grid or among its samples.
+    /// The settings. A flag wins over the spec, also for a single key, whether the spec has it in its grid or among its samples.
     pub(super) fn over(&self, mut config: SweepConfig) -> Result<SweepConfig> {
         let wrong = |flag: &str, text: &str, why: String| Error::usage(format!("{flag} {text}: {why}"));
         let mut typed = BTreeSet::new();
@@ -70,7 +70,7 @@ fn assignment<'a>(flag: &str, text: &'a str, typed: &mut BTreeSet<String>) -> Re
     }
 }
 
-/// A key without the quotes and spaces that it needs not have: `"seed"` is `seed`. What is no key is left as it is, and found later.
+/// A key without unnecessary quotes and spaces: `"seed"` is `seed`. Text that is not a key is returned unchanged, and reported later.
 fn dotted(typed: &str) -> String {
     let bare = |part: &str| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);

@@ -11,10 +11,10 @@ use std::path::Path;
 
 /// Keys of a run's length, and its name.
 const LENGTH: [&str; 3] = ["epochs", "train.max_steps", "name"];
-/// What a copy leaves out: what is only of the other run, and is made anew.
+/// Files that a copy leaves out: they belong only to the other run, and are written again.
 const OWN: [&str; 4] = [".lock", "logs", "report.html", "profile.json"];
 
-/// For each plan, the one whose whole run is the beginning of its own: the longest of those.
+/// For each plan, the longest other plan whose whole run equals the beginning of its own run.
 pub fn behind(plans: &[&Plan]) -> Vec<Option<usize>> {
     let shapes: Vec<_> = plans.iter().map(|plan| shape(plan)).collect();
     // All values last: of most pairs neither is shorter.
@@ -72,7 +72,7 @@ fn ends_measured(short: &Plan, long: &Plan) -> bool {
     every <= 1 || short.train.max_steps == long.train.max_steps && short.epochs.is_multiple_of(every)
 }
 
-/// Makes the run folder `to` a copy of `from`. It is there whole or not at all.
+/// Makes the run folder `to` a copy of `from`, completely or not at all.
 ///
 /// # Errors
 /// Exit code 74: a file can't be read or written.
@@ -153,7 +153,7 @@ mod tests {
             behind_of(&[&[&["epochs=3"], &rare[..]].concat(), &[&["epochs=9"], &rare[..]].concat()]),
             [None, None]
         );
-        // The end of 3 epochs is evaluated, which a run of 8 epochs has not; that of 4 is.
+        // The end of 3 epochs is evaluated, but not in a run of 8 epochs; the end of 4 epochs is evaluated in both.
         let every_second = "train.eval_every=2";
         assert_eq!(
             behind_of(&[
@@ -188,7 +188,7 @@ mod tests {
         assert!(to.join("metrics.jsonl").is_file() && to.join("checkpoints/logs").is_file());
         assert!(!to.join(".lock").exists() && !to.join("logs").exists());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
-        // Of a process that is killed while it copies.
+        // As left by a process that is killed while it copies.
         let killed = Scratch::beside(&to).unwrap();
         fs::create_dir_all(killed.path().join("checkpoints")).unwrap();
         fs::create_dir_all(folder.path().join(".c.part-1")).unwrap();

@@ -1,6 +1,6 @@
 //! `ddp-run sweep`: several runs of one spec that differ in some of its keys. What is run is `prepare`d from the settings
 //! (`expand`, `share`, `fork`, `lengths`); `schedule`, a state machine, says what runs next; `children` are processes of this program, each an
-//! ordinary run in a folder of its own; `state` is the file from which a killed sweep continues. At the end there is a table
+//! ordinary run in a separate folder; `state` is the file from which a killed sweep continues. At the end there is a table
 //! (`outcome`) and a page (`page`).
 
 mod children;
@@ -52,7 +52,7 @@ pub struct Outcome {
 /// with the calling thread.
 ///
 /// # Errors
-/// Another sweep is in the folder (78), or one is running there (74); a file can't be written (74). A child that fails is no error.
+/// Another sweep is in the folder (78), or one is running there (74); a file can't be written (74). A child that fails is not an error.
 pub fn run(prepared: Prepared, ranking: Ranking<'_>, stop: &StopFlag) -> Result<Outcome> {
     let folder = prepared.folder.clone();
     if crate::runs::RunFolder::is_one(&folder) {
@@ -88,7 +88,7 @@ struct Running<'a> {
 
 impl Running<'_> {
     fn until_all_ended(&mut self, processes: &mut Children<'_>, progress: &Progress) -> Result<()> {
-        let mut told = false;
+        let mut reported = false;
         loop {
             while let Some((at, slot)) = self.schedule.start() {
                 self.begin(at, slot, processes)?;
@@ -104,7 +104,7 @@ impl Running<'_> {
             for (at, ended) in happened.ended {
                 self.end(at, ended, progress)?;
             }
-            if self.schedule.stopping() && !std::mem::replace(&mut told, true) {
+            if self.schedule.stopping() && !std::mem::replace(&mut reported, true) {
                 let running = self.schedule.running().count();
                 if running > 0 {
                     progress.say(&format!("stopping: {} to save and end", count(running, "run")));

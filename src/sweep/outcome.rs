@@ -1,4 +1,4 @@
-//! What a sweep has led to: a table from the best run to the worst, and the same as JSON.
+//! The result of a sweep: a table from the best run to the worst, and the same as JSON.
 
 use super::Outcome;
 use super::schedule::State;
@@ -43,7 +43,7 @@ pub fn text(outcome: &Outcome, width: Option<usize>) -> String {
     format!("{}page       {}\n", show::message(&table), outcome.page.display())
 }
 
-/// Keys as they are typed if all fit, else without their tables; then the last ones are left out, because names of runs tell them, too.
+/// Keys as typed if all fit, else without their tables; then the last ones are left out, because the names of runs show them, too.
 fn table(file: &File, ranking: &[usize], width: Option<usize>) -> String {
     let text = columns(file, ranking, false).text(None);
     let fits = |width: usize| text.lines().all(|line| line.width() <= width);

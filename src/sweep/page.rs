@@ -33,10 +33,10 @@ pub fn render(file: &File, ranking: &[usize]) -> String {
     page(&format!("sweep of {}", file.spec), &body)
 }
 
-/// Where the values of a key, or of the metric, stand on an axis.
+/// The positions of the values of a key, or of the metric, on an axis.
 struct Axis<'a> {
     title: &'a str,
-    /// Of each child, from 0 (below) to 1; `None` without a value.
+    /// The place of each child, from 0 (bottom) to 1; `None` without a value.
     places: Vec<Option<f64>>,
     ticks: Vec<(f64, String)>,
 }
@@ -79,7 +79,7 @@ impl<'a> Axis<'a> {
     }
 }
 
-/// Of ticks in the order of their places those that can be read: the first, the last, and those between them with space.
+/// The ticks that are legible, from ticks in the order of their places: the first, the last, and those between that have space.
 fn apart(ticks: Vec<(f64, String)>) -> Vec<(f64, String)> {
     let Some(last) = ticks.last().cloned() else { return ticks };
     let far = |one: f64, other: f64| y(one) - y(other) >= LINE;

@@ -114,7 +114,7 @@ fn measured(children: &[ChildPlan]) -> Result<()> {
         .hint("`--metric train.loss`, or a validation set, as of `--set dataset.val_split=0.1`"))
 }
 
-/// The plan of one child, and what it has of this machine.
+/// The plan of one child, and its share of this machine.
 fn resolve(
     base: &JobTree,
     name: &str,
@@ -141,7 +141,7 @@ fn resolve(
     Ok(ChildPlan { name: child, point: point.clone(), plan, share })
 }
 
-/// The error with the values of the run that it is about: the place in the spec alone does not tell them.
+/// The error with the values of the run that it is about, which the place in the spec alone does not show.
 fn about(error: Error, child: &str, point: &Point) -> Error {
     let sets: Vec<String> = point.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let of = format!("this is run {child} of the sweep, with {}", sets.join(" "));
@@ -149,7 +149,7 @@ fn about(error: Error, child: &str, point: &Point) -> Error {
     error.hint(hint)
 }
 
-/// What this machine has, by device; CUDA devices are looked for once.
+/// The number of devices of this machine, by kind; CUDA devices are counted once.
 #[derive(Default)]
 struct OnDemand(std::cell::OnceCell<Vec<String>>);
 
@@ -214,7 +214,7 @@ impl Prepared {
         all
     }
 
-    /// For each child, the one whose copy it continues. With successive halving, none: there the lengths are those of the rungs.
+    /// For each child, the one whose copy it continues. With successive halving, none: the rungs determine the lengths.
     pub(super) fn behind(&self) -> Vec<Option<usize>> {
         if self.rules.rungs > 1 {
             return vec![None; self.children.len()];
@@ -231,7 +231,7 @@ impl Prepared {
         self.folder.join(super::children::LOGS).join(format!("{}.log", self.children[at].name))
     }
 
-    /// A line for each child: its name, and what it is started with.
+    /// A line for each child: its name and its settings.
     pub fn listing(&self) -> String {
         let width = self.children.iter().map(|child| child.name.len()).max().unwrap_or(0);
         let (file, behind) = (self.file(), self.behind());

@@ -83,9 +83,9 @@ fn a_flag_moves_a_key_between_grid_and_samples() {
 
 #[test]
 fn a_child_that_is_no_run_is_refused_before_any_starts() {
-    let (code, told) = refused("", &grid(&["optimizer.lr=0.1", "model.name=linear,lineer"]));
+    let (code, message) = refused("", &grid(&["optimizer.lr=0.1", "model.name=linear,lineer"]));
     assert_eq!(code, ExitCode::Spec);
-    assert!(told.contains("--set model.name=lineer"), "{told}");
+    assert!(message.contains("--set model.name=lineer"), "{message}");
     let flags = Flags { metric: Some("val.acuracy".to_owned()), ..grid(&["optimizer.lr=0.1"]) };
     assert!(refused("", &flags).1.contains("--metric val.acuracy"));
     assert_eq!(refused("", &grid(&["optimizer.lr"])).0, ExitCode::Usage);
@@ -117,15 +117,15 @@ fn rungs_end_at_epochs_with_any_schedule_and_at_steps_only_with_one_that_is_free
         prepared("", &by_steps).unwrap_or_else(|e| panic!("{e}")).lengths,
         ["train.max_steps=20", "train.max_steps=60"]
     );
-    let (code, told) = refused(cosine, &by_steps);
-    assert!(code == ExitCode::Spec && told.contains("`cosine` depends on the length"), "{told}");
-    let (code, told) = refused("", &Flags { min_epochs: Some(9), ..grid(&values) });
+    let (code, message) = refused(cosine, &by_steps);
+    assert!(code == ExitCode::Spec && message.contains("`cosine` depends on the length"), "{message}");
+    let (code, message) = refused("", &Flags { min_epochs: Some(9), ..grid(&values) });
     assert!(
-        code == ExitCode::Spec && told.contains("begins with 9 epochs, and the longest run has 9"),
-        "{told}"
+        code == ExitCode::Spec && message.contains("begins with 9 epochs, and the longest run has 9"),
+        "{message}"
     );
-    let (_, told) = refused("", &Flags { min_steps: Some(72), ..grid(&values) });
-    assert!(told.contains("begins with 72 optimizer steps, and the longest run has 72"), "{told}");
+    let (_, message) = refused("", &Flags { min_steps: Some(72), ..grid(&values) });
+    assert!(message.contains("begins with 72 optimizer steps, and the longest run has 72"), "{message}");
     let rare = refused("[train]\neval_every = 2\n", &by_epochs).1;
     assert!(rare.contains("nothing is measured"), "{rare}");
 }
@@ -143,35 +143,35 @@ fn a_key_has_one_name_and_one_flag() {
         prepared("", &grid(&["\"optimizer\" . lr=0.1", "\"seed\"=1,2"])).unwrap_or_else(|e| panic!("{e}"));
     let names: Vec<&str> = sweep.children.iter().map(|child| child.name.as_str()).collect();
     assert_eq!(names, ["01_lr-0.1_seed-1", "02_lr-0.1_seed-2"]);
-    let (code, told) = refused("", &grid(&["optimizer.lr=0.1", "\"name\"=a,b"]));
-    assert!(code == ExitCode::Usage && told.contains("can't vary `name`"), "{told}");
-    let (code, told) = refused("", &grid(&["optimizer.lr=0.1", "optimizer.lr=0.2"]));
-    assert!(code == ExitCode::Usage && told.contains("`optimizer.lr` is given twice"), "{told}");
+    let (code, message) = refused("", &grid(&["optimizer.lr=0.1", "\"name\"=a,b"]));
+    assert!(code == ExitCode::Usage && message.contains("can't vary `name`"), "{message}");
+    let (code, message) = refused("", &grid(&["optimizer.lr=0.1", "optimizer.lr=0.2"]));
+    assert!(code == ExitCode::Usage && message.contains("`optimizer.lr` is given twice"), "{message}");
 }
 
 #[test]
 fn what_would_have_no_effect_is_refused() {
     let eta = Flags { eta: Some(2), ..grid(&["optimizer.lr=0.1,0.2"]) };
-    let (code, told) = refused("", &eta);
-    assert!(code == ExitCode::Usage && told.contains("--min-epochs"), "{told}");
+    let (code, message) = refused("", &eta);
+    assert!(code == ExitCode::Usage && message.contains("--min-epochs"), "{message}");
     let unmeasured = Flags { min_epochs: Some(1), ..grid(&["optimizer.lr=0.1,0.2", "dataset.val_split=0"]) };
-    let (code, told) = refused("", &unmeasured);
-    assert!(code == ExitCode::Spec && told.contains("`val.loss` is never measured"), "{told}");
+    let (code, message) = refused("", &unmeasured);
+    assert!(code == ExitCode::Spec && message.contains("`val.loss` is never measured"), "{message}");
     assert!(
         prepared("", &Flags { min_epochs: None, ..unmeasured }).is_ok(),
         "the runs are of use without a rank"
     );
     let two = grid(&["optimizer.lr=0.1", "checkpoint={best=\"val.mae\"},{best=\"val.r2\"}"]);
-    let (code, told) = refused("", &two);
-    assert!(code == ExitCode::Usage && told.contains("ranked by one metric"), "{told}");
+    let (code, message) = refused("", &two);
+    assert!(code == ExitCode::Usage && message.contains("ranked by one metric"), "{message}");
 }
 
 #[test]
 fn an_error_names_the_run_that_it_is_about() {
-    let told = refused("", &grid(&["optimizer.lr=0.1", "model.name=linear,lineer"])).1;
+    let message = refused("", &grid(&["optimizer.lr=0.1", "model.name=linear,lineer"])).1;
     assert!(
-        told.contains("run 02_lr-0.1_name-lineer of the sweep, with optimizer.lr=0.1 model.name=lineer"),
-        "{told}"
+        message.contains("run 02_lr-0.1_name-lineer of the sweep, with optimizer.lr=0.1 model.name=lineer"),
+        "{message}"
     );
 }
 

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::path::Path;
 use std::time::Duration;
 
-/// Frames of a line that nothing changes: its time goes on.
+/// Frames of a line that changes only in its time.
 const TICK: Duration = Duration::from_secs(1);
 
 pub struct Progress(Option<ProgressBar>);

@@ -1,6 +1,6 @@
-//! Which child runs next, and which go on: a state machine without I/O. Without successive halving there is one rung, and
+//! Which child runs next, and which continue: a state machine without I/O. Without successive halving there is one rung, and
 //! every child is done after it. With it (Jamieson & Talwalkar 2016; Li et al. 2018), all children of a rung end before the
-//! best of them go on to the next one.
+//! best of them continue to the next one.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +38,7 @@ pub struct Child {
     pub rung: usize,
     /// The best value of the metric so far, at the end of each rung; `None` where it was not measured.
     pub values: Vec<Option<f64>>,
-    /// Of a child that failed.
+    /// The exit code of a child that failed.
     pub exit_code: Option<i32>,
     /// The child whose end is a point of this one's course: this one starts after it.
     pub behind: Option<usize>,
@@ -140,7 +140,7 @@ impl Schedule {
                 child.values.push(value.filter(|value| value.is_finite()));
             }
             Ended::Stopped if self.stopping => child.state = State::Waiting,
-            // Nobody here has asked for it: started again at once, it might never end.
+            // This sweep did not ask for it: started again at once, it might never end.
             Ended::Stopped => {
                 (child.state, child.exit_code) = (State::Failed, Some(crate::error::ExitCode::Stopped as i32))
             }
@@ -172,12 +172,12 @@ impl Schedule {
 
     /// Whether the same sweep, started again, has more to do than to try again what failed.
     pub fn is_unfinished(&self) -> bool {
-        let goes_on = |child: &Child| match child.state {
+        let continues = |child: &Child| match child.state {
             State::Waiting => true,
             State::Done => child.rung + 1 < self.rules.rungs,
             _ => false,
         };
-        self.children.iter().any(goes_on)
+        self.children.iter().any(continues)
     }
 
     /// Whether a child is in this state.
@@ -211,7 +211,7 @@ impl Schedule {
         signed(one).total_cmp(&signed(other))
     }
 
-    /// If a rung is complete, the best of its children go on, and the others do not. Not while the sweep stops: what failed
+    /// If a rung is complete, the best of its children continue, and the others do not. Not while the sweep stops: what failed
     /// is tried again first when it continues.
     fn promote(&mut self) {
         loop {

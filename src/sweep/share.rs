@@ -6,7 +6,7 @@ use crate::launch::Nproc;
 /// What each slot of the sweep has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Values of CUDA_VISIBLE_DEVICES, one a slot; `None` where children see what the sweep sees.
+    /// Values of CUDA_VISIBLE_DEVICES, one per slot; `None` where children see the same devices as the sweep.
     pub devices: Vec<Option<String>>,
     /// Processes of a child.
     pub processes: usize,
@@ -68,7 +68,7 @@ impl Machine {
 pub fn cuda_names(count: usize, visible: Option<&str>) -> Vec<String> {
     let named = visible.map(|text| text.split(',').map(|name| name.trim().to_owned()).collect::<Vec<_>>());
     match named {
-        // Names behind one that is not there are not seen.
+        // CUDA ignores the names after one that does not exist.
         Some(names) if names.len() >= count => names.into_iter().take(count).collect(),
         _ => (0..count).map(|index| index.to_string()).collect(),
     }

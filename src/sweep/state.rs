@@ -29,7 +29,7 @@ pub struct File {
     pub prefers_larger: bool,
     /// With successive halving: the length of each rung.
     pub rungs: Vec<String>,
-    /// What a sweep of the same children has alike: the settings that choose them, and the first child's values that change results.
+    /// What sweeps with the same children have in common: the settings that choose them, and the first child's values that change results.
     pub identity: BTreeMap<String, String>,
     pub children: Vec<Record>,
 }
@@ -104,7 +104,7 @@ impl File {
         let text = files::read_text(&path).doing("read", &path)?;
         let file = serde_json::from_str(&text);
         file.map(Some).map_err(|e| {
-            Error::checkpoint(format!("{} is no sweep's file: {e}", path.display()))
+            Error::checkpoint(format!("{} is not the file of a sweep: {e}", path.display()))
                 .hint("`--out DIR` starts a sweep elsewhere")
         })
     }
@@ -139,8 +139,9 @@ impl File {
         }
         let said = lines(said.iter().map(|(key, text)| (key.as_str(), text.clone())));
         let said: String = said.iter().map(|line| format!("\n  {line}")).collect();
-        Err(Error::spec(format!("{} has another sweep{said}", folder.display()))
-            .hint("`--out DIR` starts a sweep of its own; with the settings and the spec as they were, this one continues"))
+        Err(Error::spec(format!("{} has another sweep{said}", folder.display())).hint(
+            "`--out DIR` starts a new sweep; with the same settings and spec as before, this one continues",
+        ))
     }
 }
 
@@ -217,6 +218,6 @@ pub mod tests {
     fn a_damaged_file_is_told() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(FILE), "{").unwrap();
-        assert!(File::read(folder.path()).unwrap_err().message.contains("is no sweep's file"));
+        assert!(File::read(folder.path()).unwrap_err().message.contains("is not the file of a sweep"));
     }
 }

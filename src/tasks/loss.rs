@@ -10,6 +10,7 @@ use std::fmt;
 ///
 /// ```
 /// use burn::tensor::Tensor;
+/// use ddp_run::dataset::{FieldFacts, FieldKind};
 /// use ddp_run::prelude::*;
 /// use ddp_run::schemars::JsonSchema;
 ///

@@ -31,6 +31,7 @@ impl MetricFacts {
 /// use burn::tensor::Tensor;
 /// use ddp_run::prelude::*;
 /// use ddp_run::schemars::JsonSchema;
+/// use ddp_run::task::Term;
 ///
 /// /// The share of the targets of a class that are found.
 /// #[derive(serde::Deserialize, JsonSchema)]

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 /// use burn::tensor::{Device, Tensor};
 /// use ddp_run::prelude::*;
 /// use ddp_run::schemars::JsonSchema;
+/// use ddp_run::task::MetricFacts;
 ///
 /// /// A mean and the logarithm of a variance for each sample. It returns no rows to be compared with the targets: it has no `Net::forward`.
 /// #[derive(Module, Debug)]
@@ -118,7 +119,7 @@ pub struct Batch {
     pub input: Input,
     /// The samples' targets; floats are f32.
     pub target: Target,
-    /// The further fields that the data set declares ([`Dataset::fields`](crate::prelude::Dataset::fields)), by name; floats are f32.
+    /// The further fields that the data set declares ([`Dataset::fields`](crate::dataset::Dataset::fields)), by name; floats are f32.
     pub fields: BTreeMap<String, Input>,
 }
 

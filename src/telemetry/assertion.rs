@@ -85,62 +85,54 @@ mod tests {
     use crate::telemetry::{EpochEvent, Metrics};
 
     fn epoch(epoch: u64, val: Option<f64>) -> Event {
-        Event::Epoch(EpochEvent {
-            epoch,
-            train: Metrics::new(0.5),
-            val: val.map(|accuracy| Metrics::new(0.25).with("accuracy", accuracy)),
-            seconds: 2.0,
-            step: 10,
-            lr: 0.1,
-            samples_per_s: 1000.0,
-            data_wait: 0.0,
-        })
+        let val = val.map(|accuracy| Metrics::new(0.25).with("accuracy", accuracy));
+        Event::Epoch(EpochEvent { val, ..EpochEvent::sample(epoch, 0.0) })
     }
 
     #[test]
     fn reads_each_comparison_with_and_without_spaces() {
-        let told = |typed: &str, below: bool, at: bool, above: bool| {
+        let result = |typed: &str, below: bool, at: bool, above: bool| {
             let read: Assertion = typed.parse().unwrap();
             assert_eq!([-1.0, -0.5, 0.0].map(|v| read.holds(v)), [below, at, above], "{typed}");
             assert!(!read.holds(f64::NAN));
             assert_eq!(read.to_string().parse(), Ok(read));
         };
-        told("val.r2>=-0.5", false, true, true);
-        told(" val.r2 <= -5e-1 ", true, true, false);
-        told("val.r2 > -.5", false, false, true);
-        told("val.r2<-0.5", true, false, false);
+        result("val.r2>=-0.5", false, true, true);
+        result(" val.r2 <= -5e-1 ", true, true, false);
+        result("val.r2 > -.5", false, false, true);
+        result("val.r2<-0.5", true, false, false);
     }
 
     #[test]
     fn what_is_no_comparison_is_refused_with_the_reason() {
-        let told = |typed: &str| typed.parse::<Assertion>().unwrap_err();
-        assert!(told("val.accuracy").starts_with("there is no comparison; expected METRIC >= NUMBER"));
-        assert!(told("val.accuracy == 0.9").starts_with("it compares for equality"));
-        assert!(told("val.accuracy >= 90 %").starts_with("`90 %` is not a number"));
-        assert!(told("val.accuracy >= nan").starts_with("`nan` is not a number"));
-        assert!(told(">= 1").starts_with("`` is not the name of a metric"));
-        assert!(told("the loss < 1").starts_with("`the loss` is not the name of a metric"));
+        let result = |typed: &str| typed.parse::<Assertion>().unwrap_err();
+        assert!(result("val.accuracy").starts_with("there is no comparison; expected METRIC >= NUMBER"));
+        assert!(result("val.accuracy == 0.9").starts_with("it compares for equality"));
+        assert!(result("val.accuracy >= 90 %").starts_with("`90 %` is not a number"));
+        assert!(result("val.accuracy >= nan").starts_with("`nan` is not a number"));
+        assert!(result(">= 1").starts_with("`` is not the name of a metric"));
+        assert!(result("the loss < 1").starts_with("`the loss` is not the name of a metric"));
     }
 
     #[test]
     fn the_last_epoch_that_measured_the_metric_counts() {
         let events = [epoch(0, Some(0.95)), epoch(1, Some(0.875)), epoch(2, None)];
-        let told = |typed: &str| typed.parse::<Assertion>().unwrap().verdict_of(&events);
+        let result = |typed: &str| typed.parse::<Assertion>().unwrap().verdict_of(&events);
         assert_eq!(
-            told("val.accuracy >= 0.9"),
+            result("val.accuracy >= 0.9"),
             (false, "val.accuracy >= 0.9 does not hold: 87.5 % (0.8750) after 2 epochs".to_owned())
         );
         assert_eq!(
-            told("train.loss < 0.75"),
+            result("train.loss < 0.75"),
             (true, "train.loss < 0.75 holds: 0.5000 after 3 epochs".to_owned())
         );
         // Near the bound, all digits.
         assert_eq!(
-            told("val.accuracy > 0.875"),
+            result("val.accuracy > 0.875"),
             (false, "val.accuracy > 0.875 does not hold: 0.875 after 2 epochs".to_owned())
         );
         assert_eq!(
-            told("val.mae < 1"),
+            result("val.mae < 1"),
             (false, "val.mae < 1 does not hold: no epoch of the run has measured it".to_owned())
         );
     }

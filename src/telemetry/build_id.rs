@@ -1,18 +1,18 @@
-//! The build ID that the linker gives a program: a digest of what it was linked from. Two builds of the same version differ in it.
+//! The build ID that the linker gives a program: a digest of what it was linked from. Two builds of the same version have different ones.
 
 use data_encoding::HEXLOWER;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// Of a 64-bit ELF file.
+/// Bytes of the header of a 64-bit ELF file.
 const HEADER: usize = 64;
-/// No program has more; what a damaged header says is not allocated.
+/// No program has more; limits the allocation for a damaged header.
 const MOST: usize = 64 << 10;
 const PT_NOTE: u32 = 4;
 const NT_GNU_BUILD_ID: u32 = 3;
 
-/// Of this program, in hexadecimal; `None` if its linker gave it none, or its format is another.
+/// The build ID of this program, in hexadecimal; `None` if its linker wrote none, or its format is not ELF.
 pub fn build_id() -> Option<String> {
     of_file(&std::env::current_exe().ok()?).ok()?
 }

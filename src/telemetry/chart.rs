@@ -12,7 +12,7 @@ use std::fmt::Write;
 
 pub(crate) const STYLE: &str = include_str!("chart/chart.css");
 
-/// Of the page's charts, in SVG units; the page scales them.
+/// Size of the page's charts, in SVG units; the page scales them.
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 260.0;
 /// Margins for labels.
@@ -131,7 +131,7 @@ impl<'a> Chart<'a> {
         Self { title, x, y, series, rules: Vec::new() }
     }
 
-    /// Those outside of the series' range are left out.
+    /// With rules; those outside of the series' range are left out.
     pub fn with_rules(self, rules: Vec<Rule>) -> Self {
         Self { rules, ..self }
     }

@@ -152,8 +152,8 @@ mod tests {
                 page.set_modified(SystemTime::UNIX_EPOCH).unwrap();
             }
             before.conclude(folder.path(), 91, "rank 1 is silent").unwrap();
-            let told = std::fs::read_to_string(&page).unwrap();
-            assert!(told.contains("rank 1 is silent (exit code 91)") && !torn.exists(), "{told}");
+            let html = std::fs::read_to_string(&page).unwrap();
+            assert!(html.contains("rank 1 is silent (exit code 91)") && !torn.exists(), "{html}");
         }
         assert_eq!(ends(folder.path()).len(), 2);
     }

@@ -1,5 +1,5 @@
 //! `digests.jsonl`: digests of the tensors of some steps, by which two runs are compared tensor by tensor. A digest is
-//! XXH3 with 128 bits of the exact bits: it tells tensors apart that differ by accident, and is no protection against intent.
+//! XXH3 with 128 bits of the exact bits: it detects accidental differences, and does not protect against deliberate ones.
 
 use super::appender::Appender;
 use crate::error::{IoContext, Result};
@@ -46,7 +46,7 @@ impl fmt::Display for Digest {
 }
 
 named! {
-    /// What a tensor is in its step, in the order in which one follows from the other: of the first group that differs between two
+    /// The role of a tensor in its step, in order of dependence: of the first group that differs between two
     /// runs, a tensor is the first one that does.
     pub enum DigestGroup {
         /// The samples of the step, over all ranks.
@@ -146,7 +146,7 @@ impl DigestLine {
         all
     }
 
-    /// The same for lines without differences, and for no others.
+    /// Equal for lines without differences, and only for these.
     fn mark(&self) -> u128 {
         let of = |group: DigestGroup, seed: u64| {
             let digest = |(name, value): (&String, &Value)| {
@@ -182,7 +182,7 @@ impl DigestWriter {
     }
 }
 
-/// Removes the lines of steps after `step`, and what is no line. A file that needs no change is not touched.
+/// Removes the lines of steps after `step`, and invalid lines. A file that needs no change is not touched.
 pub fn cut_digests(out_dir: &Path, step: u64) -> Result<()> {
     let path = out_dir.join(DIGESTS);
     if !path.exists() {
@@ -211,7 +211,7 @@ pub fn cut_digests(out_dir: &Path, step: u64) -> Result<()> {
     out.put_synced().doing("write", &path)
 }
 
-/// The digests of a run by step. What tells lines apart is in memory; a line is read when it is asked for, because those of a long run
+/// The digests of a run by step. Marks that distinguish lines are in memory; a line is read on request, because the lines of a long run
 /// are many.
 #[derive(Debug, Default)]
 pub struct Digests {
@@ -222,7 +222,7 @@ pub struct Digests {
 }
 
 impl Digests {
-    /// Those of a run's folder; none without the file. What is no line is left out.
+    /// The digests in a run's folder; none without the file. Invalid lines are left out.
     pub fn read(out_dir: &Path) -> Result<Self> {
         let path = out_dir.join(DIGESTS);
         if !path.exists() {
@@ -238,7 +238,7 @@ impl Digests {
         Ok(Self { file, path, lines })
     }
 
-    /// Forgets the other steps.
+    /// Drops the other steps.
     pub fn within(mut self, steps: RangeInclusive<u64>) -> Self {
         self.lines.retain(|step, _| steps.contains(step));
         self
@@ -286,7 +286,7 @@ impl Digests {
 
 #[cfg(test)]
 impl Digests {
-    /// Of lines in a file that has no name.
+    /// The digests of these lines, in a file that has no name.
     pub fn of(lines: &[DigestLine]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut writer = DigestWriter::open(dir.path(), 0).unwrap();
@@ -303,7 +303,7 @@ pub fn read_digests(out_dir: &Path) -> Result<BTreeMap<u64, DigestLine>> {
     all.lines.keys().map(line).collect()
 }
 
-/// Calls `see` with each line's number, what it says if it is one, and its bytes without the newline.
+/// Calls `see` with each line's number, its contents if it is valid, and its bytes without the newline.
 fn for_each_line(
     path: &Path,
     mut see: impl FnMut(usize, Option<DigestLine>, &[u8]) -> Result<()>,

@@ -35,7 +35,7 @@ impl Event {
     }
 }
 
-/// An event with the time at which it was written, as a line has it.
+/// An event with the time at which it was written, as in a line of the file.
 #[derive(Serialize)]
 pub struct Stamped<'a> {
     #[serde(flatten)]
@@ -56,7 +56,7 @@ impl<'a> Stamped<'a> {
 }
 
 /// Written after an optimizer step. Values are over all ranks.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepEvent {
     pub step: u64,
     pub epoch: u64,
@@ -93,7 +93,7 @@ pub struct EpochEvent {
 }
 
 impl EpochEvent {
-    /// The value of a metric that has its split before it: `val.loss`.
+    /// The value of a metric that is named with its split: `val.loss`.
     pub fn value(&self, metric: &str) -> Option<f64> {
         let (split, name) = metric.split_once('.')?;
         match split {
@@ -154,7 +154,7 @@ pub struct EndEvent {
     pub seconds: f64,
 }
 
-/// Written when the ranks have different states: silent data corruption; and again when the repeated steps have told where.
+/// Written when the ranks have different states: silent data corruption; and again when the repeated steps have shown on which rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DivergenceEvent {
     /// The optimizer step after which the states were compared.
@@ -163,7 +163,7 @@ pub struct DivergenceEvent {
     pub epoch: u64,
     /// The ranks whose state is wrong; empty if that is not known.
     pub ranks: Vec<usize>,
-    /// What tells: `majority`, or `repetition` of the steps from a checkpoint; `null` if nothing does.
+    /// The evidence: `majority`, or `repetition` of the steps from a checkpoint; `null` if there is none.
     pub by: Option<String>,
     /// The first tensor that differs.
     pub tensor: String,
@@ -225,9 +225,26 @@ pub fn nan_if_null<'de, D: Deserializer<'de>>(json: D) -> Result<f64, D::Error> 
     Ok(Option::deserialize(json)?.unwrap_or(f64::NAN))
 }
 
-/// Reads `None` from what is no `T`: the rest of a line that another version writes is read all the same.
+/// Reads `None` from a value that is not a `T`, so that the rest of a line from another version can be read.
 fn none_if_other<'de, D: Deserializer<'de>, T: DeserializeOwned>(json: D) -> Result<Option<T>, D::Error> {
     Ok(serde_json::from_value(Value::deserialize(json)?).ok())
+}
+
+#[cfg(test)]
+impl EpochEvent {
+    /// An epoch of ten steps with this accuracy.
+    pub fn sample(epoch: u64, accuracy: f64) -> Self {
+        Self {
+            epoch,
+            train: Metrics::new(0.5),
+            val: Some(Metrics::new(0.25).with("accuracy", accuracy)),
+            seconds: 2.0,
+            step: 10 * (epoch + 1),
+            lr: 0.1,
+            samples_per_s: 1000.0,
+            data_wait: 0.0,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What observers are told of a run before its first event.
+//! What observers receive about a run before its first event.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -18,7 +18,7 @@ pub struct ObservedRun {
     pub spec: Map<String, Value>,
     /// The values that `--set` and environment variables changed, as `KEY=VALUE`.
     pub set: Vec<String>,
-    /// This start, as `run.json` has it: `started`, `argv`, `world`, `git`, `host`, `run` and others.
+    /// This start, as in `run.json`: `started`, `argv`, `world`, `git`, `host`, `run` and others.
     pub run: Value,
     /// Optimizer steps before this start: those after it in an earlier start's files are repeated.
     pub step: u64,

@@ -1,5 +1,5 @@
-//! Observers: the sinks that ship with ddp-run (`sinks`) and those of users' crates. Each gets the events of the run on a
-//! thread of its own: one that fails or stalls neither ends nor slows the run.
+//! Observers: the sinks that ship with ddp-run (`sinks`) and user-defined ones. Each gets the events of the run on a
+//! separate thread: one that fails or stalls neither ends nor slows the run.
 
 use super::events::Stamped;
 use super::observed::ObservedRun;
@@ -19,15 +19,16 @@ use std::time::{Duration, Instant};
 const QUEUE: usize = 1024;
 /// How long the end of the run waits for the observers.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Time without an event after which an observer may do what it has put off.
+/// Time without an event after which an observer may do deferred work.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Receives what happens in a run, `[[observer]] name = "…"`. It is its own config: its fields are the keys of the table.
 ///
 /// All calls are on rank 0, one after another, on the observer's own thread. What a call returns as an error is printed as
-/// a warning, the first time; the next call is made all the same. After a panic there are no more calls.
+/// a warning, the first time; the next call is still made. After a panic there are no more calls.
 ///
 /// ```
+/// use ddp_run::observer::EventObserver;
 /// use ddp_run::prelude::*;
 /// use ddp_run::schemars::JsonSchema;
 /// use ddp_run::serde_json::Value;
@@ -188,9 +189,13 @@ impl Observers {
 
     fn finish_by(mut self, deadline: Instant) {
         self.run.end(deadline);
-        // All are told before one is waited for: none has less time because another one hangs.
-        let told: Vec<bool> = self.all.iter_mut().map(|observer| observer.events.take().is_some()).collect();
-        self.all.into_iter().zip(told).for_each(|(observer, gets_more)| observer.finish(gets_more, deadline));
+        // All are notified before the first wait: none has less time because another one hangs.
+        let notified: Vec<bool> =
+            self.all.iter_mut().map(|observer| observer.events.take().is_some()).collect();
+        self.all
+            .into_iter()
+            .zip(notified)
+            .for_each(|(observer, gets_more)| observer.finish(gets_more, deadline));
     }
 }
 
@@ -227,7 +232,7 @@ impl Running {
         }
     }
 
-    /// `gets_more`: it has not ended by itself, and its queue has been closed.
+    /// `gets_more`: it has not ended on its own, and its queue has been closed.
     fn finish(self, gets_more: bool, deadline: Instant) {
         // The thread never sends: the channel is disconnected when it ends.
         let hangs = self.ended.recv_deadline(deadline) == Err(RecvTimeoutError::Timeout);

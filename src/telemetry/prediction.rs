@@ -13,7 +13,7 @@ pub struct Prediction {
     pub job: String,
     pub spec_hash: String,
     pub cluster: String,
-    /// Of `cost`.
+    /// The currency of `cost`.
     pub currency: String,
     pub rows: Vec<PredictedRow>,
     /// In the order of their weight for readers.
@@ -29,16 +29,16 @@ pub struct PredictedRow {
     pub threads: usize,
     /// Seconds of an optimizer step.
     pub step_s: f64,
-    /// Of these, data, forward and backward passes and update, the backward pass with what communication beside it costs.
+    /// Of these, data, forward and backward passes and update. The backward pass includes the cost of communication beside it.
     pub compute_s: f64,
-    /// Of these, what a rank waits for communication after its backward pass.
+    /// Of these, the time that a rank waits for communication after its backward pass.
     pub exposed_s: f64,
     /// All all-reduces of a step, beside the backward pass or not.
     pub communication_s: f64,
     /// Samples of all processes.
     pub samples_per_s: f64,
-    /// Samples per second over those of as many processes that are each as fast as one alone on a node: 0 to 1, or more where
-    /// the threads that one process has are no faster than fewer.
+    /// Samples per second, relative to as many processes that are each as fast as one alone on a node: 0 to 1, or more where
+    /// one process is not faster with all its threads than with fewer.
     pub efficiency: f64,
     /// Seconds until a checkpoint is written, beside training; unknown without the speed of storage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,7 +52,7 @@ pub struct PredictedRow {
     /// Seconds of the whole job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_s: Option<f64>,
-    /// Of the whole job; unknown without a price.
+    /// The cost of the whole job; unknown without a price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
 }
@@ -74,7 +74,7 @@ pub fn of_run(run_dir: &Path) -> Result<Option<Prediction>> {
     }
 }
 
-/// Of a file that the user names, which may be a pipe.
+/// Reads a file that the user names, which may be a pipe.
 ///
 /// # Errors
 /// It can't be read, or is something else.
@@ -101,7 +101,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Prediction> {
 pub mod tests {
     use super::*;
 
-    /// Of two numbers of processes.
+    /// A prediction for two numbers of processes.
     pub fn sample() -> Prediction {
         let row = |world: usize| PredictedRow {
             world,

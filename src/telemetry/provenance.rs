@@ -42,7 +42,7 @@ pub struct Provenance {
     pub git: Option<Git>,
     pub versions: Versions,
     pub host: Host,
-    /// The keys of the spec that are set, each with its origin as `ddp-run plan` tells it (`spec`, `base FILE`,
+    /// The keys of the spec that are set, each with its origin as in `ddp-run plan` (`spec`, `base FILE`,
     /// `--set` …); all others have their defaults. Empty in files of early versions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub set: BTreeMap<String, String>,
@@ -144,7 +144,7 @@ pub struct RunFile {
 }
 
 impl RunFile {
-    /// The starts that led to what is in the folder, oldest first: from the last one that began anew, and without those whose steps
+    /// The starts that led to the folder's contents, oldest first: from the last one that began a new run, without those whose steps
     /// were all undone.
     pub fn since_beginning(&self) -> Vec<&Provenance> {
         let all: Vec<&Provenance> = self.earlier.iter().chain([&self.latest]).collect();
@@ -229,7 +229,7 @@ fn run_git(folder: &Path, args: &[&str], deadline: Instant) -> Option<String> {
     text.filter(|_| status.success())
 }
 
-/// Of a start from `folder`, in a test.
+/// The provenance of a start from `folder`, for tests.
 #[cfg(test)]
 pub fn sample(folder: &Path) -> Provenance {
     Provenance::gather(Start {

@@ -36,7 +36,7 @@ impl RankTimes {
         ]
     }
 
-    /// Of how many ranks.
+    /// The number of ranks.
     pub fn ranks(&self) -> usize {
         self.data.len()
     }

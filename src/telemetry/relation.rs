@@ -10,7 +10,7 @@ pub enum Relation {
 }
 
 impl Relation {
-    /// Those of two characters first: `>=` begins with `>`.
+    /// Signs of two characters come first: `>=` begins with `>`.
     const ALL: [(&str, Self); 4] =
         [(">=", Self::AtLeast), ("<=", Self::AtMost), (">", Self::Above), ("<", Self::Below)];
 

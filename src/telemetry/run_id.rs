@@ -25,7 +25,7 @@ impl RunId {
 
     /// Whether this start repeats the run `before` rather than beginning a new one. A later attempt of the same job
     /// does; a second start within one attempt was typed by the user.
-    pub fn goes_on(&self, before: &RunId) -> bool {
+    pub fn continues(&self, before: &RunId) -> bool {
         self.start == before.start || (self.job == before.job && self.attempt > before.attempt)
     }
 }
@@ -41,10 +41,10 @@ mod tests {
     #[test]
     fn a_start_continues_a_run_by_name_or_later_attempt() {
         let before = id("slurm-12", 1, "a");
-        assert!(id("slurm-12", 2, "b").goes_on(&before), "requeued");
-        assert!(!id("slurm-12", 1, "b").goes_on(&before), "typed a second time in the same job");
-        assert!(!id("slurm-13", 2, "b").goes_on(&before), "another job");
-        assert!(id("slurm-12", 1, "a").goes_on(&before), "started again by torchrun within the job");
-        assert!(!id("b", 2, "b").goes_on(&id("a", 1, "a")));
+        assert!(id("slurm-12", 2, "b").continues(&before), "requeued");
+        assert!(!id("slurm-12", 1, "b").continues(&before), "typed a second time in the same job");
+        assert!(!id("slurm-13", 2, "b").continues(&before), "another job");
+        assert!(id("slurm-12", 1, "a").continues(&before), "started again by torchrun within the job");
+        assert!(!id("b", 2, "b").continues(&id("a", 1, "a")));
     }
 }

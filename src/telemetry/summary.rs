@@ -7,12 +7,12 @@ use super::report;
 use crate::show::{count, shell_word};
 use std::path::{Path, PathBuf};
 
-/// What the events do not say.
+/// What the events do not contain.
 pub struct Run<'a> {
     pub dir: &'a Path,
     /// The name of this program.
     pub program: &'a str,
-    /// Of the whole run.
+    /// The epochs of the whole run.
     pub epochs: u64,
     /// The metric that ranks checkpoints (`val.loss`), and whether larger values are better.
     pub best: (&'a str, bool),
@@ -84,19 +84,10 @@ fn saved(events: &[Event], dir: &Path, meant: impl Fn(&CheckpointEvent) -> bool)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::{Metrics, RestartEvent};
+    use crate::telemetry::RestartEvent;
 
     fn epoch_event(epoch: u64, accuracy: f64) -> Event {
-        Event::Epoch(EpochEvent {
-            epoch,
-            train: Metrics::new(0.5),
-            val: Some(Metrics::new(0.25).with("accuracy", accuracy)),
-            seconds: 2.0,
-            step: 10 * (epoch + 1),
-            lr: 0.1,
-            samples_per_s: 1000.0,
-            data_wait: 0.0,
-        })
+        Event::Epoch(EpochEvent::sample(epoch, accuracy))
     }
 
     fn saved_at(step: u64) -> Event {

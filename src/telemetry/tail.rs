@@ -1,4 +1,4 @@
-//! Follows `metrics.jsonl` while a run writes it: each look reads only the lines that are complete and new.
+//! Follows `metrics.jsonl` while a run writes it: each poll reads only the lines that are complete and new.
 
 use super::events::Event;
 use super::lines::{MAX_LINE, events};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Bytes before the place of reading that are compared when the file has changed: enough to hold the time of a line.
 const SEAM: usize = 512;
 
-/// What a look finds.
+/// The result of a poll.
 pub enum Found<'a> {
     /// The file is another one, or was cut: what came before is void.
     Anew,
@@ -24,7 +24,7 @@ pub enum Found<'a> {
 #[derive(Debug)]
 pub struct Tail {
     path: PathBuf,
-    /// The file as the last look found it.
+    /// The file at the last poll.
     seen: Option<Seen>,
     /// Where the first line begins that is not read.
     offset: u64,
@@ -47,12 +47,12 @@ impl Tail {
         Self { path: path.into(), seen: None, offset: 0, seam: Vec::new(), within: false }
     }
 
-    /// Bytes of the file as it was at the last look.
+    /// Bytes of the file at the last poll.
     pub fn bytes(&self) -> u64 {
         self.seen.map_or(0, |seen| seen.2)
     }
 
-    /// Gives what is new since the last look to `f`; whether there was something. A line without its end is read when
+    /// Passes what is new since the last poll to `f`; returns whether there was something. A line without its end is read when
     /// it has one. A file that has not changed is not opened.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl Tail {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(self.begin(&mut f)),
             done => {
                 if done.is_err() {
-                    // The next look tries again.
+                    // The next poll tries again.
                     self.seen = self.seen.map(|seen| (seen.0, seen.1, seen.2, i64::MIN, 0));
                 }
                 done.doing("read", &path)
@@ -77,13 +77,13 @@ impl Tail {
         }
         let mut file = files::open(path)?;
         let now = seen(&file.metadata()?);
-        let goes_on = match self.seen {
+        let continues = match self.seen {
             None => true,
             Some(before) => {
                 (before.0, before.1) == (now.0, now.1) && now.2 >= self.offset && self.fits(&mut file)?
             }
         };
-        let mut any = !goes_on && self.begin(f);
+        let mut any = !continues && self.begin(f);
         file.seek(SeekFrom::Start(self.offset))?;
         self.seen = Some(now);
         let (mut reader, mut read) = (BufReader::new(file), Vec::new());
@@ -117,7 +117,7 @@ impl Tail {
         }
     }
 
-    /// Goes behind `read`.
+    /// Continues after `read`.
     fn pass(&mut self, read: &[u8]) {
         self.offset += read.len() as u64;
         self.seam.extend_from_slice(&read[read.len().saturating_sub(SEAM)..]);

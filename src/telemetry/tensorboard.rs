@@ -22,7 +22,7 @@ impl TensorBoardWriter {
         let first = !folder.exists();
         fs::create_dir_all(folder).doing("create", folder)?;
         let seconds = now() as u64;
-        // TensorBoard reads files in the order of their names, so the time comes first. Names are unique.
+        // TensorBoard reads files in the order of their names, so the name begins with the time. Names are unique.
         let (path, file) = (0..)
             .find_map(|n| {
                 let name = format!("events.out.tfevents.{seconds:010}.{}.{n}.ddp-run", std::process::id());
@@ -231,14 +231,12 @@ mod tests {
         let mut writer = TensorBoardWriter::create(dir.path(), 299).unwrap();
         let event = Event::Step(StepEvent {
             step: 300,
-            epoch: 0,
             loss: 0.5,
             lr: 0.25,
             samples_per_s: 8.0,
             grad_norm: Some(4.0),
             data_wait: 0.125,
-            times: None,
-            overlap: None,
+            ..StepEvent::default()
         });
         writer.write(&event).unwrap();
         let frames = frames(&fs::read(writer.path()).unwrap());

@@ -114,8 +114,8 @@ impl Found {
                     self.divergence = Some(last.clone());
                 }
                 // These do not show which steps have lines.
-                let told = !matches!(event, Event::End(_) | Event::Divergence(_));
-                self.step = self.step.max(event.step().filter(|_| told).unwrap_or(0));
+                let counted = !matches!(event, Event::End(_) | Event::Divergence(_));
+                self.step = self.step.max(event.step().filter(|_| counted).unwrap_or(0));
             }
             None if line.ends => {
                 self.others += 1;

@@ -12,10 +12,7 @@ fn step(step: u64) -> Event {
         loss: 1.0 / step as f64,
         lr: 0.1,
         samples_per_s: 10.0,
-        grad_norm: None,
-        data_wait: 0.0,
-        times: None,
-        overlap: None,
+        ..StepEvent::default()
     })
 }
 
@@ -185,11 +182,11 @@ fn keeps_and_reports_lines_that_are_not_events() {
         assert_eq!(fs::read_to_string(&path).unwrap(), text(&line(&step(3))), "{shown}");
         let found = writer.truncate_after(2, 0).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), text(""), "{shown}");
-        let told = format!(
+        let warned = format!(
             "line 2 of {} is not an event known to this version; it is kept and ignored",
             path.display()
         );
-        assert_eq!(found.warnings(2, 1, true), [told], "{shown}");
+        assert_eq!(found.warnings(2, 1, true), [warned], "{shown}");
     }
 }
 
@@ -206,11 +203,12 @@ fn terminates_an_unterminated_foreign_line() {
         assert_eq!(read_events(&path).unwrap(), [step(1)]);
     }
     fs::write(&path, "one\ntwo\n").unwrap();
-    let [told] = &MetricsWriter::open(&path).unwrap().truncate_after(0, 0).unwrap().warnings(0, 1, true)[..]
+    let [warned] =
+        &MetricsWriter::open(&path).unwrap().truncate_after(0, 0).unwrap().warnings(0, 1, true)[..]
     else {
         panic!("one line")
     };
-    assert!(told.starts_with("2 lines of ") && told.contains("the first is line 1;"), "{told}");
+    assert!(warned.starts_with("2 lines of ") && warned.contains("the first is line 1;"), "{warned}");
 }
 
 #[test]
@@ -226,11 +224,11 @@ fn warns_about_missing_lines_before_the_checkpoint() {
     // Not every step has an event.
     assert_eq!(warnings(29, 10, true), "");
     assert_eq!(warnings(45, 10, false), "", "it comes from elsewhere");
-    let told = format!(
+    let warned = format!(
         "{} ends at step 20, but the run resumes at step 45: the lines between are missing",
         path.display()
     );
-    assert_eq!(warnings(45, 10, true), told);
+    assert_eq!(warnings(45, 10, true), warned);
     // Someone removed the file.
     fs::remove_file(&path).unwrap();
     assert!(warnings(45, 10, true).contains("ends at step 0,"));

@@ -1,4 +1,4 @@
-//! How the time of a rank's steps divides, from a look at the clock at each change of phase. In steps that are logged the
+//! How the time of a rank's steps divides, from the clock, read at each change of phase. In steps that are logged the
 //! ranks exchange their means, apart from everything that results depend on.
 
 use crate::comm::{CommError, Phase, ProcessGroup};

@@ -1,6 +1,6 @@
 //! `[train]`: loss, accumulation, clipping, evaluation.
 
-use super::{BufferSync, Details, EarlyStop, Ema, Mixing, OnResize, Position};
+use super::{BufferSync, Details, EarlyStop, Mixing, OnResize, Position};
 use crate::checkpoint::{Every, OnPreempt};
 use crate::data::{FieldFacts, FieldKind, LoaderConfig};
 use crate::ddp::{HookSource, ReducerConfig};
@@ -148,7 +148,6 @@ pub struct Settings {
     pub task: Arc<dyn AnyTask>,
     pub train: TrainConfig,
     pub early_stop: Option<EarlyStop>,
-    pub ema: Option<Ema>,
     /// Base learning rate, which the schedule scales.
     pub lr: f64,
     pub schedule: Schedule,
@@ -158,7 +157,7 @@ pub struct Settings {
     pub on_preempt: OnPreempt,
     /// Optimizer steps per step event.
     pub log_every: u64,
-    /// What evaluations look at besides the metrics.
+    /// What evaluations collect in addition to the metrics.
     pub details: Details,
     pub digests: EverySteps,
     pub check_replicas: EverySteps,
@@ -175,7 +174,7 @@ impl Settings {
         position.is_over(self.epochs, self.train.max_steps) || self.ends_early(position).is_some()
     }
 
-    /// Why the run ends before its epochs and steps are done; `None` if it goes on.
+    /// Why the run ends before its epochs and steps are done; `None` if it continues.
     pub fn ends_early(&self, position: &Position) -> Option<String> {
         let here = self.between_epochs(position)?;
         let stopped = self.early_stop.as_ref().and_then(|rule| rule.ends(here.early_stop.as_ref()));

@@ -1,4 +1,4 @@
-//! Digests of a step's tensors, for `digests.jsonl`: of its inputs, averaged gradients, and of what it left. Arrays are
+//! Digests of a step's tensors, for `digests.jsonl`: of its inputs, averaged gradients and results. Arrays are
 //! digested in the layout of the state dict.
 
 use super::Trainer;
@@ -39,7 +39,7 @@ impl InputDigests {
             let each = bytes.len() / count.max(1);
             self.sum(&name, count, |i| Digest::seeded(&bytes[i * each..(i + 1) * each], place(i)));
         }
-        // Of images that a device transforms: what was drawn for each.
+        // Of images that a device transforms: the random draws of each.
         if !batch.draws.is_empty() {
             self.sum("draws", count, |i| {
                 Digest::seeded(format!("{:?}", batch.draws[i]).as_bytes(), place(i))
@@ -91,7 +91,7 @@ pub(super) fn of_array(entry: &StateEntry, values: &[f32]) -> Digest {
     }
 }
 
-/// The digests of a step that is being taken.
+/// The digests of the current step.
 pub type StepDigests = Option<Box<DigestLine>>;
 
 impl Trainer<'_> {
@@ -141,21 +141,37 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    /// Adds what the step left: buffers, optimizer state, parameters, averaged weights. Waits for a device.
+    /// Adds the step's results: buffers, optimizer state, parameters, averaged weights. Waits for a device.
     ///
     /// # Errors
     /// The device fails.
     pub(super) fn digest_state(&self, digests: &mut StepDigests) -> Result<()> {
         let Some(line) = digests else { return Ok(()) };
-        let entries = self.model.entries();
-        let mut done = Ok(());
+        let all = self.digests_of_state(|_| true, of_array)?;
+        all.iter().for_each(|(group, name, digest)| line.add(*group, name, *digest));
+        Ok(())
+    }
+
+    /// The digests of the tensors of the run's state, of the model's entries that are `included`. Waits for a device.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub(super) fn digests_of_state(
+        &self,
+        included: impl Fn(&StateEntry) -> bool,
+        digest: impl Fn(&StateEntry, &[f32]) -> Digest,
+    ) -> Result<Vec<(DigestGroup, String, Digest)>> {
+        let (entries, mut all, mut done) = (self.model.entries(), Vec::new(), Ok(()));
         self.model.read(ALL, &mut |index, values| {
             let entry = &entries[index];
+            if !included(entry) {
+                return;
+            }
             let group = if entry.role.is_buffer() { DigestGroup::Buffer } else { DigestGroup::Parameter };
-            line.add(group, &entry.name, of_array(entry, values));
+            all.push((group, entry.name.clone(), digest(entry, values)));
             let Some(average) = self.average.as_ref().filter(|_| done.is_ok()) else { return };
-            let averaged = average.read(index, values, |values| of_array(entry, values));
-            done = averaged.map(|digest| line.add(DigestGroup::Average, &entry.name, digest));
+            let averaged = average.read(index, values, |values| digest(entry, values));
+            done = averaged.map(|digest| all.push((DigestGroup::Average, entry.name.clone(), digest)));
         })?;
         done?;
         for slot in self.updater.all_slots() {
@@ -163,11 +179,11 @@ impl Trainer<'_> {
                 let Some(number) = self.updater.slots(index).iter().position(|name| *name == slot) else {
                     continue;
                 };
-                let digest = self.updater.state().read(index, number, |values| of_array(entry, values))?;
-                line.add(DigestGroup::Optimizer, &format!("{slot}.{}", entry.name), digest);
+                let digest = self.updater.state().read(index, number, |values| digest(entry, values))?;
+                all.push((DigestGroup::Optimizer, format!("{slot}.{}", entry.name), digest));
             }
         }
-        Ok(())
+        Ok(all)
     }
 }
 

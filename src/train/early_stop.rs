@@ -75,7 +75,7 @@ impl EarlyStop {
         })
     }
 
-    /// Why the run ends; `None` if it goes on.
+    /// Why the run ends; `None` if it continues.
     pub(super) fn ends(&self, waiting: Option<&Waiting>) -> Option<String> {
         let Waiting { metric, best, waited } = waiting?;
         if *metric != self.metric.name() || *waited < self.patience {

@@ -1,4 +1,4 @@
-//! What each row of outputs says of its sample: the predicted class, its probability, and the loss. On a device it is computed there, and three
+//! The prediction for each sample: the predicted class, its probability, and the loss. On a device it is computed there, and three
 //! numbers a row are copied.
 
 use crate::data::{FieldData, HostBatch};
@@ -9,16 +9,16 @@ use crate::tasks::Measured;
 use burn::tensor::{Bool, FloatDType, Int, Tensor};
 use std::cmp::Ordering;
 
-/// A sample of a class, and what the model makes of it.
+/// A sample of a class, and the model's prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Judged {
-    /// Of the sample in its split.
+    /// The index of the sample in its split.
     pub index: u64,
     /// Its class.
     pub label: usize,
     /// The class with the largest output, the first of equal ones, and NaN before all others, as in the accuracy.
     pub predicted: usize,
-    /// That of `predicted`, by the softmax of the outputs.
+    /// The probability of `predicted`, by the softmax of the outputs.
     pub probability: f32,
     /// `-ln` of the probability of `label`.
     pub loss: f32,
@@ -47,7 +47,7 @@ enum Values {
 }
 
 impl BatchJudged {
-    /// Of a batch whose targets are one class a sample; `None` if the outputs are not one row a sample. `host`: the device computes
+    /// For a batch whose targets are one class per sample; `None` if the outputs are not one row per sample. `host`: the device computes
     /// in host memory. On a device the copy is requested now, as by [`Readback::start`].
     pub fn new(measured: &Measured, target: &Target, batch: &HostBatch, host: bool) -> Result<Option<Self>> {
         let (Measured::Rows(outputs), FieldData::Index(labels)) = (measured, &batch.target.data) else {

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// A step with averaged gradients, before its update.
 pub(super) struct Passes {
-    /// Of each micro-batch, on this rank.
+    /// The sums of each micro-batch, on this rank.
     pub sums: Vec<BatchSums>,
     /// Number of micro-batches.
     pub count: usize,

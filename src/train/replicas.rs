@@ -1,15 +1,15 @@
 //! Compares the replicas of the run's state. Gradients are averaged and updates are computed by every rank for itself, so parameters,
 //! averaged weights and optimizer state are equal on all ranks at each step. Where they are not, memory or a processor has
-//! changed bits without an error: silent data corruption. What differs by rank with good reason is left out: the state of
+//! changed bits without an error: silent data corruption. State that may differ between ranks is left out: the state of
 //! communication hooks, and batch-norm statistics unless they are averaged.
 
 use super::digests::gathered;
 use super::{BufferSync, Trainer};
 use crate::comm::Wait;
 use crate::error::{Error, ExitCode, Result};
-use crate::models::{ALL, Role, StateEntry};
+use crate::models::{Role, StateEntry};
 use crate::spec::EverySteps;
-use crate::telemetry::Digest;
+use crate::telemetry::{Digest, DigestGroup};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -18,8 +18,8 @@ use serde::Deserialize;
 #[serde(default)]
 pub struct ReplicaConfig {
     /// How often all ranks compare digests of their parameters, averaged weights and optimizer state, as in `"100 steps"`, and then also
-    /// before each save. They are equal on all ranks; where they are not, the run ends with 94 before it saves, names the rank, and goes
-    /// on from a checkpoint on which all agreed ([failures.md](failures.md#silent-data-corruption)).
+    /// before each save. They are equal on all ranks; where they are not, the run ends with 94 before it saves, names the rank, and continues
+    /// from a checkpoint on which all agreed ([failures.md](failures.md#silent-data-corruption)).
     #[schemars(extend("x-changes-results" = false))]
     pub check_replicas: EverySteps,
 }
@@ -33,7 +33,7 @@ pub struct Divergence {
     pub ranks: Vec<usize>,
     /// The first tensor that differs: `parameter fc1.weight`.
     pub tensor: String,
-    /// Of the whole state of each rank.
+    /// The digest of the whole state of each rank.
     pub digests: Vec<Digest>,
     /// The last step after which all agreed.
     pub agreed: u64,
@@ -57,15 +57,15 @@ impl Divergence {
         match &self.ranks[..] {
             [] => format!(
                 "silent data corruption: after step {step} the {world} ranks have different states, {tensor} first, and no state has a \
-                 majority that would tell which rank is wrong ({since})"
+                 majority that would show which rank is wrong ({since})"
             ),
             [rank] => format!(
-                "silent data corruption on rank {rank}: after step {step} its state is not that of the other ranks, {tensor} first ({since})"
+                "silent data corruption on rank {rank}: after step {step} its state differs from that of the other ranks, {tensor} first ({since})"
             ),
             ranks => {
                 let named: Vec<String> = ranks.iter().map(ToString::to_string).collect();
                 format!(
-                    "silent data corruption on ranks {}: after step {step} their states are not that of the other ranks, {tensor} first \
+                    "silent data corruption on ranks {}: after step {step} their states differ from that of the other ranks, {tensor} first \
                      ({since})",
                     named.join(", ")
                 )
@@ -80,7 +80,7 @@ impl Divergence {
 
     fn error(&self) -> Error {
         Error::new(ExitCode::Diverged, self.message()).hint(
-            "every checkpoint is from before it: `--max-restarts`, or the same command, goes on from the newest; check memory and \
+            "every checkpoint is from before it: `--max-restarts`, or the same command, continues from the newest; check memory and \
              processor or GPU of the rank's host",
         )
     }
@@ -142,7 +142,7 @@ impl Trainer<'_> {
         // No rank ends before rank 0 has recorded it.
         self.group.barrier(Wait::Deadline)?;
         if !found.concerns(self.group.rank()) {
-            // Fails with the end of a wrong rank, which so is the cause of all ends.
+            // Fails when a wrong rank ends, which is then the cause of all ends.
             self.group.barrier(Wait::Deadline)?;
         }
         Err(found.error())
@@ -152,31 +152,16 @@ impl Trainer<'_> {
     fn replica(&self) -> Result<Vec<(String, Digest)>> {
         let sync = self.settings.train.buffers;
         let equal = |entry: &StateEntry| entry.role != Role::Statistic || sync == BufferSync::Mean;
-        let digest = |values: &[f32]| Digest::of(bytemuck::cast_slice(values));
-        let (entries, mut all, mut done) = (self.model.entries(), Vec::new(), Ok(()));
-        self.model.read(ALL, &mut |index, values| {
-            let entry = &entries[index];
-            if !equal(entry) {
-                return;
-            }
-            let what = if entry.role.is_buffer() { "buffer" } else { "parameter" };
-            all.push((format!("{what} {}", entry.name), digest(values)));
-            if let Some(average) = self.average.as_ref().filter(|_| done.is_ok()) {
-                let averaged = average.read(index, values, digest);
-                done = averaged.map(|digest| all.push((format!("average {}", entry.name), digest)));
-            }
-        })?;
-        done?;
-        for (index, entry) in entries.iter().enumerate() {
-            for (number, slot) in self.updater.slots(index).iter().enumerate() {
-                let own = self.updater.state().read(index, number, digest)?;
-                all.push((format!("optimizer state {slot}.{}", entry.name), own));
-            }
-        }
-        Ok(all)
+        let digest = |_: &StateEntry, values: &[f32]| Digest::of(bytemuck::cast_slice(values));
+        let all = self.digests_of_state(equal, digest)?;
+        let named = |(group, name, digest): (DigestGroup, String, Digest)| match group {
+            DigestGroup::Optimizer => (format!("optimizer state {name}"), digest),
+            other => (format!("{other} {name}"), digest),
+        };
+        Ok(all.into_iter().map(named).collect())
     }
 
-    /// Changes a bit of the first parameter, if a fault on purpose asks for it.
+    /// Changes a bit of the first parameter, if an injected fault requests it.
     pub(super) fn flip_if_asked(&mut self) {
         if !self.group.take_flip() {
             return;

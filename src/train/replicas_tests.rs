@@ -14,7 +14,7 @@ fn the_majority_names_the_wrong_ranks() {
     assert_eq!((one.ranks.as_slice(), one.tensor.as_str()), ([2].as_slice(), "parameter b"));
     assert_eq!(
         one.message(),
-        "silent data corruption on rank 2: after step 8 its state is not that of the other ranks, parameter b first \
+        "silent data corruption on rank 2: after step 8 its state differs from that of the other ranks, parameter b first \
          (all ranks agreed after step 4)"
     );
     assert_eq!(found(&[7, 7, 9, 8, 7]).ranks, [2, 3]);

@@ -1,4 +1,4 @@
-//! The tracing spans of the training loop: epoch (level debug), step and phase (trace). Disabled spans cost a look at a
+//! The tracing spans of the training loop: epoch (level debug), step and phase (trace). Disabled spans cost one check of a
 //! flag each; their fields are not evaluated.
 
 use crate::comm::Phase;
@@ -79,7 +79,7 @@ mod tests {
     }
 
     /// The lines about two steps and an evaluation at a level, each up to the times.
-    fn told(level: tracing::Level) -> Vec<String> {
+    fn recorded(level: tracing::Level) -> Vec<String> {
         let text = Text::default();
         let to = text.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -120,8 +120,8 @@ mod tests {
             lines.extend([phase(&step(n), "forward"), phase(&step(n), "sync"), reported(&step(n)), step(n)]);
         }
         lines.extend([phase(epoch, "evaluate"), epoch.to_owned()]);
-        assert_eq!(told(tracing::Level::TRACE), lines);
-        assert_eq!(told(tracing::Level::DEBUG), [reported(epoch), reported(epoch), epoch.to_owned()]);
-        assert_eq!(told(tracing::Level::INFO), [""; 0]);
+        assert_eq!(recorded(tracing::Level::TRACE), lines);
+        assert_eq!(recorded(tracing::Level::DEBUG), [reported(epoch), reported(epoch), epoch.to_owned()]);
+        assert_eq!(recorded(tracing::Level::INFO), [""; 0]);
     }
 }

@@ -9,7 +9,7 @@ const RATIO: f64 = 1.25;
 const WINDOWS: u32 = 3;
 const SECONDS: f64 = 10.0;
 /// Which part of the difference the others have to wait for it. On a device, the host only enqueues the passes: it may take
-/// its time while the device is busy, and nobody waits.
+/// its time while the device is busy, and no rank waits.
 const WAITED: f64 = 0.5;
 
 /// A rank that was slow for a while.
@@ -77,7 +77,7 @@ fn slow(anatomy: &Anatomy) -> Vec<Straggler> {
     (0..total.len()).filter_map(of_rank).collect()
 }
 
-/// The median of the values but one; `None` if there is no other.
+/// The median of all values except one; `None` if there are no others.
 fn median_without(values: &[f64], without: usize) -> Option<f64> {
     let mut others: Vec<f64> =
         values.iter().enumerate().filter(|(i, _)| *i != without).map(|(_, value)| *value).collect();

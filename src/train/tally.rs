@@ -1,4 +1,4 @@
-//! What an evaluation finds besides its sums: how often each class is predicted for each, and the samples with the largest losses. Counts are
+//! What an evaluation finds in addition to its sums: how often each class is predicted for each, and the samples with the largest losses. Counts are
 //! integers, and the samples are ordered by loss and index: both are the same with any number of ranks that get the same outputs.
 
 use super::judged::Judged;
@@ -12,7 +12,7 @@ const LARGEST_MATRIX: usize = 1023;
 /// Numbers that describe a sample to other ranks.
 const NUMBERS: usize = 5;
 
-/// What evaluations look at besides the sums.
+/// What evaluations collect in addition to the sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Details {
     /// Count predictions by class.
@@ -33,7 +33,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Of nothing, for a split with these targets; `None` if there is nothing to look at, on all ranks alike.
+    /// An empty one, for a split with these targets; `None` if there is nothing to collect, on all ranks alike.
     pub fn new(details: Details, target: &FieldFacts) -> Option<Self> {
         let FieldKind::Index(classes) = target.kind else { return None };
         if !target.shape.is_empty() || classes == 0 || details == Details::default() {
@@ -105,7 +105,7 @@ impl Tally {
         self.details.per_class.then(|| [of(0), of(1), of(2)])
     }
 
-    /// For each class, the predictions of its samples by class, and at last those of an output that is no class. `None` with more than
+    /// For each class, the predictions of its samples by class, and last the outputs that are not a class. `None` with more than
     /// 1023 classes.
     pub fn matrix(&self) -> Option<impl Iterator<Item = &[i64]>> {
         let pairs = self.counts.get(3 * self.classes..).filter(|pairs| !pairs.is_empty())?;

@@ -149,7 +149,7 @@ impl<'a> Trainer<'a> {
                 return Ok(Ended::Stopped);
             }
         }
-        // A run that is to go on later has to be there then.
+        // A run that is to continue later needs its checkpoint then.
         if self.settings.save_every != Every::Never || self.settings.is_paused(&self.position) {
             self.save()?;
         }

@@ -1,4 +1,4 @@
-//! Rank 0's checkpoints: copies the run's state into reserved memory and has it written.
+//! Rank 0's checkpoints: copies the run's state into reserved memory, from which another thread writes it.
 
 use super::snapshot;
 use super::state::RunFacts;

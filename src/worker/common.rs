@@ -7,7 +7,7 @@ use crate::telemetry::host_name;
 
 /// Equal on all ranks.
 pub struct Common {
-    /// Rank 0's: under a launcher each rank has its own command line, and a step that is logged has one collective more.
+    /// Rank 0's: under a launcher each rank has its own command line, and a logged step has one more collective.
     pub log_every: u64,
     /// The name of each rank's host.
     pub hosts: Vec<String>,

@@ -1,4 +1,4 @@
-//! What a rank computes on.
+//! The device that a rank computes on.
 
 use crate::device::{Compute, ComputeDevice, Precision, supports_precision};
 use crate::error::Result;

@@ -22,18 +22,18 @@ pub(super) fn connect(
     let group = rendezvous(handoff, parts, listener)?;
     check_devices(device, parts.share_devices, &*group)?;
     let ComputeDevice::Cuda(index) = device else { return Ok(group) };
-    if !averages_by_nccl(parts, device) {
+    if !averages_by_nccl(parts, handoff.place.world_size, device) {
         return Ok(group);
     }
     nccl::connect(group, index, parts.distributed)
 }
 
 /// Whether ranks average gradients with NCCL on such devices.
-pub(super) fn averages_by_nccl(parts: &GroupParts<'_>, device: ComputeDevice) -> bool {
+pub(super) fn averages_by_nccl(parts: &GroupParts<'_>, world_size: usize, device: ComputeDevice) -> bool {
     let wanted = match parts.backend {
         Backend::Nccl => true,
         // A single rank has nothing to average, and NCCL does not accept ranks that share a device.
-        Backend::Auto => parts.world_size > 1 && !parts.share_devices,
+        Backend::Auto => world_size > 1 && !parts.share_devices,
         Backend::Gloo | Backend::Mpi => false,
     };
     wanted && matches!(device, ComputeDevice::Cuda(_))

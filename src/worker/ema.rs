@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::models::{Model, StateEntry};
 use crate::train::{Ema, Position, WeightAverage};
 
-/// The checkpoint's average, if this run goes on with it. Otherwise a line that says so, if there is something to say.
+/// The checkpoint's average, if this run continues it. Otherwise a line about it, if necessary.
 ///
 /// # Errors
 /// Exit code 74: a tensor is missing or has another shape.

@@ -54,11 +54,11 @@ fn the_average_is_what_is_evaluated() {
         let metrics = evaluate(&RankParts::of(&plan), Some(&loaded), wanted, ComputeDevice::Cpu, 0, &group);
         metrics.unwrap().json()["loss"].as_f64().unwrap()
     };
-    let told = run.epochs().last().unwrap().3.unwrap();
+    let reported = run.epochs().last().unwrap().3.unwrap();
     let (averaged, own) = (loss(true), loss(false));
-    assert!((averaged - told).abs() < 1e-6 * told, "{averaged} {told}");
-    assert!((own - told).abs() > 1e-3 * told, "{own} {told}");
-    assert_eq!(run.loaded().state.metric("val.loss"), Some(told));
+    assert!((averaged - reported).abs() < 1e-6 * reported, "{averaged} {reported}");
+    assert!((own - reported).abs() > 1e-3 * reported, "{own} {reported}");
+    assert_eq!(run.loaded().state.metric("val.loss"), Some(reported));
 }
 
 #[test]

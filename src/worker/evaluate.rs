@@ -51,7 +51,7 @@ fn no_split(data: &str, split: Split, splits: &Splits) -> Error {
         .hint(format!("it has {}{more}", there.join(" and ")))
 }
 
-/// How often a checkpoint is looked for while others come and go.
+/// How often the search for a checkpoint is repeated while checkpoints are written and removed.
 const LOOKS: usize = 10;
 
 /// The checkpoint that was evaluated.
@@ -72,8 +72,8 @@ impl Evaluated {
     }
 }
 
-/// Of the checkpoints in `dir` the `best` one (`by` is `checkpoint.best`), or the newest. A training that goes on may remove it while it is read:
-/// then another one is.
+/// The `best` checkpoint in `dir` (`by` is `checkpoint.best`), or the newest. A running training may remove it while it is read:
+/// then another one is read.
 ///
 /// # Errors
 /// Exit code 74: there is none, or none can be read.
@@ -96,11 +96,13 @@ pub fn chosen(by: RankBy, dir: &Path, best: bool) -> Result<Loaded> {
     one()
 }
 
-/// The metrics of an evaluation, by name.
+/// The metrics of an evaluation, by name. Rank 0 writes it to a file, and the supervisor reads it.
+#[derive(Serialize, Deserialize)]
 pub struct Evaluation {
+    #[serde(with = "bits")]
     pub metrics: Vec<(String, f64)>,
     pub samples: u64,
-    /// Predictions by class, if they were asked for and samples have one class each.
+    /// Predictions by class, if they were requested and samples have one class each.
     pub classes: Option<Classes>,
     /// On rank 0.
     pub of: Option<Evaluated>,
@@ -121,35 +123,25 @@ impl Evaluation {
     /// It can't be read.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read(path).doing("read", path)?;
-        let wire: Wire = serde_json::from_slice(&text)
-            .map_err(|e| Error::internal(format!("{} is no evaluation: {e}", path.display())))?;
-        let Wire { metrics, samples, classes, of, warnings } = wire;
-        let metrics = metrics.into_iter().map(|(name, bits)| (name, f64::from_bits(bits))).collect();
-        Ok(Self { metrics, samples, classes, of, warnings })
-    }
-
-    fn write(&self, path: &Path) -> Result<()> {
-        files::replace_json(
-            path,
-            &Wire {
-                metrics: self.metrics.iter().map(|(name, value)| (name.clone(), value.to_bits())).collect(),
-                samples: self.samples,
-                classes: self.classes.clone(),
-                of: self.of.clone(),
-                warnings: self.warnings.clone(),
-            },
-        )
+        serde_json::from_slice(&text)
+            .map_err(|e| Error::internal(format!("{} is not an evaluation: {e}", path.display())))
     }
 }
 
-/// From rank 0 to the supervisor. JSON has no numbers that are not finite.
-#[derive(Serialize, Deserialize)]
-struct Wire {
-    metrics: Vec<(String, u64)>,
-    samples: u64,
-    classes: Option<Classes>,
-    of: Option<Evaluated>,
-    warnings: Vec<String>,
+/// As bits, because JSON has no numbers that are not finite.
+mod bits {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    type Metrics = Vec<(String, f64)>;
+
+    pub fn serialize<S: Serializer>(metrics: &Metrics, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(metrics.iter().map(|(name, value)| (name, value.to_bits())))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Metrics, D::Error> {
+        let metrics = Vec::<(String, u64)>::deserialize(from)?;
+        Ok(metrics.into_iter().map(|(name, bits)| (name, f64::from_bits(bits))).collect())
+    }
 }
 
 /// What to evaluate.
@@ -191,7 +183,7 @@ pub fn evaluate(
         state::restore_model(parts.checkpoint, loaded, &saved, device, weights, &mut *model)?;
     }
     if group.world_size() > 1 {
-        // Reading and sending takes as long as it takes.
+        // Reading and sending have no deadline.
         group.barrier(Wait::WhilePeersLive)?;
         state::share_model(&mut *model, group)?;
     }
@@ -208,7 +200,7 @@ pub fn evaluate(
     Ok(Evaluation { warnings, classes, of: loaded.map(Evaluated::new), ..found })
 }
 
-/// What was found before this rank was started, or what is there now.
+/// The checkpoint that was found before this rank was started, or the present one.
 pub(super) fn loaded(by: RankBy, handoff: &EvaluationHandoff) -> Result<Loaded> {
     let found = load(&handoff.checkpoint);
     match &handoff.among {
@@ -217,7 +209,7 @@ pub(super) fn loaded(by: RankBy, handoff: &EvaluationHandoff) -> Result<Loaded> 
     }
 }
 
-/// One rank's part of `ddp-run eval`. Rank 0 writes what is found.
+/// One rank's part of `ddp-run eval`. Rank 0 writes the result.
 pub(super) fn evaluate_rank(
     parts: &RankParts<'_>,
     handoff: &EvaluationHandoff,
@@ -226,14 +218,14 @@ pub(super) fn evaluate_rank(
     group: &dyn ProcessGroup,
 ) -> Result<()> {
     let split = Split::parse(&handoff.split)
-        .ok_or_else(|| Error::internal(format!("`{}` is no split", handoff.split)))?;
+        .ok_or_else(|| Error::internal(format!("`{}` is not a split", handoff.split)))?;
     let wanted = Wanted { split, averaged: handoff.averaged, per_class: handoff.per_class };
     let first = group.rank() == 0;
     let loaded = if first { Some(loaded(parts.checkpoint.best, handoff)?) } else { None };
     let found = evaluate(parts, loaded.as_ref(), wanted, device, local_rank, group)?;
     if first {
-        found.write(&handoff.result)?;
+        files::replace_json(&handoff.result, &found)?;
     }
-    // None leaves while another one needs it.
+    // No rank leaves while another one needs it.
     Ok(group.barrier(Wait::WhilePeersLive)?)
 }

@@ -31,5 +31,5 @@ pub fn share_json<T: Serialize + DeserializeOwned>(value: T, group: &dyn Process
 }
 
 fn no_json(e: serde_json::Error) -> Error {
-    Error::internal(format!("what the ranks exchange is no JSON: {e}"))
+    Error::internal(format!("what the ranks exchange is not JSON: {e}"))
 }

@@ -232,7 +232,7 @@ fn fields_that_do_not_fit_end_before_the_run() {
     );
     assert_eq!(
         refused(&["dataset.mask=\"target\""]),
-        "data set `masked` has a further field `target`, which is no name for one"
+        "data set `masked` has a further field `target`, which is a reserved name"
     );
     // The task takes a mask per number, and there is one index per sample.
     let message = refused(&["dataset.mask=\"count\""]);

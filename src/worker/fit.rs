@@ -26,7 +26,7 @@ pub(super) fn samples(name: &str, splits: &Splits) -> Result<()> {
         }
     }
     if let Some(reserved) = further.keys().find(|name| ["", "input", "target"].contains(&name.as_str())) {
-        let what = format!("data set `{name}` has a further field `{reserved}`, which is no name for one");
+        let what = format!("data set `{name}` has a further field `{reserved}`, which is a reserved name");
         return Err(Error::data(what).hint("any name but `input`, `target` and the empty one"));
     }
     for (what, split) in [("validation", &splits.val), ("test", &splits.test)] {
@@ -41,7 +41,7 @@ pub(super) fn samples(name: &str, splits: &Splits) -> Result<()> {
     Ok(())
 }
 
-/// Further fields, in words.
+/// A text about further fields.
 fn listed(fields: &BTreeMap<String, FieldFacts>) -> String {
     let fields: Vec<String> =
         fields.iter().map(|(name, facts)| format!("`{name}` of shape {}", shape(facts))).collect();
@@ -72,7 +72,7 @@ pub(super) fn model(parts: &RankParts<'_>, dataset: &dyn Dataset, model: &dyn Mo
             let e = Error::spec(format!("model `{name}` {why}"));
             match parts.task.standard() {
                 Some(_) => e,
-                None => e.hint("a `[task]` of one's own may compare what it likes (docs/extending.md)"),
+                None => e.hint("a user-defined `[task]` may compare other outputs (docs/extending.md)"),
             }
         })?;
     }

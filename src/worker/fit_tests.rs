@@ -81,7 +81,7 @@ fn mismatches_are_reported_before_anything_is_written() {
     let own = |inputs: usize, outputs: usize, rows: usize| {
         format!("name = \"own\"\ninputs = {inputs}\noutputs = {outputs}\nrows = {rows}")
     };
-    for (model, dataset, told) in [
+    for (model, dataset, expected) in [
         (own(2, 3, 0), "CSV", "model `own` returns 3 outputs per sample; the data set's targets have 1"),
         (own(2, 1, 3), "CSV", "model `own` returns 3 rows of outputs for 4 samples"),
         (own(2, 2, 0), classes, "model `own` returns 2 outputs per target; the data set has 3 classes"),
@@ -119,8 +119,8 @@ fn mismatches_are_reported_before_anything_is_written() {
         std::fs::create_dir(&out).unwrap();
         let error = trained(plan, &out).unwrap_err();
         assert_eq!(error.code, ExitCode::Spec, "{error}");
-        assert!(error.message.contains(told), "{told}\n{error}");
-        assert_eq!(std::fs::read_dir(&out).unwrap().count(), 0, "{told}");
+        assert!(error.message.contains(expected), "{expected}\n{error}");
+        assert_eq!(std::fs::read_dir(&out).unwrap().count(), 0, "{expected}");
     }
 }
 
@@ -137,8 +137,8 @@ fn a_run_without_an_optimizer_step_is_refused_whatever_its_data() {
     let (refused, out) = all_steps("drop_last = true\nmax_train = 3");
     let error = refused.unwrap_err();
     assert_eq!(error.code, ExitCode::Spec);
-    let told = "each of 1 ranks has 3 of the 3 training samples, less than a batch of 4";
-    assert!(error.message.contains(told), "{error}");
+    let expected = "each of 1 ranks has 3 of the 3 training samples, less than a batch of 4";
+    assert!(error.message.contains(expected), "{error}");
     assert_eq!(std::fs::read_dir(out).unwrap().count(), 0);
     assert_eq!(all_steps("drop_last = false\nmax_train = 3").0.unwrap(), Ended::Done);
 }

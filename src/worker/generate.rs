@@ -25,7 +25,7 @@ pub struct Generator<'a> {
     context: usize,
     /// Tokens that may be drawn: a model may have more outputs.
     vocabulary: usize,
-    /// Of a GPT: what has been computed of the window.
+    /// What a GPT has already computed for the window.
     cache: Option<GptCache>,
     sampling: Sampling,
     /// Number of the sequence, so that each draws others.

@@ -13,19 +13,19 @@ pub struct HookLayout {
     name: String,
     /// Number of elements of each bucket.
     buckets: Vec<usize>,
-    /// The hook's keys, as values of specs are written; older checkpoints do not tell them.
+    /// The hook's keys, written like values of specs; older checkpoints do not contain them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     keys: Option<Values>,
 }
 
 impl HookLayout {
-    /// Of a hook with these keys.
+    /// The saved state of a hook with these keys.
     pub fn of(hook: &HookState, keys: &Values) -> Self {
         Self { name: hook.name.clone(), buckets: hook.buckets.clone(), keys: Some(keys.clone()) }
     }
 
     /// Why the state is not one of the hook of `spec`, whose other keys may give it another meaning; `None` if the keys are the same. That the
-    /// hook is another one is told when the state is restored.
+    /// hook is another one is reported when the state is restored.
     pub fn has_other_keys(&self, spec: OwnSpec<'_>) -> Option<String> {
         let before = self.keys.as_ref().filter(|_| spec.hook() == Some(&*self.name))?;
         let changed = spec.changed_hook_keys(before);

@@ -18,7 +18,7 @@ struct Carry {
     /// Changes nothing.
     #[serde(default)]
     #[schemars(extend("x-changes-results" = false))]
-    #[allow(dead_code, reason = "nothing is told")]
+    #[allow(dead_code, reason = "nothing reads it")]
     verbose: bool,
     #[serde(default)]
     #[allow(dead_code, reason = "a key that a newer program has")]
@@ -97,7 +97,7 @@ fn changed_keys_are_told_by_their_names() {
     );
     assert_eq!(why(&[]), None);
     assert_eq!(why(&["distributed.hook.verbose=true"]), None, "it changes no results");
-    // That is told when the state is restored.
+    // That is reported when the state is restored.
     assert_eq!(why(&["distributed.comm_hook=other", "distributed.hook.part=0.25"]), None);
     // Checkpoints of other programs: one that did not know the keys, and one that knew fewer.
     let mut json = serde_json::to_value(&layout).unwrap();

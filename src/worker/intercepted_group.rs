@@ -1,4 +1,4 @@
-//! A process group that is told of every call and every place before they pass.
+//! A process group that intercepts every call and every place.
 
 use crate::comm::{
     Call, CallRecord, CommError, CommErrorKind, DeviceCollectives, DeviceSlice, FailureDetector, Place,
@@ -6,7 +6,7 @@ use crate::comm::{
 };
 use std::sync::Arc;
 
-/// What an [`InterceptedGroup`] calls.
+/// The interceptor that an [`InterceptedGroup`] calls.
 pub trait Intercept: Send + Sync {
     /// Before a collective, by its name.
     fn before_call(&self, _name: &'static str) {}

@@ -1,4 +1,4 @@
-//! What a user reads of a rank that can't start or go on, and of what is saved, as a snapshot.
+//! The messages of a rank that can't start or continue, and about what is saved, as a snapshot.
 
 use super::{fault::Fault, fit, same_data, same_devices, start_state};
 use crate::comm::GpuUuid;

@@ -14,14 +14,14 @@ use std::path::Path;
 /// The metrics to report besides the loss and the task's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reported {
-    /// Those of the targets' kind.
+    /// The metrics of the targets' kind.
     pub standard: bool,
     pub top5: bool,
     pub perplexity: bool,
 }
 
 impl Reported {
-    /// Those of a job.
+    /// The metrics of a job.
     pub fn of(task: &TaskPlan, top5: Top5, facts: &DataFacts) -> Self {
         let classes = match facts.target.as_ref().map(|t| t.kind) {
             Some(FieldKind::Index(classes)) => classes,
@@ -74,7 +74,7 @@ pub fn names(parts: &RankParts<'_>) -> Vec<String> {
     names.into_iter().map(str::to_owned).chain(own).collect()
 }
 
-/// Checks before the run that it measures what is asserted of it, `split.name`.
+/// Checks before the run that it measures the metrics of its assertions, `split.name`.
 ///
 /// # Errors
 /// The name of a metric is unknown, or the metric is never measured (exit code 2).
@@ -105,7 +105,7 @@ pub fn metrics(sums: &Sums, reported: Reported) -> Metrics {
     metrics
 }
 
-/// The same for people and programs.
+/// The same as an [`Evaluation`].
 pub fn evaluation(sums: &Sums, reported: Reported) -> Evaluation {
     let metrics = named(sums, reported).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     Evaluation { metrics, samples: sums.samples as u64, classes: None, of: None, warnings: Vec::new() }

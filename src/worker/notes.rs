@@ -38,9 +38,9 @@ pub struct Notes {
     best: RankBy,
     /// The names of classes.
     names: Vec<String>,
-    /// Of a language model's data.
+    /// The encoding of a language model's data.
     text: Option<TextEncoding>,
-    /// Of the evaluation whose metrics have not been reported yet.
+    /// The record of the evaluation whose metrics have not been reported yet.
     pending: Option<EvaluationRecord>,
 }
 
@@ -91,7 +91,7 @@ impl Notes {
         Ok(())
     }
 
-    /// Writes what was taken down, with the metrics of its epoch.
+    /// Writes the notes, with the metrics of their epoch.
     ///
     /// # Errors
     /// A file can't be written.
@@ -121,14 +121,14 @@ impl Notes {
     }
 }
 
-/// What the model makes of the beginnings of some samples. It is drawn by the seed and the number of the text alone.
+/// Continuations of the beginnings of some samples. Their random draws depend only on the seed and the number of the text.
 fn texts(
     encoding: &TextEncoding,
     model: &dyn Model,
     dataset: &dyn Dataset,
     seed: u64,
 ) -> Result<Vec<GeneratedText>> {
-    // A data set of one's own may say what its samples are not.
+    // A user-defined data set may describe its samples wrongly.
     if dataset.is_empty() || encoding.fits(&dataset.input()).is_err() {
         return Ok(Vec::new());
     }
@@ -163,19 +163,19 @@ struct Next<'a> {
     encoding: &'a TextEncoding,
     vocabulary: usize,
     sampling: Sampling,
-    /// Of the text.
+    /// The number of the text.
     number: u64,
 }
 
 impl Next<'_> {
-    /// [`TOKENS`] tokens, or fewer, but one, if there is no time. When the context is full, it goes on with its second half: so nearly every
+    /// [`TOKENS`] tokens, or fewer, but one, if there is no time. When the context is full, it continues with its second half: so nearly every
     /// token is computed once, as beyond the context none of the keys and values would remain valid.
     fn tokens(&self, mut window: Vec<i64>, in_time: impl Fn() -> bool) -> Result<Vec<i64>> {
         let context = self.encoding.block_size;
         let mut tokens = Vec::with_capacity(TOKENS);
         let mut parts = 0;
-        let goes_on = |tokens: &[i64]| tokens.is_empty() || (tokens.len() < TOKENS && in_time());
-        while goes_on(&tokens) {
+        let continues = |tokens: &[i64]| tokens.is_empty() || (tokens.len() < TOKENS && in_time());
+        while continues(&tokens) {
             let room = context.saturating_sub(window.len()).max(1);
             // Each part draws others.
             let sequence = self.number + TEXTS * parts;
@@ -188,7 +188,7 @@ impl Next<'_> {
                 sequence,
             );
             for _ in 0..room {
-                if !goes_on(&tokens) {
+                if !continues(&tokens) {
                     break;
                 }
                 let token = generator.next_token()? as i64;

@@ -1,4 +1,4 @@
-//! What runs note of their evaluations, and that nothing else depends on it.
+//! The notes of a run's evaluations, and that nothing else depends on them.
 
 use super::evaluate::loaded;
 use super::testing::{Run, SPEC, plan};

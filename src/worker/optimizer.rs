@@ -1,6 +1,6 @@
 //! Compares a checkpoint's optimizer with the spec's. Its arrays belong to the algorithm: one with other arrays would
 //! continue as if it had made all steps so far, so it is rejected. Other changes are applied, and reported with those
-//! of the spec. A parameter that is no longer frozen begins with new arrays and a count of its own updates.
+//! of the spec. A parameter that is no longer frozen begins with new arrays and a separate count of updates.
 
 use super::spec_changes::{self, OwnSpec};
 use crate::checkpoint::{Loaded, State};
@@ -18,7 +18,7 @@ pub struct Trained {
     /// Parameters that are not trained: they have no optimizer state.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     frozen: BTreeSet<String>,
-    /// Those that were frozen at first, with the updates of the run before their own first one.
+    /// Parameters that were frozen at first, with the number of updates of the run before their own first one.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     since: BTreeMap<String, u64>,
 }
@@ -46,8 +46,8 @@ impl Trained {
         if self.thaws(entry) { updates } else { self.since.get(&entry.name).copied().unwrap_or(0) }
     }
 
-    /// What the groups freeze now, and what is no longer frozen, each in words. (What the model itself freezes may come from a
-    /// checkpoint that does not say so.)
+    /// Messages about what the groups freeze now, and what is no longer frozen. (What the model itself freezes may come from a
+    /// checkpoint that does not record it.)
     pub fn changes(&self, optimizer: &OptimizerPlan, entries: &[StateEntry]) -> [Option<String>; 2] {
         let thawed: Vec<&str> = entries.iter().filter(|e| self.thaws(e)).map(|e| e.name.as_str()).collect();
         let frozen = |e: &&StateEntry| {
@@ -74,7 +74,7 @@ fn listed(names: &[&str], what: &str) -> Option<String> {
     (count > 0).then(|| format!("{count} {are} {what}: {named}{more}"))
 }
 
-/// Freezes the parameters of the groups that say so.
+/// Freezes the parameters of the groups with `frozen`.
 ///
 /// # Errors
 /// Exit code 78: a group does not fit the model.

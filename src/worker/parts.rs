@@ -1,5 +1,5 @@
-//! A job as one rank needs it. Only here this room reads the fields of a [`Plan`]; the other files get the configuration of the
-//! component that they deal with. `tests/imports.rs` lists those that may still name the plan.
+//! A job as one rank needs it. This is the only file of `worker` that reads the fields of a [`Plan`]; the other files get the
+//! configuration of one component. `tests/imports.rs` lists the files that may name the plan.
 
 use super::same_data;
 use super::spec_changes::OwnSpec;
@@ -22,14 +22,14 @@ use std::net::IpAddr;
 #[derive(Clone, Copy)]
 pub struct RankParts<'a> {
     plan: &'a Plan,
-    /// Of the run.
+    /// The run's name.
     pub name: &'a str,
     pub seed: u64,
     /// Samples per process and micro-batch.
     pub batch_size: usize,
     pub device: DeviceSpec,
     pub precision: Precision,
-    /// Of a process, if the spec says it.
+    /// Compute threads of a process, if the spec sets them.
     pub threads: Option<usize>,
     /// Whether a job of Slurm that is stopped on request is requeued.
     pub requeue: bool,
@@ -52,7 +52,6 @@ pub struct RankParts<'a> {
 pub struct GroupParts<'a> {
     /// Equal on all ranks of a run.
     pub plan_hash: &'a str,
-    pub world_size: usize,
     pub backend: Backend,
     pub distributed: &'a DistributedConfig,
     pub gloo: &'a GlooOptions,
@@ -88,7 +87,6 @@ impl<'a> RankParts<'a> {
             world: plan.world,
             group: GroupParts {
                 plan_hash: &plan.hash,
-                world_size: plan.world.world_size,
                 backend: plan.backend,
                 distributed: &plan.distributed,
                 gloo: &plan.gloo,
@@ -149,7 +147,7 @@ impl<'a> RankParts<'a> {
     }
 }
 
-/// The fingerprint of the data set of `plan` as it is now; downloads and opens it as a run does.
+/// The fingerprint of the data set of `plan` in its present state; downloads and opens it like a run.
 ///
 /// # Errors
 /// It is missing or damaged (exit 78).

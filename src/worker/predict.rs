@@ -29,7 +29,7 @@ impl Predictor {
     /// With the averaged weights, if there are some and they are wanted.
     ///
     /// # Errors
-    /// Exit code 78: a task of one's own reads the model's outputs. 74: the weights don't fit the model. 69: the device.
+    /// Exit code 78: a user-defined task reads the model's outputs. 74: the weights don't fit the model. 69: the device.
     pub fn new(
         parts: &RankParts<'_>,
         usage: &Usage,
@@ -40,7 +40,7 @@ impl Predictor {
         if let Some(task) = parts.task.own() {
             let what =
                 format!("the model is trained by the task `{task}`, whose outputs only that task knows");
-            return Err(Error::spec(what).hint("only models without a `[task]` of one's own can predict"));
+            return Err(Error::spec(what).hint("only models without a user-defined `[task]` can predict"));
         }
         let (Some(input), Some(target)) = (usage.facts.input.clone(), usage.facts.target.clone()) else {
             let what = format!("checkpoint {} does not say what its model takes", loaded.path.display());
@@ -48,7 +48,7 @@ impl Predictor {
         };
         if let Some(Err(why)) = usage.encoding.as_ref().map(|encoding| encoding.fits(&input)) {
             let what =
-                format!("the encoding of data set `{}` is not that of its samples: {why}", parts.data.name);
+                format!("the encoding of data set `{}` does not match its samples: {why}", parts.data.name);
             return Err(Error::spec(what).hint("a data set of your own says it by `Dataset::encoding`"));
         }
         // Weights are f32: a device without the precision of training computes in f32.
@@ -60,7 +60,7 @@ impl Predictor {
         Ok(Self { evaluator: model.evaluator(), name, transforms, seed: parts.seed, input, target })
     }
 
-    /// For models with a use of their own, such as generating text.
+    /// For models with a special use, such as generating text.
     pub fn evaluator(&self) -> &Evaluator {
         &self.evaluator
     }
@@ -191,14 +191,14 @@ mod tests {
             assert!(output.len() == 1 && (output[0] - expected).abs() < 1e-5, "{output:?}, {expected}");
         }
         assert!(predictor.outputs(2, Vec::new()).unwrap().is_empty());
-        // A data set of one's own may say what its samples are not.
+        // A user-defined data set may describe its samples wrongly.
         let mut other = usage.clone();
         let Some(Encoding::Table(table)) = &mut other.encoding else { panic!("it is one of numbers") };
         table.columns.pop();
         let error =
             Predictor::new(&RankParts::of(&plan), &other, &loaded, true, ComputeDevice::Cpu).err().unwrap();
         assert!(error.message.contains("it gives [3] numbers, and samples are [4] numbers"), "{error}");
-        // A program without the model says so.
+        // A program without the model reports it.
         let error = Usage::read(text, &loaded, &Registry::standard()).unwrap_err();
         assert!(error.message.contains("mine"), "{error}");
     }

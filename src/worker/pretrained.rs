@@ -10,7 +10,7 @@ use crate::models::{Model, StateEntry};
 use crate::plan::ModelPlan;
 use std::path::Path;
 
-/// Loads the weights that the spec names, if any, and says so.
+/// Loads the weights that the spec names, if any, and prints a line about it.
 pub fn start_from_weights(config: &ModelPlan, model: &mut dyn Model, out_dir: &Path) -> Result<()> {
     let Some(path) = &config.pretrained else { return Ok(()) };
     let own = checkpoints(out_dir).canonicalize();

@@ -6,7 +6,7 @@ use crate::telemetry::{Profile, profile};
 use std::path::Path;
 
 /// Puts the parts in the run's folder together and says where they are. Call it on all ranks, when all have written theirs:
-/// rank 0 does it, and where nodes have folders of their own, the first rank of each node.
+/// rank 0 does it, and where nodes have separate folders, the first rank of each node.
 pub fn merge(of: &Profile, out_dir: &Path, rank: usize, local_rank: usize, world: usize) {
     if rank != 0 && (local_rank != 0 || profile::part(out_dir, 0).exists()) {
         return;
@@ -16,7 +16,7 @@ pub fn merge(of: &Profile, out_dir: &Path, rank: usize, local_rank: usize, world
             tracing::info!(target: SAID, "profile of {} ranks: {}", ranks.len(), path.display());
             inform!("profile: {}, for https://ui.perfetto.dev", path.display());
         }
-        // What was recorded and could not be written has been told.
+        // A recording that could not be written has been reported.
         Ok(None) => of.why_none().iter().for_each(|why| warn(&format!("there is no profile: {why}"))),
         Err(e) => warn(&format!(
             "the profile is left in parts in {}: {}",

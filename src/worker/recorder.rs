@@ -30,7 +30,7 @@ const NOTHING_SAVED: &str = "nothing was saved";
 #[derive(Clone, Debug, Default)]
 pub struct RecorderOptions {
     pub progress: ProgressMode,
-    /// [`Plan::set_values`](crate::plan::Plan::set_values) of the spec as it was typed.
+    /// [`Plan::set_values`](crate::plan::Plan::set_values) of the spec as typed.
     pub set: Vec<String>,
     /// The number and reason of this attempt, if the workers were restarted.
     pub restart: Option<(u64, String)>,
@@ -49,9 +49,9 @@ pub struct Files {
     pub observers: Vec<ObserverPlan>,
     /// The name of each rank's host.
     pub hosts: Vec<String>,
-    /// Of the data.
+    /// The encoding of the data.
     pub encoding: Option<Encoding>,
-    /// What observers are told of the run, without its position.
+    /// What observers receive about the run, without its position.
     pub observed: ObservedRun,
 }
 

@@ -1,10 +1,10 @@
-//! What rank 0 records of ranks whose states differ. Where equality alone does not tell which rank is wrong (two ranks), the repeated
+//! What rank 0 records of ranks whose states differ. Where equality alone does not show which rank is wrong (two ranks), the repeated
 //! steps do: their bits are those of the ranks that were right.
 
 use crate::telemetry::{Digest, DivergenceEvent};
 use crate::train::{Divergence, Position};
 
-/// What tells which ranks are wrong.
+/// The evidence of which ranks are wrong.
 const MAJORITY: &str = "majority";
 const REPETITION: &str = "repetition";
 
@@ -30,8 +30,8 @@ impl Undecided {
         Self(last.filter(|last| last.by.is_none()))
     }
 
-    /// The event and the line with what the agreement of all ranks on `digest` after step number `step` tells. A run that goes on with
-    /// another number of ranks has other bits, so that nothing is told.
+    /// The event and the line that follow from the agreement of all ranks on `digest` after step number `step`. A run that continues
+    /// with another number of ranks has other bits, from which nothing follows.
     pub(super) fn decided(&mut self, step: u64, digest: Digest) -> Option<(DivergenceEvent, String)> {
         let before = self.0.take_if(|before| before.step == step)?;
         let repeated = digest.to_string();
@@ -71,8 +71,8 @@ mod tests {
     fn the_repeated_step_tells_which_of_two_ranks_was_wrong() {
         let mut open = Undecided::of(Some(event(&[1, 2], None)));
         assert!(open.decided(6, Digest(1)).is_none());
-        let (told, line) = open.decided(8, Digest(1)).unwrap();
-        assert_eq!((told.ranks, told.by.as_deref()), (vec![1], Some(REPETITION)));
+        let (event, line) = open.decided(8, Digest(1)).unwrap();
+        assert_eq!((event.ranks, event.by.as_deref()), (vec![1], Some(REPETITION)));
         assert_eq!(line, "silent data corruption on rank 1: the repeated step 8 has the state of the others");
         // Once.
         assert!(open.decided(8, Digest(1)).is_none());

@@ -6,7 +6,7 @@ use crate::train::{Batching, OnResize, Position};
 impl Saved {
     /// The position in this run's batching, after the finished samples, and a description of the change. `spec` is the
     /// spec's batching on this run's processes, `samples` the size of an epoch. A `batch_size` or `accumulate` that was
-    /// edited in the spec is used as it is.
+    /// edited in the spec is used unchanged.
     pub fn resume_with(
         self,
         spec: Batching,
@@ -48,22 +48,22 @@ mod tests {
 
     #[test]
     fn the_global_batch_is_kept_unless_the_spec_says_otherwise() {
-        let (position, told) = resumed(&[], 2);
+        let (position, message) = resumed(&[], 2);
         assert_eq!((position.start, position.micro, position.step), (48, 0, 3));
         assert_eq!((position.batching.accumulate, position.batching.global_batch()), (2, 16));
         assert_eq!(position.rest_algebra(96, false).steps_per_epoch(), 3);
-        assert!(told.unwrap().contains("the global batch stays 16"));
-        let (position, told) = resumed(&["train.on_resize=keep-local-batch"], 2);
+        assert!(message.unwrap().contains("the global batch stays 16"));
+        let (position, message) = resumed(&["train.on_resize=keep-local-batch"], 2);
         assert_eq!((position.start, position.batching.accumulate), (48, 1));
         assert_eq!(position.rest_algebra(96, false).steps_per_epoch(), 6);
-        assert!(told.unwrap().contains("the global batch changes from 16 to 8"));
+        assert!(message.unwrap().contains("the global batch changes from 16 to 8"));
     }
 
     #[test]
     fn an_edited_spec_applies_and_an_unchanged_one_prints_nothing() {
-        let (position, told) = resumed(&["train.accumulate=3"], 4);
+        let (position, message) = resumed(&["train.accumulate=3"], 4);
         assert_eq!((position.start, position.batching), (48, Batching::of(4, 4, 3)));
-        assert!(told.unwrap().contains("from 16 to 48"));
+        assert!(message.unwrap().contains("from 16 to 48"));
         assert_eq!(resumed(&[], 4), (saved().position, None));
     }
 }

@@ -115,7 +115,7 @@ fn the_average_is_updated_in_the_same_steps() {
     }
 }
 
-/// A learning rate at which the loss soon rises; a wait that has begun goes on.
+/// A learning rate at which the loss soon rises; a wait that has begun continues.
 #[test]
 fn an_early_stop_waits_for_as_many_evaluations() {
     let sets = ["epochs=40", "optimizer.lr=0.4", "save_every=1", "early_stop.patience=2"];
@@ -136,7 +136,7 @@ fn an_early_stop_waits_for_as_many_evaluations() {
 }
 
 /// Each image is mixed with the one before it in its micro-batch, so another number of ranks mixes others: what is exact is the
-/// run that goes on with them, however it is interrupted.
+/// run that continues with them, however it is interrupted.
 #[test]
 fn mixing_is_exact_after_a_change() {
     let spec = "name = \"mixed\"\nseed = 3\nepochs = 3\nbatch_size = 8\n[model]\nname = \"linear\"\n\

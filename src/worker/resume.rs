@@ -1,4 +1,4 @@
-//! A start from a checkpoint: from which one, and what the run goes on with.
+//! A start from a checkpoint: which one, and what the run continues with.
 
 use super::messages::{tell, warn};
 use super::parts::RankParts;
@@ -35,7 +35,7 @@ impl Resume {
         }
     }
 
-    /// Whether a checkpoint to start from is there, as far as its path tells.
+    /// Checks that the path of the checkpoint to start from exists.
     ///
     /// # Errors
     /// Exit 74: it is not.

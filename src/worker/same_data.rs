@@ -20,7 +20,7 @@ pub fn check_data_sets(own: &Fingerprint, group: &dyn ProcessGroup) -> Result<()
     compare(&gathered(own, group)?)
 }
 
-/// The fingerprint of the data set as it is now; downloads and opens it as a run does.
+/// The fingerprint of the data set in its present state; downloads and opens it like a run.
 ///
 /// # Errors
 /// It is missing or damaged (exit 78).

@@ -111,7 +111,7 @@ fn copy_to(tensors: &mut TensorMap, name: &str, bytes: &[u8]) -> Result<()> {
 /// The run's position, for `state.json`. `seconds` is its training time.
 pub fn state(made: &RunFacts, position: &Position, hook: Option<&HookState>, seconds: f64) -> Result<State> {
     let extra = Saved::new(made, position, hook.map(|hook| HookLayout::of(hook, &made.hook_keys)));
-    let json = |e: serde_json::Error| Error::internal(format!("the state is no JSON: {e}"));
+    let json = |e: serde_json::Error| Error::internal(format!("the state is not JSON: {e}"));
     Ok(State {
         spec_hash: made.spec_hash.clone(),
         name: made.name.clone(),

@@ -1,4 +1,4 @@
-//! The changes in the spec of a run that goes on, key by key: those that it refuses, and those that it lists. A
+//! The changes in the spec of a run that continues, key by key: those that it refuses, and those that it lists. A
 //! checkpoint's spec is `job.toml` in its run's folder; its optimizer is described in the checkpoint itself.
 
 use super::start_state::newest_step;
@@ -49,10 +49,10 @@ impl<'a> OwnSpec<'a> {
     }
 }
 
-/// What the keys of a communication hook begin with.
+/// The prefix of the keys of a communication hook.
 const HOOK_KEYS: &str = "distributed.hook.";
 
-/// Checks that a start that goes on with the run of its folder, because the run has the same name, has the spec of that run.
+/// Checks that a start that continues the run of its folder, because the run has the same name, has the spec of that run.
 /// `--resume PATH` names the checkpoint, and a start that a launcher repeats (`history::begun`) was accepted before.
 ///
 /// # Errors
@@ -60,11 +60,11 @@ const HOOK_KEYS: &str = "distributed.hook.";
 pub fn continues_the_run(spec: OwnSpec<'_>, job: &JobHandoff) -> Result<()> {
     let run = job.provenance.as_ref().map(|start| &start.run);
     let begun = run.is_some_and(|run| history::begun(&job.out_dir, run));
-    // Without a checkpoint nothing is continued: what was trained is archived.
+    // Without a checkpoint nothing is continued: earlier files are archived.
     if job.accept_changes || job.resume != "auto" || begun || newest_step(job).is_none() {
         return Ok(());
     }
-    // What can't be read is told by the start itself.
+    // The start itself reports what can't be read.
     let Ok(before) = files::read_text(&job.out_dir.join("job.toml")) else { return Ok(()) };
     let changes = spec.0.not_the_run_of(&before);
     if changes.is_empty() {
@@ -74,7 +74,7 @@ pub fn continues_the_run(spec: OwnSpec<'_>, job: &JobHandoff) -> Result<()> {
     let listed: String = lines(said).iter().map(|line| format!("\n  {line}")).collect();
     let message = format!("{} has a run with another spec{listed}", job.out_dir.display());
     Err(Error::spec(message).hint(
-        "another `name` (`--set name=NAME`) or folder (`--out DIR`) begins a run of its own; `--resume never` starts over here and \
+        "another `name` (`--set name=NAME`) or folder (`--out DIR`) starts a separate run; `--resume never` starts over here and \
          keeps the earlier run in a numbered folder; `--accept-changes` continues the run with the new values",
     ))
 }
@@ -92,7 +92,7 @@ pub fn since(spec: OwnSpec<'_>, loaded: &Loaded, job_toml: &str) -> Vec<String> 
     lines(changes.iter().map(|c| (c.key, format!("{}; {}", c.values(), meaning(c.key)))))
 }
 
-/// The changes that give the same weights another meaning: those of the data, of the model and of what is measured.
+/// The changes that give the same weights another meaning: of the data, of the model and of the metrics.
 pub fn of_meaning(spec: OwnSpec<'_>, loaded: &Loaded) -> Option<String> {
     let [mut before, mut now] = of_specs(&loaded.path, &spec.0.to_toml())?;
     let tables = ["dataset", "transform", "model", "task", "loss", "metric"];
@@ -121,7 +121,7 @@ fn of_optimizers(spec: OwnSpec<'_>, state: &State) -> Option<[Values; 2]> {
     Some([values(state.optimizer.as_object()?), values(&spec.optimizer())])
 }
 
-/// What a change of this key means for a run that goes on.
+/// What a change of this key means for a run that continues.
 fn meaning(key: &str) -> &'static str {
     match key.split('.').next().unwrap_or(key) {
         "seed" => "samples come in another order: those of a begun epoch may repeat or be missed",

@@ -33,12 +33,12 @@ impl StartState {
 /// back to an older one.
 pub fn newest_step(job: &JobHandoff) -> Option<u64> {
     let run = job.provenance.as_ref().map(|start| &start.run);
-    // Until the run has begun, existing checkpoints are not those that it was told to start from. A process that does
-    // not write to the folder can't tell.
-    let goes_on = job.resume == "auto" || run.is_none_or(|run| history::begun(&job.out_dir, run));
+    // Until the run has begun, existing checkpoints are not the ones that it starts from. A process that does not
+    // write to the folder does not know.
+    let continues = job.resume == "auto" || run.is_none_or(|run| history::begun(&job.out_dir, run));
     let newest =
         || CheckpointStore::read_only(checkpoints(&job.out_dir)).list().ok()?.last().map(|entry| entry.step);
-    goes_on.then(newest).flatten()
+    continues.then(newest).flatten()
 }
 
 /// This start's provenance, for `run.json`.
@@ -56,7 +56,9 @@ pub fn provenance_of(plan: &Plan, job: &JobHandoff, launcher: &str, run: RunId) 
         launcher,
         backend: match parts.group.backend {
             Backend::Mpi => "mpi",
-            _ if averages_by_nccl(&parts.group, device::of_rank(parts.device, 0)) => "nccl",
+            _ if averages_by_nccl(&parts.group, parts.world.world_size, device::of_rank(parts.device, 0)) => {
+                "nccl"
+            }
             _ if parts.world.world_size == 1 => "solo",
             _ => "gloo",
         },

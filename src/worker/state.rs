@@ -44,7 +44,7 @@ pub struct RunFacts {
     pub spec_hash: String,
     /// `[optimizer]` of the spec.
     pub optimizer: Map<String, Value>,
-    /// Those of the communication hook.
+    /// The keys of the communication hook.
     pub hook_keys: Values,
     /// Whether the metrics are those of the targets' kind.
     pub standard: bool,

@@ -28,7 +28,7 @@ pub struct StepTime {
     pub update: f64,
     /// Forward passes; fewer than usual in the last step of an epoch.
     pub micro_batches: usize,
-    /// Of the whole process; `None` if the system does not tell.
+    /// Of the whole process; `None` if the system does not report it.
     pub page_faults: Option<u64>,
 }
 
@@ -49,7 +49,7 @@ impl StepTime {
     }
 }
 
-/// What one rank has measured.
+/// The measurements of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepTimes {
     pub world: usize,
@@ -64,7 +64,7 @@ impl StepTimes {
         folder.join(format!("rank-{rank}.json"))
     }
 
-    /// What each of `world` ranks has written.
+    /// The measurements that each of `world` ranks has written.
     pub fn of_all(folder: &Path, world: usize) -> Result<Vec<Self>> {
         let read = |rank| {
             let bytes = std::fs::read(Self::file(folder, rank)).map_err(|e| e.to_string())?;

@@ -1,4 +1,4 @@
-//! `train.stop_after` ends a run so that it can go on, whatever else it saves.
+//! `train.stop_after` ends a run so that it can continue, whatever else it saves.
 
 use super::testing::{Run, SPEC};
 

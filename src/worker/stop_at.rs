@@ -15,7 +15,7 @@ impl StopAt {
     /// What the environment (`get`) asks for.
     ///
     /// # Errors
-    /// The value is no number (exit 2).
+    /// The value is not a number (exit 2).
     pub fn from_env(get: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
         let Some(text) = get(STOP_AT).filter(|text| !text.is_empty()) else { return Ok(Self(None)) };
         let wrong = |e| Error::usage(format!("{STOP_AT} is `{text}`: {e}")).hint("it is a number of steps");

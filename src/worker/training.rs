@@ -1,4 +1,4 @@
-//! A training from its data to its last barrier: what the rank trains is made in the order in which one part needs another.
+//! A training from its data to its last barrier. The parts are built in the order in which they need each other.
 
 use super::checkpoints::{Checkpoints, SAVE_DEADLINE};
 use super::common::Common;
@@ -30,7 +30,7 @@ pub struct Job<'a> {
     pub plan: &'a Plan,
     pub group: Arc<dyn ProcessGroup>,
     pub device: ComputeDevice,
-    /// Of this rank on its node.
+    /// The number of this rank on its node.
     pub local_rank: usize,
     pub out_dir: &'a Path,
     pub resume: Resume,
@@ -153,7 +153,7 @@ fn final_barrier(group: &dyn ProcessGroup, parts: &RankParts<'_>) -> Result<()> 
     }
 }
 
-/// Prints what is about to be trained, but not again after a restart.
+/// Prints a summary of the training, but not again after a restart.
 fn show_brief(job: &Job<'_>, facts: &DataFacts, position: &Position, model: &dyn Model) {
     let (plan, options) = (job.plan, &job.recorder);
     if options.progress == ProgressMode::None {
@@ -182,7 +182,7 @@ fn accepted(job: &Job<'_>, parent: Option<&Parent>) -> Result<bool> {
     Ok(start.accept(parent)? == Accepted::Begins)
 }
 
-/// What observers are told of the run.
+/// What observers receive about the run.
 fn observed(job: &Job<'_>) -> ObservedRun {
     let mut run = ObservedRun::default();
     RankParts::of(job.plan).name.clone_into(&mut run.name);

@@ -18,7 +18,7 @@ const VERSION: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     version: u32,
-    /// Of the data set.
+    /// The facts of the data set.
     pub facts: DataFacts,
     /// `None` if the data set does not say it.
     pub encoding: Option<Encoding>,
@@ -34,10 +34,11 @@ impl Usage {
     /// As text of `usage.json`.
     pub fn json(&self) -> Result<String> {
         let text = serde_json::to_string_pretty(self);
-        text.map(|text| text + "\n").map_err(|e| Error::internal(format!("what a use needs is no JSON: {e}")))
+        text.map(|text| text + "\n")
+            .map_err(|e| Error::internal(format!("what a use needs is not JSON: {e}")))
     }
 
-    /// That of a checkpoint, with its job.
+    /// The usage of a checkpoint, with its job.
     ///
     /// # Errors
     /// Exit code 74: it is of a newer version, or can't be decoded. 78: the job names what this program lacks.

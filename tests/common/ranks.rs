@@ -1,8 +1,10 @@
 //! Ranks as threads of one process, by the library.
 
-use ddp_run::testing::comm::ProcessGroup;
-use ddp_run::testing::comm::gloo::{GlooGroup, GlooOptions};
-use ddp_run::testing::comm::rendezvous::{Endpoint, RendezvousConfig, Secret};
+use ddp_run::hook::ProcessGroup;
+use ddp_run::testing::{
+    gloo::{GlooGroup, GlooOptions},
+    rendezvous::{Endpoint, RendezvousConfig, Secret},
+};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,8 +3,7 @@
 use super::markdown::Document;
 use super::{documents, read};
 use ddp_run::Registry;
-use ddp_run::testing::plan::{Plan, WorldRequest};
-use ddp_run::testing::spec::JobTree;
+use ddp_run::testing::{JobTree, Plan, WorldRequest};
 
 fn blocks(language: &str) -> Vec<(String, String)> {
     let all = documents().into_iter().flat_map(|document| {

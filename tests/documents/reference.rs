@@ -1,8 +1,7 @@
 //! The reference of all keys in docs/spec.md, rendered from their declarations. Text outside of the markers is written
 //! by hand; the text under the heading of a component is the comment on the struct of its keys.
 
-use ddp_run::testing::plan::one_line;
-use ddp_run::testing::reference::{Component, Key, Reference, description, keys, section};
+use ddp_run::testing::{Component, Key, Reference, description, keys, one_line, section};
 
 const HEADER: &str =
     "| key | type | default | range or choices | meaning | changes results |\n|---|---|---|---|---|---|\n";

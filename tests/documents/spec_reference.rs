@@ -4,9 +4,7 @@ use super::markdown::{cells, heading, spans};
 use super::reference;
 use super::{read, root};
 use ddp_run::Registry;
-use ddp_run::testing::plan::{Plan, WorldRequest};
-use ddp_run::testing::reference::{Reference, json_schema};
-use ddp_run::testing::spec::{JobTree, Override};
+use ddp_run::testing::{JobTree, Override, Plan, Reference, WorldRequest, json_schema};
 use std::collections::BTreeSet;
 
 const DOCUMENT: &str = "docs/spec.md";

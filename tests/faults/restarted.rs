@@ -33,12 +33,12 @@ fn a_rank_that_dies_once_is_restarted_with_the_same_bits() {
             // Whether the checkpoint of step 2 was on the disk by then is a matter of luck.
             let (anew, later) =
                 ("2/2, generation 2, starts from the beginning", "2/2, generation 2, resumes at step ");
-            let goes_on = match *moment {
+            let continues = match *moment {
                 // The first barrier comes before the data is read.
                 "connect" | "barrier" => again.starts_with(anew),
                 _ => again.starts_with(anew) || again.starts_with(later),
             };
-            assert!(goes_on, "{what}: {again}");
+            assert!(continues, "{what}: {again}");
             assert!(trial.bits() == whole.bits(), "{what}: model or optimizer differ");
             assert_eq!(results(&trial.out), results(&whole.out), "{what}");
             let restart = events(&trial.out).into_iter().find(|e| e["event"] == "restart");

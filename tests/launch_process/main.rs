@@ -13,9 +13,8 @@ use std::path::Path;
 use std::sync::mpsc;
 
 use common::{HUNG, alone};
-use ddp_run::prelude::{Error, ExitCode};
-use ddp_run::testing::launch::LocalLaunch;
-use ddp_run::testing::nodes::Nodes;
+use ddp_run::testing::{LocalLaunch, Nodes};
+use ddp_run::{Error, ExitCode};
 use roles::{shell, until, workers};
 use rustix::process::{Pid, test_kill_process};
 

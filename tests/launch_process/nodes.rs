@@ -3,7 +3,7 @@
 use crate::common::{HUNG, Port, alone, finish};
 use crate::roles::{shell, spawn, until};
 use crate::{folder, pid};
-use ddp_run::testing::nodes::{KeySource, Limits, NodeRange, Nodes};
+use ddp_run::testing::{KeySource, Limits, NodeRange, Nodes};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
 use std::process::{Child, Stdio};

@@ -10,11 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::{HUNG, wait_for};
-use ddp_run::prelude::{Error, ExitCode};
-use ddp_run::testing::launch::{
-    Endpoint, Failure, Handoff, JobHandoff, LocalLaunch, OnSecondSignal, Received, StopFlag, logs,
+use ddp_run::testing::{
+    Endpoint, Failure, Handoff, JobHandoff, LocalLaunch, Nodes, OnSecondSignal, Received, StopFlag, logs,
 };
-use ddp_run::testing::nodes::Nodes;
+use ddp_run::{Error, ExitCode};
 
 pub const ROLE: &str = "DDP_RUN_TEST_ROLE";
 

@@ -3,9 +3,8 @@
 use crate::common::{alone, finish};
 use crate::roles::{spawn, until};
 use crate::{assert_gone, folder, gone, pid};
-use ddp_run::prelude::ExitCode;
-use ddp_run::testing::comm::rendezvous::Secret;
-use ddp_run::testing::launch::{Endpoint, Handoff, JobHandoff, Place};
+use ddp_run::ExitCode;
+use ddp_run::testing::{Endpoint, Handoff, JobHandoff, Place, rendezvous::Secret};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::fs;
 use std::os::unix::process::CommandExt;

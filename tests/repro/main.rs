@@ -150,7 +150,7 @@ fn the_first_step_that_differs_is_named() {
     fs::remove_dir_all(Path::new(kept).parent().expect("the repetition's folder")).expect("removed");
 }
 
-/// What is gone from the record is no difference, and is told.
+/// What is missing from the record is not a difference, and is reported.
 #[test]
 fn what_the_record_lacks_is_told() {
     let _alone = alone();

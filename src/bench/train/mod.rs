@@ -1,21 +1,19 @@
 //! `ddp-run bench train`: throughput of a spec's training steps, where they spend their time, page faults and memory, by
-//! number of processes and threads. Each row is a run of its own, of the program's own binary in a temporary folder,
+//! number of processes and threads. Each row is a separate run of this binary, in a temporary folder,
 //! whose ranks measure themselves (`worker::step_times`).
 
 mod report;
 
 use super::machine::Machine;
-use crate::clusters::Launcher;
-use crate::error::{Error, ExitCode, IoContext, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::files;
-use crate::launch::{bind_to_supervisor, own_program};
+use crate::launch::StopFlag;
+use crate::repro::Trainer;
 use crate::telemetry::provenance;
 use crate::train::Batching;
 use crate::worker::{STEP_TIMES, StepTimes};
 use report::{Case, Report, Row};
-use std::fs::File;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 /// Steps before those that are measured: allocations, the order of the buckets, a device's kernels.
 const WARM_UP: usize = 10;
@@ -30,7 +28,7 @@ pub struct Measurement {
     pub device: String,
     /// The model's tensors are in host memory.
     pub host: bool,
-    /// Of one process.
+    /// The batching of one process.
     pub batching: Batching,
     pub steps: usize,
     /// Numbers of processes, and of threads of each.
@@ -79,31 +77,18 @@ pub fn run(what: &Measurement, dir: Option<&Path>, print: &mut dyn FnMut(&str) -
 fn measure(what: &Measurement, world: usize, threads: usize) -> Result<Row> {
     let scratch = files::Temporary::new("ddp-run-bench")?;
     let folder = scratch.path();
-    let (spec, output) = (folder.join("job.toml"), folder.join("stderr"));
+    let spec = folder.join("job.toml");
     std::fs::write(&spec, &what.toml).doing("write", &spec)?;
-    let log = File::create(&output).doing("create", &output)?;
-    let program = own_program()?;
-    let mut command = Command::new(&program);
-    // It is a run of its own, whatever started this measurement.
-    for name in Launcher::ALL.into_iter().flat_map(Launcher::variables) {
-        command.env_remove(name);
-    }
-    command.arg("train").arg(&spec).arg("--out").arg(folder.join("run"));
-    command.args(["--progress", "none", "--resume", "never", "--max-restarts", "0"]);
-    command.args(["--nnodes", "1", "--nproc-per-node", &world.to_string()]);
-    for set in overrides(threads, WARM_UP + what.steps) {
-        command.args(["--set", &set]);
-    }
-    command.env(STEP_TIMES, folder).stdin(Stdio::null());
-    command.stdout(Stdio::null()).stderr(log);
-    bind_to_supervisor(&mut command, None);
-    let status = command.status().doing("start", &program)?;
+    let sets = overrides(threads, WARM_UP + what.steps);
+    let mut run = Trainer::new(&spec, &folder.join("run"), world, &StopFlag::default())
+        .flags(["--resume", "never", "--max-restarts", "0"])
+        .flags(sets.iter().flat_map(|set| ["--set", set]))
+        .variable(STEP_TIMES, folder.display())
+        .start()?;
+    let status = run.watch(|_| Ok(true))?.ok_or_else(|| Error::internal("the run has not ended"))?;
     if !status.success() {
-        let text = std::fs::read_to_string(&output).unwrap_or_default();
-        say!("{}", text.trim_end());
-        let code = status.code().and_then(ExitCode::from_status).unwrap_or(ExitCode::Internal);
-        let what = format!("the run with --world {world} --threads {threads} failed ({status})");
-        return Err(scratch.kept_after(Error::new(code, what)));
+        let error = run.failed(status, &format!("the run with --world {world} --threads {threads}"));
+        return Err(scratch.kept_after(error));
     }
     let ranks = StepTimes::of_all(folder, world)?;
     let case = Case { world, threads, global_batch: what.batching.of_world(world).global_batch() };

@@ -44,7 +44,7 @@ pub(super) fn card(exported: &Exported, weights: &TensorMap) -> String {
     out
 }
 
-/// The hub's name of the task, and it in words.
+/// The hub's name of the task, and its description.
 fn kind(exported: &Exported) -> (&'static str, &'static str) {
     match &exported.used.usage.encoding {
         Some(Encoding::Images(_)) => ("image-classification", "classes of images"),
@@ -53,7 +53,7 @@ fn kind(exported: &Exported) -> (&'static str, &'static str) {
             ("tabular-classification", "classes of rows of a table")
         }
         Some(Encoding::Table(_)) => ("tabular-regression", "numbers of rows of a table"),
-        None => ("other", "a task of its own"),
+        None => ("other", "a user-defined task"),
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 pub(super) fn config(exported: &Exported) -> Value {
     let used = &exported.used;
     let mut model = used.plan.table("model");
-    // Where the training started from is no part of the architecture.
+    // Where the training started from is not part of the architecture.
     model.retain(|key, _| !key.starts_with("pretrained"));
     let mut config = Map::from_iter([
         ("model_type".to_owned(), json!("ddp-run")),

@@ -95,7 +95,7 @@ fn write(folder: &Path, exported: &Exported, weights: &TensorMap) -> Result<Vec<
 
 fn json(value: &Value) -> Result<Vec<u8>> {
     let text = serde_json::to_string_pretty(value)
-        .map_err(|e| Error::internal(format!("the configuration is no JSON: {e}")))?;
+        .map_err(|e| Error::internal(format!("the configuration is not JSON: {e}")))?;
     Ok((text + "\n").into_bytes())
 }
 

@@ -43,7 +43,7 @@ pub fn sqlite(args: &SqliteArgs) -> Result<(String, String)> {
     proposal("sqlite", &args.data, args.table.as_ref().map(|name| ("table", name.as_str())), &found)
 }
 
-/// `part` is the key that tells what of the data set is used.
+/// `part` is the key that selects a part of the data set.
 fn proposal(
     kind: &str,
     path: &Path,
@@ -99,7 +99,7 @@ fn validation(found: &ColumnsProposal, part: &str) -> Vec<String> {
     lines
 }
 
-/// A character-level GPT, as the template `text` has it.
+/// A character-level GPT, as in the template `text`.
 fn text(name: &str, path: &str, dataset: Vec<String>) -> String {
     let mut lines = vec![
         format!("# A character-level GPT on the texts in {}.", foreign(path)),

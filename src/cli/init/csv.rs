@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::show::count;
 use std::path::PathBuf;
 
-/// A table: looks at the columns of FILE and proposes target, task and features
+/// A table: examines the columns of FILE and proposes target, task and features
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The table, with the names of the columns in its first line
@@ -33,7 +33,7 @@ pub fn proposal(args: &Args) -> Result<(String, String)> {
     Ok((text, about(&found)))
 }
 
-/// What was found, in a few words.
+/// A summary of what was found.
 pub fn about(found: &CsvProposal) -> String {
     let target = match found.classes {
         Some(classes) => format!("`{}`, one of {classes} classes", foreign(&found.target)),

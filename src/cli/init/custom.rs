@@ -1,10 +1,10 @@
-//! `ddp-run init custom`: a Cargo project, a program that is ddp-run with a model and a data set of its own.
+//! `ddp-run init custom`: a Cargo project, a program that is ddp-run with a user-defined model and data set.
 
 use super::{quoted, write_new};
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// A Cargo project: a model, a data set, a spec and a test of one's own
+/// A Cargo project: a user-defined model and data set, a spec and a test
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The folder to write; it must be empty or not exist

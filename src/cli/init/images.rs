@@ -5,7 +5,7 @@ use crate::data::{ImageSurvey, survey_images};
 use crate::error::Result;
 use std::path::PathBuf;
 
-/// PNG and JPEG images: counts those of each class in DIR, and looks at their size
+/// PNG and JPEG images: counts the images of each class in DIR, and examines their size
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The folder of images: DIR/train/CLASS/… with DIR/val/CLASS/…, or DIR/CLASS/…
@@ -28,7 +28,7 @@ pub fn proposal(args: &Args) -> Result<(String, String)> {
     Ok((text, about(&found)))
 }
 
-/// What was found, in a few words.
+/// A summary of what was found.
 pub fn about(found: &ImageSurvey) -> String {
     format!(" ({} images of {} classes)", total(found), found.classes.len())
 }

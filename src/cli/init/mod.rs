@@ -64,7 +64,7 @@ const WHERE_TO_LOOK: &str =
     "# `ddp-run plan` shows every resolved value; docs/spec.md of ddp-run lists every key.";
 /// The file beside a spec by which editors check it.
 const SCHEMA: &str = "ddp-run.schema.json";
-/// Where comments behind values begin.
+/// The column of comments after values.
 const COMMENTS: usize = 30;
 
 /// Writes the template, and prints what to do next.
@@ -111,7 +111,7 @@ impl Args {
             None => Ok(path),
             Some(more) => {
                 let more = show::name(&more.to_string_lossy());
-                Err(Error::usage(format!("unexpected argument `{more}` behind the file to write"))
+                Err(Error::usage(format!("unexpected argument `{more}` after the file to write"))
                     .hint("`ddp-run init --help` shows the order"))
             }
         }
@@ -124,7 +124,7 @@ fn as_spec(path: &Path) -> Result<PathBuf> {
     let word = path.to_string_lossy();
     if !word.contains(['/', '.']) {
         let shown = show::name(&word);
-        return Err(Error::usage(format!("`{shown}` is no name of a spec: it has no dot and no slash"))
+        return Err(Error::usage(format!("`{shown}` is not the name of a spec: it has no dot and no slash"))
             .hint(format!("`{shown}.toml`, or `./{shown}`")));
     }
     Ok(if word.starts_with('-') { Path::new(".").join(path) } else { path.to_owned() })

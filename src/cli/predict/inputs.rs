@@ -73,7 +73,9 @@ pub(super) fn read(encoding: &Encoding, inputs: Vec<Input>) -> Vec<Read> {
         .map(|input| match (input, encoding) {
             (Input::Row(row), _) => row,
             (Input::Image(path), Encoding::Images(encoding)) => image(encoding, &path),
-            (Input::Image(path), _) => Read { head: head(&path), values: Err("it is no image".to_owned()) },
+            (Input::Image(path), _) => {
+                Read { head: head(&path), values: Err("it is not an image".to_owned()) }
+            }
             (Input::Unreadable(path, why), _) => Read { head: head(&path), values: Err(why) },
         })
         .collect()

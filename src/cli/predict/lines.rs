@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args, encoding: &Encoding, predictor: &Predictor, batch
     unusable(failed, count as usize, &first, true)
 }
 
-/// The input in words.
+/// The input as text.
 fn place(line: &Map<String, Value>) -> String {
     let input = line.get("input").and_then(Value::as_str).unwrap_or_default();
     match line.get("line") {
@@ -62,7 +62,7 @@ fn answer(
     top: usize,
 ) -> Result<(), String> {
     let nothing =
-        || Err("the model's outputs are no numbers: the input is too far from those of training".to_owned());
+        || Err("the model's outputs are not numbers: the input is too far from those of training".to_owned());
     if let Some(classes) = encoding.classes() {
         let found = ranked(outputs);
         if found.iter().any(|(_, probability)| probability.is_nan()) {
@@ -119,7 +119,7 @@ fn rounded(probability: f64) -> f64 {
     (probability * 1e6).round() / 1e6
 }
 
-/// The number with the fewest digits that is the same f32: outputs are no more exact.
+/// The number with the fewest digits that is the same f32: outputs are not more exact than that.
 fn shortest(value: f64) -> f64 {
     (value as f32).to_string().parse().unwrap_or(value)
 }
@@ -165,7 +165,7 @@ mod tests {
         for outputs in [[0.0, f32::NAN], [f32::INFINITY, 0.0]] {
             let mut line = Map::new();
             let why = answer(&mut line, &images(&["cat", "dog"]), &outputs, 5).unwrap_err();
-            assert!(why.contains("no numbers") && line.is_empty(), "{why}, {line:?}");
+            assert!(why.contains("not numbers") && line.is_empty(), "{why}, {line:?}");
         }
     }
 

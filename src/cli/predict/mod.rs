@@ -22,7 +22,7 @@ pub struct Args {
     /// Images and folders of them (PNG, JPEG); CSV files with a header; or files with prompts (`-`: standard input)
     #[arg(value_name = "INPUT")]
     pub inputs: Vec<PathBuf>,
-    /// Of a run: a checkpoint, `best` (by `checkpoint.best`) or `last` [default: last]
+    /// The run's checkpoint: a path, `best` (by `checkpoint.best`) or `last` [default: last]
     #[arg(long, value_name = "PATH|best|last")]
     pub checkpoint: Option<PathBuf>,
     /// Write JSON lines to this file (`-`: to standard output) [default: standard output]
@@ -52,7 +52,7 @@ fn parse_device(text: &str) -> Result<DeviceSpec, String> {
 /// Prints a JSON object per input, or continues texts.
 ///
 /// # Errors
-/// Exit 74: there is no such checkpoint. 78: some inputs can't be used, each of which has a line that says so; or the model can't be
+/// Exit 74: there is no such checkpoint. 78: some inputs can't be used, each of which has a line about it; or the model can't be
 /// used in this way.
 pub fn run(args: &Args, registry: &Registry) -> Result<()> {
     let used = Used::open(&args.run, args.checkpoint.as_deref(), registry)?;

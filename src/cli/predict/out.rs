@@ -41,7 +41,7 @@ impl Lines {
 }
 
 /// Whether somebody reads what was written to standard output: the work behind it ends with a reader that closes the pipe
-/// (`| head`), which is no error.
+/// (`| head`), which is not an error.
 pub(super) fn is_read(written: io::Result<()>) -> Result<bool> {
     let closed = written.as_ref().is_err_and(|e| e.kind() == ErrorKind::BrokenPipe);
     printed(written).map(|()| !closed)

@@ -24,7 +24,7 @@ pub struct TextArgs {
     /// Draw among the K most probable characters only
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Texts")]
     pub top_k: Option<u32>,
-    /// Of what is drawn: the same seed gives the same text
+    /// Seed of the random choices: the same seed gives the same text
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Texts")]
     pub seed: u64,
 }

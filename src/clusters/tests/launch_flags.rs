@@ -21,7 +21,7 @@ fn get<'a>(variables: Variables<'a>) -> impl Fn(&str) -> Option<String> + use<'a
     move |name| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned())
 }
 
-/// What a supervisor is told.
+/// The settings of a supervisor.
 fn settings(flags: &str, variables: Variables<'_>) -> Result<Settings> {
     let get = get(variables);
     completed(&get, &typed(flags).settings(&get, 1)?)

@@ -159,7 +159,7 @@ impl Engine {
     /// nothing has arrived.
     pub(super) fn try_recv(&mut self, peer: usize, payload: &mut [u8]) -> Result<Option<usize>, CommError> {
         let link = self.link(peer)?;
-        // A parked header is checked before anything behind it is read.
+        // A parked header is checked before anything after it is read.
         if !link.matched && link.parked().is_some() {
             self.accept(peer)?;
             return self.try_recv(peer, payload);

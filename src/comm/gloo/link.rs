@@ -102,7 +102,7 @@ impl Link {
         }))
     }
 
-    /// Reads the next header, if none is parked or accepted, and in the same system call the payload behind it into
+    /// Reads the next header, if none is parked or accepted, and in the same system call the payload after it into
     /// `payload`, which may not be longer than what the peer sends in this call.
     pub(super) fn recv(&mut self, payload: &mut [u8]) -> io::Result<Got> {
         if self.matched || self.parked.is_some() {

@@ -28,7 +28,7 @@ pub(super) struct Shared {
     pub calls: Calls,
 }
 
-/// The end of the group: the error on this rank, and the cause in words that fit all ranks.
+/// The end of the group: the error on this rank, and the cause as a text that fits all ranks.
 pub(super) struct Failed {
     pub error: CommError,
     pub cause: String,

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A process group of the ranks of an MPI job. Dropping it leaves the group in order: it waits until the other ranks
-/// leave, too, and then ends MPI. After a failure, dropping it leaves MPI as it is, and the process should end with an
-/// exit code that says so.
+/// leave, too, and then ends MPI. After a failure, dropping it leaves MPI running, and the process should end with the
+/// exit code of the failure.
 pub struct MpiGroup {
     rank: usize,
     world: usize,

@@ -142,7 +142,7 @@ impl<'a> Leader<'a> {
 
     /// Runs until every pair of ranks is connected.
     fn connect(&mut self) -> Result<Mesh, CommError> {
-        // Without its own interface, rank 0 is reached at the address already used; port 0 says so.
+        // Without its own interface, rank 0 is reached at the address already used; port 0 indicates this.
         let own = self.listen.unwrap_or(SocketAddr::from(([0; 4], 0)));
         let mut entries = vec![Entry { address: own, host: self.me.host }; self.me.config.world_size];
         for member in &self.members {

@@ -12,7 +12,7 @@ pub(crate) const MAX_WORLD: usize = 4096;
 pub(super) const MAX_NAME: usize = 128;
 /// Maximum length of the text of a refusal.
 const MAX_TEXT: usize = 1024;
-/// The longest message with a text, or without anything behind its tag.
+/// The longest message with a text, or without anything after its tag.
 pub(super) const MAX_REPORT: usize = 1 + MAX_TEXT;
 /// The longest `Join`, which is all that a listener reads from a peer whose rank it doesn't know yet: names that JSON
 /// writes with six bytes for each of theirs, and the rest.
@@ -86,7 +86,7 @@ pub(super) enum WireError {
 
 impl Message<'_> {
     /// The message, preceded by its length. Texts are cut to their limit. Its tag, the version in a `Join` and the form of
-    /// texts are the same in all versions, so that those who can't work together can say so.
+    /// texts are the same in all versions, so that incompatible versions can report it.
     pub(super) fn frame(&self) -> Vec<u8> {
         let cut = |text: &str| truncated(text, MAX_TEXT).as_bytes().to_vec();
         let (tag, body) = match self {

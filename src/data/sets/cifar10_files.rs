@@ -266,7 +266,7 @@ fn members(folder: &str, name: impl Fn(&(&str, &str, &str, &str)) -> String) -> 
         .collect()
 }
 
-/// The archive at this address: its name, and what it is.
+/// The archive at this address: its name and description.
 fn archive_of(url: &str) -> (&'static str, fn(PathBuf) -> Origin) {
     match url.contains("python") {
         true => (PYTHON, Origin::PythonArchive),

@@ -83,7 +83,7 @@ pub(super) enum Kind {
     Texts,
     /// Bytes, such as images.
     Bytes,
-    /// Of no use, for the reason in words: `holds …`.
+    /// Unusable, for this reason: `holds …`.
     Other(String),
 }
 
@@ -105,7 +105,7 @@ pub(super) enum Cell<'a> {
     Digits(String),
     Text(Cow<'a, str>),
     Bytes(Cow<'a, [u8]>),
-    /// Something else, in words.
+    /// Something else, with a description.
     Other(String),
 }
 
@@ -117,10 +117,10 @@ pub(super) enum Label {
 }
 
 impl Cell<'_> {
-    /// As a cell of a text file has it, `""` for no value.
+    /// As a cell of a text file, `""` for no value.
     ///
     /// # Errors
-    /// What it is instead, in words.
+    /// A description of what it is instead.
     pub fn to_text(&self) -> Result<Cow<'_, str>, String> {
         Ok(match self {
             Self::Null => Cow::Borrowed(""),
@@ -137,7 +137,7 @@ impl Cell<'_> {
     /// The class that it stands for. `None`: it is not known, which data sets write as no value or as -1.
     ///
     /// # Errors
-    /// What it is instead, in words.
+    /// A description of what it is instead.
     pub fn to_label(&self) -> Result<Option<Label>, String> {
         match self {
             Self::Null | Self::Integer(-1) => Ok(None),

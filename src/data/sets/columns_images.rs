@@ -87,7 +87,7 @@ fn labels(set: &dyn RowSet, target: &str, needed: bool) -> Result<Option<Vec<Lab
     let (mut labels, mut without) = (Vec::with_capacity(set.len()), None);
     set.read(&[at], &mut |row, cells| {
         let label = cells[0].to_label().map_err(|what| {
-            Error::data(format!("{}: `{target}` holds {what}, which is no class", set.place_of(row)))
+            Error::data(format!("{}: `{target}` holds {what}, which is not a class", set.place_of(row)))
                 .hint("classes are whole numbers from 0, or texts; `[dataset] target` names their column")
         })?;
         match label {
@@ -113,7 +113,7 @@ enum Classes {
 }
 
 impl Classes {
-    /// Those that the column `target` of training declares, or else those of the labels.
+    /// The classes that the column `target` of training declares, or else those of the labels.
     fn of(train: &dyn RowSet, target: &str, labelled: &[Labelled]) -> Result<Self> {
         let column = train.columns().iter().find(|column| column.name == target);
         if let Some(names) = column.and_then(|column| column.classes.clone()) {

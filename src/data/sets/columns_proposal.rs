@@ -44,7 +44,7 @@ pub struct ColumnsProposal {
 pub enum Holds {
     /// Images and their classes.
     Images {
-        /// What they are like.
+        /// The properties of the images.
         survey: ImageSurvey,
         /// The column of the images.
         image: String,
@@ -57,7 +57,7 @@ pub enum Holds {
     Text(String),
 }
 
-/// Opens the data set at `path` and looks at its columns.
+/// Opens the data set at `path` and examines its columns.
 ///
 /// # Errors
 /// Exit 78: it can't be read, or has no columns to learn from. Exit 69: this build lacks the cargo feature.
@@ -111,7 +111,7 @@ fn table(stored: &Stored) -> Result<CsvProposal> {
     Ok(found)
 }
 
-/// What the images are like; reads the first of them.
+/// The properties of the images; reads the first of them.
 fn survey(
     stored: &Stored,
     name: &str,

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use smart_default::SmartDefault;
 use std::path::PathBuf;
 
-/// Names of columns of classes, of images and of texts, in the order in which they are looked for.
+/// Names of columns of classes, of images and of texts, in order of preference.
 const LABELS: [&str; 6] = ["label", "labels", "class", "target", "fine_label", "category"];
 const IMAGES: [&str; 6] = ["image", "img", "image_bytes", "img_bytes", "picture", "jpg"];
 const TEXTS: [&str; 3] = ["text", "content", "sentence"];

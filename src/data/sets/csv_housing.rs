@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The table of Géron's "Hands-On Machine Learning": the one of Pace and Barry (1997), and the distance to the ocean.
 const FILE: Published = Published {
     name: "california_housing.csv",
-    // The same rows stand in another order in the repositories of the book's first two editions.
+    // The same rows are in another order in the repositories of the book's first two editions.
     urls: &[
         "https://raw.githubusercontent.com/ageron/data/main/housing/housing.csv",
         "https://raw.githubusercontent.com/ageron/data/2ea73147454d2ff8c8a933913be4606f05b352ca/housing/housing.csv",

@@ -10,12 +10,12 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 
-/// Fewer rows are no table to learn from.
+/// Fewer rows are not enough to learn from.
 const MIN_ROWS: usize = 10;
 /// Most values of a target of whole numbers that are taken for classes, each with this many rows on average.
 const MAX_NUMBER_CLASSES: usize = 20;
 const MIN_ROWS_PER_CLASS: usize = 5;
-/// Lines behind the first that show what separates columns.
+/// Lines after the first that show what separates columns.
 const LINES: usize = 20;
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 /// Names that targets have, and last words of such names.
@@ -26,7 +26,7 @@ const LAST_WORDS: [&str; 7] = ["target", "label", "class", "outcome", "price", "
 /// Texts that people write where a value is missing, beside [`BLANK_MARKS`].
 const OTHER_MARKS: [&str; 12] =
     ["?", "-", "--", ".", "None", "none", "NULL", "Null", "na", "n/a", "missing", "unknown"];
-/// What a cell is written like instead of `$1,234.50`.
+/// How to write a cell instead of `$1,234.50`.
 const PLAIN_NUMBERS: &str = "write numbers without separators and units, as in 1234.5";
 
 /// How a model may learn from a table.
@@ -44,7 +44,7 @@ pub struct CsvProposal {
     pub classes: Option<usize>,
     /// Why it is a class, or a number.
     pub task_reason: String,
-    /// The other columns that a model can use, each with its type in words.
+    /// The other columns that a model can use, each with a text about its type.
     pub features: Vec<(String, String)>,
     /// The other columns, each with the reason.
     pub left_out: Vec<(String, String)>,
@@ -64,10 +64,10 @@ impl CsvProposal {
     }
 }
 
-/// Reads the table at `path` and looks at its columns.
+/// Reads the table at `path` and examines its columns.
 ///
 /// # Errors
-/// Exit 78: the file can't be read, is no table with a header line and some rows, or has no column that can be a target or a feature.
+/// Exit 78: the file can't be read, is not a table with a header line and some rows, or has no column that can be a target or a feature.
 pub fn propose_csv(path: &Path) -> Result<CsvProposal> {
     let delimiter = delimiter(path).map_err(Error::of_data)?;
     let read = |marks: &[String]| {
@@ -92,7 +92,7 @@ pub fn propose_csv(path: &Path) -> Result<CsvProposal> {
     propose(&table, char::from(delimiter), marks)
 }
 
-/// What to do about a file that is no table.
+/// What to do about a file that is not a table.
 fn with_hint(error: Error) -> Error {
     let hint = match error.caused_by().map(csv::Error::kind) {
         _ if error.hint.is_some() => return error,
@@ -100,7 +100,7 @@ fn with_hint(error: Error) -> Error {
             "a table is UTF-8 text; `iconv -f LATIN1 -t UTF-8` converts one of Latin-1"
         }
         Some(csv::ErrorKind::UnequalLengths { .. }) => {
-            "each line has as many cells as the first; a cell with a separator in it stands in double quotes"
+            "each line has as many cells as the first; a cell with a separator in it must be in double quotes"
         }
         _ => return error,
     };
@@ -245,7 +245,7 @@ fn target(header: &[String], columns: &[Column]) -> Option<(usize, String, Reaso
 fn task(target: &Column, labels: usize, rows: usize) -> (Option<usize>, String) {
     let values = target.values;
     // As training counts them: `1` and `1.0` are two labels.
-    let told = if labels == values {
+    let numbered = if labels == values {
         String::new()
     } else {
         format!(" ({labels} labels in the rows that are used)")
@@ -258,7 +258,7 @@ fn task(target: &Column, labels: usize, rows: usize) -> (Option<usize>, String) 
             (
                 Some(labels),
                 format!(
-                    "whole numbers, {values} different ones{told}; \"regression\" if they measure something"
+                    "whole numbers, {values} different ones{numbered}; \"regression\" if they measure something"
                 ),
             )
         }

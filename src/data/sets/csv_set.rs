@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub(super) enum Targets {
     Numbers {
         values: Vec<f32>,
-        /// Of the table, if they are standardised.
+        /// The scale of the table's targets, if they are standardised.
         scale: Scale,
     },
     Classes {

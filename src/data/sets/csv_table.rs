@@ -159,7 +159,7 @@ impl RawTable {
         Ok(Self { path, delimiter: b',', row_place: None, header, indices, rows: Vec::new(), blanks })
     }
 
-    /// A table that is no file of text: `row_place` names its rows, which `push` adds.
+    /// A table that does not come from a text file: `row_place` names its rows, which `push` adds.
     pub fn of_rows(
         path: String,
         header: Vec<String>,

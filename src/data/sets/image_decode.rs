@@ -19,7 +19,7 @@ const JPEG: [u8; 3] = [0xff, 0xd8, 0xff];
 pub(super) enum DecodeError {
     /// The file can't be read, perhaps temporarily: the image itself may be valid.
     Io(io::Error),
-    /// The image is invalid; the reason in words.
+    /// The image is invalid; the reason as text.
     Invalid(String),
 }
 
@@ -31,7 +31,7 @@ pub(super) fn decode(path: &Path) -> Result<image::DynamicImage, DecodeError> {
     decode_bytes(&bytes).map_err(DecodeError::Invalid)
 }
 
-/// Decodes the bytes of an image file, or says in words what is wrong with them.
+/// Decodes the bytes of an image file, or describes what is wrong with them.
 pub(super) fn decode_bytes(bytes: &[u8]) -> Result<image::DynamicImage, String> {
     if bytes.len() as u64 > MAX_FILE {
         return Err(format!("it is larger than {} MiB", MAX_FILE >> 20));

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Those of ImageNet.
+/// The statistics of ImageNet.
 pub(super) const DEFAULT_STATS: ChannelStats =
     ChannelStats { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
 

@@ -3,7 +3,7 @@
 use image::DynamicImage;
 use image::imageops::FilterType;
 
-/// What images are made into.
+/// The format that images are converted to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pixels {
     /// Height and width.

@@ -32,7 +32,7 @@ pub struct ImageSurvey {
 /// Lists the images of the folder at `root` as the data set `image-folder` finds them, and reads some.
 ///
 /// # Errors
-/// Exit 78: it is no folder with at least two classes, or none of the images that were read can be decoded.
+/// Exit 78: it is not a folder with at least two classes, or none of the images that were read can be decoded.
 pub fn survey_images(root: &Path) -> Result<ImageSurvey> {
     let root = &absolute(root);
     let train = root.join("train");

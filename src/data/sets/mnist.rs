@@ -179,7 +179,7 @@ impl MnistSource {
         self.find(i, "").or_else(cached)
     }
 
-    /// Of the gzipped file.
+    /// The gzipped file.
     fn spec(&self, i: usize) -> FileSpec {
         let known = self.files.verify.then_some(self.set.gzipped[i]);
         FileSpec {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// Classes of each of these data sets.
 pub(super) const CLASSES: usize = 10;
-/// Those of `cifar10`, by label.
+/// The classes of `cifar10`, by label.
 pub(super) const CIFAR10: [&str; CLASSES] =
     ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
 /// Images of each official test set.

@@ -28,7 +28,7 @@ struct ParquetKeys {
     /// The configuration, if the data set has several: the folder of its files in `path`.
     config: Option<String>,
     /// Files of the training split in `path`, with `*` for any part of a name. Default: those with `train` in their name or in that
-    /// of their folder, or all files if no name tells a split.
+    /// of their folder, or all files if no name implies a split.
     train: Option<String>,
     /// Files of the validation split in `path`. Default: those with `validation`, `valid`, `val` or `dev` in their name.
     val: Option<String>,

@@ -7,7 +7,7 @@ use crate::spec::did_you_mean;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Words of names that tell training, validation and test: those of Hugging Face's `datasets`.
+/// Words in names that stand for training, validation and test, as in Hugging Face's `datasets`.
 const WORDS: [&[&str]; 3] = [
     &["train", "training"],
     &["validation", "valid", "val", "dev"],
@@ -62,7 +62,7 @@ pub(super) fn find(wanted: Wanted<'_>) -> Result<Found> {
             }
         }
     } else {
-        // A file is the training split; others may stand beside it.
+        // A file is the training split; other files may be beside it.
         splits[0] = vec![path.to_owned()];
         if by_key[0].is_some() {
             return Err(Error::data(format!("{} is a file, but `train` is set too", path.display()))
@@ -143,7 +143,7 @@ fn take(folder: &Path, files: &mut Vec<Listed>, pattern: &str, key: &str) -> Res
         return Ok(vec![named]);
     }
     let wrong =
-        |e: glob::PatternError| Error::data(format!("`[dataset] {key}`: `{pattern}` is no pattern: {e}"));
+        |e: glob::PatternError| Error::data(format!("`[dataset] {key}`: `{pattern}` is not a pattern: {e}"));
     let matcher = glob::Pattern::new(pattern).map_err(wrong)?;
     let fits = |name: &str| {
         let options = glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
@@ -177,7 +177,7 @@ fn by_name(wanted: Wanted<'_>, files: Vec<Listed>, splits: &mut [Vec<PathBuf>; 3
         let (split, config) = place(&file.name);
         configs.entry(config).or_default().push((split, file.path));
     }
-    // Where no name tells a split, all files are for training.
+    // Where no name implies a split, all files are for training.
     if splits.iter().all(Vec::is_empty) && configs.values().flatten().all(|(split, _)| split.is_none()) {
         configs.values_mut().flatten().for_each(|(split, _)| *split = Some(0));
     }
@@ -203,7 +203,7 @@ fn configuration(
     let names: Vec<&str> = parted.map(|(name, _)| name.as_str()).collect();
     let root = wanted.path.display();
     let shown = || listed(names.iter().map(|name| if name.is_empty() { "." } else { name }));
-    // Files that the spec names tell the configuration of the other splits.
+    // Files that the spec names determine the configuration of the other splits.
     if let (None, Some(pattern)) = (wanted.config, wanted.by_key[0]) {
         return Ok(Some(place(pattern).1));
     }
@@ -224,21 +224,21 @@ fn configuration(
     }
 }
 
-/// The split that a name tells, and the configuration: the folders above, without `data` and that of the split.
+/// The split that a name implies, and the configuration: the folders above, without `data` and the folder of the split.
 fn place(name: &str) -> (Option<usize>, String) {
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
     let mut parts: Vec<&str> = stem.split('/').collect();
     let file = parts.pop().unwrap_or_default();
-    let split = told(file).or_else(|| {
-        let at = parts.iter().rposition(|folder| told(folder).is_some())?;
-        told(parts.remove(at))
+    let split = split_of_name(file).or_else(|| {
+        let at = parts.iter().rposition(|folder| split_of_name(folder).is_some())?;
+        split_of_name(parts.remove(at))
     });
     parts.retain(|folder| *folder != "data");
     (split, parts.join("/"))
 }
 
-/// The split that the first such word of a name tells.
-fn told(name: &str) -> Option<usize> {
+/// The split that the first such word of a name implies.
+fn split_of_name(name: &str) -> Option<usize> {
     let name = name.to_lowercase();
     let mut words = name.split(|c: char| !c.is_alphanumeric());
     words.find_map(|word| WORDS.iter().position(|words| words.contains(&word)))
@@ -268,7 +268,7 @@ fn whole(files: &[PathBuf], split: &str) -> Result<()> {
     Ok(())
 }
 
-/// What stands before the numbers of `train-00000-of-00002`, and the numbers.
+/// The text before the numbers of `train-00000-of-00002`, and the numbers.
 fn part(stem: &str) -> Option<(&str, usize, usize)> {
     let at = stem.find("-of-")?;
     let before = stem[..at].trim_end_matches(|c: char| c.is_ascii_digit());

@@ -56,7 +56,7 @@ fn names_tell_the_splits() {
     // Words, not parts of words.
     let (splits, ignored) = all(&["TRAIN.parquet", "contest.parquet", "val_1.PARQUET"]);
     assert_eq!((&splits[0][..], splits[1].len(), ignored), (&["TRAIN.parquet".to_owned()][..], 1, 1));
-    // No name tells a split.
+    // No name implies a split.
     let (splits, _) = all(&["0001.parquet", "0000.parquet"]);
     assert_eq!(splits[0], ["0000.parquet", "0001.parquet"]);
 }
@@ -102,7 +102,7 @@ fn keys_name_files() {
         "{error}"
     );
     let error = found(root, None, [Some("a-[.parquet"), None, None]).unwrap_err();
-    assert!(error.contains("`a-[.parquet` is no pattern"), "{error}");
+    assert!(error.contains("`a-[.parquet` is not a pattern"), "{error}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// At the end of a file, behind the number of images. A change of the format changes it.
+/// At the end of a file, after the number of images. A change of the format changes it.
 const MAGIC: [u8; 8] = *b"ddpimgs1";
 /// The end of a file: the number of images, and the magic bytes.
 const FOOTER: usize = 16;

@@ -102,7 +102,7 @@ fn reader(path: &Path) -> Result<SerializedFileReader<File>> {
     decoded(path, || SerializedFileReader::new(file))
 }
 
-/// What the crate makes of a file, which panics at some that are damaged.
+/// The result of the crate, which panics on some damaged files, or an error.
 fn decoded<T>(path: &Path, work: impl FnOnce() -> parquet::errors::Result<T>) -> Result<T> {
     let why = match caught(work) {
         Ok(Ok(done)) => return Ok(done),

@@ -25,7 +25,7 @@ pub(super) struct Source {
 pub(super) enum Number {
     Plain,
     Unsigned,
-    /// A whole number of powers of ten, by this many digits behind the point.
+    /// A whole number of powers of ten, by this many digits after the decimal point.
     Decimal(usize),
     Half,
     /// UTF-8 in bytes.
@@ -107,7 +107,7 @@ fn repeated(field: &Type) -> bool {
 }
 
 /// # Errors
-/// What it holds that is of no use, in words.
+/// A description of unusable contents.
 fn primitive(field: &Type) -> Result<(Kind, Number), &'static str> {
     use ConvertedType as Converted;
     let info = field.get_basic_info();

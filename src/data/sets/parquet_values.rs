@@ -17,7 +17,7 @@ pub(super) struct Values {
     /// Empty if every row has a value.
     levels: Vec<i16>,
     values: Decoded,
-    /// Of the next row, and of its value if it has one.
+    /// The indices of the next row, and of its value if it has one.
     row: usize,
     value: usize,
 }
@@ -132,7 +132,7 @@ fn of_bytes(bytes: &[u8], number: Number) -> Cell<'_> {
     }
 }
 
-/// `digits` with `scale` of them behind the point.
+/// `digits` with `scale` of them after the decimal point.
 fn decimal(digits: i128, scale: usize) -> Cell<'static> {
     let text = format!("{:0>width$}", digits.unsigned_abs(), width = scale + 1);
     let (whole, rest) = text.split_at(text.len() - scale);

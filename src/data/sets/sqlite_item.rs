@@ -25,7 +25,7 @@ enum Field {
 
 impl Item {
     /// # Errors
-    /// Why it is none, in words.
+    /// Why it is not an item.
     pub fn read(bytes: &[u8]) -> Result<Self, String> {
         let item: Field = rmp_serde::from_slice(bytes).map_err(|e| e.to_string())?;
         Ok(Self(match item {
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(item.cell(3, "3"), Cell::Null);
         let item = Item::read(&rmp_serde::to_vec_named(&sample).unwrap()).unwrap();
         assert_eq!(item.columns()[1].name, "label");
-        // A map has an order of its own.
+        // The order of a map is not specified.
         assert_eq!(item.cell(4, "label"), Cell::Integer(3));
         assert_eq!(item.cell(0, "more"), Cell::Null);
     }

@@ -20,7 +20,7 @@ const ITEM: &str = "item";
 /// A database of which no file is ever written. Many threads and processes may read it at once.
 pub(super) struct Database {
     path: PathBuf,
-    /// Those that no thread uses.
+    /// Connections that no thread uses.
     idle: Mutex<Vec<Connection>>,
 }
 
@@ -149,7 +149,7 @@ fn is_of_items(columns: &[Column]) -> bool {
 }
 
 pub(super) fn no_item(place: &str, why: &str) -> Error {
-    Error::data(format!("{place}: `{ITEM}` is no item in MessagePack: {why}"))
+    Error::data(format!("{place}: `{ITEM}` is not an item in MessagePack: {why}"))
         .hint("a table with the columns `row_id` and `item` is one that Burn's SqliteDatasetWriter wrote")
 }
 

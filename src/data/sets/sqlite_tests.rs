@@ -130,7 +130,7 @@ fn reads_items_as_burns_writer_stores_them() {
     folder.write("insert into train (item) values (x'c1')");
     let error = folder.error(folder.images("target = '3'"));
     assert!(
-        error.starts_with("DIR/set.db, table `train`, row 4: `item` is no item in MessagePack"),
+        error.starts_with("DIR/set.db, table `train`, row 4: `item` is not an item in MessagePack"),
         "{error}"
     );
 }

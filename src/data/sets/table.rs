@@ -39,7 +39,7 @@ choice! {
     Classification = "classification",
 }
 
-/// How the columns of a table become inputs and a target. Columns of numbers are inputs as they are; columns of text are one-hot.
+/// How the columns of a table become inputs and a target. Columns of numbers are inputs unchanged; columns of text are one-hot.
 /// A run prints the type that it detected for each column.
 #[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
@@ -85,7 +85,7 @@ pub(super) struct Sections {
 }
 
 impl Sections {
-    /// Those of the rows that are kept.
+    /// The sections of the rows that are kept.
     fn kept(&self, keep: &[bool]) -> Self {
         let count = |from: usize, n: usize| keep[from..from + n].iter().filter(|kept| **kept).count();
         let behind = self.train + self.val.unwrap_or(0);

@@ -106,7 +106,7 @@ fn values(
 struct Cells<'a> {
     at: usize,
     encoding: &'a ColumnEncoding,
-    /// Of a column of categories.
+    /// The categories of the column.
     index: CategoryIndex,
 }
 

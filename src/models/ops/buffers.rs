@@ -48,7 +48,7 @@ pub(super) fn buffer(len: usize) -> Vec<f32> {
     })
 }
 
-/// Keeps a tensor's memory for [`buffer`], if nobody else holds it and buffers of its length are in demand.
+/// Keeps a tensor's memory for [`buffer`], if nothing else holds it and buffers of its length are in demand.
 pub fn recycle(tensor: Flat) {
     let len = tensor.layout().num_elements();
     if len < SMALLEST || !tensor.is_unique() || !tensor.is_contiguous() {

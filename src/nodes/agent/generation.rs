@@ -40,7 +40,7 @@ impl Agent {
                 }
                 (end, port)
             }
-            // The other nodes are told the error, and not only that this node is gone.
+            // The other nodes receive the error, and not only the loss of this node.
             Err(e) => {
                 let message = format!("{}: {}", self.name(), e.message);
                 let failure = NodeFailure::new(e.code, Cause::Root, message);

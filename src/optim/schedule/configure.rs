@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// ```
 /// use ddp_run::prelude::*;
+/// use ddp_run::schedule::{Curve, ScheduleConfig};
 /// use ddp_run::schemars::JsonSchema;
 /// use serde::{Deserialize, Serialize};
 ///

@@ -24,7 +24,7 @@ pub struct ReduceOnPlateau {
     #[default = 0.1]
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     factor: f64,
-    /// Evaluations in a row without an improvement that leave the rate as it is; the next one reduces it.
+    /// Evaluations in a row without an improvement that leave the rate unchanged; the next one reduces it.
     #[default = 10]
     patience: u64,
     /// An improvement is larger than this.
@@ -130,7 +130,7 @@ impl ReduceOnPlateau {
         (0..reductions).try_fold(base, |lr, _| self.reduced(lr).ok_or(lr)).unwrap_or_else(|lr| lr)
     }
 
-    /// `None` if the rate stays as it is.
+    /// `None` if the rate stays unchanged.
     fn reduced(&self, lr: f64) -> Option<f64> {
         let reduced = (lr * self.factor).max(self.min_lr);
         (lr - reduced > EPS).then_some(reduced)

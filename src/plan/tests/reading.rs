@@ -1,4 +1,4 @@
-//! What `Plan::resolve` makes of a spec.
+//! `Plan::resolve` of valid specs.
 
 use super::{JOB, refused, resolve, resolve_for};
 use crate::checkpoint::{Every, OnPreempt};

@@ -20,7 +20,7 @@ fn the_name_of_the_standard_task_changes_neither_loss_nor_hash() {
         assert_eq!(plan.task.standard(), without.task.standard());
         assert_eq!(plan.hash, without.hash);
         assert!(plan.text().contains("[task]\n  name ") && plan.text().contains(task));
-        // Nor does a run become another one, with or without it. With a task of one's own it does.
+        // Nor does a run become another one, with or without it. With a user-defined task it does.
         for (now, before) in [(&plan, &without), (&without, &plan)] {
             assert_eq!(now.not_the_run_of(&before.to_toml()), []);
             let other = format!("{}\n[task]\nname = \"mine\"\n", without.to_toml());
@@ -31,7 +31,7 @@ fn the_name_of_the_standard_task_changes_neither_loss_nor_hash() {
         let again = resolve_for(&plan.to_toml(), &[], WorldRequest::default()).unwrap();
         assert_eq!(values(&again.to_toml()), values(&plan.to_toml()));
     }
-    // `train.loss` goes on to work.
+    // `train.loss` still works.
     let smooth = resolve(&["task.name=classification", "train.label_smoothing=0.1"]);
     assert_eq!(smooth.task.standard(), Some(StandardLoss::CrossEntropy { label_smoothing: 0.1 }));
 }
@@ -63,7 +63,7 @@ fn a_task_that_does_not_fit_is_reported_at_its_name() {
 #[test]
 fn a_task_is_compared_with_the_data_when_they_are_read() {
     let plan = resolve(&["dataset.known=false", "task.name=regression"]);
-    assert_eq!(plan.task.standard(), Some(StandardLoss::Mse), "the task tells what the targets are");
+    assert_eq!(plan.task.standard(), Some(StandardLoss::Mse), "the task implies the kind of the targets");
     let input = FieldFacts { shape: vec![4], kind: FieldKind::Float };
     let target = |kind| FieldFacts { shape: vec![], kind };
     assert_eq!(plan.task.fits(&input, &target(FieldKind::Float)).map_err(|e| e.message), Ok(()));

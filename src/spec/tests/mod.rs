@@ -240,7 +240,7 @@ proptest! {
         if let Err(d) = tree.read(read_little) {
             prop_assert!(!d.problems().is_empty());
             for p in d.problems() {
-                let text = &tree.sources()[p.span.source].text;
+                let text = &tree.sources[p.span.source].text;
                 prop_assert!(p.span.start <= p.span.end && p.span.end <= text.len(), "{:?} in {:?}", p, text);
                 prop_assert!(text.is_char_boundary(p.span.start) && text.is_char_boundary(p.span.end));
             }

@@ -17,7 +17,7 @@ pub struct Classes {
     pub mean: Figures,
     /// All classes in their order; if it is [shortened](Self::shortened), of more than 64 those with the smallest F1, worst first.
     pub rows: Vec<ClassRow>,
-    /// Predictions of each class's samples, by class, and at last of what is no class. `None` with more than 32 classes.
+    /// Predictions of each class's samples, by class, and last the outputs that are not a class. `None` with more than 32 classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matrix: Option<Vec<Vec<u64>>>,
     /// Class, another class that is predicted for it, and how often, most often first; where there is no matrix. All pairs that occur, or
@@ -35,11 +35,11 @@ pub struct ClassRow {
     pub support: u64,
     /// Samples that it is predicted for.
     pub predicted: u64,
-    /// Those of both.
+    /// Samples of the class that are predicted correctly.
     pub right: u64,
 }
 
-/// What is measured of a class, 0 to 1; `None` where it is a part of nothing.
+/// The metrics of a class, 0 to 1; `None` where the denominator is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// The right ones among its predictions.
@@ -102,7 +102,7 @@ impl Classes {
         classes
     }
 
-    /// What people look at, and a run keeps: of more than 64 classes those with the smallest F1, and as many pairs.
+    /// The part that is shown, and kept by a run: of more than 64 classes those with the smallest F1, and as many pairs.
     #[must_use]
     pub fn shortened(mut self) -> Self {
         if self.count > MOST {
@@ -122,7 +122,7 @@ pub fn class_name(names: &[String], class: usize) -> String {
     names.get(class).cloned().unwrap_or_else(|| class.to_string())
 }
 
-/// Unweighted means, as scikit-learn's `macro avg`: what is a part of nothing counts as 0 there.
+/// Unweighted means, as scikit-learn's `macro avg`: a ratio with denominator 0 counts as 0.
 fn mean(rows: &[ClassRow]) -> Figures {
     let there: Vec<Figures> =
         rows.iter().map(ClassRow::figures).filter(|figures| figures.f1.is_some()).collect();

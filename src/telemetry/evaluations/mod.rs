@@ -57,13 +57,13 @@ pub struct WorstSample {
     pub class: String,
     /// The name of the class that the model predicts, or its number.
     pub predicted: String,
-    /// Of the class that the model predicts, 0 to 1.
+    /// The probability of the class that the model predicts, 0 to 1.
     #[serde(deserialize_with = "nan_if_null")]
     pub probability: f64,
     /// `-ln` of the probability of its class.
     #[serde(deserialize_with = "nan_if_null")]
     pub loss: f64,
-    /// Of an image.
+    /// The picture of an image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub picture: Option<RecordedPicture>,
 }
@@ -82,7 +82,7 @@ pub struct RecordedPicture {
 /// A text that the model continues.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GeneratedText {
-    /// Of the validation split.
+    /// The beginning of a sample of the validation split.
     pub prompt: String,
     /// What follows it.
     pub text: String,
@@ -92,7 +92,7 @@ pub struct GeneratedText {
 }
 
 impl EvaluationRecord {
-    /// Of an evaluation after `step` steps, in `epoch`; its metric follows.
+    /// The record of an evaluation after `step` steps, in `epoch`; its metric follows.
     pub fn new(step: u64, epoch: u64) -> Self {
         Self {
             version: VERSION,
@@ -160,7 +160,7 @@ impl Evaluations {
         let record = EvaluationRecord { metric: self.metric.to_owned(), value, best, ..record };
         std::fs::create_dir_all(&self.folder).doing("create", &self.folder)?;
         let mut text = serde_json::to_vec(&record)
-            .map_err(|e| Error::internal(format!("an evaluation is no JSON: {e}")))?;
+            .map_err(|e| Error::internal(format!("an evaluation is not JSON: {e}")))?;
         text.push(b'\n');
         // Without waiting for the disk: after a power failure a damaged file is left out.
         let place = self.folder.join(file_name(step));
@@ -199,7 +199,7 @@ fn file_name(step: u64) -> String {
     format!("step-{step:08}.json")
 }
 
-/// The evaluations in a run's folder, oldest first. Files that are no evaluation, or one of a newer version, are left out: the report
+/// The evaluations in a run's folder, oldest first. Files that are not an evaluation, or are of a newer version, are left out: the report
 /// is about what can be read.
 pub fn read(out_dir: &Path) -> Vec<EvaluationRecord> {
     let entries = std::fs::read_dir(out_dir.join(FOLDER)).into_iter().flatten().flatten();

@@ -70,7 +70,7 @@ struct Recorded {
 
 type Fields = Vec<(&'static str, Value)>;
 
-/// Of a span that was opened while the recording was on; an extension of the span.
+/// The times of a span that was opened while the recording was on; an extension of the span.
 struct Open {
     begin: Option<Instant>,
     fields: Fields,
@@ -79,7 +79,7 @@ struct Open {
 }
 
 impl Profile {
-    /// A recording of `steps` of `rank`, which is written to `place`. `restarted`: what is there may be of this start, and
+    /// A recording of `steps` of `rank`, which is written to `place`. `restarted`: existing files may be of this start, and
     /// stays if this attempt records nothing.
     pub fn new(steps: ProfileSteps, rank: usize, host: String, place: PathBuf, restarted: bool) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros() as u64);
@@ -96,7 +96,7 @@ impl Profile {
         }))
     }
 
-    /// Whether a span of this kind is recorded: those of this program.
+    /// Whether a span of this kind is recorded: only spans of this program are.
     pub fn records(metadata: &Metadata<'_>) -> bool {
         metadata.is_span() && metadata.target().split("::").next() == Some("ddp_run")
     }
@@ -156,7 +156,7 @@ impl Profile {
         }
         let mut events = names.into_iter().chain(spans.into_iter().map(|span| self.event(span)));
         if let Err(e) = trace::write(&self.0.place, |put| events.try_for_each(put)) {
-            // With the target of what is printed anyway; standard error of the other ranks is their log already.
+            // With the target of printed lines; standard error of the other ranks is their log already.
             if rank == 0 {
                 tracing::warn!(target: "ddp_run::said", "the profile of rank {rank} is lost: {}", e.message);
             }
@@ -204,7 +204,7 @@ impl Profile {
             (state.steps, !matches!(state.written, Written::No))
         };
         if nth == 1 && !self.0.restarted {
-            // Of an earlier start, whose times would be put together with those of this one.
+            // Of an earlier start, whose times would be merged with those of this one.
             let _ = fs::remove_file(&self.0.place);
         }
         self.0.on.store(!written && self.0.steps.contains(done + 1, nth), Relaxed);

@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(of("3", 0), [3, 4, 5]);
         assert_eq!(of("3", 100), [103, 104, 105]);
         assert_eq!(of("10..12", 0), [10, 11, 12]);
-        // Of a run that resumes within the range, and behind it.
+        // Of a run that resumes within the range, and after it.
         assert_eq!(of("10..12", 10), [11, 12]);
         assert_eq!(of("10..12", 12), [0; 0]);
         assert!(ProfileSteps::default().ends_with(112, 12) && !ProfileSteps::default().ends_with(12, 11));

@@ -19,7 +19,7 @@ pub(super) struct TraceEvent {
     pub pid: usize,
     /// From 1.
     pub tid: usize,
-    /// Since 1970 in the file of one rank, so that those of several ranks can be compared.
+    /// Since 1970 in the file of one rank, so that the times of several ranks can be compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ts: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,7 +53,7 @@ pub(super) fn write(
 /// Passes the events of a file that [`write`] has written to `f`.
 fn read(place: &Path, mut f: impl FnMut(TraceEvent) -> Result<()>) -> Result<()> {
     let wrong =
-        |why: &str| Error::internal(format!("{} is no trace of this version: {why}", place.display()));
+        |why: &str| Error::internal(format!("{} is not a trace of this version: {why}", place.display()));
     let mut last = String::new();
     for line in BufReader::new(File::open(place).doing("read", place)?).lines() {
         last = line.doing("read", place)?;
@@ -83,7 +83,7 @@ impl TraceEvent {
     }
 }
 
-/// Puts the parts of `world` ranks in a run's folder together, as far as they are there; their times begin at 0. Returns
+/// Merges the existing parts of `world` ranks in a run's folder; their times begin at 0. Returns
 /// the file, and which ranks it has. It does nothing without parts with events.
 ///
 /// # Errors

@@ -9,14 +9,14 @@ use crate::telemetry::numbers::seconds;
 use crate::telemetry::provenance::Provenance;
 use std::fmt::Write;
 
-/// What stands above the charts. Each run has the name under which it is shown.
+/// The part above the charts. Each run has the name under which it is shown.
 pub(super) fn head(out: &mut String, runs: &[(&str, &Run)]) {
     let names: Vec<&str> = runs.iter().map(|(name, _)| *name).collect();
     let _ = write!(out, "<header><h1>{} runs</h1><p>{}</p></header>", runs.len(), escape(&names.join(" · ")));
     results(out, runs);
 }
 
-/// What stands below the charts.
+/// The part below the charts.
 pub(super) fn rest(out: &mut String, runs: &[(&str, &Run)]) {
     spec_differences(out, runs);
     environments(out, runs);
@@ -100,7 +100,7 @@ fn environments(out: &mut String, runs: &[(&str, &Run)]) {
     );
 }
 
-/// What of a start's environment may differ between runs.
+/// The parts of a start's environment that may differ between runs.
 fn environment(start: &Provenance) -> Values {
     let host = &start.host;
     let rows = [

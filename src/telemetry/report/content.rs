@@ -1,4 +1,4 @@
-//! What a page shows: one run, or several runs over each other.
+//! The contents of a page: one run, or several runs in the same charts.
 
 use super::figures::Figure;
 use super::page::{self, Frame};
@@ -20,12 +20,12 @@ const SECTIONS: &[fn(&mut String, &Run)] = &[
 /// A run, under the name by which the page shows it.
 pub(super) type Named<'a> = (&'a str, &'a Run);
 
-/// The whole page. `frame` is that of a page whose runs go on.
+/// The whole page. `frame` is for a page whose runs continue.
 pub(super) fn page(runs: &[Named<'_>], frame: Option<&Frame<'_>>) -> String {
     let (figures, marks) = (figures(runs), marks(runs));
     let (mut head, mut rest) = (head(runs), rest(runs));
     if let Some(frame) = frame {
-        // The script replaces what is in them.
+        // The script replaces their contents.
         head = format!("{}<div id=\"head\">{head}</div>", frame.before);
         rest = format!("<div id=\"rest\">{rest}</div>");
     }
@@ -42,7 +42,7 @@ fn title(runs: &[Named<'_>]) -> String {
     }
 }
 
-/// What stands above the charts.
+/// The part above the charts.
 pub(super) fn head(runs: &[Named<'_>]) -> String {
     let mut out = String::new();
     match runs {
@@ -55,7 +55,7 @@ pub(super) fn head(runs: &[Named<'_>]) -> String {
     out
 }
 
-/// What stands below the charts.
+/// The part below the charts.
 pub(super) fn rest(runs: &[Named<'_>]) -> String {
     let mut out = String::new();
     match runs {

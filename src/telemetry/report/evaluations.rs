@@ -41,7 +41,7 @@ fn evaluation(out: &mut String, record: &EvaluationRecord, title: &str) {
 /// Rows are true classes, columns predicted ones. A cell is shaded by its share of the row.
 fn matrix(out: &mut String, classes: &Classes) {
     let Some(matrix) = &classes.matrix else { return };
-    // What is no class, at the end of each row, is shown only if it was predicted.
+    // The last column, outputs that are not a class, is shown only if it occurs.
     let beyond = matrix.iter().any(|row| row.get(classes.count).is_some_and(|n| *n > 0));
     let columns = classes.count + usize::from(beyond);
     out.push_str(
@@ -123,7 +123,7 @@ fn worst(out: &mut String, samples: &[WorstSample]) {
     );
     for sample in samples {
         out.push_str("<li>");
-        // Base64 of our own: what else the file may have there is no picture.
+        // Base64 as this program writes it: anything else in the file is not a picture.
         let is_base64 = |png: &str| png.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b));
         if let Some(picture) = sample.picture.as_ref().filter(|picture| is_base64(&picture.png)) {
             let _ = write!(
@@ -154,7 +154,7 @@ fn texts(out: &mut String, texts: &[GeneratedText]) {
         return;
     }
     out.push_str(
-        "<h3>Generated texts</h3><p>The model continues what stands in front, the beginning of a validation sample.</p>",
+        "<h3>Generated texts</h3><p>The model continues the first part, the beginning of a validation sample.</p>",
     );
     for GeneratedText { prompt, text, cut } in texts {
         let cut = if *cut { " <i>(its time was over)</i>" } else { "" };
@@ -221,7 +221,7 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part} is missing in {page}");
         }
-        // One that is no picture is left out, and no column is shown for predictions of no class.
+        // One that is not a picture is left out, and no column is shown for predictions of no class.
         assert!(!page.contains("onload=x") && !page.contains("no class"));
         run.evaluations.truncate(1);
         let page = render(&run);

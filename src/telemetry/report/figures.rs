@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// Longer series are in the page as means, least and greatest values of this many groups of neighbours.
 const GROUPS: usize = 1000;
 const MAX_POINTS: usize = 2 * GROUPS;
-/// Up to this length a series is drawn as it is.
+/// Up to this length a series is drawn unchanged.
 const ROUGH: usize = 30;
 /// Per line; more markers overlap.
 const MAX_MARKERS: usize = 60;
@@ -49,7 +49,7 @@ pub(super) struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-/// What the script gets.
+/// The data of the script.
 #[derive(Serialize)]
 pub(super) struct PageData<'a> {
     runs: Vec<RunData<'a>>,
@@ -167,7 +167,7 @@ impl Line {
     }
 }
 
-/// Of runs beyond the number of colours.
+/// Whether the line of a run is dashed: runs beyond the number of colours are.
 fn is_dashed(colour: usize) -> bool {
     colour / COLOURS % 2 == 1
 }

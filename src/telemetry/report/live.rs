@@ -1,6 +1,6 @@
-//! Pages of runs that go on: the runs are kept as they were read, and a page that is open gets what is new.
+//! Pages of running runs: the runs are kept as they were read, and an open page gets what is new.
 //!
-//! What a page has is a [`Place`] for each of its runs. [`news`] tells what has been added since: new points of the charts,
+//! A [`Place`] for each run says what the page has. [`news`] returns what has been added since: new points of the charts,
 //! and, where more than steps was added, the parts around them. `report.js` takes it in.
 
 use super::content::{self, Named};
@@ -25,7 +25,7 @@ pub(crate) struct LiveRun {
     folder: PathBuf,
     run: Run,
     tail: Tail,
-    /// What else the page shows, as it was read.
+    /// The other files that the page shows, as read.
     stamps: Stamps,
     place: Place,
 }
@@ -67,7 +67,7 @@ fn stamp(path: &Path) -> Stamp {
     Some((about.ino(), about.len(), about.mtime(), about.mtime_nsec()))
 }
 
-/// Of the files that the page shows besides `metrics.jsonl`.
+/// The stamps of the files, other than `metrics.jsonl`, that the page shows.
 type Stamps = Vec<(PathBuf, Stamp)>;
 
 /// The time of the folder of evaluations would not do: two that follow each other at once may leave the same.
@@ -114,7 +114,7 @@ impl LiveRun {
     pub fn refresh(&mut self) -> Result<bool> {
         let stamps = stamps(&self.folder);
         let mut any = false;
-        // A `run.json` that can't be read stops no chart: what was read before stays.
+        // A `run.json` that can't be read does not stop the charts: its last readable contents stay.
         if stamps != self.stamps
             && let Ok(fresh) = Run::without_records(&self.folder)
         {
@@ -161,7 +161,7 @@ impl LiveRun {
         }
     }
 
-    /// Whether this is a place of this run as it is now.
+    /// Whether this is a place in the current state of this run.
     fn knows(&self, place: Place) -> bool {
         let now = self.place;
         place.generation == now.generation && place.records <= now.records && place.windows <= now.windows
@@ -177,25 +177,25 @@ fn named<'a>(runs: &[(&'a str, &'a LiveRun)]) -> Vec<Named<'a>> {
     runs.iter().map(|(name, live)| (*name, &live.run)).collect()
 }
 
-/// What a page takes in.
+/// The news for a page.
 #[derive(Serialize)]
 struct News<'a> {
     /// The figures are all there is, not only new points.
     whole: bool,
     /// So are the rows of the axes.
     anew: bool,
-    /// Of `figures`.
+    /// The titles of `figures`.
     titles: Vec<&'a str>,
     /// The titles of all charts, in the order of the page.
     order: Vec<String>,
     figures: Vec<FigureData<'a>>,
     axes: Vec<Axis>,
-    /// What stands above the charts.
+    /// The part above the charts.
     head: String,
     around: Option<Around>,
 }
 
-/// What changes when more than steps is added.
+/// The parts that change when other events than steps are added.
 #[derive(Serialize)]
 struct Around {
     marks: Vec<Mark>,
@@ -203,10 +203,10 @@ struct Around {
     rest: String,
 }
 
-/// What is new behind `places`, as JSON; `Ok(None)` if nothing is.
+/// What is new since `places`, as JSON; `Ok(None)` if nothing is.
 ///
 /// # Errors
-/// The page has to be loaded again: these are not places of these runs as they are now.
+/// The page has to be reloaded: these are not places in the current state of these runs.
 pub(crate) fn news(runs: &[(&str, &LiveRun)], places: &[Place]) -> std::result::Result<Option<String>, ()> {
     if runs.len() != places.len() || !runs.iter().zip(places).all(|((_, live), place)| live.knows(*place)) {
         return Err(());
@@ -246,7 +246,7 @@ pub(crate) fn news(runs: &[(&str, &LiveRun)], places: &[Place]) -> std::result::
     Ok(Some(serde_json::to_string(&news).unwrap_or_default()))
 }
 
-/// Of a line that has a row in the axes.
+/// The step of a line that has a row in the axes.
 fn step_of(record: &Record) -> Option<f64> {
     match &record.event {
         Event::Step(step) => Some(step.step as f64),

@@ -27,7 +27,7 @@ fn refreshed(live: &mut LiveRun) {
     assert!(live.refresh().is_ok());
 }
 
-/// What `news` tells of one run, as a page reads it.
+/// The news of one run, as a page reads it.
 fn told(live: &LiveRun, place: Place) -> Option<Value> {
     news(&[("a", live)], &[place]).unwrap().map(|text| serde_json::from_str(&text).unwrap())
 }

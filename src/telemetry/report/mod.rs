@@ -1,5 +1,5 @@
 //! `report.html`: a self-contained page about a run, generated from `metrics.jsonl`, `run.json`, `job.toml`, `evaluations/` and
-//! `prediction.json`; and a page about several runs. It loads nothing, so it can be sent by mail. Its charts are drawings that one script of its own
+//! `prediction.json`; and a page about several runs. It loads nothing, so it can be sent by mail. Its charts are drawings that one script of the page
 //! makes interactive (`report.js`).
 
 mod compare;
@@ -35,7 +35,7 @@ pub fn write(run_dir: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Writes a page about these runs to `out`: that of the run, or a comparison of several.
+/// Writes a page about these runs to `out`: the report of one run, or a comparison of several.
 ///
 /// # Errors
 /// 2 if `out` is the report of one of several runs. An I/O error, or a `run.json` that can't be read.

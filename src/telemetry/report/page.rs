@@ -13,19 +13,19 @@ use std::fmt::Write;
 const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");
 
-/// What a page has besides whose runs go on.
+/// What a page of running runs has in addition.
 #[cfg_attr(not(feature = "board"), allow(dead_code, reason = "only the board has such pages"))]
 pub(crate) struct Frame<'a> {
     /// The first of the page, as HTML.
     pub before: &'a str,
     pub style: &'a str,
-    /// Runs after that of the charts, and may ask the server for more.
+    /// Runs after the script of the charts, and may request more from the server.
     pub script: &'a str,
     /// Its data, as JSON that ends no element.
     pub data: &'a str,
 }
 
-/// The styles of all pages: those of charts, and those around them.
+/// The styles of all pages, charts included.
 #[cfg(feature = "board")]
 pub(crate) fn style() -> String {
     format!("{}{STYLE}", chart::STYLE)
@@ -36,7 +36,7 @@ pub(crate) fn hash(script: &str) -> String {
     format!("'sha256-{}'", BASE64.encode(&Sha256::digest(script)))
 }
 
-/// That of the script of all charts.
+/// The hash of the script of all charts.
 #[cfg(feature = "board")]
 pub(crate) fn script_hash() -> String {
     hash(SCRIPT)
@@ -122,7 +122,7 @@ pub(super) fn charts(out: &mut String, figures: &[Figure], marks: &[Mark], runs:
         let _ = write!(out, "<p class=\"marks\">{legend}</p>");
     }
     out.push_str("<div class=\"charts\">");
-    // Rules of many runs over each other could not be told apart.
+    // The rules of many runs in one chart could not be distinguished.
     let marks = if runs > 1 { &[] } else { marks };
     figures.iter().for_each(|figure| figure.draw(out, marks));
     out.push_str("</div></section>");

@@ -8,7 +8,7 @@ use crate::telemetry::numbers::significant;
 use crate::telemetry::prediction::{PredictedRow, Prediction};
 use std::fmt::Write;
 
-/// What of a step is its own: the rest belongs to saves, evaluations and events.
+/// The part of the time that belongs to a step: the rest belongs to saves, evaluations and events.
 const OF_STEPS: [&str; 5] = ["data", "forward", "backward", "comm", "optimizer"];
 
 /// A quantity, in the unit of its name.

@@ -13,7 +13,7 @@ use std::path::Path;
 /// A line of `metrics.jsonl`.
 #[derive(Clone)]
 pub(super) struct Record {
-    /// Of a step without its `times`, which are in [`Anatomy`].
+    /// A step's event is without its `times`, which are in [`Anatomy`].
     pub event: Event,
     /// Seconds since 1970; `None` in files of early versions.
     pub time: Option<f64>,
@@ -41,7 +41,7 @@ pub(super) struct Window {
     pub overlap: Option<f64>,
 }
 
-/// What a line has besides its event.
+/// The other fields of a line.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Extras {

@@ -1,4 +1,4 @@
-//! Which charts a page has: those of one run, and those of several runs over each other.
+//! The charts of a page: of one run, or of several runs in the same charts.
 
 use super::figures::{Figure, Format, Line};
 use super::records::{Anatomy, Run};

@@ -1,4 +1,4 @@
-//! The parts of a page about one run, besides its charts.
+//! The sections of a page about one run, except its charts.
 
 use super::escape;
 use super::records::{Anatomy, Run};
@@ -9,7 +9,7 @@ use crate::telemetry::numbers::{exponent, seconds, significant};
 use crate::telemetry::provenance::{Git, Provenance};
 use std::fmt::Write;
 
-/// Rows of the table of epochs; nobody reads more.
+/// Largest number of rows in the table of epochs.
 const MAX_EPOCHS: usize = 1000;
 
 /// The end event, unless the run continued after it.
@@ -23,7 +23,7 @@ pub(super) fn ended(run: &Run) -> Option<&EndEvent> {
     last.flatten()
 }
 
-/// How the run stands: a class of the style sheet, and words.
+/// The state of the run: a class of the style sheet, and a text.
 pub(super) fn state(run: &Run) -> (&'static str, String) {
     match ended(run) {
         Some(end) => match ExitCode::from_status(end.exit_code.into()) {
@@ -108,8 +108,8 @@ pub(super) fn tiles(out: &mut String, run: &Run) {
 /// By how much of its work the slowest rank exceeds the median: ranks that share a machine differ by a little.
 const SLOWER: f64 = 1.05;
 
-/// The mean time of each phase by rank. The slowest rank is the one with the most work of its own, if that is clearly more than others have:
-/// they wait for it, in the communication and in what is not of a step (evaluations).
+/// The mean time of each phase by rank. The slowest rank is the one with the most work besides waiting, if that is clearly more than the others':
+/// they wait for it, in the communication and outside of steps (evaluations).
 pub(super) fn ranks(out: &mut String, run: &Run) {
     let Anatomy { phases, sums, summed, .. } = &run.anatomy;
     let own = |rank: &[f64]| -> f64 {
@@ -126,7 +126,7 @@ pub(super) fn ranks(out: &mut String, run: &Run) {
         return;
     }
     out.push_str(
-        "<section><h2>Time per step, by rank</h2><p>Mean milliseconds. A rank that has 5 % more work of its own than the median \
+        "<section><h2>Time per step, by rank</h2><p>Mean milliseconds. A rank that has 5 % more work besides waiting than the median \
          is marked; the others wait for it in the communication.</p><div class=\"wide\" tabindex=\"0\"><table><thead><tr><th>rank</th>",
     );
     phases.iter().for_each(|name| {

@@ -1,4 +1,4 @@
-//! The resolved spec of a run, with what was set highlighted, and what differs between the specs of several runs.
+//! The resolved spec of a run, with set values highlighted, and the differences between the specs of several runs.
 
 use super::escape;
 use crate::spec::Values;
@@ -18,7 +18,7 @@ pub(super) fn section(out: &mut String, job_toml: &str, set: &BTreeMap<String, S
         let text = escape(line);
         let origin = key.as_deref().and_then(|key| origin(set, key));
         let _ = match origin {
-            // The spec itself is told by the mark.
+            // The mark already says that it is the spec.
             Some("spec") => write!(out, "<mark>{text}</mark>"),
             Some(by) if by.starts_with("--") => {
                 write!(out, "<mark class=\"override\">{text}<i>{}</i></mark>", escape(by))

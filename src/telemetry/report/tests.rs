@@ -6,17 +6,7 @@ use records::{Anatomy, Record};
 use serde_json::Value;
 
 pub(super) fn step(step: u64, loss: f64) -> Event {
-    Event::Step(StepEvent {
-        step,
-        epoch: 0,
-        loss,
-        lr: 1e-3,
-        samples_per_s: 3600.0,
-        grad_norm: None,
-        data_wait: 0.0,
-        times: None,
-        overlap: None,
-    })
+    Event::Step(StepEvent { step, loss, lr: 1e-3, samples_per_s: 3600.0, ..StepEvent::default() })
 }
 
 pub(super) fn epoch(epoch: u64, step: u64, loss: f64) -> Event {

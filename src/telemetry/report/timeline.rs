@@ -1,4 +1,4 @@
-//! The x axes of a run's charts (step, epoch and time of training), and what is marked on them.
+//! The x axes of a run's charts (step, epoch and time of training), and the marks on them.
 
 use super::records::{Record, Run};
 use crate::error::ExitCode;
@@ -8,10 +8,10 @@ use serde::Serialize;
 
 /// Rows of the axis table in the page; between them the page interpolates.
 const MAX_ROWS: usize = 1000;
-/// Checkpoints that are marked; more can't be told from each other.
+/// The largest number of marked checkpoints; more can't be distinguished.
 const MAX_CHECKPOINTS: usize = 400;
 
-/// The epoch and the time of training at a step. `epoch` and `time` are empty if the run does not tell them.
+/// The epoch and the time of training at a step. `epoch` and `time` are empty if the run does not record them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Axis {
     pub step: Vec<f64>,
@@ -99,7 +99,7 @@ impl Axis {
 
 #[cfg(feature = "board")]
 impl Axis {
-    /// The rows behind `step`.
+    /// The rows after `step`.
     pub fn after(self, step: f64) -> Self {
         let first = self.step.partition_point(|at| *at <= step);
         let rest = |all: Vec<f64>| all.into_iter().skip(first).collect();
@@ -113,7 +113,7 @@ fn clocked(records: &[Record]) -> (Vec<f64>, Vec<f64>) {
     let (mut clock, mut trained, mut before) = (0.0, 0.0, None);
     for record in records {
         match record.event {
-            // From here on training goes on with what it had reached; the time since then trained nothing.
+            // From here on training continues from this point; the time since then trained nothing.
             Event::Resume(_) | Event::Restart(_) => clock = trained,
             _ => {
                 clock +=

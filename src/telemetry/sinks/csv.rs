@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Writes `steps.csv` and `epochs.csv`, with a row for each `step` and `epoch` line of `metrics.jsonl`, without the times of ranks. A run that resumes removes
-/// the rows after its position, which are repeated. Columns stay where they are; a new one is added behind the others.
+/// the rows after its position, which are repeated. Columns stay where they are; a new one is added after the others.
 #[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 #[schemars(extend("x-changes-results" = false))]
@@ -87,7 +87,7 @@ struct Table {
 }
 
 impl Table {
-    /// Opens a file for appending. Of one that is there, rows whose `key` is not below `limit` are removed, and a row that is
+    /// Opens a file for appending. Of an existing one, rows whose `key` is not below `limit` are removed, and a row that is
     /// incomplete.
     ///
     /// # Errors

@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 
 /// Time before the run stops waiting in which a program that does not end is killed.
 const TO_KILL: Duration = Duration::from_secs(1);
-/// How long the end of a program may follow that of its input, and its last output that of the program.
+/// How long after the end of its input a program may end, and how long after its own end its last output may arrive.
 const MOMENT: Duration = Duration::from_secs(1);
-/// How often the end of the run is looked for while the program does not read.
+/// How often the end of the run is checked while the program does not read.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// Longer lines are logged in pieces.
 const LINE: u64 = 16 << 10;
@@ -59,7 +59,7 @@ pub struct Bridge {
 
 struct Program {
     child: Child,
-    /// `None` once it gets nothing more; why has been told.
+    /// `None` once it gets nothing more; the reason has been reported.
     input: Option<ChildStdin>,
     /// Disconnected when all of its output is in the log.
     logged: Receiver<()>,
@@ -83,17 +83,17 @@ impl EventObserver for Bridge {
 
     fn end(&mut self) -> Result<()> {
         let Some(mut program) = self.program.take() else { return Ok(()) };
-        let told = program.input.take().is_none();
+        let reported = program.input.take().is_none();
         let deadline = self.kill_at().unwrap_or_else(|| Instant::now() + MOMENT);
         let ended = program.wait(deadline);
         let killed = ended.is_none();
         if killed {
             program.kill();
         }
-        // A process that it has left behind may hold its output.
+        // A process that it started may still hold its output.
         let _ = program.logged.recv_timeout(MOMENT);
         match ended {
-            _ if told => Ok(()),
+            _ if reported => Ok(()),
             Some(status) if status.success() => Ok(()),
             Some(status) => Err(self.error(&format!("ended with {status}"))),
             None => Err(self.error("did not end with its input and was killed")),
@@ -176,7 +176,7 @@ impl Program {
 /// Writes to a pipe that does not block.
 ///
 /// # Errors
-/// `TimedOut` once `give_up` while nobody reads; that of the pipe.
+/// `TimedOut` once `give_up` holds and the pipe is not read; an error of the pipe.
 fn write(input: &mut ChildStdin, mut bytes: &[u8], give_up: &dyn Fn() -> bool) -> io::Result<()> {
     while !bytes.is_empty() {
         match input.write(bytes) {
@@ -186,7 +186,7 @@ fn write(input: &mut ChildStdin, mut bytes: &[u8], give_up: &dyn Fn() -> bool) -
                 if give_up() {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
-                // Interrupted or not, the next write tells.
+                // Interrupted or not, the next write reports it.
                 let _ = poll(&mut [PollFd::new(input, PollFlags::OUT)], Some(&LOOK));
             }
             Err(e) => return Err(e),

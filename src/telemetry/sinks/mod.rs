@@ -18,13 +18,13 @@ use serde_json::Value;
 /// Where a sink keeps its files in the run's folder, which is archived with the run.
 pub const FOLDER: &str = "metrics";
 
-/// What of `[metrics]` is about sinks.
+/// The keys of `[metrics]` about sinks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(extend("x-changes-results" = false))]
 pub struct SinksConfig {
-    /// Observers of the run with the defaults of their keys: `csv`, `mlflow`, `prometheus`, or one's own. An `[[observer]]`
-    /// table of the same name has the keys, and the sink is there once.
+    /// Observers of the run with the defaults of their keys: `csv`, `mlflow`, `prometheus`, or user-defined ones. An `[[observer]]`
+    /// table of the same name has the keys; the sink then exists once.
     pub sinks: Vec<String>,
 }
 
@@ -68,11 +68,11 @@ pub fn short_form(
     plans
 }
 
-/// The keys of a sink. The observer that is made of them has state, so it is another type.
+/// The keys of a sink. The observer built from them has state, so it is another type.
 trait SinkConfig: Clone + Send + Sync + DeserializeOwned + JsonSchema + 'static {
     type Sink: EventObserver;
 
-    /// A key that is wrong in a way that its type does not tell, and why.
+    /// A key that is wrong in a way that its type does not express, and why.
     fn problem(&self) -> Option<(&'static str, String)> {
         None
     }

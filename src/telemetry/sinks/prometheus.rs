@@ -24,7 +24,7 @@ const EVERY: Duration = Duration::from_secs(1);
 #[schemars(extend("x-changes-results" = false))]
 pub struct Prometheus {
     /// The file; a relative path is in the run's folder. The collector reads files whose names end in `.prom`, and each run
-    /// needs a file of its own.
+    /// needs a separate file.
     #[default(Path::new(FOLDER).join("ddp_run.prom"))]
     #[schemars(extend("format" = "path"))]
     path: PathBuf,
@@ -98,13 +98,13 @@ struct State {
     step: u64,
     epoch: u64,
     restarts: u64,
-    /// Of the last step.
+    /// The loss of the last step.
     training_loss: Option<f64>,
     lr: Option<f64>,
     samples_per_s: Option<f64>,
     grad_norm: Option<f64>,
     data_wait: Option<f64>,
-    /// Of the last epoch: split, name and value.
+    /// The metrics of the last epoch: split, name and value.
     metrics: Vec<(&'static str, String, f64)>,
     /// Step and time of the last checkpoint.
     checkpoint: Option<[f64; 2]>,

@@ -35,8 +35,7 @@ pub fn step(step: u64) -> Value {
         samples_per_s: 100.0,
         grad_norm: Some(2.5),
         data_wait: 0.25,
-        times: None,
-        overlap: None,
+        ..StepEvent::default()
     }))
 }
 

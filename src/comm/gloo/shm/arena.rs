@@ -236,7 +236,7 @@ impl Arena {
         let slept = sleeps.swap(AWAKE, Ordering::SeqCst);
         if slept == ON_FUTEX {
             counter.fetch_add(1, Ordering::SeqCst);
-            // It is no error if the rank no longer waits.
+            // It is not an error if the rank no longer waits.
             let _ = futex::wake(counter, futex::Flags::empty(), u32::MAX);
         }
         slept == IN_POLL

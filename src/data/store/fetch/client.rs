@@ -68,7 +68,7 @@ impl Client {
             StatusCode::OK => (0, length),
             StatusCode::PARTIAL_CONTENT => range(response.headers())
                 .ok_or_else(|| there("the server sends a part without saying which".to_owned(), false))?,
-            // There is nothing behind `from`: the file is another one.
+            // There is nothing after `from`: the file is another one.
             StatusCode::RANGE_NOT_SATISFIABLE if from > 0 => return self.get(url, 0, None),
             _ => return Err(refused(status)),
         };

@@ -44,7 +44,7 @@ pub struct Wanted<'a> {
     pub spec: &'a FileSpec,
 }
 
-/// Downloads a file, and tells `say` about it. The file must match its spec and pass `check`, which parses it: many files have no
+/// Downloads a file, with progress messages to `say`. The file must match its spec and pass `check`, which parses it: many files have no
 /// known digest.
 ///
 /// # Errors

@@ -28,14 +28,14 @@ impl Part {
     /// it has put the target in place.
     pub fn lock(target: &Path, sleep: &dyn Fn(Duration), say: &mut dyn FnMut(&str)) -> Result<Option<Self>> {
         let path = path_of(target);
-        let mut told = false;
+        let mut reported = false;
         loop {
             let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
             let file = file.doing("create", &path)?;
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {
-                    if !std::mem::replace(&mut told, true) {
+                    if !std::mem::replace(&mut reported, true) {
                         say(&format!("waiting for another process that downloads {}", name(target)));
                     }
                     sleep(PAUSE);

@@ -16,13 +16,13 @@ pub(super) struct Progress<'a> {
     total: Option<u64>,
     bar: Option<ProgressBar>,
     begun: Instant,
-    told: Instant,
+    reported: Instant,
     every: Duration,
     say: &'a mut dyn FnMut(&str),
 }
 
 impl<'a> Progress<'a> {
-    /// Says that the transfer begins, behind `first` bytes of `total`.
+    /// Reports the begin of the transfer, after `first` bytes of `total`.
     pub fn new(
         url: &'a str,
         first: u64,
@@ -36,7 +36,7 @@ impl<'a> Progress<'a> {
         say(&format!("downloading {url}{size}{rest}"));
         let bar = bar_target().map(|target| bar(target, first, total));
         let begun = Instant::now();
-        Self { url, first, total, bar, begun, told: begun, every, say }
+        Self { url, first, total, bar, begun, reported: begun, every, say }
     }
 
     /// `got` bytes are there, those from before included.
@@ -47,8 +47,8 @@ impl<'a> Progress<'a> {
     fn at_time(&mut self, got: u64, now: Instant) {
         if let Some(bar) = &self.bar {
             bar.set_position(got);
-        } else if now.duration_since(self.told) >= self.every {
-            self.told = now;
+        } else if now.duration_since(self.reported) >= self.every {
+            self.reported = now;
             let rate = (got - self.first) as f64 / now.duration_since(self.begun).as_secs_f64().max(1e-3);
             let of = self.total.map_or(String::new(), |total| format!(" of {}", megabytes(total)));
             let (got, rate) = (megabytes(got), rate / 1e6);

@@ -1,4 +1,4 @@
-//! What of MLflow's REST API 2.0 is used.
+//! The parts of MLflow's REST API 2.0 that are used.
 
 use super::MARGIN;
 use super::client::Client;

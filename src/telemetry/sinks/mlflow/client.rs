@@ -10,7 +10,7 @@ use ureq::{Agent, Body, Error, RequestBuilder};
 
 /// Largest answer that is read.
 const ANSWER: u64 = 16 << 20;
-/// Of an error's text, this many characters are shown.
+/// Number of characters of an error's text that are shown.
 const SHOWN: usize = 300;
 
 pub struct Client {

@@ -23,7 +23,7 @@ pub struct Server {
     pub authorization: Option<String>,
 }
 
-/// Why an address is not that of a server.
+/// Why an address is not the address of a server.
 pub fn wrong_uri(uri: &str) -> Option<&'static str> {
     let Some(rest) = uri.strip_prefix("http://").or_else(|| uri.strip_prefix("https://")) else {
         return Some("expected the address of a server, `http://…` or `https://…`");

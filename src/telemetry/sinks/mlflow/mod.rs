@@ -106,12 +106,12 @@ pub struct Tracking {
     lost: usize,
     /// Parameters and tags that are lost.
     lost_pairs: usize,
-    /// Why something was given up that no warning has told.
+    /// Why something was given up, if no warning has reported it.
     given_up: Option<String>,
     not_before: Instant,
     pause: Duration,
     /// There was a warning.
-    told: bool,
+    warned: bool,
     status: &'static str,
 }
 
@@ -198,7 +198,7 @@ impl Tracking {
             given_up: None,
             not_before: Instant::now(),
             pause: pace.pause,
-            told: false,
+            warned: false,
             status: "FAILED",
         }
     }
@@ -236,7 +236,7 @@ impl Tracking {
             self.drop_batch();
             why
         };
-        if !std::mem::replace(&mut self.told, true) {
+        if !std::mem::replace(&mut self.warned, true) {
             return Err(Error::data(why));
         }
         if !again {
@@ -309,7 +309,7 @@ impl Tracking {
         let kept = Kept { uri: uri.clone(), experiment: experiment.clone(), run_id: run_id.clone() };
         let written = std::fs::create_dir_all(files::folder(&path)).map_err(Error::from);
         if let Err(e) = written.and_then(|()| files::replace_json(&path, &kept)) {
-            tracing::warn!("a resume will log to a run of its own: {}", e.message);
+            tracing::warn!("a resume will log to a new run: {}", e.message);
         }
         self.run_id = Some(run_id);
         Ok(())

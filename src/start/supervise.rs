@@ -1,0 +1,122 @@
+//! A run under this process as the supervisor of its node: the folder's lock, what the supervisor takes from the plan, and
+//! the end of the run in messages, metrics and Slurm's queue.
+
+use crate::clusters::slurm::SlurmJob;
+use crate::clusters::{self, LaunchFlags, NodeEnv};
+use crate::error::{ExitCode, Result};
+use crate::history::FolderLock;
+use crate::launch::{JobHandoff, LocalLaunch, StopFlag};
+use crate::nodes::{Limits, NodeRange, Nodes};
+use crate::plan::Plan;
+use crate::telemetry::Before;
+use crate::worker::{
+    OwnSpec, Resume, StartState, continues_the_run, newest_step, provenance_of, requeue_on_stop,
+    weights_are_there,
+};
+use std::path::Path;
+
+/// Locks the run's folder and runs the workers. Node 0 handles what concerns the whole run. Returns whether this is node 0.
+pub(super) fn supervise(
+    plan: &Plan,
+    mut job: JobHandoff,
+    node: Option<&NodeEnv>,
+    flags: &LaunchFlags,
+    stop: &StopFlag,
+) -> Result<(ExitCode, bool)> {
+    let node_rank = node.map(|n| n.node_rank).or(flags.node_rank);
+    let first = node_rank == Some(0) || plan.nodes.nnodes == NodeRange::ONE;
+    // Nodes may share the folder.
+    let _lock = match first && !stop.requested() {
+        true => take_folder(plan, &mut job, node.map_or("ddp-run", |n| n.launcher.name()), stop)?,
+        false => None,
+    };
+    if stop.requested() {
+        say!("stopped on request before the run started");
+        requeue_on_stop(plan.slurm.requeue, first).iter().for_each(SlurmJob::requeue_and_say_so);
+        return Ok((ExitCode::Stopped, first));
+    }
+    let start_state = StartState::of(&job);
+    let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
+    launch.threads_per_worker = plan.launch.threads;
+    launch.policy.stop_deadline = *plan.checkpoint.grace;
+    launch.stop = stop.clone();
+    launch.console = flags.console();
+    let nodes = nodes_of(plan, node_rank, flags)?;
+    let (out_dir, before) = (launch.job.out_dir.clone(), Before::of(&launch.job.out_dir));
+    let ended = nodes.run(launch);
+    if first {
+        conclude(&before, &out_dir, &ended);
+    }
+    let may_go_on = [ExitCode::WorkerFailed, ExitCode::Collective, ExitCode::Rendezvous];
+    let code = ended.map_err(|e| match e.hint.is_none() && first && may_go_on.contains(&e.code) {
+        true => e.hint(start_state.saved()),
+        false => e,
+    })?;
+    if code == ExitCode::Stopped {
+        match first {
+            true => say!("stopped on request; {}", start_state.saved()),
+            // Only node 0 knows what is saved.
+            false => say!("stopped on request"),
+        }
+        requeue_on_stop(plan.slurm.requeue, first).iter().for_each(SlurmJob::requeue_and_say_so);
+    }
+    Ok((code, first))
+}
+
+/// Locks the run's folder, and checks what the run continues from.
+fn take_folder(
+    plan: &Plan,
+    job: &mut JobHandoff,
+    launcher: &str,
+    stop: &StopFlag,
+) -> Result<Option<FolderLock>> {
+    let run = clusters::run_id(&|name| std::env::var(name).ok(), job.rdzv_id.as_deref())?;
+    let patience = *plan.distributed.init_timeout;
+    let lock = FolderLock::take(&job.out_dir, &run, patience, &|| stop.requested())?;
+    job.provenance = Some(provenance_of(plan, job, launcher, run));
+    continues_the_run(OwnSpec::of(plan), job)?;
+    // A run that continues resumes from its own checkpoints.
+    if newest_step(job).is_none() {
+        let resume = Resume::parse(&job.resume);
+        resume.is_there()?;
+        if !matches!(resume, Resume::From(_)) {
+            weights_are_there(&plan.model)?;
+        }
+    }
+    Ok(lock)
+}
+
+fn nodes_of(plan: &Plan, node_rank: Option<usize>, flags: &LaunchFlags) -> Result<Nodes> {
+    let limits = Limits::new(plan.nodes.nnodes);
+    Ok(Nodes {
+        limits: Limits {
+            max_restarts: plan.nodes.max_restarts,
+            join: *plan.distributed.init_timeout,
+            rejoin: *plan.nodes.rejoin_timeout,
+            grace: *plan.checkpoint.grace,
+            settle: flags.rdzv_conf.and_then(|conf| conf.last_call).unwrap_or(limits.settle),
+            ..limits
+        },
+        node_rank,
+        endpoint: plan.nodes.rdzv_endpoint.clone(),
+        bind: plan.nodes.bind,
+        interface: plan.gloo.address()?,
+        key: if plan.nodes.nnodes.max > 1 { Some(clusters::key_of_environment()?) } else { None },
+        plan_hash: plan.hash.clone(),
+        rdzv_id: flags.rdzv_id.clone().and_then(|id| id.0),
+        newest_checkpoint: newest_step,
+        ..Nodes::default()
+    })
+}
+
+/// Writes the run's end to its metrics if no rank has done so.
+fn conclude(before: &Before, out_dir: &Path, ended: &Result<ExitCode>) {
+    let (code, reason) = match ended {
+        Ok(ExitCode::Stopped) => (ExitCode::Stopped, "stopped"),
+        Ok(code) => (*code, "done"),
+        Err(e) => (e.code, e.message.lines().next().unwrap_or_default()),
+    };
+    if let Err(e) = before.conclude(out_dir, code as u8, reason) {
+        tracing::warn!("cannot write the end of the run to its metrics: {}", e.message);
+    }
+}
