@@ -9,8 +9,6 @@ use super::{
 };
 use crate::caught;
 use crate::error::{Error, Result};
-use std::collections::BTreeMap;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -20,6 +18,7 @@ pub struct BatchAssembler {
     pub dataset: Arc<dyn Dataset>,
     pub order: Box<dyn Order>,
     pub options: LoaderOptions,
+    input: FieldFacts,
     target: FieldFacts,
     /// Return images as stored bytes.
     stored: bool,
@@ -36,7 +35,8 @@ impl BatchAssembler {
     ) -> Self {
         // Only `write` writes further fields.
         let stored = stored && dataset.fields().is_empty();
-        Self { target: dataset.target(), dataset, order, options, stored, stop: AtomicBool::new(false) }
+        let (input, target) = (dataset.input(), dataset.target());
+        Self { dataset, order, options, input, target, stored, stop: AtomicBool::new(false) }
     }
 
     /// The images to return as stored bytes.

@@ -2,7 +2,7 @@
 
 use super::Plan;
 use crate::show;
-use crate::spec::{Origin, Paths, Values, by_path, values};
+use crate::spec::{Origin, Paths, Values, values};
 use crate::tasks::StandardTask;
 use std::collections::BTreeSet;
 use unicode_width::UnicodeWidthStr;
@@ -136,9 +136,9 @@ mod tests {
     fn the_only_table_of_a_list_may_be_written_as_a_table() {
         let list = "optimizer.group=[{match=\"*\", lr=0.1}]";
         let table = "optimizer.group={match=\"*\", lr=0.1}";
-        assert_eq!(told(&[list], &[table]), [""; 0]);
-        assert_eq!(told(&[table], &[list]), [""; 0]);
-        let other = told(&[table], &["optimizer.group=[{match=\"*\", lr=0.2}]"]);
+        assert_eq!(changed(&[list], &[table]), [""; 0]);
+        assert_eq!(changed(&[table], &[list]), [""; 0]);
+        let other = changed(&[table], &["optimizer.group=[{match=\"*\", lr=0.2}]"]);
         assert_eq!(other, ["optimizer.group.lr: 0.1, now 0.2"]);
     }
 
