@@ -9,7 +9,6 @@ use super::on_device::DeviceGradients;
 use super::tap::GradientSink;
 use crate::comm::{CommError, lock};
 use crate::device::Gradient;
-use crate::models::recycle;
 use burn::tensor::Device;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -109,7 +108,6 @@ impl GradientSink for Collector {
             Gradient::Host(gradient) => {
                 let gradient = gradient.to_contiguous();
                 state.add(slot, &gradient.storage::<f32>()[..slot.len], first);
-                recycle(gradient);
             }
             Gradient::Device(gradient) => {
                 // The only handle, so that sums can be computed in place.

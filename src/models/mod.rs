@@ -29,7 +29,7 @@ pub use gpt::{Gpt, GptCache, GptConfig, Preset};
 pub use input::{Input, Target};
 pub use kind::{ModelKind, ModelSource, TensorFacts};
 pub use model::{ALL, AnyNet, Evaluator, Forward, Model, NetModel, passed};
-pub use ops::{cross_entropy, recycle};
+pub use ops::cross_entropy;
 pub use resnet::{Depth, ResNet, Stem};
 pub use simple::{Cnn, CnnConfig, LinearNet, Mlp};
 pub use standard::{from_fn, standard_kinds};

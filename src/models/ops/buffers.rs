@@ -1,5 +1,5 @@
-//! Memory of tensors that outlives them: activations and gradients that the backward pass, or a gradient bucket, has consumed become
-//! the next step's tensors, so that these are neither requested from the system nor set to zero again.
+//! Memory of tensors that outlives them: activations and gradients that the backward pass has consumed become the next
+//! step's tensors, so that these are neither requested from the system nor set to zero again.
 
 use super::Flat;
 use std::cell::RefCell;
@@ -49,7 +49,7 @@ pub(super) fn buffer(len: usize) -> Vec<f32> {
 }
 
 /// Keeps a tensor's memory for [`buffer`], if nothing else holds it and buffers of its length are in demand.
-pub fn recycle(tensor: Flat) {
+pub(super) fn recycle(tensor: Flat) {
     let len = tensor.layout().num_elements();
     if len < SMALLEST || !tensor.is_unique() || !tensor.is_contiguous() {
         return;

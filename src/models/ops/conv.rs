@@ -1,7 +1,7 @@
 //! Convolution as a custom Burn operation with our own CPU kernel (`kernels::conv`). Burn's flex backend runs one matrix
 //! product per image, which is slow for deep layers with 1x1 to 4x4 maps; our kernel runs one for many images.
 
-use super::{Flat, buffer, record, recycle, tensor, threads, values};
+use super::{Flat, record, tensor, threads, values};
 use crate::device::is_host;
 use crate::kernels::conv::{self, ConvShape};
 use burn::backend::Flex;
@@ -40,9 +40,7 @@ pub fn conv2d(
 
 fn plain(shape: ConvShape, x: Tensor<4>, w: Tensor<4>, bias: Option<Tensor<1>>) -> Tensor<4> {
     let (x, w, bias) = (super::plain(x), super::plain(w), bias.map(super::plain));
-    let out = forward(&shape, &x, &w, bias.as_ref());
-    recycle(x);
-    Tensor::from_primitive::<Flex>(out)
+    Tensor::from_primitive::<Flex>(forward(&shape, &x, &w, bias.as_ref()))
 }
 
 fn tracked(shape: ConvShape, x: Tensor<4>, w: Tensor<4>, bias: Option<Tensor<1>>) -> Tensor<4> {
@@ -68,7 +66,7 @@ struct Saved {
 struct ConvStep;
 
 fn forward(shape: &ConvShape, x: &Flat, w: &Flat, bias: Option<&Flat>) -> Flat {
-    let mut out = buffer(shape.output_len());
+    let mut out = vec![0.0; shape.output_len()];
     conv::forward(shape, values(x), values(w), bias.map(values), &mut out, threads());
     tensor(out, [shape.batch, shape.out_channels, shape.out_height(), shape.out_width()])
 }
@@ -76,14 +74,14 @@ fn forward(shape: &ConvShape, x: &Flat, w: &Flat, bias: Option<&Flat>) -> Flat {
 impl Saved {
     fn input_gradient(&self, dy: &[f32]) -> Flat {
         let s = &self.shape;
-        let mut dx = buffer(s.input_len());
+        let mut dx = vec![0.0; s.input_len()];
         conv::backward_input(s, values(&self.w), dy, &mut dx, threads());
         tensor(dx, [s.batch, s.in_channels, s.height, s.width])
     }
 
     fn weight_gradient(&self, dy: &[f32]) -> Flat {
         let s = &self.shape;
-        let mut dw = buffer(s.weight_len());
+        let mut dw = vec![0.0; s.weight_len()];
         conv::backward_weight(s, values(&self.x), dy, &mut dw, threads());
         tensor(dw, [s.out_channels, s.in_channels, s.kernel[0], s.kernel[1]])
     }
@@ -108,7 +106,6 @@ impl<const N: usize> Backward<Flex, N> for ConvStep {
                 grads.register::<Flex>(node.id, gradient(&ops.state, values(&dy)));
             }
         }
-        [dy, ops.state.x].into_iter().for_each(recycle);
     }
 }
 

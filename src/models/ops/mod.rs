@@ -7,8 +7,6 @@ mod buffers;
 mod conv;
 mod cross_entropy;
 mod dropout;
-#[cfg(test)]
-mod image_tests;
 mod layer_norm;
 mod linear;
 mod norm;
@@ -31,8 +29,7 @@ pub use norm::{batch_norm_eval, batch_norm_train};
 pub use pool::max_pool2d;
 pub use residual::add_relu;
 
-use buffers::buffer;
-pub use buffers::recycle;
+use buffers::{buffer, recycle};
 use burn::backend::{Autodiff, BackendTypes, Flex};
 use burn::tensor::{Shape, Tensor, TensorData};
 use burn_autodiff::checkpoint::strategy::NoCheckpointing;

@@ -1,6 +1,6 @@
 //! Batch normalisation of images, fused with an optional ReLU.
 
-use super::{Flat, buffer, dims, record, recycle, register, tensor, threads, values};
+use super::{Flat, dims, record, register, tensor, threads, values};
 #[cfg(feature = "cubecl-devices")]
 use crate::device::is_host;
 use crate::kernels::norm::{self, NormShape, Saved, Statistics};
@@ -35,7 +35,7 @@ pub fn batch_norm_train(
         (super::tracked(x), super::tracked(weight), super::tracked(bias));
     let channels = || vec![0.0; shape.channels];
     let (mut mean, mut variance, mut inv_std) = (channels(), channels(), channels());
-    let mut out = buffer(values(&x).len());
+    let mut out = vec![0.0; values(&x).len()];
     let statistics = Statistics { mean: &mut mean, variance: &mut variance, inv_std: &mut inv_std };
     let (w, b) = (values(&weight), values(&bias));
     norm::forward_train(shape, values(&x), w, b, eps as f32, relu, &mut out, statistics, threads());
@@ -70,10 +70,9 @@ pub fn batch_norm_eval(
     }
     let x = super::plain(x);
     let [w, b, m, v] = [weight, bias, mean, variance].map(super::plain);
-    let mut out = buffer(values(&x).len());
+    let mut out = vec![0.0; values(&x).len()];
     let (w, b, m, v) = (values(&w), values(&b), values(&m), values(&v));
     norm::forward_eval(shape(dims), values(&x), w, b, m, v, eps as f32, relu, &mut out, threads());
-    recycle(x);
     Tensor::from_primitive::<Flex>(tensor(out, dims))
 }
 
@@ -107,12 +106,10 @@ impl Backward<Flex, 3> for NormStep {
             weight: values(weight),
             relu_out: relu_out.as_ref().map(values),
         };
-        let mut dx = buffer(values(x).len());
+        let mut dx = vec![0.0; values(x).len()];
         let (mut dw, mut db) = (vec![0.0; shape.channels], vec![0.0; shape.channels]);
         norm::backward(*shape, saved, values(&dy), &mut dx, &mut dw, &mut db, threads());
         let gradients = [tensor(dx, dims(x)), tensor(dw, [shape.channels]), tensor(db, [shape.channels])];
         register(grads, &ops, gradients);
-        let State { x, relu_out, .. } = ops.state;
-        [dy, x].into_iter().chain(relu_out).for_each(recycle);
     }
 }

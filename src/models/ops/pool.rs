@@ -1,6 +1,6 @@
 //! Max pooling.
 
-use super::{Flat, buffer, record, recycle, register, tensor, threads, values};
+use super::{Flat, record, register, tensor, threads, values};
 use crate::device::is_host;
 use crate::kernels::pool::{PoolShape, max_backward, max_forward};
 use burn::backend::Flex;
@@ -9,7 +9,7 @@ use burn::tensor::ops::MaxPoolOptions;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
-use bytemuck::{cast_slice, cast_slice_mut};
+use std::sync::Arc;
 
 /// `torch.nn.functional.max_pool2d` with a square window: the first of equal values gets the gradient.
 pub fn max_pool2d(x: Tensor<4>, kernel: usize, stride: usize, padding: usize) -> Tensor<4> {
@@ -28,23 +28,19 @@ pub fn max_pool2d(x: Tensor<4>, kernel: usize, stride: usize, padding: usize) ->
     };
     let dims = [batch, channels, shape.out_height(), shape.out_width()];
     if !x.device().is_autodiff() {
-        let x = super::plain(x);
-        let (out, indices) = forward(&shape, &x, dims);
-        [x, indices].into_iter().for_each(recycle);
-        return Tensor::from_primitive::<Flex>(out);
+        return Tensor::from_primitive::<Flex>(forward(&shape, &super::plain(x), dims).0);
     }
     let (x, node) = super::tracked(x);
     let (out, indices) = forward(&shape, &x, dims);
-    let state = State { shape, dims: [batch, channels, height, width], indices };
+    let state = State { shape, dims: [batch, channels, height, width], indices: indices.into() };
     record(PoolStep, [node], state, out)
 }
 
-/// The maxima and their indices, as the bits of numbers: so the memory of these, too, is used again.
-fn forward(shape: &PoolShape, x: &Flat, dims: [usize; 4]) -> (Flat, Flat) {
+fn forward(shape: &PoolShape, x: &Flat, dims: [usize; 4]) -> (Flat, Vec<u32>) {
     let len = dims.iter().product();
-    let (mut out, mut indices) = (buffer(len), buffer(len));
-    max_forward(shape, values(x), &mut out, cast_slice_mut(&mut indices), threads());
-    (tensor(out, dims), tensor(indices, dims))
+    let (mut out, mut indices) = (vec![0.0; len], vec![0; len]);
+    max_forward(shape, values(x), &mut out, &mut indices, threads());
+    (tensor(out, dims), indices)
 }
 
 #[derive(Clone, Debug)]
@@ -52,7 +48,7 @@ struct State {
     shape: PoolShape,
     /// Dimensions of the input.
     dims: [usize; 4],
-    indices: Flat,
+    indices: Arc<[u32]>,
 }
 
 #[derive(Debug)]
@@ -64,10 +60,9 @@ impl Backward<Flex, 1> for PoolStep {
     fn backward(self, ops: Ops<State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
         let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
         let State { shape, dims, indices } = &ops.state;
-        let mut dx = buffer(dims.iter().product());
-        max_backward(shape, values(&dy), cast_slice(values(indices)), &mut dx, threads());
+        let mut dx = vec![0.0; dims.iter().product()];
+        max_backward(shape, values(&dy), indices, &mut dx, threads());
         let dx = tensor(dx, *dims);
         register(grads, &ops, [dx]);
-        [dy, ops.state.indices].into_iter().for_each(recycle);
     }
 }

@@ -1,6 +1,6 @@
 //! The end of a residual block: addition and ReLU in one pass.
 
-use super::{Flat, buffer, dims, record, recycle, register, tensor, threads, values};
+use super::{Flat, dims, record, register, tensor, threads, values};
 use crate::device::is_host;
 use crate::kernels::elementwise;
 use burn::backend::Flex;
@@ -18,15 +18,12 @@ pub fn add_relu(a: Tensor<4>, b: Tensor<4>) -> Tensor<4> {
         return relu(a + b);
     }
     let sum = |a: &Flat, b: &Flat| {
-        let mut out = buffer(values(a).len());
+        let mut out = vec![0.0; values(a).len()];
         elementwise::add_relu(values(a), values(b), &mut out, threads());
         tensor(out, dims)
     };
     if !a.device().is_autodiff() {
-        let (a, b) = (super::plain(a), super::plain(b));
-        let out = sum(&a, &b);
-        [a, b].into_iter().for_each(recycle);
-        return Tensor::from_primitive::<Flex>(out);
+        return Tensor::from_primitive::<Flex>(sum(&super::plain(a), &super::plain(b)));
     }
     let ((a, a_node), (b, b_node)) = (super::tracked(a), super::tracked(b));
     let out = sum(&a, &b);
@@ -43,11 +40,10 @@ impl Backward<Flex, 2> for AddReluStep {
     fn backward(self, ops: Ops<Flat, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
         let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
         let out = &ops.state;
-        let mut dx = buffer(values(out).len());
+        let mut dx = vec![0.0; values(out).len()];
         elementwise::relu_backward(values(out), values(&dy), &mut dx, threads());
         let dx = tensor(dx, dims(out));
         register(grads, &ops, [dx.clone(), dx]);
-        [dy, ops.state].into_iter().for_each(recycle);
     }
 }
 
