@@ -1,7 +1,7 @@
 //! A plan as a spec, and its hash.
 
 use super::Plan;
-use crate::spec::{Paths, ResolvedValue};
+use crate::spec::ResolvedValue;
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -117,16 +117,15 @@ fn insert(table: &mut Table, path: &[&str], value: Value) {
     }
 }
 
-/// SHA-256 over the values that affect results, sorted by path.
+/// SHA-256 over the values that affect results, sorted by key.
 pub(super) fn hash(plan: &Plan) -> String {
-    let paths = Paths::of(plan.values.iter().map(|v| v.key.as_str()));
-    let counted = plan.values.iter().filter(|v| plan.changes_results(&v.key));
-    let mut counted: Vec<(String, &Value)> = counted.map(|v| (paths.path(&v.key), &v.value)).collect();
-    counted.sort_by(|a, b| a.0.cmp(&b.0));
+    let mut counted: Vec<&ResolvedValue> =
+        plan.values.iter().filter(|v| plan.changes_results(&v.key)).collect();
+    counted.sort_by(|a, b| a.key.cmp(&b.key));
     let mut hasher = Sha256::new();
-    for (path, value) in counted {
-        // Paths and one-line values contain no newline, so the lines are unambiguous.
-        hasher.update(format!("{path}={value}\n").as_bytes());
+    for resolved in counted {
+        // Keys and one-line values contain no newline, so the lines are unambiguous.
+        hasher.update(format!("{}={}\n", resolved.key, resolved.value).as_bytes());
     }
     HEXLOWER.encode(&hasher.finalize())
 }

@@ -43,7 +43,7 @@ pub use steps::EverySteps;
 pub use suggest::{closest, did_you_mean};
 pub use syntax::Syntax;
 pub(crate) use syntax::syntax;
-pub use values::{Paths, Values, by_path, values};
+pub use values::{Values, values};
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -10,7 +10,7 @@ use crate::launch::JobHandoff;
 use crate::plan::Plan;
 use crate::plan::changes::{Change, NAMED, lines};
 use crate::show;
-use crate::spec::{Values, by_path, values};
+use crate::spec::{Values, values};
 use std::path::Path;
 
 /// The spec of this start as a whole, to be compared with another one.
@@ -116,7 +116,7 @@ fn of_specs(checkpoint: &Path, job_toml: &str) -> Option<[Values; 2]> {
 
 fn of_optimizers(spec: OwnSpec<'_>, state: &State) -> Option<[Values; 2]> {
     let values = |table: &serde_json::Map<String, serde_json::Value>| {
-        by_path(table.iter().map(|(key, value)| (format!("optimizer.{key}"), value.to_string())).collect())
+        table.iter().map(|(key, value)| (format!("optimizer.{key}"), value.to_string())).collect()
     };
     Some([values(state.optimizer.as_object()?), values(&spec.optimizer())])
 }
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(
             between(before, now).as_deref(),
             Some(
-                "dataset.shuffle = true, now not given; scheduler.name = \"step\", now \"linear\"; seed = 1, now 2"
+                "dataset.shuffle = true, now not given; scheduler.0.name = \"step\", now \"linear\"; seed = 1, now 2"
             )
         );
         assert_eq!((between(before, before), values("no spec")), (None, None));
