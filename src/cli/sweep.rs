@@ -25,7 +25,7 @@ pub struct Args {
     /// How many samples to draw; without `--sample`, how many combinations of the grid to choose
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub random: Option<u64>,
-    /// Seed of what is drawn [default: 0]
+    /// Seed of the random samples [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// The metric that ranks the runs, as in `val.accuracy` [default: checkpoint.best]

@@ -9,7 +9,7 @@ use burn::data::dataset::InMemDataset;
 
 #[derive(serde::Deserialize, JsonSchema)]
 struct Keys {
-    /// With already has a validation split.
+    /// With a validation split in the data set itself.
     own_val: bool,
 }
 

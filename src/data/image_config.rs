@@ -68,10 +68,10 @@ struct Colours {
     brightness: Option<Amount>,
     /// How much `color-jitter` changes the contrast, as `brightness`.
     contrast: Option<Amount>,
-    /// How much `color-jitter` changes the saturation, as `brightness`. Not on grey images, which have none.
+    /// How much `color-jitter` changes the saturation, as `brightness`. Refused for grey images.
     saturation: Option<Amount>,
     /// How much `color-jitter` changes the hue: by a part of the colour circle from `-hue` to `hue`, at most 0.5, or from the first
-    /// number of a list to the second. Not on grey images, which have none.
+    /// number of a list to the second. Refused for grey images.
     hue: Option<Amount>,
 }
 

@@ -178,6 +178,7 @@ pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -
         checks,
         unknown,
         parts: recorded.history.up_to(until).to_vec(),
+        hashes: recorded.history.specs.iter().map(|spec| spec.hash.clone()).collect(),
         until,
         recorded_last_step: recorded.outcomes.last_step().unwrap_or(0),
         folder: None,

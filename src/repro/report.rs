@@ -15,6 +15,8 @@ pub struct Report {
     /// What can't be repeated as it was, or is not recorded, a line each.
     pub unknown: Vec<String>,
     pub parts: Vec<Part>,
+    /// The hash of each spec, by [`Part::spec`]: specs of one hash have the same results.
+    pub hashes: Vec<String>,
     /// The last step of the repetition; `None` where the run ends by itself.
     pub until: Option<u64>,
     pub recorded_last_step: u64,
@@ -47,8 +49,9 @@ impl Report {
             .parts
             .iter()
             .zip(ends)
-            .scan(self.parts.first().map(|part| part.spec), |before, (part, end)| {
-                let other = before.replace(part.spec) != Some(part.spec);
+            .scan(None, |before: &mut Option<&String>, (part, end)| {
+                let hash = &self.hashes[part.spec];
+                let other = before.replace(hash).is_some_and(|before| before != hash);
                 let spec = if other { " and another spec" } else { "" };
                 Some(format!("steps {} to {end} with {}{spec}", part.from + 1, count(part.world, "process")))
             })
@@ -137,8 +140,11 @@ mod tests {
             unknown: vec!["a file".to_owned()],
             parts: vec![
                 Part { from: 0, world: 2, at_epoch_end: false, spec: 0 },
-                Part { from: 20, world: 1, at_epoch_end: true, spec: 0 },
+                Part { from: 20, world: 1, at_epoch_end: true, spec: 1 },
+                Part { from: 40, world: 2, at_epoch_end: true, spec: 2 },
             ],
+            // The second differs in what results don't depend on.
+            hashes: ["a", "a", "b"].map(str::to_owned).into(),
             until: None,
             recorded_last_step: 60,
             folder: None,
@@ -149,7 +155,7 @@ mod tests {
     #[test]
     fn the_heading_says_what_differs_and_what_is_repeated() {
         let expected = "runs/a\n  cpu  EPYC, now Xeon; may change results: of its instructions\n  not known: a file\n\
-                        repeats steps 1 to 20 with 2 processes, steps 21 to 60 with 1 process\n";
+                        repeats steps 1 to 20 with 2 processes, steps 21 to 40 with 1 process, steps 41 to 60 with 2 processes and another spec\n";
         let report = report();
         assert_eq!((report.heading(true).as_str(), report.verdict().as_str()), (expected, ""));
         assert_eq!((report.is_identical(), &report.json()["identical"]), (false, &Json::Null));

@@ -48,15 +48,10 @@ fn shape(plan: &Plan) -> Option<(usize, serde_json::Map<String, serde_json::Valu
 }
 
 /// Why a run that ends earlier, by `epochs` or `train.max_steps`, may differ from the beginning of this one; `None` if it does not.
-/// The learning rate has to be free of the length. A run's end is evaluated, which others may not be: with epochs between evaluations,
-/// an early stop would count it.
+/// The learning rate has to be free of the length.
 pub fn why_not_a_beginning(plan: &Plan) -> Option<String> {
-    if let Some(name) = plan.schedule.depends_on_length() {
-        return Some(format!("the schedule `{name}` depends on the length of the run"));
-    }
-    (plan.early_stop.is_some() && plan.train.eval_every > 1).then(|| {
-        "`[early_stop]` counts evaluations, of which a shorter run has another at its end".to_owned()
-    })
+    let name = plan.schedule.depends_on_length()?;
+    Some(format!("the schedule `{name}` depends on the length of the run"))
 }
 
 /// Whether `short` ends before `long` in any case.
@@ -152,6 +147,11 @@ mod tests {
         assert_eq!(
             behind_of(&[&[&["epochs=3"], &rare[..]].concat(), &[&["epochs=9"], &rare[..]].concat()]),
             [None, None]
+        );
+        let rare = ["early_stop.patience=2", "train.eval_every=3"];
+        assert_eq!(
+            behind_of(&[&[&["epochs=3"], &rare[..]].concat(), &[&["epochs=9"], &rare[..]].concat()]),
+            [None, Some(0)]
         );
         // The end of 3 epochs is evaluated, but not in a run of 8 epochs; the end of 4 epochs is evaluated in both.
         let every_second = "train.eval_every=2";

@@ -129,18 +129,18 @@ fn with_largest(field: &FieldFacts, samples: usize) -> HostField {
     host
 }
 
-/// Checks that an evaluation computed this value with parameters of the module alone: those ask for no gradient then. Others would be
+/// Checks that an evaluation computed this value with parameters of the module alone: those require no gradient then. Others would be
 /// neither trained nor saved.
 fn evaluated<const D: usize>(model: &str, value: &Tensor<D>) -> Result<()> {
     if !value.is_tracked() {
         return Ok(());
     }
     let what = format!(
-        "model `{model}` has parameters that are not part of its module: they would be neither trained nor saved"
+        "what model `{model}` computes in an evaluation requires gradients: it has parameters that are not part of its module, which would be neither trained nor saved"
     );
     Err(Error::spec(what).hint(
         "a module does not contain fields with `#[module(skip)]`; the activation of Burn's `PositionWiseFeedForward`, and so of its transformers, \
-         is one: choose one without parameters there",
+         is one: choose one without parameters there; a task that calls `require_grad` in an evaluation returns `.inner()` of its results",
     ))
 }
 

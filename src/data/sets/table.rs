@@ -39,7 +39,7 @@ choice! {
     Classification = "classification",
 }
 
-/// How the columns of a table become inputs and a target. Columns of numbers are inputs unchanged; columns of text are one-hot.
+/// How the columns of a table become inputs and a target. Columns of numbers become inputs unchanged; columns of text are encoded one-hot.
 /// A run prints the type that it detected for each column.
 #[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
