@@ -11,7 +11,7 @@ use crate::launch::StopFlag;
 use crate::repro::Trainer;
 use crate::telemetry::provenance;
 use crate::train::Batching;
-use crate::worker::{STEP_TIMES, StepTimes};
+use crate::worker::{FAULT, STEP_TIMES, StepTimes};
 use report::{Case, Report, Row};
 use std::path::Path;
 
@@ -80,11 +80,15 @@ fn measure(what: &Measurement, world: usize, threads: usize) -> Result<Row> {
     let spec = folder.join("job.toml");
     std::fs::write(&spec, &what.toml).doing("write", &spec)?;
     let sets = overrides(threads, WARM_UP + what.steps);
-    let mut run = Trainer::new(&spec, &folder.join("run"), world, &StopFlag::default())
+    let mut trainer = Trainer::new(&spec, &folder.join("run"), world, &StopFlag::default())
         .flags(["--resume", "never", "--max-restarts", "0"])
         .flags(sets.iter().flat_map(|set| ["--set", set]))
-        .variable(STEP_TIMES, folder.display())
-        .start()?;
+        .variable(STEP_TIMES, folder.display());
+    // An injected fault concerns the measured run.
+    if let Ok(fault) = std::env::var(FAULT) {
+        trainer = trainer.variable(FAULT, fault);
+    }
+    let mut run = trainer.start()?;
     let status = run.watch(|_| Ok(true))?.ok_or_else(|| Error::internal("the run has not ended"))?;
     if !status.success() {
         let error = run.failed(status, &format!("the run with --world {world} --threads {threads}"));
