@@ -124,9 +124,14 @@ impl Child {
     /// The error of a run that ended as it should not have.
     pub fn failed(&self, status: ExitStatus, what: &str) -> Error {
         say!("{}", self.told().trim_end());
-        let code = status.code().and_then(ExitCode::from_status).filter(|code| code.restart().is_some());
-        Error::new(code.unwrap_or(ExitCode::Internal), format!("{what} failed ({status})"))
+        Error::new(code_of(status), format!("{what} failed ({status})"))
     }
+}
+
+/// The exit code of a command whose run should not have ended like that: the run's, unless that says nothing about the command.
+fn code_of(status: ExitStatus) -> ExitCode {
+    let own = status.code().and_then(ExitCode::of_worker).filter(|code| *code != ExitCode::Done);
+    own.unwrap_or(ExitCode::Internal)
 }
 
 impl Drop for Child {
@@ -177,6 +182,16 @@ pub fn send(pid: u32, signal: Signal) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_ends_with_the_exit_code_of_its_run() {
+        use std::os::unix::process::ExitStatusExt;
+        let of = |code: i32| code_of(ExitStatus::from_raw(code << 8)) as i32;
+        assert_eq!([75, 78, 91].map(of), [75, 78, 91]);
+        // Done, an assertion that doesn't hold, a difference, and what no ddp-run ends with.
+        assert_eq!([0, 1, 3, 101].map(of), [70; 4]);
+        assert_eq!(code_of(ExitStatus::from_raw(9)), ExitCode::Internal);
+    }
 
     #[test]
     fn the_state_of_a_process_is_read() {

@@ -1,4 +1,4 @@
-//! ddp-run with a model and a data set of its own. All of ddp-run's commands are there:
+//! ddp-run with a user-defined model and a user-defined data set. All of its commands are there:
 //! `cargo run -- job.toml` trains, `cargo run -- --help` lists the others. docs/extending.md of
 //! ddp-run tells what else can be registered: tasks, losses, metrics, transforms, optimizers, ….
 
