@@ -3,7 +3,7 @@
 
 use super::elementwise::relu_backward;
 use super::layout::scatter;
-use super::math::{erf, exp};
+use super::math::normal;
 use super::norm_loops::add;
 use super::panel::{Panel, Part};
 use super::product::{MatMul, Matrix};
@@ -27,8 +27,12 @@ pub enum Activation {
     Gelu,
 }
 
-/// Rows of the result of a task, at most.
+/// With as few rows, the product is computed transposed. As many are summed in f32 for a column's sum.
 const ROWS: usize = 128;
+/// Rows of a task, at most: bias and activation are applied to them in the cache.
+const MOST_ROWS: usize = 512;
+/// Columns that a task has at least, if the result has.
+const COLUMNS: usize = 128;
 /// Multiplications of a task, about: below that, dividing a product costs more than a second thread brings.
 const PRODUCTS: usize = 1 << 21;
 /// Elements of a task of the weight's transposition, about.
@@ -101,10 +105,10 @@ pub fn forward(
     };
     let slopes = match slope {
         [] => Vec::new(),
-        slope => parts(slope, outputs, inputs),
+        slope => parts(slope, outputs, inputs, parallelism),
     };
     let slopes = slopes.into_iter().map(|part| Some(part.panel)).chain(std::iter::repeat_with(|| None));
-    let tasks: Vec<_> = parts(out, outputs, inputs).into_iter().zip(slopes).collect();
+    let tasks: Vec<_> = parts(out, outputs, inputs, parallelism).into_iter().zip(slopes).collect();
     for_each(parallelism, tasks.into_iter(), |(part, mut slope)| {
         let Part { row, column, panel: mut out } = part;
         if small {
@@ -130,13 +134,18 @@ pub fn forward(
     });
 }
 
-/// The parts of a product that are a task each; each element of the product is a sum over `inner`.
-fn parts(product: &mut [f32], columns: usize, inner: usize) -> Vec<Part<'_>> {
+/// The parts of a product that are a task each; each element of the product is a sum over `inner`. Each task packs its
+/// operands again, so there are no more than keep `parallelism` threads busy.
+///
+/// `gemm` sums the elements of a narrow or small product in another order. So that the bits do not depend on the number of
+/// threads, a part has at least [`ROWS`] (nearly) and [`COLUMNS`], or all that the product has.
+fn parts(product: &mut [f32], columns: usize, inner: usize, parallelism: usize) -> Vec<Part<'_>> {
     let rows = product.len() / columns;
-    let blocks = rows.div_ceil(ROWS);
-    let tasks = (product.len() * inner / PRODUCTS).clamp(1, 64);
-    let width = columns.div_ceil(tasks.div_ceil(blocks)).next_multiple_of(64);
-    Panel::whole(product, columns).split(rows.div_ceil(blocks).next_multiple_of(8), width)
+    let most = if parallelism <= 1 || columns < 8 { 1 } else { 4 * parallelism };
+    let tasks = (product.len() * inner / PRODUCTS).clamp(1, most);
+    let blocks = tasks.clamp(rows.div_ceil(MOST_ROWS), rows.div_ceil(MOST_ROWS).max(rows / ROWS));
+    let wide = (tasks / blocks).clamp(1, (columns / COLUMNS).max(1));
+    Panel::whole(product, columns).divide(blocks, wide)
 }
 
 /// The sum before the activation, for few rows: the product is computed transposed, so that the weight need not be.
@@ -194,13 +203,17 @@ pub fn backward_input(shape: LinearShape, w: &[f32], dz: &[f32], dx: &mut [f32],
     if dx.is_empty() {
         return;
     }
-    for_each(parallelism, parts(dx, inputs, outputs).into_iter(), |Part { row, column, panel }| {
-        MatMul { inner: outputs, scale: 1.0, accumulate: false }.run(
-            panel,
-            Matrix::rows(&dz[row * outputs..], outputs),
-            Matrix::rows(&w[column..], inputs),
-        );
-    });
+    for_each(
+        parallelism,
+        parts(dx, inputs, outputs, parallelism).into_iter(),
+        |Part { row, column, panel }| {
+            MatMul { inner: outputs, scale: 1.0, accumulate: false }.run(
+                panel,
+                Matrix::rows(&dz[row * outputs..], outputs),
+                Matrix::rows(&w[column..], inputs),
+            );
+        },
+    );
 }
 
 /// Gradient of the weight: `dw = dz^T x`, overwritten.
@@ -213,7 +226,7 @@ pub fn backward_weight(shape: LinearShape, x: &[f32], dz: &[f32], dw: &mut [f32]
     if dw.is_empty() || rows == 0 {
         return;
     }
-    for_each(parallelism, parts(dw, inputs, rows).into_iter(), |Part { row, column, panel }| {
+    for_each(parallelism, parts(dw, inputs, rows, parallelism).into_iter(), |Part { row, column, panel }| {
         MatMul { inner: rows, scale: 1.0, accumulate: false }.run(
             panel,
             Matrix::rows(&dz[row..], outputs).transposed(),
@@ -242,11 +255,11 @@ pub(super) fn column_sums(values: &[f32], sums: &mut [f32], parallelism: usize) 
         sum.fill(0.0);
         rows.chunks_exact(width).for_each(|row| add(row, sum));
     });
-    const COLUMNS: usize = 256;
-    for_each(parallelism, sums.chunks_mut(COLUMNS).enumerate(), |(task, sums)| {
-        let mut totals = [0.0f64; COLUMNS];
+    const SUMS: usize = 256;
+    for_each(parallelism, sums.chunks_mut(SUMS).enumerate(), |(task, sums)| {
+        let mut totals = [0.0f64; SUMS];
         for block in partial.chunks_exact(width) {
-            let block = &block[task * COLUMNS..][..sums.len()];
+            let block = &block[task * SUMS..][..sums.len()];
             totals.iter_mut().zip(block).for_each(|(total, &x)| *total += f64::from(x));
         }
         sums.iter_mut().zip(totals).for_each(|(sum, total)| *sum = total as f32);
@@ -269,30 +282,21 @@ wide! {
     }
 }
 
-/// The standard normal distribution function.
-#[inline(always)]
-fn phi(z: f32) -> f32 {
-    0.5 + 0.5 * erf(z * std::f32::consts::FRAC_1_SQRT_2)
-}
-
 wide! {
     fn gelu(values: &mut [f32]) {
         for value in values {
-            *value *= phi(*value);
+            *value *= normal(*value).0;
         }
     }
 }
-
-/// 1 / sqrt(2 pi)
-const DENSITY_AT_0: f32 = 0.398_942_3;
 
 wide! {
     /// `values = gelu(values)`, `slope` its derivative: Phi(z) + z phi(z).
     fn gelu_with_slope(values: &mut [f32], slope: &mut [f32]) {
         for (value, slope) in values.iter_mut().zip(slope) {
             let z = *value;
-            let below = phi(z);
-            *slope = below + z * (DENSITY_AT_0 * exp(-0.5 * z * z));
+            let (below, density) = normal(z);
+            *slope = below + z * density;
             *value = z * below;
         }
     }

@@ -111,22 +111,22 @@ fn product(
 /// Larger than [`SHAPES`], so that rows and columns are divided.
 #[test]
 fn products_in_several_parts_match_the_definition() {
-    let shape = LinearShape { rows: 140, inputs: 260, outputs: 200 };
+    let shape = LinearShape { rows: 300, inputs: 520, outputs: 270 };
     let case = Case::new(shape, Activation::None);
-    assert_eq!(parts(&mut case.dy.clone(), 200, 260).len(), 4);
+    assert_eq!(parts(&mut case.dy.clone(), 270, 520, 3).len(), 4);
     let [out, dx, dw, db, dz] = <[_; 5]>::try_from(case.run(3)).unwrap();
     assert_eq!(dz, case.dy);
-    let x = |r: usize, i: usize| case.x[r * 260 + i];
-    let w = |o: usize, i: usize| case.weight[o * 260 + i];
-    let dz = |r: usize, o: usize| case.dy[r * 200 + o];
-    let mut expected = product(200, out.len(), 260, x, |i, o| w(o, i));
+    let x = |r: usize, i: usize| case.x[r * 520 + i];
+    let w = |o: usize, i: usize| case.weight[o * 520 + i];
+    let dz = |r: usize, o: usize| case.dy[r * 270 + o];
+    let mut expected = product(270, out.len(), 520, x, |i, o| w(o, i));
     for (e, y) in expected.iter_mut().enumerate() {
-        *y += f64::from(case.bias[e % 200]) + f64::from(case.residual[e]);
+        *y += f64::from(case.bias[e % 270]) + f64::from(case.residual[e]);
     }
     close("output", &out, &expected, 1e-5);
-    close("dx", &dx, &product(260, dx.len(), 200, dz, w), 1e-5);
-    close("dw", &dw, &product(260, dw.len(), 140, |o, r| dz(r, o), x), 1e-5);
-    close("db", &db, &product(200, db.len(), 140, |_, _| 1.0, dz), 1e-5);
+    close("dx", &dx, &product(520, dx.len(), 270, dz, w), 1e-5);
+    close("dw", &dw, &product(520, dw.len(), 300, |o, r| dz(r, o), x), 1e-5);
+    close("db", &db, &product(270, db.len(), 300, |_, _| 1.0, dz), 1e-5);
     same_bits_with_any_threads(|parallelism| case.run(parallelism));
 }
 
@@ -136,7 +136,7 @@ fn few_rows_in_several_parts_match_the_definition() {
     let shape = LinearShape { rows: 64, inputs: 300, outputs: 450 };
     for activation in [Activation::None, Activation::Relu, Activation::Gelu] {
         let case = Case::new(shape, activation);
-        assert_eq!(parts(&mut case.dy.clone(), 450, 300).len(), 4);
+        assert_eq!(parts(&mut case.dy.clone(), 450, 300, 3).len(), 3);
         let inputs = [&case.x, &case.weight, &case.bias, &case.residual]
             .map(|x| x.iter().map(|&v| f64::from(v)).collect::<Vec<_>>());
         close("output", &case.run(3)[0], &reference(shape, activation, &inputs), 1e-5);
@@ -147,6 +147,27 @@ fn few_rows_in_several_parts_match_the_definition() {
 #[test]
 fn the_bits_do_not_depend_on_the_number_of_threads() {
     for case in cases() {
+        same_bits_with_any_threads(|parallelism| case.run(parallelism));
+    }
+}
+
+/// Sizes at which `gemm` chooses other loops: narrow or short products, and sums of more than 512 terms.
+#[test]
+fn the_bits_of_products_of_unusual_sizes_do_not_depend_on_the_number_of_threads() {
+    for (rows, inputs, outputs) in [
+        (2100, 1, 600),
+        (2100, 600, 1),
+        (1500, 700, 2),
+        (1100, 1100, 7),
+        (1100, 700, 9),
+        (129, 1300, 130),
+        (520, 1025, 65),
+        (60, 1300, 270),
+        (1, 1300, 2000),
+        (2000, 64, 64),
+        (257, 513, 257),
+    ] {
+        let case = Case::new(LinearShape { rows, inputs, outputs }, Activation::None);
         same_bits_with_any_threads(|parallelism| case.run(parallelism));
     }
 }

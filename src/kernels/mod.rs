@@ -6,8 +6,8 @@
 //! - Rows: [`linear`] (with ReLU or GELU), [`layer_norm`], [`attention`] and [`cross_entropy`].
 //! - Any shape: [`dropout`].
 //!
-//! Every function gives the same bits for the same inputs at any `parallelism`: the shape alone determines the tasks,
-//! and every sum has a fixed order. All but [`conv`], [`linear`] and [`attention`] also give the same bits on every
+//! Every function gives the same bits for the same inputs at any `parallelism`: the shape alone determines the order of
+//! every sum. All but [`conv`], [`linear`] and [`attention`] also give the same bits on every
 //! x86-64 processor, because their wide variants keep the order of the plain one and never contract a product and a sum
 //! into one rounding. These three use the `gemm` crate, which selects instructions by processor; and the loss of
 //! [`cross_entropy`] contains a logarithm of the platform.

@@ -18,6 +18,16 @@ pub(crate) struct Panel<'a> {
 // SAFETY: a panel is the only way to its elements while it lives, as a `&mut [f32]` to them would be.
 unsafe impl Send for Panel<'_> {}
 
+/// Rows or columns: a multiple of the vector's length.
+const UNIT: usize = 16;
+
+/// `0..len` in `count` ranges or fewer, none of them empty, that begin at multiples of [`UNIT`].
+fn ranges(len: usize, count: usize) -> impl Iterator<Item = Range<usize>> + Clone {
+    let units = len.div_ceil(UNIT);
+    let at = move |i: usize| (units * i / count * UNIT).min(len);
+    (0..count).map(move |i| at(i)..at(i + 1)).filter(|range| !range.is_empty())
+}
+
 impl<'a> Panel<'a> {
     /// Panics if the slice is too short or rows overlap.
     pub(super) fn new(slice: &'a mut [f32], rows: usize, columns: usize, step: usize) -> Self {
@@ -53,13 +63,31 @@ impl<'a> Panel<'a> {
 
     /// Parts of at most `height` x `width`, row by row.
     pub(super) fn split(self, height: usize, width: usize) -> Vec<Part<'a>> {
-        let mut parts = Vec::with_capacity(self.rows.div_ceil(height) * self.columns.div_ceil(width));
-        for row in (0..self.rows).step_by(height) {
-            for column in (0..self.columns).step_by(width) {
+        let steps = |len: usize, step: usize| (0..len).step_by(step).map(move |at| at..len.min(at + step));
+        let (rows, columns) = (steps(self.rows, height), steps(self.columns, width));
+        self.cut(rows, columns)
+    }
+
+    /// At most `down` times `across` parts of nearly the same size, row by row. They begin at multiples of [`UNIT`].
+    pub(super) fn divide(self, down: usize, across: usize) -> Vec<Part<'a>> {
+        let (rows, columns) = (ranges(self.rows, down), ranges(self.columns, across));
+        self.cut(rows, columns)
+    }
+
+    /// The ranges of each kind do not overlap and are inside the panel.
+    fn cut(
+        self,
+        rows: impl Iterator<Item = Range<usize>>,
+        columns: impl Iterator<Item = Range<usize>> + Clone,
+    ) -> Vec<Part<'a>> {
+        let mut parts = Vec::new();
+        for rows in rows {
+            for columns in columns.clone() {
+                let (row, column) = (rows.start, columns.start);
                 // SAFETY: (row, column) is an element of this panel, and each element is in one part only, because
                 // rows don't overlap. `self` is consumed, so the parts are the only way to its elements for 'a.
                 let first = unsafe { self.first.add(row * self.step + column) };
-                let (rows, columns) = (height.min(self.rows - row), width.min(self.columns - column));
+                let (rows, columns) = (rows.len(), columns.len());
                 let panel = Panel { first, rows, columns, step: self.step, slice: PhantomData };
                 parts.push(Part { row, column, panel });
             }
@@ -122,6 +150,33 @@ mod tests {
                 let expected = if c < columns { (r * columns + c + 1) as f32 } else { 0.0 };
                 assert_eq!(*value, expected, "{rows} x {columns}: ({r}, {c})");
             }
+        }
+    }
+
+    #[test]
+    fn even_parts_are_all_of_a_panel_once_and_nearly_equal() {
+        for (rows, columns, down, across) in [
+            (1, 1, 1, 1),
+            (768, 384, 6, 1),
+            (1030, 130, 8, 1),
+            (300, 260, 2, 2),
+            (20, 500, 1, 3),
+            (3, 9, 5, 4),
+        ] {
+            let mut values = vec![0.0f32; rows * columns];
+            let parts = Panel::whole(&mut values, columns).divide(down, across);
+            assert!(!parts.is_empty() && parts.len() <= down * across);
+            for mut part in parts {
+                assert!(part.row % UNIT == 0 && part.column % UNIT == 0);
+                assert!(
+                    part.panel.rows() + 2 * UNIT > rows / down && part.panel.rows() < rows / down + 2 * UNIT
+                );
+                assert!(part.panel.columns() + 2 * UNIT > columns / across);
+                for r in 0..part.panel.rows() {
+                    part.panel.row(r).iter_mut().for_each(|value| *value += 1.0);
+                }
+            }
+            assert!(values.iter().all(|&value| value == 1.0), "{rows} x {columns} in {down} x {across}");
         }
     }
 
