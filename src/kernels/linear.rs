@@ -29,8 +29,9 @@ pub enum Activation {
 
 /// With as few rows, the product is computed transposed. As many are summed in f32 for a column's sum.
 const ROWS: usize = 128;
-/// Rows of a task, at most: bias and activation are applied to them in the cache.
+/// Rows and columns of a task, at most, so that bias and activation are applied in the cache.
 const MOST_ROWS: usize = 512;
+const MOST_COLUMNS: usize = 1024;
 /// Columns that a task has at least, if the result has.
 const COLUMNS: usize = 128;
 /// Multiplications of a task, about: below that, dividing a product costs more than a second thread brings.
@@ -143,9 +144,13 @@ fn parts(product: &mut [f32], columns: usize, inner: usize, parallelism: usize) 
     let rows = product.len() / columns;
     let most = if parallelism <= 1 || columns < 8 { 1 } else { 4 * parallelism };
     let tasks = (product.len() * inner / PRODUCTS).clamp(1, most);
-    let blocks = tasks.clamp(rows.div_ceil(MOST_ROWS), rows.div_ceil(MOST_ROWS).max(rows / ROWS));
-    let wide = (tasks / blocks).clamp(1, (columns / COLUMNS).max(1));
-    Panel::whole(product, columns).divide(blocks, wide)
+    let count = |wanted: usize, len: usize, least: usize, most: usize| {
+        let fewest = len.div_ceil(most);
+        wanted.clamp(fewest, fewest.max(len / least))
+    };
+    let down = count(tasks, rows, ROWS, MOST_ROWS);
+    let across = count(tasks / down, columns, COLUMNS, MOST_COLUMNS);
+    Panel::whole(product, columns).divide(down, across)
 }
 
 /// The sum before the activation, for few rows: the product is computed transposed, so that the weight need not be.

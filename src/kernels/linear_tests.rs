@@ -151,6 +151,20 @@ fn the_bits_do_not_depend_on_the_number_of_threads() {
     }
 }
 
+/// However few threads: the scratch memory of a task, and what it applies an activation to, stay small.
+#[test]
+fn a_part_is_of_limited_size() {
+    let mut product = vec![0.0; 100 * 50_000];
+    for parallelism in [1, 2] {
+        for part in parts(&mut product, 50_000, 768, parallelism) {
+            assert!(part.panel.columns() <= MOST_COLUMNS + 16 && part.panel.rows() == 100);
+        }
+        for part in parts(&mut product, 1000, 768, parallelism) {
+            assert!(part.panel.columns() <= MOST_COLUMNS && part.panel.rows() <= MOST_ROWS + 16);
+        }
+    }
+}
+
 /// Sizes at which `gemm` chooses other loops: narrow or short products, and sums of more than 512 terms.
 #[test]
 fn the_bits_of_products_of_unusual_sizes_do_not_depend_on_the_number_of_threads() {
@@ -164,6 +178,7 @@ fn the_bits_of_products_of_unusual_sizes_do_not_depend_on_the_number_of_threads(
         (520, 1025, 65),
         (60, 1300, 270),
         (1, 1300, 2000),
+        (100, 600, 2100),
         (2000, 64, 64),
         (257, 513, 257),
     ] {
