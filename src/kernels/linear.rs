@@ -32,8 +32,9 @@ const ROWS: usize = 128;
 /// Rows and columns of a task, at most, so that bias and activation are applied in the cache.
 const MOST_ROWS: usize = 512;
 const MOST_COLUMNS: usize = 1024;
-/// Columns that a task has at least, if the result has.
-const COLUMNS: usize = 128;
+/// Rows and columns of a task, at least, if the result has as many; columns of a single row.
+const LEAST: usize = 80;
+const LEAST_OF_A_ROW: usize = 320;
 /// Multiplications of a task, about: below that, dividing a product costs more than a second thread brings.
 const PRODUCTS: usize = 1 << 21;
 /// Elements of a task of the weight's transposition, about.
@@ -138,18 +139,23 @@ pub fn forward(
 /// The parts of a product that are a task each; each element of the product is a sum over `inner`. Each task packs its
 /// operands again, so there are no more than keep `parallelism` threads busy.
 ///
-/// `gemm` sums the elements of a narrow or small product in another order. So that the bits do not depend on the number of
-/// threads, a part has at least [`ROWS`] (nearly) and [`COLUMNS`], or all that the product has.
+/// `gemm` sums the elements of small and of narrow products in another order: up to 64 x 64, up to 256 elements of one row, one
+/// column. So that the bits do not depend on the number of threads, a part is larger than that, or all that the product has.
 fn parts(product: &mut [f32], columns: usize, inner: usize, parallelism: usize) -> Vec<Part<'_>> {
     let rows = product.len() / columns;
-    let most = if parallelism <= 1 || columns < 8 { 1 } else { 4 * parallelism };
-    let tasks = (product.len() * inner / PRODUCTS).clamp(1, most);
+    if inner == 0 {
+        return Panel::whole(product, columns).divide(1, 1);
+    }
+    let threads = if columns < 8 { 1 } else { parallelism.max(1) };
+    let tasks = (product.len() * inner / PRODUCTS).clamp(1, if threads == 1 { 1 } else { 4 * threads });
+    // As many for each thread, where that is possible.
     let count = |wanted: usize, len: usize, least: usize, most: usize| {
         let fewest = len.div_ceil(most);
-        wanted.clamp(fewest, fewest.max(len / least))
+        let count = wanted.clamp(fewest, fewest.max(len / least));
+        if count > threads { fewest.max(count - count % threads) } else { count }
     };
-    let down = count(tasks, rows, ROWS, MOST_ROWS);
-    let across = count(tasks / down, columns, COLUMNS, MOST_COLUMNS);
+    let down = count(tasks, rows, LEAST, MOST_ROWS);
+    let across = count(tasks / down, columns, if rows == 1 { LEAST_OF_A_ROW } else { LEAST }, MOST_COLUMNS);
     Panel::whole(product, columns).divide(down, across)
 }
 
