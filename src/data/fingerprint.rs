@@ -2,6 +2,8 @@
 //! ([`super::Dataset::content`]).
 
 use super::Splits;
+use super::store::DataFile;
+use crate::error::Result;
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -55,18 +57,24 @@ impl Fingerprint {
 
 /// Digest of a file too large to read at each start: its length, and pieces of 4 KiB at equal distances, including the
 /// beginning and the end, at most 256 KiB in all.
-pub(super) fn sampled_digest(bytes: &[u8]) -> Content {
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn sampled_digest(file: &DataFile) -> Result<Content> {
     const PIECE: usize = 4096;
     const PIECES: usize = 64;
     let mut hasher = Sha256::new();
-    hasher.update((bytes.len() as u64).to_le_bytes());
-    if bytes.len() <= PIECE * PIECES {
-        hasher.update(bytes);
+    hasher.update((file.len() as u64).to_le_bytes());
+    let mut buffer = Vec::new();
+    if file.len() <= PIECE * PIECES {
+        hasher.update(file.read(0, file.len(), &mut buffer)?);
     } else {
-        let last = bytes.len() - PIECE;
-        (0..PIECES).for_each(|i| hasher.update(&bytes[last * i / (PIECES - 1)..][..PIECE]));
+        let last = file.len() - PIECE;
+        for i in 0..PIECES {
+            hasher.update(file.read(last * i / (PIECES - 1), PIECE, &mut buffer)?);
+        }
     }
-    hasher.finalize().into()
+    Ok(hasher.finalize().into())
 }
 
 /// Digest of several parts, in their order.
@@ -110,6 +118,11 @@ mod tests {
 
     #[test]
     fn digests_of_large_files_sample_their_bytes() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let sampled_digest = |bytes: &[u8]| {
+            std::fs::write(file.path(), bytes).unwrap();
+            super::sampled_digest(&DataFile::open(file.path()).unwrap()).unwrap()
+        };
         let long = vec![7u8; 1 << 20];
         let with = |at: usize| {
             let mut other = long.clone();

@@ -1,4 +1,4 @@
-//! Labelled images from any source (mapped files, decoded files, generated images) as a [`Dataset`]: a part of the
+//! Labelled images from any source (files of records, decoded files, generated images) as a [`Dataset`]: a part of the
 //! source's samples, transformed.
 
 use super::resample::Picture;
@@ -19,7 +19,7 @@ pub trait ImageSource: Send + Sync {
     fn content(&self) -> Option<Content> {
         None
     }
-    /// Image `index` and its class. `scratch` is a buffer for sources that compute the bytes.
+    /// Image `index` and its class. `scratch` is a buffer for sources that read or compute the bytes.
     fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)>;
     /// As `image`, with the image's own height and width if it is not scaled to those of the samples:
     /// random-resized-crop scales its window itself.

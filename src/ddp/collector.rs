@@ -9,6 +9,7 @@ use super::on_device::DeviceGradients;
 use super::tap::GradientSink;
 use crate::comm::{CommError, lock};
 use crate::device::Gradient;
+use crate::models::recycle;
 use burn::tensor::Device;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -106,8 +107,10 @@ impl GradientSink for Collector {
         }
         match gradient {
             Gradient::Host(gradient) => {
-                let gradient = gradient.to_contiguous();
-                state.add(slot, &gradient.storage::<f32>()[..slot.len], first);
+                let contiguous = gradient.to_contiguous();
+                drop(gradient);
+                state.add(slot, &contiguous.storage::<f32>()[..slot.len], first);
+                recycle(contiguous);
             }
             Gradient::Device(gradient) => {
                 // The only handle, so that sums can be computed in place.

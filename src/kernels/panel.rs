@@ -84,7 +84,8 @@ impl<'a> Panel<'a> {
         for rows in rows {
             for columns in columns.clone() {
                 let (row, column) = (rows.start, columns.start);
-                // SAFETY: (row, column) is an element of this panel, and each element is in one part only, because
+                assert!(rows.end <= self.rows && columns.end <= self.columns, "a part outside of its panel");
+                // SAFETY: (row, column) is an element of this panel, as asserted, and each element is in one part only, because
                 // rows don't overlap. `self` is consumed, so the parts are the only way to its elements for 'a.
                 let first = unsafe { self.first.add(row * self.step + column) };
                 let (rows, columns) = (rows.len(), columns.len());

@@ -7,7 +7,7 @@ use crate::data::fingerprint::{digest_of_parts, sampled_digest};
 use crate::data::image_config::ChannelStats;
 use crate::data::images::{ImageSetBuilder, ImageSource};
 use crate::data::split::SplitOptions;
-use crate::data::store::MappedFile;
+use crate::data::store::DataFile;
 use crate::data::transforms::TransformOptions;
 use crate::data::{Content, DataFacts, DatasetSource, Splits};
 use crate::error::{Error, Result};
@@ -64,31 +64,33 @@ impl DatasetSource for Cifar10Source {
     }
 }
 
-/// The records of several mapped files, concatenated.
+/// The records of several files, concatenated.
 struct Records {
     /// Each file with the index of its first record.
-    files: Vec<(usize, MappedFile)>,
+    files: Vec<(usize, DataFile)>,
     len: usize,
+    content: Content,
 }
 
 impl Records {
     fn open(folder: &Path, names: &[&str]) -> Result<Self> {
-        let (mut files, mut len) = (Vec::new(), 0);
+        let (mut files, mut len, mut digests) = (Vec::new(), 0, Vec::new());
         for name in names {
             let path = folder.join(name);
-            let map = MappedFile::open(&path)?;
-            if map.len() % RECORD != 0 {
+            let file = DataFile::open(&path)?;
+            if file.len() % RECORD != 0 {
                 return Err(Error::data(format!(
                     "{} has {} bytes, which is not a multiple of {RECORD}",
                     path.display(),
-                    map.len()
+                    file.len()
                 )));
             }
-            let records = map.len() / RECORD;
-            files.push((len, map));
+            let records = file.len() / RECORD;
+            digests.push(sampled_digest(&file)?);
+            files.push((len, file));
             len += records;
         }
-        Ok(Self { files, len })
+        Ok(Self { files, len, content: digest_of_parts(digests) })
     }
 }
 
@@ -98,12 +100,12 @@ impl ImageSource for Records {
     }
 
     fn content(&self) -> Option<Content> {
-        Some(digest_of_parts(self.files.iter().map(|(_, map)| sampled_digest(map))))
+        Some(self.content)
     }
 
-    fn image<'a>(&'a self, index: usize, _scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {
-        let (first, map) = &self.files[self.files.partition_point(|(first, _)| *first <= index) - 1];
-        let record = &map[(index - first) * RECORD..][..RECORD];
+    fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {
+        let (first, file) = &self.files[self.files.partition_point(|(first, _)| *first <= index) - 1];
+        let record = file.read((index - first) * RECORD, RECORD, scratch)?;
         Ok((&record[1..][..PIXELS], usize::from(record[0])))
     }
 }

@@ -242,3 +242,21 @@ fn reads_the_real_archive() {
     (0..500).for_each(|i| sum += sample(&*splits.train, i, 0).0.iter().sum::<f64>() / 3072.0);
     assert!((sum / 500.0).abs() < 0.1, "normalised: mean {}", sum / 500.0);
 }
+
+#[test]
+fn a_file_that_is_cut_short_while_it_is_used_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a.bin"), records(0)).unwrap();
+    let set = Records::open(folder.path(), &["a.bin"]).unwrap();
+    let mut scratch = Vec::new();
+    assert_eq!(set.image(2, &mut scratch).unwrap(), (&[2; PIXELS][..], 2));
+    fs::write(folder.path().join("a.bin"), &records(0)[..2 * RECORD + 1]).unwrap();
+    assert_eq!(set.image(1, &mut scratch).unwrap().1, 1);
+    let error = set.image(2, &mut scratch).unwrap_err().message;
+    assert!(
+        error.ends_with(&format!(
+            "a.bin ends before byte {}; it had {0} bytes when it was opened",
+            3 * RECORD
+        ))
+    );
+}

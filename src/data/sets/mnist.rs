@@ -7,7 +7,7 @@ use crate::data::image_config::ChannelStats;
 use crate::data::images::{ImageSetBuilder, ImageSource};
 use crate::data::split::SplitOptions;
 use crate::data::store::{
-    Cache, Digest, FileSpec, MappedFile, Wanted, absolute, create_atomically, fetch, gunzip, identity,
+    Cache, DataFile, Digest, FileSpec, Wanted, absolute, create_atomically, fetch, gunzip, identity,
     is_writable, verify, with_temporary_path,
 };
 use crate::data::transforms::TransformOptions;
@@ -216,8 +216,8 @@ impl MnistSource {
     fn unpack(&self, i: usize, gz: &Path, path: &Path) -> Result<()> {
         gunzip(gz, path, 1 << 30)?;
         verify(path, &self.unpacked_spec(i), &Cache::none())?;
-        let bytes = MappedFile::open(path)?;
-        if is_images(i) { header::<3>(path, &bytes).map(drop) } else { header::<1>(path, &bytes).map(drop) }
+        let file = DataFile::open(path)?;
+        if is_images(i) { header::<3>(path, &file).map(drop) } else { header::<1>(path, &file).map(drop) }
     }
 
     /// Where file `i` is downloaded from.
@@ -258,11 +258,11 @@ impl MnistSource {
     }
 }
 
-/// A pair of IDX files: images and labels.
+/// A pair of IDX files: images, and labels, which are kept in memory.
 struct IdxPair {
-    images: MappedFile,
-    labels: MappedFile,
-    len: usize,
+    images: DataFile,
+    labels: Vec<u8>,
+    content: Content,
 }
 
 /// Offsets of the pixels and the labels, after the headers.
@@ -271,9 +271,9 @@ const LABELS_AT: usize = 8;
 
 impl IdxPair {
     fn open(images: &Path, labels: &Path) -> Result<Self> {
-        let pair = Self { images: MappedFile::open(images)?, labels: MappedFile::open(labels)?, len: 0 };
-        let [len, height, width] = header::<3>(images, &pair.images)?;
-        let [count] = header::<1>(labels, &pair.labels)?;
+        let (image_file, label_file) = (DataFile::open(images)?, DataFile::open(labels)?);
+        let [len, height, width] = header::<3>(images, &image_file)?;
+        let [count] = header::<1>(labels, &label_file)?;
         if [height, width] != [SIDE, SIDE] {
             return Err(Error::data(format!(
                 "{} has images of {height} x {width} instead of 28 x 28",
@@ -285,12 +285,17 @@ impl IdxPair {
                 format!("{} has {len} images, but {} has {count} labels", images.display(), labels.display());
             return Err(Error::data(message).hint("the files belong to different data sets"));
         }
-        Ok(Self { len, ..pair })
+        let content = digest_of_parts([sampled_digest(&image_file)?, sampled_digest(&label_file)?]);
+        let mut labels = vec![0; len];
+        label_file.read_at(LABELS_AT, &mut labels)?;
+        Ok(Self { images: image_file, labels, content })
     }
 }
 
 /// The dimensions in the header of an IDX file of bytes with `D` dimensions, checked against the file's size.
-fn header<const D: usize>(path: &Path, bytes: &[u8]) -> Result<[usize; D]> {
+fn header<const D: usize>(path: &Path, file: &DataFile) -> Result<[usize; D]> {
+    let mut bytes = vec![0; file.len().min(4 + 4 * D)];
+    file.read_at(0, &mut bytes)?;
     let word = |i: usize| bytes.get(4 * i..4 * i + 4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]));
     if word(0) != Some(0x0800 + D as u32) {
         return Err(Error::data(format!(
@@ -302,12 +307,12 @@ fn header<const D: usize>(path: &Path, bytes: &[u8]) -> Result<[usize; D]> {
     let sizes = std::array::from_fn(|i| word(i + 1).unwrap_or(0) as usize);
     let expected =
         sizes.iter().try_fold(1usize, |n, &size| n.checked_mul(size)).and_then(|n| n.checked_add(4 + 4 * D));
-    if expected != Some(bytes.len()) {
+    if expected != Some(file.len()) {
         let declared = expected.map_or("too many".to_owned(), |n| n.to_string());
         return Err(Error::data(format!(
             "{} is truncated or damaged: its header declares {declared} bytes, but it has {}",
             path.display(),
-            bytes.len()
+            file.len()
         ))
         .hint("delete it and download it again"));
     }
@@ -316,16 +321,16 @@ fn header<const D: usize>(path: &Path, bytes: &[u8]) -> Result<[usize; D]> {
 
 impl ImageSource for IdxPair {
     fn len(&self) -> usize {
-        self.len
+        self.labels.len()
     }
 
     fn content(&self) -> Option<Content> {
-        Some(digest_of_parts([sampled_digest(&self.images), sampled_digest(&self.labels)]))
+        Some(self.content)
     }
 
-    fn image<'a>(&'a self, index: usize, _scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {
-        let pixels = &self.images[IMAGES_AT + index * SIDE * SIDE..][..SIDE * SIDE];
-        Ok((pixels, usize::from(self.labels[LABELS_AT + index])))
+    fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {
+        let pixels = self.images.read(IMAGES_AT + index * SIDE * SIDE, SIDE * SIDE, scratch)?;
+        Ok((pixels, usize::from(self.labels[index])))
     }
 }
 

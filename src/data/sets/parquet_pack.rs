@@ -1,16 +1,16 @@
-//! Images of a Parquet file, unpacked to a file of the cache: still encoded, one after the other, and mapped into memory. A
-//! Parquet file compresses hundreds of them together, so that one of them could not be read alone.
+//! Images of a Parquet file, unpacked to a file of the cache: still encoded, one after the other. A Parquet file
+//! compresses hundreds of them together, so that one of them could not be read alone.
 
 use super::columns::Cell;
 use super::columns_images::no_image;
 use super::parquet_rows::in_file;
 use crate::data::fingerprint::digest_of_parts;
-use crate::data::store::{Cache, MappedFile, create_atomically, identity};
+use crate::data::store::{Cache, DataFile, create_atomically, identity};
 use crate::error::{Error, IoContext, Result};
 use data_encoding::HEXLOWER;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// At the end of a file, after the number of images. A change of the format changes it.
 const MAGIC: [u8; 8] = *b"ddpimgs1";
@@ -19,8 +19,10 @@ const FOOTER: usize = 16;
 
 /// The images of a file: their bytes, then the end of each, as u64, then the footer.
 pub(super) struct Pack {
-    map: MappedFile,
-    images: usize,
+    /// Opened for each image: a set may have more files than a process may keep open.
+    path: PathBuf,
+    /// Where the image of each row ends.
+    ends: Vec<u64>,
 }
 
 /// Calls its argument with each row and its cell.
@@ -68,26 +70,74 @@ pub(super) fn packed(
 impl Pack {
     /// `None` if it is not there, or not whole.
     fn open(path: &Path, rows: usize) -> Option<Self> {
-        let map = MappedFile::open(path).ok()?;
-        let end = map.len().checked_sub(FOOTER)?;
-        let footer = [&(rows as u64).to_le_bytes()[..], &MAGIC].concat();
-        let pack = (map[end..] == footer).then_some(Self { map, images: rows })?;
-        let table = end.checked_sub(rows.checked_mul(8)?)?;
-        let whole = (0..rows).all(|row| pack.start(row) <= pack.end(row)) && pack.start(rows) == table;
-        whole.then_some(pack)
+        let file = DataFile::open(path).ok()?;
+        let table = file.len().checked_sub(FOOTER)?.checked_sub(rows.checked_mul(8)?)?;
+        let mut bytes = vec![0; file.len() - table];
+        file.read_at(table, &mut bytes).ok()?;
+        let footer = bytes.split_off(8 * rows);
+        let ends: Vec<u64> =
+            bytes.chunks_exact(8).filter_map(|end| Some(u64::from_le_bytes(*end.first_chunk()?))).collect();
+        let whole = footer == [&(rows as u64).to_le_bytes()[..], &MAGIC].concat()
+            && ends.is_sorted()
+            && ends.last().copied().unwrap_or(0) == table as u64;
+        whole.then_some(Self { path: path.to_owned(), ends })
     }
 
-    pub fn get(&self, row: usize) -> &[u8] {
-        &self.map[self.start(row)..self.end(row)]
+    /// # Errors
+    /// The file cannot be read.
+    pub fn get(&self, row: usize) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        DataFile::open(&self.path)
+            .and_then(|file| file.read(self.start(row), self.size(row), &mut bytes).map(drop))
+            .map_err(|e| e.hint("resume the run: the images are unpacked again"))?;
+        Ok(bytes)
+    }
+
+    pub fn size(&self, row: usize) -> usize {
+        self.ends[row] as usize - self.start(row)
     }
 
     fn start(&self, row: usize) -> usize {
-        if row == 0 { 0 } else { self.end(row - 1) }
+        if row == 0 { 0 } else { self.ends[row - 1] as usize }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(images: &[u8], ends: &[u64], rows: u64) -> Vec<u8> {
+        let ends = ends.iter().flat_map(|end| end.to_le_bytes());
+        images.iter().copied().chain(ends).chain(rows.to_le_bytes()).chain(MAGIC).collect()
     }
 
-    fn end(&self, row: usize) -> usize {
-        let at = self.map.len() - FOOTER - 8 * (self.images - row);
-        let bytes = self.map[at..].first_chunk().copied().unwrap_or_default();
-        usize::try_from(u64::from_le_bytes(bytes)).unwrap_or(usize::MAX)
+    #[test]
+    fn only_a_whole_pack_of_as_many_rows_is_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f.images");
+        let open = |bytes: Vec<u8>, rows| {
+            std::fs::write(&path, bytes).unwrap();
+            Pack::open(&path, rows)
+        };
+        let pack = open(file(b"abcde", &[2, 2, 5], 3), 3).unwrap();
+        assert_eq!([0, 1, 2].map(|row| pack.get(row).unwrap()), [&b"ab"[..], b"", b"cde"]);
+        assert_eq!([0, 1, 2].map(|row| pack.size(row)), [2, 0, 3]);
+        assert!(open(file(b"", &[], 0), 0).is_some());
+        for (damaged, rows) in [
+            (file(b"abcde", &[2, 2, 5], 3), 2),
+            (file(b"abcde", &[2, 2, 5], 3), usize::MAX),
+            (file(b"abcde", &[2, 2, 5], 2), 3),
+            (file(b"abcde", &[3, 2, 5], 3), 3),
+            (file(b"abcde", &[2, 2, 4], 3), 3),
+            (file(b"abcde", &[2, 2, 6], 3), 3),
+            (file(b"a", &[], 0), 0),
+            (file(b"abcde", &[2, 2, 5], 3)[..44].to_vec(), 3),
+            (b"short".to_vec(), 0),
+        ] {
+            assert!(open(damaged.clone(), rows).is_none(), "{damaged:?} for {rows} rows");
+        }
+        std::fs::remove_file(&path).unwrap();
+        let gone = pack.get(0).unwrap_err();
+        assert_eq!(gone.hint.as_deref(), Some("resume the run: the images are unpacked again"));
     }
 }

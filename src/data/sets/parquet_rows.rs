@@ -243,11 +243,11 @@ impl Packs {
 impl Blobs for Packs {
     fn get(&self, row: usize) -> Result<Cow<'_, [u8]>> {
         let (pack, row) = self.of(row);
-        Ok(Cow::Borrowed(pack.get(row)))
+        pack.get(row).map(Cow::Owned)
     }
 
     fn size(&self, row: usize) -> u64 {
         let (pack, row) = self.of(row);
-        pack.get(row).len() as u64
+        pack.size(row) as u64
     }
 }

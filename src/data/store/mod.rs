@@ -1,18 +1,18 @@
-//! Finds, verifies, downloads, unpacks and maps the files of data sets. Verified files are recorded in the cache, so that a
+//! Finds, verifies, downloads, unpacks and reads the files of data sets. Verified files are recorded in the cache, so that a
 //! second start does not read them again; unpacked files appear under their final names complete or not at all.
 
+mod data_file;
 mod digest;
 mod fetch;
-mod map;
 mod named;
 mod pickle;
 mod place;
 mod unpack;
 mod url;
 
+pub use data_file::DataFile;
 pub use digest::{Digest, FileSpec, verify};
 pub use fetch::{Refusal, Wanted, fetch};
-pub use map::MappedFile;
 pub use named::{NamedFile, Published};
 pub use pickle::read_batch;
 pub use place::{

@@ -49,7 +49,7 @@ pub(super) fn buffer(len: usize) -> Vec<f32> {
 }
 
 /// Keeps a tensor's memory for [`buffer`], if nothing else holds it and buffers of its length are in demand.
-pub(super) fn recycle(tensor: Flat) {
+pub(crate) fn recycle(tensor: Flat) {
     let len = tensor.layout().num_elements();
     if len < SMALLEST || !tensor.is_unique() || !tensor.is_contiguous() {
         return;

@@ -29,7 +29,8 @@ pub use norm::{batch_norm_eval, batch_norm_train};
 pub use pool::max_pool2d;
 pub use residual::add_relu;
 
-use buffers::{buffer, recycle};
+use buffers::buffer;
+pub(crate) use buffers::recycle;
 use burn::backend::{Autodiff, BackendTypes, Flex};
 use burn::tensor::{Shape, Tensor, TensorData};
 use burn_autodiff::checkpoint::strategy::NoCheckpointing;
