@@ -108,6 +108,7 @@ impl GradientSink for Collector {
         match gradient {
             Gradient::Host(gradient) => {
                 let contiguous = gradient.to_contiguous();
+                // Then the only handle is left, and its memory can be used again.
                 drop(gradient);
                 state.add(slot, &contiguous.storage::<f32>()[..slot.len], first);
                 recycle(contiguous);

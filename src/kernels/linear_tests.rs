@@ -8,7 +8,7 @@ const SHAPES: [LinearShape; 5] = [
     LinearShape { rows: 1, inputs: 1, outputs: 1 },
     LinearShape { rows: 5, inputs: 3, outputs: 7 },
     LinearShape { rows: 130, inputs: 17, outputs: 33 },
-    LinearShape { rows: 170, inputs: 20, outputs: 65 },
+    LinearShape { rows: 300, inputs: 11, outputs: 65 },
     LinearShape { rows: 12, inputs: 300, outputs: 10 },
 ];
 

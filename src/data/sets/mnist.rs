@@ -217,7 +217,7 @@ impl MnistSource {
         gunzip(gz, path, 1 << 30)?;
         verify(path, &self.unpacked_spec(i), &Cache::none())?;
         let file = DataFile::open(path)?;
-        if is_images(i) { header::<3>(path, &file).map(drop) } else { header::<1>(path, &file).map(drop) }
+        if is_images(i) { header::<3>(&file).map(drop) } else { header::<1>(&file).map(drop) }
     }
 
     /// Where file `i` is downloaded from.
@@ -272,8 +272,8 @@ const LABELS_AT: usize = 8;
 impl IdxPair {
     fn open(images: &Path, labels: &Path) -> Result<Self> {
         let (image_file, label_file) = (DataFile::open(images)?, DataFile::open(labels)?);
-        let [len, height, width] = header::<3>(images, &image_file)?;
-        let [count] = header::<1>(labels, &label_file)?;
+        let [len, height, width] = header::<3>(&image_file)?;
+        let [count] = header::<1>(&label_file)?;
         if [height, width] != [SIDE, SIDE] {
             return Err(Error::data(format!(
                 "{} has images of {height} x {width} instead of 28 x 28",
@@ -293,14 +293,14 @@ impl IdxPair {
 }
 
 /// The dimensions in the header of an IDX file of bytes with `D` dimensions, checked against the file's size.
-fn header<const D: usize>(path: &Path, file: &DataFile) -> Result<[usize; D]> {
+fn header<const D: usize>(file: &DataFile) -> Result<[usize; D]> {
     let mut bytes = vec![0; file.len().min(4 + 4 * D)];
     file.read_at(0, &mut bytes)?;
     let word = |i: usize| bytes.get(4 * i..4 * i + 4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]));
     if word(0) != Some(0x0800 + D as u32) {
         return Err(Error::data(format!(
             "{} is not an IDX file of bytes with {D} dimensions",
-            path.display()
+            file.path().display()
         ))
         .hint("delete it and download it again"));
     }
@@ -311,7 +311,7 @@ fn header<const D: usize>(path: &Path, file: &DataFile) -> Result<[usize; D]> {
         let declared = expected.map_or("too many".to_owned(), |n| n.to_string());
         return Err(Error::data(format!(
             "{} is truncated or damaged: its header declares {declared} bytes, but it has {}",
-            path.display(),
+            file.path().display(),
             file.len()
         ))
         .hint("delete it and download it again"));

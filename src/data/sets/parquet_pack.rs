@@ -75,8 +75,7 @@ impl Pack {
         let mut bytes = vec![0; file.len() - table];
         file.read_at(table, &mut bytes).ok()?;
         let footer = bytes.split_off(8 * rows);
-        let ends: Vec<u64> =
-            bytes.chunks_exact(8).filter_map(|end| Some(u64::from_le_bytes(*end.first_chunk()?))).collect();
+        let ends: Vec<u64> = bytes.as_chunks().0.iter().map(|end| u64::from_le_bytes(*end)).collect();
         let whole = footer == [&(rows as u64).to_le_bytes()[..], &MAGIC].concat()
             && ends.is_sorted()
             && ends.last().copied().unwrap_or(0) == table as u64;
@@ -86,9 +85,9 @@ impl Pack {
     /// # Errors
     /// The file cannot be read.
     pub fn get(&self, row: usize) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
+        let mut bytes = vec![0; self.size(row)];
         DataFile::open(&self.path)
-            .and_then(|file| file.read(self.start(row), self.size(row), &mut bytes).map(drop))
+            .and_then(|file| file.read_at(self.start(row), &mut bytes))
             .map_err(|e| e.hint("resume the run: the images are unpacked again"))?;
         Ok(bytes)
     }

@@ -24,6 +24,10 @@ impl DataFile {
         Ok(Self { file, path: path.to_owned(), len })
     }
 
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The number of its bytes.
     pub fn len(&self) -> usize {
         self.len
