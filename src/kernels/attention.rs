@@ -2,10 +2,12 @@
 //! so that nothing of size `time` x `time` is kept. Source: FlashAttention (Dao et al., 2022, arXiv:2205.14135), without
 //! its dropout.
 
-use super::attention_loops::{normalise, scores_gradient, softmax, weights};
+use super::attention_loops::{Seen, normalise, row_dots, scores_gradient, softmax, weights};
+use super::direct::{Direct, Needed, WIDTH, product};
+use super::layout::scatter;
 use super::panel::Panel;
-use super::product::{MatMul, Matrix};
-use super::tasks::{for_each, scratch};
+use super::product::Matrix;
+use super::tasks::{Scratch, for_each, scratch};
 use std::ops::Range;
 
 /// Sizes of an attention. A row of `qkv` holds the query, the key and the value of one token, each of `heads * head`
@@ -21,8 +23,8 @@ pub struct AttentionShape {
     pub causal: bool,
 }
 
-/// Queries, or keys, in one block.
-const BLOCK: usize = 64;
+/// Queries, or keys, in one block. A row of scores has as many elements, whatever the number of keys.
+pub(super) const BLOCK: usize = 64;
 
 impl AttentionShape {
     fn width(&self) -> usize {
@@ -47,12 +49,12 @@ impl AttentionShape {
         self.blocks().take_while(move |keys| !causal || keys.start <= queries.start)
     }
 
-    /// How many of the keys the first of the queries sees; each further query sees one more.
-    fn visible(&self, queries: Block, keys: Block) -> usize {
-        match self.causal {
+    fn seen(&self, queries: Block, keys: Block) -> Seen {
+        let first = match self.causal {
             true => queries.start - keys.start + 1,
             false => keys.len,
-        }
+        };
+        Seen { first, keys: keys.len }
     }
 
     fn scale(&self) -> f32 {
@@ -63,6 +65,18 @@ impl AttentionShape {
     fn part<'a>(&self, qkv: &'a [f32], which: usize, h: usize, start: usize) -> Matrix<'a> {
         let row = 3 * self.width();
         Matrix::rows(&qkv[start * row + which * self.width() + h * self.head..], row)
+    }
+
+    /// Keys (1) or values (2) of head `h`, transposed within their blocks.
+    fn transposed(&self, qkv: &[f32], which: usize, h: usize) -> Transposed {
+        let offsets: Vec<usize> = (0..self.head).map(|column| column * BLOCK).collect();
+        let size = self.head * BLOCK;
+        let mut values = scratch(self.time.div_ceil(BLOCK) * size);
+        for (keys, values) in self.blocks().zip(values.chunks_exact_mut(size)) {
+            let rows = self.part(qkv, which, h, keys.start);
+            scatter(rows.values, rows.row_step, keys.len, &offsets, values);
+        }
+        Transposed { values, size }
     }
 
     /// The columns of each head in a sequence's rows of `columns` elements.
@@ -93,6 +107,19 @@ impl Block {
     }
 }
 
+/// One part of all tokens of a head: of each block the elements of one column after the other.
+struct Transposed {
+    values: Scratch,
+    /// Elements of a block.
+    size: usize,
+}
+
+impl Transposed {
+    fn block(&self, keys: Block) -> Matrix<'_> {
+        Matrix::rows(&self.values[keys.start / BLOCK * self.size..][..self.size], BLOCK)
+    }
+}
+
 /// `out[t] = sum over s of softmax(q[t] k[s] / sqrt(head)) v[s]` for each head of each sequence, with `s <= t` if causal.
 /// `qkv` is `[batch, time, 3, heads, head]`, `out` `[batch, time, heads, head]`. `statistics` `[batch, heads, time]` becomes
 /// each row's maximum and sum of exponentials, from which the backward pass computes the weights again.
@@ -117,9 +144,11 @@ pub fn forward(
     let tasks: Vec<_> = heads.enumerate().collect();
     for_each(parallelism, tasks.into_iter(), |(task, (mut out, statistics))| {
         let qkv = &qkv[task / shape.heads * 3 * sequence..][..3 * sequence];
+        let h = task % shape.heads;
+        let keys = shape.transposed(qkv, 1, h);
         for queries in shape.blocks() {
             let (statistics, out) = (&mut statistics[queries.tokens()], out.of_rows(queries.tokens()));
-            attend(&shape, qkv, task % shape.heads, queries, statistics, out);
+            attend(&shape, qkv, h, &keys, queries, statistics, out);
         }
     });
 }
@@ -129,40 +158,58 @@ fn attend(
     shape: &AttentionShape,
     qkv: &[f32],
     h: usize,
+    keys_transposed: &Transposed,
     queries: Block,
     statistics: &mut [[f32; 2]],
     mut out: Panel,
 ) {
     statistics.fill([f32::NEG_INFINITY, 0.0]);
     let mut scores = scratch(queries.len * BLOCK);
+    let q = shape.part(qkv, 0, h, queries.start);
     for keys in shape.keys(queries) {
-        let scores = &mut scores[..queries.len * keys.len];
-        scaled_scores(shape, qkv, h, queries, keys, scores);
-        let first = keys.start == 0;
-        softmax(scores, keys.len, shape.visible(queries, keys), statistics, &mut out, first);
-        MatMul { inner: keys.len, scale: 1.0, accumulate: !first }.run(
-            out.of_rows(0..queries.len),
-            Matrix::rows(scores, keys.len),
-            shape.part(qkv, 2, h, keys.start),
-        );
+        let (seen, first) = (shape.seen(queries, keys), keys.start == 0);
+        with_keys(q, keys_transposed.block(keys), shape, shape.scale(), seen, &mut scores);
+        softmax(&mut scores, seen, statistics, &mut out, first);
+        let sums = Direct { scale: 1.0, accumulate: !first };
+        over_keys(sums, &scores, shape.part(qkv, 2, h, keys.start), seen, out.of_rows(0..queries.len));
     }
     normalise(&mut out, statistics);
 }
 
-/// `scores = q k^T / sqrt(head)` for a block of queries and one of keys, `[queries.len, keys.len]`.
-fn scaled_scores(
+/// `out[t][s] = scale * (row t of queries) . (row s of keys)` for the pairs that see each other.
+fn with_keys(
+    queries: Matrix,
+    keys_transposed: Matrix,
     shape: &AttentionShape,
-    qkv: &[f32],
-    h: usize,
-    queries: Block,
-    keys: Block,
-    scores: &mut [f32],
+    scale: f32,
+    seen: Seen,
+    out: &mut [f32],
 ) {
-    MatMul { inner: shape.head, scale: shape.scale(), accumulate: false }.run(
-        Panel::whole(scores, keys.len),
-        shape.part(qkv, 0, h, queries.start),
-        shape.part(qkv, 1, h, keys.start).transposed(),
+    product(
+        Direct { scale, accumulate: false },
+        Panel::whole(out, BLOCK),
+        queries,
+        keys_transposed,
+        // Whole vectors, and so a few more than are seen.
+        |rows| Needed { columns: seen.of(rows.end - 1).next_multiple_of(WIDTH), inner: 0..shape.head },
     );
+}
+
+/// `out[t] = sum over the keys s that query t sees of weights[t][s] * rows[s]`.
+fn over_keys(sums: Direct, weights: &[f32], rows: Matrix, seen: Seen, out: Panel) {
+    let columns = out.columns();
+    let weights = Matrix::rows(weights, BLOCK);
+    product(sums, out, weights, rows, |queries| Needed { columns, inner: 0..seen.of(queries.end - 1) });
+}
+
+/// `out[s] = sum over the queries t that see key s of weights[t][s] * rows[t]`.
+fn over_queries(sums: Direct, weights: &[f32], rows: Matrix, seen: Seen, out: Panel) {
+    let (columns, queries) = (out.columns(), weights.len() / BLOCK);
+    let weights = Matrix::rows(weights, BLOCK).transposed();
+    product(sums, out, weights, rows, |keys| Needed {
+        columns,
+        inner: seen.since(keys.start).min(queries)..queries,
+    });
 }
 
 /// Inputs of the backward pass of [`forward`].
@@ -197,9 +244,10 @@ pub fn backward(shape: AttentionShape, saved: Saved, dy: &[f32], dqkv: &mut [f32
         let (s, h) = (task / shape.heads, task % shape.heads);
         let (dy, out) = (&dy[s * sequence..][..sequence], &out[s * sequence..][..sequence]);
         let mut dots = scratch(shape.time);
-        row_dots(&shape, h, dy, out, &mut dots);
+        row_dots(dy, out, shape.width(), h * shape.head..(h + 1) * shape.head, &mut dots);
         let qkv = &qkv[s * 3 * sequence..][..3 * sequence];
-        let head = Head { shape: &shape, h, qkv, dy, statistics, dots: &dots };
+        let [keys, values] = [1, 2].map(|which| shape.transposed(qkv, which, h));
+        let head = Head { shape: &shape, h, qkv, keys, values, dy, statistics, dots: &dots };
         for queries in shape.blocks() {
             for keys in shape.keys(queries) {
                 head.add_gradients(queries, keys, &mut dqkv);
@@ -208,20 +256,13 @@ pub fn backward(shape: AttentionShape, saved: Saved, dy: &[f32], dqkv: &mut [f32
     });
 }
 
-/// For each token, the product of a head's output and its gradient.
-fn row_dots(shape: &AttentionShape, h: usize, dy: &[f32], out: &[f32], dots: &mut [f32]) {
-    let rows = dy.chunks_exact(shape.width()).zip(out.chunks_exact(shape.width()));
-    for (dot, (dy, out)) in dots.iter_mut().zip(rows) {
-        let columns = h * shape.head..(h + 1) * shape.head;
-        *dot = dy[columns.clone()].iter().zip(&out[columns]).map(|(dy, out)| dy * out).sum();
-    }
-}
-
 /// One head of one sequence in the backward pass.
 struct Head<'a> {
     shape: &'a AttentionShape,
     h: usize,
     qkv: &'a [f32],
+    keys: Transposed,
+    values: Transposed,
     dy: &'a [f32],
     statistics: &'a [[f32; 2]],
     dots: &'a [f32],
@@ -230,35 +271,25 @@ struct Head<'a> {
 impl Head<'_> {
     /// Adds what a block of queries and one of keys contribute to `dqkv`; each part's first block overwrites it.
     fn add_gradients(&self, queries: Block, keys: Block, dqkv: &mut [Panel; 3]) {
-        let &Head { shape, h, qkv, dy, statistics, dots } = self;
-        let mut p = scratch(queries.len * keys.len);
-        scaled_scores(shape, qkv, h, queries, keys, &mut p);
-        weights(&mut p, keys.len, shape.visible(queries, keys), &statistics[queries.tokens()]);
-        let mut ds = scratch(queries.len * keys.len);
+        let &Head { shape, h, qkv, dy, .. } = self;
+        let seen = shape.seen(queries, keys);
+        let [q, k] = [(0, queries), (1, keys)].map(|(which, block)| shape.part(qkv, which, h, block.start));
         let dy = shape.of_out(dy, h, queries.start);
-        let v = shape.part(qkv, 2, h, keys.start);
-        MatMul { inner: shape.head, scale: 1.0, accumulate: false }.run(
-            Panel::whole(&mut ds, keys.len),
-            dy,
-            v.transposed(),
-        );
+        let mut p = scratch(queries.len * BLOCK);
+        with_keys(q, self.keys.block(keys), shape, shape.scale(), seen, &mut p);
+        weights(&mut p, seen, &self.statistics[queries.tokens()]);
+        let mut ds = scratch(queries.len * BLOCK);
+        with_keys(dy, self.values.block(keys), shape, 1.0, seen, &mut ds);
+        scores_gradient(&p, &self.dots[queries.tokens()], seen, &mut ds);
+
         // The first queries that see these keys.
         let first = if shape.causal { keys.start } else { 0 };
-        let later = queries.start > first;
-        let p_t = Matrix::rows(&p, keys.len).transposed();
+        let [of_queries, of_keys] = [keys.start > 0, queries.start > first];
         let [dq, dk, dv] = dqkv;
-        let dv = dv.of_rows(keys.tokens());
-        MatMul { inner: queries.len, scale: 1.0, accumulate: later }.run(dv, p_t, dy);
-        scores_gradient(&p, &dots[queries.tokens()], keys.len, &mut ds);
-        let ds = Matrix::rows(&ds, keys.len);
-        let (q, k) = (shape.part(qkv, 0, h, queries.start), shape.part(qkv, 1, h, keys.start));
-        let (scale, more) = (shape.scale(), keys.start > 0);
-        MatMul { inner: keys.len, scale, accumulate: more }.run(dq.of_rows(queries.tokens()), ds, k);
-        MatMul { inner: queries.len, scale, accumulate: later }.run(
-            dk.of_rows(keys.tokens()),
-            ds.transposed(),
-            q,
-        );
+        let sums = |scale, accumulate| Direct { scale, accumulate };
+        over_queries(sums(1.0, of_keys), &p, dy, seen, dv.of_rows(keys.tokens()));
+        over_keys(sums(shape.scale(), of_queries), &ds, k, seen, dq.of_rows(queries.tokens()));
+        over_queries(sums(shape.scale(), of_keys), &ds, q, seen, dk.of_rows(keys.tokens()));
     }
 }
 

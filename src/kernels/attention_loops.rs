@@ -1,10 +1,45 @@
-//! The loops of the attention over one block of scores, in rows of `keys` elements. Row `i` sees the first `visible + i`
-//! keys of the block; the others have weight 0.
+//! The loops of the attention over one block of scores, in rows of [`BLOCK`] elements. Keys that a query does not see have
+//! weight 0.
 
-use super::lanes::{largest, sum};
+use super::attention::BLOCK;
+use super::direct::HEIGHT;
+use super::lanes::{LANES, largest, sum};
 use super::math::exp;
 use super::panel::Panel;
 use super::wide::wide;
+use std::ops::Range;
+
+/// Which keys of a block each query sees: the first one sees `first`, each further one one more.
+#[derive(Clone, Copy)]
+pub(super) struct Seen {
+    pub first: usize,
+    pub keys: usize,
+}
+
+impl Seen {
+    /// How many of the keys query `i` sees.
+    #[inline(always)]
+    pub(super) fn of(self, i: usize) -> usize {
+        self.keys.min(self.first + i)
+    }
+
+    /// The first query that sees key `j`.
+    pub(super) fn since(self, j: usize) -> usize {
+        (j + 1).saturating_sub(self.first)
+    }
+}
+
+impl Seen {
+    /// The elements of query `i`'s row that the products read: those of the keys that it sees, and those that are taken
+    /// together with them, which become `unseen`.
+    #[inline(always)]
+    fn masked(self, i: usize, row: &mut [f32], unseen: f32) -> &mut [f32] {
+        let seen = self.of(i);
+        let row = &mut row[..(seen + HEIGHT - 1).next_multiple_of(LANES).min(BLOCK)];
+        row[seen..].fill(unseen);
+        row
+    }
+}
 
 wide! {
     /// Replaces scores by `exp(score - maximum)`, with the maximum over all blocks so far. `statistics` are each row's
@@ -12,24 +47,20 @@ wide! {
     /// when the maximum changes.
     pub(super) fn softmax(
         scores: &mut [f32],
-        keys: usize,
-        visible: usize,
+        seen: Seen,
         statistics: &mut [[f32; 2]],
         out: &mut Panel,
         first: bool,
     ) {
-        for (i, (scores, statistics)) in scores.chunks_exact_mut(keys).zip(statistics).enumerate() {
-            let seen = keys.min(visible + i);
+        for (i, (scores, statistics)) in scores.chunks_exact_mut(BLOCK).zip(statistics).enumerate() {
+            let scores = seen.masked(i, scores, f32::NEG_INFINITY);
             let [old, total] = *statistics;
-            let block = &scores[..seen];
-            let maximum = largest(seen, old, |j| block[j]);
-            for score in &mut scores[..seen] {
+            let maximum = largest(scores, old);
+            for score in scores.iter_mut() {
                 *score = exp(*score - maximum);
             }
-            scores[seen..].fill(0.0);
-            let block = &scores[..seen];
             let correction = exp(old - maximum);
-            *statistics = [maximum, total * correction + sum(seen, |j| block[j])];
+            *statistics = [maximum, total * correction + sum([scores], |[x]| x)];
             if !first {
                 for out in out.row(i) {
                     *out *= correction;
@@ -53,24 +84,35 @@ wide! {
 
 wide! {
     /// Replaces scores by the softmax's weights.
-    pub(super) fn weights(scores: &mut [f32], keys: usize, visible: usize, statistics: &[[f32; 2]]) {
-        for (i, (scores, &[maximum, total])) in scores.chunks_exact_mut(keys).zip(statistics).enumerate() {
-            let (seen, factor) = (keys.min(visible + i), 1.0 / total);
-            for score in &mut scores[..seen] {
+    pub(super) fn weights(scores: &mut [f32], seen: Seen, statistics: &[[f32; 2]]) {
+        for (i, (scores, &[maximum, total])) in scores.chunks_exact_mut(BLOCK).zip(statistics).enumerate() {
+            let factor = 1.0 / total;
+            for score in seen.masked(i, scores, f32::NEG_INFINITY) {
                 *score = exp(*score - maximum) * factor;
             }
-            scores[seen..].fill(0.0);
         }
     }
 }
 
 wide! {
     /// Replaces the gradients of the weights `p` by those of the scores: `p * (ds - dot)`, with each row's `dot`.
-    pub(super) fn scores_gradient(p: &[f32], dots: &[f32], keys: usize, ds: &mut [f32]) {
-        for ((p, ds), &dot) in p.chunks_exact(keys).zip(ds.chunks_exact_mut(keys)).zip(dots) {
-            for (ds, &p) in ds.iter_mut().zip(p) {
+    pub(super) fn scores_gradient(p: &[f32], dots: &[f32], seen: Seen, ds: &mut [f32]) {
+        let rows = p.chunks_exact(BLOCK).zip(ds.chunks_exact_mut(BLOCK)).zip(dots);
+        for (i, ((p, ds), &dot)) in rows.enumerate() {
+            for (ds, &p) in seen.masked(i, ds, 0.0).iter_mut().zip(p) {
                 *ds = p * (*ds - dot);
             }
+        }
+    }
+}
+
+wide! {
+    /// `dots[t] = (row t of dy) . (row t of out)`, in rows of `width` elements of which `columns` count.
+    pub(super) fn row_dots(dy: &[f32], out: &[f32], width: usize, columns: Range<usize>, dots: &mut [f32]) {
+        let rows = dy.chunks_exact(width).zip(out.chunks_exact(width));
+        for (dot, (dy, out)) in dots.iter_mut().zip(rows) {
+            let (dy, out) = (&dy[columns.clone()], &out[columns.clone()]);
+            *dot = sum([dy, out], |[dy, out]| dy * out);
         }
     }
 }

@@ -58,21 +58,21 @@ wide! {
     fn rows_of(logits: &[f32], targets: &[u32], weights: Weights, gradient: &mut [f32], loss: &mut f64) {
         let classes = logits.len() / targets.len();
         for (row, (x, &target)) in logits.chunks_exact(classes).zip(targets).enumerate() {
-            let maximum = largest(classes, f32::NEG_INFINITY, |j| x[j]);
+            let maximum = largest(x, f32::NEG_INFINITY);
             let gradient = gradient.get_mut(row * classes..(row + 1) * classes).unwrap_or_default();
             // The gradient holds the exponentials until their sum is known.
             for (gradient, &x) in gradient.iter_mut().zip(x) {
                 *gradient = exp(x - maximum);
             }
             let total = match gradient.is_empty() {
-                true => sum(classes, |j| exp(x[j] - maximum)),
-                false => sum(classes, |j| gradient[j]),
+                true => sum([x], |[x]| exp(x - maximum)),
+                false => sum([gradient], |[exponential]| exponential),
             };
             let log_total = f64::from(maximum) + f64::from(total).ln();
             let mut nll = f64::from(weights.target) * (log_total - f64::from(x[target as usize]));
             if weights.each > 0.0 {
                 // Relative to the maximum, so that large logits do not cancel.
-                let others = f64::from(total).ln() * classes as f64 - f64::from(sum(classes, |j| x[j] - maximum));
+                let others = f64::from(total).ln() * classes as f64 - f64::from(sum([x], |[x]| x - maximum));
                 nll += f64::from(weights.each) * others;
             }
             *loss += nll;

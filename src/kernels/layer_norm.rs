@@ -92,8 +92,8 @@ wide! {
         let bias = &bias[..width];
         let rows = x.chunks_exact(width).zip(out.chunks_exact_mut(width)).zip(statistics);
         for ((x, out), statistics) in rows {
-            let mean = sum(width, |i| x[i]) / width as f32;
-            let variance = sum(width, |i| (x[i] - mean) * (x[i] - mean)) / width as f32;
+            let mean = sum([x], |[x]| x) / width as f32;
+            let variance = sum([x], |[x]| (x - mean) * (x - mean)) / width as f32;
             let inv_std = 1.0 / (variance + eps).sqrt();
             for i in 0..width {
                 out[i] = (x[i] - mean) * inv_std * weight[i] + bias[i];
@@ -111,8 +111,8 @@ wide! {
         let (dw, db) = (&mut dw[..width], &mut db[..width]);
         let rows = x.chunks_exact(width).zip(dy.chunks_exact(width)).zip(dx.chunks_exact_mut(width)).zip(statistics);
         for (((x, dy), dx), &[mean, inv_std]) in rows {
-            let g_mean = sum(width, |i| dy[i] * weight[i]) / width as f32;
-            let slope = sum(width, |i| dy[i] * weight[i] * ((x[i] - mean) * inv_std)) / width as f32;
+            let g_mean = sum([dy, weight], |[dy, weight]| dy * weight) / width as f32;
+            let slope = sum([dy, weight, x], |[dy, weight, x]| dy * weight * ((x - mean) * inv_std)) / width as f32;
             for i in 0..width {
                 let xhat = (x[i] - mean) * inv_std;
                 dx[i] = inv_std * (dy[i] * weight[i] - g_mean - xhat * slope);

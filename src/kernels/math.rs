@@ -1,5 +1,6 @@
-//! `exp` and the normal distribution in f32 without branches or tables, so that loops over them compile to vector instructions. They
-//! neither call libm nor contract a product and a sum, so their bits are the same on every processor.
+//! `exp` and the normal distribution in f32 without branches or tables, for loops in [`wide!`](super::wide), which compile to vector
+//! instructions. Their bits are the same on every processor: they do not call libm, and a product and a sum are rounded once only
+//! where `mul_add` says so.
 
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// ln 2 in two parts; the products of the first with small integers are exact.
@@ -21,17 +22,17 @@ pub(super) fn exp(x: f32) -> f32 {
     } else {
         x
     };
-    let rounded = inside * LOG2_E + ROUND;
+    let rounded = inside.mul_add(LOG2_E, ROUND);
     let n = rounded - ROUND;
-    let r = (inside - n * LN_2[0]) - n * LN_2[1];
+    let r = n.mul_add(-LN_2[1], n.mul_add(-LN_2[0], inside));
     // Cephes' polynomial for e^r - 1 - r.
-    let p = 1.987_569_1e-4;
-    let p = p * r + 1.398_2e-3;
-    let p = p * r + 8.333_452e-3;
-    let p = p * r + 4.166_579_6e-2;
-    let p = p * r + 1.666_666_5e-1;
-    let p = p * r + 0.5;
-    let e_r = p * (r * r) + r + 1.0;
+    let p = 1.987_569_1e-4_f32;
+    let p = p.mul_add(r, 1.398_2e-3);
+    let p = p.mul_add(r, 8.333_452e-3);
+    let p = p.mul_add(r, 4.166_579_6e-2);
+    let p = p.mul_add(r, 1.666_666_5e-1);
+    let p = p.mul_add(r, 0.5);
+    let e_r = p.mul_add(r * r, r) + 1.0;
     let power = f32::from_bits((rounded.to_bits() << 23).wrapping_add(127 << 23));
     let value = e_r * power;
     if x < low {
@@ -64,10 +65,10 @@ const TAIL: [f32; 8] = [
 #[inline(always)]
 pub(super) fn normal(z: f32) -> (f32, f32) {
     let e = exp(-0.5 * z * z);
-    let t = 1.0 / (1.0 + SLOWNESS * z.abs());
+    let t = 1.0 / SLOWNESS.mul_add(z.abs(), 1.0);
     let mut tail = TAIL[0];
     for coefficient in &TAIL[1..] {
-        tail = tail * t + coefficient;
+        tail = tail.mul_add(t, *coefficient);
     }
     let tail = tail * t * e;
     (if z < 0.0 { tail } else { 1.0 - tail }, DENSITY_AT_0 * e)

@@ -7,10 +7,10 @@
 //! - Any shape: [`dropout`].
 //!
 //! Every function gives the same bits for the same inputs at any `parallelism`: the shape alone determines the order of
-//! every sum. All but [`conv`], [`linear`] and [`attention`] also give the same bits on every
-//! x86-64 processor, because their wide variants keep the order of the plain one and never contract a product and a sum
-//! into one rounding. These three use the `gemm` crate, which selects instructions by processor; and the loss of
-//! [`cross_entropy`] contains a logarithm of the platform.
+//! every sum. All but [`conv`] and [`linear`] also give the same bits on every x86-64 processor, because their wide
+//! variants keep the order of the plain one, and a product and a sum are rounded once only where the code says `mul_add`.
+//! These two use the `gemm` crate, which selects instructions by processor; and the loss of [`cross_entropy`] contains a
+//! logarithm of the platform.
 
 pub mod attention;
 mod attention_loops;
@@ -18,6 +18,7 @@ pub mod conv;
 mod conv_plan;
 mod conv_weight;
 pub mod cross_entropy;
+mod direct;
 pub mod dropout;
 pub mod elementwise;
 mod lanes;

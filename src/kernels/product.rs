@@ -23,7 +23,7 @@ impl<'a> Matrix<'a> {
     }
 
     /// Whether all elements of `rows` x `columns` are in the slice.
-    fn holds(&self, rows: usize, columns: usize) -> bool {
+    pub(super) fn holds(&self, rows: usize, columns: usize) -> bool {
         rows == 0
             || columns == 0
             || (rows - 1) * self.row_step + (columns - 1) * self.column_step < self.values.len()

@@ -203,8 +203,10 @@ fn work(
     let (handoff, stop) = (failure_report.handoff, failure_report.stop);
     let parts = RankParts::of(plan);
     let threads = parts.threads.unwrap_or(handoff.threads);
-    // An existing thread pool (of a program that embeds ddp-run) is left alone.
-    let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+    // This thread is one of them, so that it need not wake another for its own part. It is not the only one: what other
+    // threads give to the pool would wait for it. An existing pool (of a program that embeds ddp-run) is left alone.
+    let _ = if threads > 1 { pool.use_current_thread() } else { pool }.build_global();
     let Place { rank, world_size, .. } = handoff.place;
     let (job, generation) = (parts.name, handoff.generation);
     let _span = tracing::debug_span!("run", job, rank, world_size, generation).entered();
