@@ -30,8 +30,8 @@ impl Seen {
 }
 
 impl Seen {
-    /// The elements of query `i`'s row that the products read: those of the keys that it sees, and those that are taken
-    /// together with them, which become `unseen`.
+    /// The elements of query `i`'s row that the products read: those of the keys that it sees, and those that another
+    /// of its group of [`HEIGHT`] rows or columns needs, which become `unseen`.
     #[inline(always)]
     fn masked(self, i: usize, row: &mut [f32], unseen: f32) -> &mut [f32] {
         let seen = self.of(i);

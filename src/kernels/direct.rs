@@ -27,8 +27,8 @@ pub(super) struct Needed {
 }
 
 wide! {
-    /// Computes of each row at least what `needed` says of it, for rows that follow each other and that are taken
-    /// together. `rhs` is in rows.
+    /// Computes what `needed` says of each group of rows; groups begin at multiples of [`HEIGHT`] and have as many rows, but
+    /// for the last one. `rhs` is in rows.
     ///
     /// Panics if an operand is too short for that.
     pub(super) fn product[N: Fn(Range<usize>) -> Needed](

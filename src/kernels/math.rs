@@ -1,6 +1,6 @@
 //! `exp` and the normal distribution in f32 without branches or tables, for loops in [`wide!`](super::wide), which compile to vector
-//! instructions. Their bits are the same on every processor: they do not call libm, and a product and a sum are rounded once only
-//! where `mul_add` says so.
+//! instructions. Their bits are the same on every processor: a product and a sum are rounded once only where `mul_add` says so, and
+//! nothing of libm is called but that, which is exact.
 
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// ln 2 in two parts; the products of the first with small integers are exact.

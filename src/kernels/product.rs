@@ -24,9 +24,13 @@ impl<'a> Matrix<'a> {
 
     /// Whether all elements of `rows` x `columns` are in the slice.
     pub(super) fn holds(&self, rows: usize, columns: usize) -> bool {
-        rows == 0
-            || columns == 0
-            || (rows - 1) * self.row_step + (columns - 1) * self.column_step < self.values.len()
+        if rows == 0 || columns == 0 {
+            return true;
+        }
+        let last_row = (rows - 1).checked_mul(self.row_step);
+        let last_column = (columns - 1).checked_mul(self.column_step);
+        let last = last_row.zip(last_column).and_then(|(row, column)| row.checked_add(column));
+        last.is_some_and(|last| last < self.values.len())
     }
 }
 
@@ -142,6 +146,15 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_matrix_holds_what_is_in_its_slice() {
+        let matrix = Matrix { values: &[0.0; 11], row_step: 4, column_step: 1 };
+        assert!(matrix.holds(3, 3) && matrix.transposed().holds(3, 3));
+        assert!(!matrix.holds(3, 4) && !matrix.holds(4, 1) && matrix.holds(0, 99));
+        // Twice that is not 0.
+        assert!(!Matrix { values: &[0.0], row_step: usize::MAX / 2 + 1, column_step: 1 }.holds(3, 1));
     }
 
     #[test]

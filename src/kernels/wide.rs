@@ -1,6 +1,6 @@
 //! Compiles a loop several times, for plain x86-64, AVX2 and AVX-512, and selects a variant at run time. All variants
 //! are the same Rust code, so rounding and order of sums are equal: Rust never reorders or contracts float arithmetic.
-//! `mul_add` rounds once in all of them; it is an instruction but in the plain one, where it is a call.
+//! `mul_add` rounds once in all of them; it is an instruction but in the plain one, where it is a call and slow.
 
 #![allow(unsafe_code)]
 

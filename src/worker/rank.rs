@@ -190,6 +190,18 @@ fn resolved(handoff: &Handoff, registry: &Registry) -> Result<Plan> {
 /// Under a supervisor, the supervisor holds the lock.
 const NO_LOCK: Option<fn() -> Result<Option<FolderLock>>> = None;
 
+/// Starts rayon's global pool. An existing one (of a program that embeds ddp-run) is left alone.
+///
+/// The main thread is one of the threads, so that it need not wake another for its own part. Not if it would be the only one: then
+/// what other threads give to the pool would wait for it. Nor another thread: after its end the pool would lack one.
+fn start_compute_threads(threads: usize) {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+    let is_main = std::thread::current().name() == Some("main");
+    // A thread of another pool can't be in this one, and a failed attempt would leave the program without a global pool.
+    let joins = is_main && threads > 1 && rayon::current_thread_index().is_none();
+    let _ = if joins { pool.use_current_thread() } else { pool }.build_global();
+}
+
 /// Connects and trains. Passes the ranks' group and any error to `failure_report` as soon as they are known. `lock` takes
 /// the lock of the run's folder after the rendezvous, so that the other ranks receive its error; it returns `None` if
 /// a stop was requested first.
@@ -203,10 +215,7 @@ fn work(
     let (handoff, stop) = (failure_report.handoff, failure_report.stop);
     let parts = RankParts::of(plan);
     let threads = parts.threads.unwrap_or(handoff.threads);
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
-    // This thread is one of them, so that it need not wake another for its own part. It is not the only one: what other
-    // threads give to the pool would wait for it. An existing pool (of a program that embeds ddp-run) is left alone.
-    let _ = if threads > 1 { pool.use_current_thread() } else { pool }.build_global();
+    start_compute_threads(threads);
     let Place { rank, world_size, .. } = handoff.place;
     let (job, generation) = (parts.name, handoff.generation);
     let _span = tracing::debug_span!("run", job, rank, world_size, generation).entered();
