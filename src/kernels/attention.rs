@@ -168,7 +168,7 @@ fn attend(
     let q = shape.part(qkv, 0, h, queries.start);
     for keys in shape.keys(queries) {
         let (seen, first) = (shape.seen(queries, keys), keys.start == 0);
-        with_keys(q, keys_transposed.block(keys), shape, shape.scale(), seen, &mut scores);
+        with_keys(shape.scale(), q, keys_transposed.block(keys), seen, &mut scores);
         softmax(&mut scores, seen, statistics, &mut out, first);
         let sums = Direct { scale: 1.0, accumulate: !first };
         over_keys(sums, &scores, shape.part(qkv, 2, h, keys.start), seen, out.of_rows(0..queries.len));
@@ -177,21 +177,15 @@ fn attend(
 }
 
 /// `out[t][s] = scale * (row t of queries) . (row s of keys)` for the pairs that see each other.
-fn with_keys(
-    queries: Matrix,
-    keys_transposed: Matrix,
-    shape: &AttentionShape,
-    scale: f32,
-    seen: Seen,
-    out: &mut [f32],
-) {
+fn with_keys(scale: f32, queries: Matrix, keys_transposed: Matrix, seen: Seen, out: &mut [f32]) {
+    let head = keys_transposed.values.len() / BLOCK;
     product(
         Direct { scale, accumulate: false },
         Panel::whole(out, BLOCK),
         queries,
         keys_transposed,
         // Whole vectors, and so a few more than are seen.
-        |rows| Needed { columns: seen.of(rows.end - 1).next_multiple_of(WIDTH), inner: 0..shape.head },
+        |rows| Needed { columns: seen.of(rows.end - 1).next_multiple_of(WIDTH), inner: 0..head },
     );
 }
 
@@ -276,10 +270,10 @@ impl Head<'_> {
         let [q, k] = [(0, queries), (1, keys)].map(|(which, block)| shape.part(qkv, which, h, block.start));
         let dy = shape.of_out(dy, h, queries.start);
         let mut p = scratch(queries.len * BLOCK);
-        with_keys(q, self.keys.block(keys), shape, shape.scale(), seen, &mut p);
+        with_keys(shape.scale(), q, self.keys.block(keys), seen, &mut p);
         weights(&mut p, seen, &self.statistics[queries.tokens()]);
         let mut ds = scratch(queries.len * BLOCK);
-        with_keys(dy, self.values.block(keys), shape, 1.0, seen, &mut ds);
+        with_keys(1.0, dy, self.values.block(keys), seen, &mut ds);
         scores_gradient(&p, &self.dots[queries.tokens()], seen, &mut ds);
 
         // The first queries that see these keys.

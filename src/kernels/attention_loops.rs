@@ -27,9 +27,7 @@ impl Seen {
     pub(super) fn since(self, j: usize) -> usize {
         (j + 1).saturating_sub(self.first)
     }
-}
 
-impl Seen {
     /// The elements of query `i`'s row that the products read: those of the keys that it sees, and those that another
     /// of its group of [`HEIGHT`] rows or columns needs, which become `unseen`.
     #[inline(always)]
