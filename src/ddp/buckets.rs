@@ -48,6 +48,11 @@ impl BucketLayout {
         Self::in_order(&sizes, order, self.caps)
     }
 
+    /// Each gradient in a bucket of its own, in the same order. (Empty ones share their neighbour's.)
+    pub fn apart(&self) -> Self {
+        Self { caps: BucketCaps { first: 0, rest: 0 }, ..self.clone() }.reordered(&self.order())
+    }
+
     /// Packs each parameter at its first occurrence in `order`; unknown numbers are ignored.
     fn packed(sizes: &[Option<usize>], order: impl Iterator<Item = usize>, caps: BucketCaps) -> Self {
         let mut slots = vec![None; sizes.len()];
@@ -99,6 +104,15 @@ mod tests {
     fn a_parameter_larger_than_the_cap_gets_a_bucket_of_its_own() {
         let layout = BucketLayout::new(&[Some(1), Some(1000), Some(1)], CAPS);
         assert_eq!(layout.buckets, vec![1, 1000, 1]);
+    }
+
+    #[test]
+    fn gradients_can_have_a_bucket_each() {
+        let layout = BucketLayout::in_order(&[Some(5), None, Some(4), Some(6)], &[2, 3], CAPS);
+        let apart = layout.apart();
+        assert_eq!((layout.buckets.len(), &apart.buckets), (2, &vec![4, 6, 5]));
+        assert_eq!(apart.order(), layout.order());
+        assert!(apart.slots.iter().flatten().all(|slot| slot.offset == 0));
     }
 
     #[test]

@@ -9,7 +9,8 @@ use super::on_device::DeviceGradients;
 use super::tap::GradientSink;
 use crate::comm::{CommError, lock};
 use crate::device::Gradient;
-use crate::models::recycle;
+use crate::models::{exchange, recycle};
+use burn::backend::{BackendTypes, Flex};
 use burn::tensor::Device;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -65,6 +66,10 @@ impl Memory {
     ) -> Self {
         Self { device, in_place: in_place.and_then(|by| InPlaceBuckets::new(by, world_size, hook)) }
     }
+
+    pub fn is_host(&self) -> bool {
+        self.device.is_none()
+    }
 }
 
 impl Collector {
@@ -110,8 +115,7 @@ impl GradientSink for Collector {
                 let contiguous = gradient.to_contiguous();
                 // Then the only handle is left, and its memory can be used again.
                 drop(gradient);
-                state.add(slot, &contiguous.storage::<f32>()[..slot.len], first);
-                recycle(contiguous);
+                state.add(slot, contiguous, first);
             }
             Gradient::Device(gradient) => {
                 // The only handle, so that sums can be computed in place.
@@ -165,14 +169,26 @@ impl State {
         &self.arrived
     }
 
-    /// Adds a gradient in host memory; `first`: the parameter's first one in this micro-batch.
-    fn add(&mut self, slot: Slot, values: &[f32], first: bool) {
-        let room = &mut self.buckets[slot.bucket].data[slot.offset..slot.offset + slot.len];
-        if self.micro == 0 && first {
+    /// Adds a gradient in host memory, which must be contiguous; `first`: the parameter's first one in this micro-batch.
+    fn add(&mut self, slot: Slot, gradient: <Flex as BackendTypes>::FloatTensorPrimitive, first: bool) {
+        let replace = self.micro == 0 && first;
+        let data = &mut self.buckets[slot.bucket].data;
+        let mut gradient = gradient;
+        // A bucket of one gradient takes it as it is, if that saves the copy.
+        if replace && slot.len == data.len() {
+            match exchange(gradient, data) {
+                Ok(()) => return,
+                Err(returned) => gradient = returned,
+            }
+        }
+        let values = &gradient.storage::<f32>()[..slot.len];
+        let room = &mut data[slot.offset..slot.offset + slot.len];
+        if replace {
             room.copy_from_slice(values);
         } else {
             room.iter_mut().zip(values).for_each(|(sum, g)| *sum += g);
         }
+        recycle(gradient);
     }
 
     /// Takes a bucket out to be averaged.

@@ -1,10 +1,11 @@
 //! Averages gradients over the ranks while the backward pass runs.
 //!
 //! Buckets follow the order in which rank 0's gradients arrived in the run's first optimizer step. Taps copy gradients
-//! into them. In the last micro-batch of an optimizer step, each complete bucket goes to the communication thread, in
-//! bucket order, which is the same on all ranks. `finish` launches the remaining buckets (unused parameters contribute
-//! zeros and are reported once), waits, and averages the last bucket on the training thread, which is idle by then:
-//! handing it over and back would cost two thread switches.
+//! into them; a single process has a bucket for each, which can take the gradient's memory instead. In the last
+//! micro-batch of an optimizer step, each complete bucket goes to the communication thread, in bucket order, which is the
+//! same on all ranks. `finish` launches the remaining buckets (unused parameters contribute zeros and are reported once),
+//! waits, and averages the last bucket on the training thread, which is idle by then: handing it over and back would cost
+//! two thread switches.
 //!
 //! Gradients in device memory stay there (`on_device`). For a group that works in host memory, launching a bucket
 //! requests its copy, and the communication thread waits for it.
@@ -78,6 +79,8 @@ impl Reducer {
         let hook = hook.filter(|_| memory.in_place.is_none());
         let comm = if alone { None } else { Some(CommThread::start(group, hook)?) };
         let learning = learn && !alone;
+        // What is not sent need not be packed.
+        let layout = if alone && memory.is_host() { layout.apart() } else { layout };
         let jobs = comm.as_ref().map(|c| c.jobs.clone());
         let collector = Arc::new(Collector::new(layout, memory, jobs, learning));
         Ok(Self {

@@ -4,6 +4,7 @@ use super::{BucketCaps, BucketLayout, CommHook, HookSource, HookState, Reducer};
 use crate::comm::gloo::GlooOptions;
 use crate::comm::{CommError, ProcessGroup, ReduceOp, SoloGroup, testing};
 use crate::device::Gradient;
+use crate::models::{Activation, linear};
 use burn::backend::Flex;
 use burn::tensor::{Device, Tensor, TensorData};
 use std::sync::Arc;
@@ -248,6 +249,45 @@ fn all_ranks_use_the_arrival_order_of_rank_0_and_hooks_start_afterwards() {
         );
         assert_eq!(counted, rank == 0);
     }
+}
+
+/// A single process has nothing to pack, so gradients can stay where they were computed.
+#[test]
+fn a_single_process_takes_the_memory_of_its_gradients() {
+    const LEN: usize = 40 * 30;
+    let device = Device::flex().autodiff();
+    let ones = |shape| Tensor::<2>::ones(shape, &device).require_grad();
+    // Afterwards the operations have use for the memory that is given back.
+    drop(linear(ones([2, 30]), ones([40, 30]), None, None, Activation::None).sum().backward());
+
+    let solo: Arc<dyn ProcessGroup> = Arc::new(SoloGroup::default());
+    let layout = BucketLayout::new(&[Some(LEN), Some(2)], BucketCaps { first: 1 << 20, rest: 1 << 20 });
+    let mut reducer = Reducer::new(layout, &Device::flex(), false, Vec::new(), solo, None).unwrap();
+    let sink = reducer.sink();
+    let host = |values: Vec<f32>| {
+        let len = values.len();
+        Tensor::<1>::from_data(TensorData::new(values, [len]), &Device::flex())
+    };
+    let send = |parameter, tensor: Tensor<1>| {
+        sink.ready(parameter, Gradient::Host(tensor.try_into_primitive::<Flex>().unwrap()));
+    };
+    reducer.begin(0, false);
+    let (mine, shared) = (vec![1.0; LEN], host(vec![10.0, 20.0]));
+    let address = mine.as_ptr();
+    send(0, host(mine));
+    send(1, shared.clone());
+    reducer.end_micro();
+    reducer.begin(1, true);
+    send(0, host(vec![0.5; LEN]));
+    send(1, host(vec![0.25; 2]));
+    reducer.finish().unwrap();
+    let slots = [0, 1].map(|parameter| reducer.slot(parameter).unwrap());
+    reducer.with_buckets(|buckets| {
+        let [first, second] = slots.map(|slot| &buckets[slot.bucket][slot.offset..][..slot.len]);
+        assert_eq!((first.as_ptr(), first), (address, &[1.5; LEN][..]));
+        assert_eq!(second, [10.25, 20.25]);
+    });
+    assert_eq!(shared.into_data().try_into_vec::<f32>().unwrap(), [10.0, 20.0]);
 }
 
 #[test]

@@ -9,10 +9,11 @@ use std::sync::{Mutex, PoisonError};
 pub(super) const BLOCK: usize = 1 << 14;
 
 /// Runs `work` on every task, on at most `parallelism` threads of the current rayon pool (1: on the calling thread, in
-/// order). Which thread takes which task is not fixed; tasks must be independent.
+/// order). Which thread takes which task is not fixed; tasks must be independent. Every second thread begins with the last
+/// task, so that a thread tends to get the parts of a tensor that it has computed, which are in its cache.
 pub(crate) fn for_each<T: Send>(
     parallelism: usize,
-    tasks: impl ExactSizeIterator<Item = T> + Send,
+    tasks: impl ExactSizeIterator<Item = T> + DoubleEndedIterator + Send,
     work: impl Fn(T) + Sync,
 ) {
     let workers = parallelism.min(tasks.len());
@@ -23,12 +24,13 @@ pub(crate) fn for_each<T: Send>(
     let queue = Mutex::new(tasks);
     // The lock is held only while taking a task, so only a panic of the iterator itself can poison it.
     let drain = || {
-        loop {
-            let task = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-            match task {
-                Some(task) => work(task),
-                None => return,
-            }
+        let backwards = rayon::current_thread_index().is_some_and(|thread| thread % 2 == 1);
+        let next = || {
+            let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+            if backwards { queue.next_back() } else { queue.next() }
+        };
+        while let Some(task) = next() {
+            work(task);
         }
     };
     rayon::scope(|scope| {

@@ -30,7 +30,9 @@ pub use input::{Input, Target};
 pub use kind::{ModelKind, ModelSource, TensorFacts};
 pub use model::{ALL, AnyNet, Evaluator, Forward, Model, NetModel, passed};
 pub use ops::cross_entropy;
-pub(crate) use ops::recycle;
+#[cfg(test)]
+pub(crate) use ops::{Activation, linear};
+pub(crate) use ops::{exchange, recycle};
 pub use resnet::{Depth, ResNet, Stem};
 pub use simple::{Cnn, CnnConfig, LinearNet, Mlp};
 pub use standard::{from_fn, standard_kinds};

@@ -9,7 +9,7 @@ use crate::kernels::wide::wide;
 const LANES: usize = 16;
 
 /// Elements of a task. Every element is computed alone, so that this does not change a bit.
-const TASK: usize = 1 << 15;
+pub(super) const TASK: usize = 1 << 15;
 
 /// For each element `i`: `(param[i], state[k][i]) = f(param[i], grad[i], state[k][i])`.
 ///

@@ -2,6 +2,7 @@
 //! step's tensors, so that these are neither requested from the system nor set to zero again.
 
 use super::Flat;
+use burn::tensor::TensorData;
 use std::cell::RefCell;
 use std::collections::HashMap;
 
@@ -51,23 +52,46 @@ pub(super) fn buffer(len: usize) -> Vec<f32> {
 /// Keeps a tensor's memory for [`buffer`], if nothing else holds it and buffers of its length are in demand.
 pub(crate) fn recycle(tensor: Flat) {
     let len = tensor.layout().num_elements();
-    if len < SMALLEST || !tensor.is_unique() || !tensor.is_contiguous() {
-        return;
+    if in_demand(len)
+        && let Ok(values) = owned(tensor)
+    {
+        keep(values);
     }
+}
+
+/// Replaces `values` by a tensor's, with its memory, if nothing else holds that and [`buffer`] has use for the old memory.
+/// Else the tensor is returned.
+pub(crate) fn exchange(tensor: Flat, values: &mut Vec<f32>) -> Result<(), Flat> {
+    if !in_demand(values.len()) {
+        return Err(tensor);
+    }
+    keep(std::mem::replace(values, owned(tensor)?));
+    Ok(())
+}
+
+/// A tensor's memory, if nothing else holds it and no other elements are in it. Else the tensor is returned.
+fn owned(tensor: Flat) -> Result<Vec<f32>, Flat> {
+    let len = tensor.layout().num_elements();
+    if !tensor.is_unique() || !tensor.is_contiguous() || tensor.bytes().len() != len * size_of::<f32>() {
+        return Err(tensor);
+    }
+    let (bytes, shape, dtype) = tensor.into_data().into_parts();
+    // Memory of another alignment can't be a vector without a copy.
+    bytes.try_into_vec().map_err(|bytes| Flat::from_data(TensorData::from_bytes(bytes, shape, dtype)))
+}
+
+fn in_demand(len: usize) -> bool {
+    let wanted = |pool: &Pool| {
+        let few = pool.by_len.get(&len).is_some_and(|kept| kept.buffers.len() < kept.misses);
+        few && pool.elements + len <= KEPT
+    };
+    len >= SMALLEST && POOL.with_borrow(wanted)
+}
+
+fn keep(values: Vec<f32>) {
     POOL.with_borrow_mut(|pool| {
-        let Some(kept) = pool.by_len.get_mut(&len) else { return };
-        if kept.buffers.len() >= kept.misses || pool.elements + len > KEPT {
-            return;
-        }
-        // Memory of another length or alignment can't be kept without a copy.
-        if tensor.bytes().len() != len * size_of::<f32>() {
-            return;
-        }
-        let (bytes, ..) = tensor.into_data().into_parts();
-        if let Ok(values) = bytes.try_into_vec::<f32>() {
-            pool.elements += len;
-            kept.buffers.push(values);
-        }
+        pool.elements += values.len();
+        pool.by_len.entry(values.len()).or_default().buffers.push(values);
     });
 }
 

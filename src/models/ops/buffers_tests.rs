@@ -55,6 +55,40 @@ fn a_shared_tensor_keeps_its_values() {
 }
 
 #[test]
+fn values_are_exchanged_for_a_tensors_with_their_memory() {
+    on_a_new_thread(|| {
+        ask(1, 3000);
+        let new = vec![2.0; 3000];
+        let mut kept_values = vec![1.0; 3000];
+        let (old, address) = (kept_values.as_ptr(), new.as_ptr());
+        exchange(tensor(new, [30, 100]), &mut kept_values).unwrap();
+        assert_eq!((kept_values.as_ptr(), &kept_values), (address, &vec![2.0; 3000]));
+        let again = buffer(3000);
+        assert_eq!(again.as_ptr(), old);
+    });
+}
+
+#[test]
+fn a_tensor_is_returned_if_there_is_no_use_for_the_exchange() {
+    on_a_new_thread(|| {
+        let returned = |tensor: Flat| {
+            let (mut kept_values, shape) = (vec![1.0; 2000], tensor.layout().shape().clone());
+            let returned = exchange(tensor, &mut kept_values).unwrap_err();
+            assert_eq!((&kept_values, kept()), (&vec![1.0; 2000], 0));
+            assert_eq!(returned.layout().shape(), &shape);
+            values(&returned).to_vec()
+        };
+        assert_eq!(returned(tensor(vec![3.0; 2000], [2000])), [3.0; 2000], "no operation asked for it");
+        ask(2, 2000);
+        let shared = tensor(vec![3.0; 2000], [2000]);
+        assert_eq!(returned(shared.clone()), [3.0; 2000], "shared");
+        // Burn makes its zeros with the largest alignment, which a vector of f32 does not have.
+        let aligned = Flat::zeros(Shape::from([20, 100]), burn::tensor::DType::F32);
+        assert_eq!(returned(aligned), [0.0; 2000], "aligned");
+    });
+}
+
+#[test]
 fn tensors_that_no_operation_asked_for_are_not_kept() {
     on_a_new_thread(|| {
         let recycle_ten = || (0..10).for_each(|_| recycle(tensor(vec![1.0; 3000], [3000])));

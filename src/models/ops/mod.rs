@@ -30,7 +30,7 @@ pub use pool::max_pool2d;
 pub use residual::add_relu;
 
 use buffers::buffer;
-pub(crate) use buffers::recycle;
+pub(crate) use buffers::{exchange, recycle};
 use burn::backend::{Autodiff, BackendTypes, Flex};
 use burn::tensor::{Shape, Tensor, TensorData};
 use burn_autodiff::checkpoint::strategy::NoCheckpointing;
