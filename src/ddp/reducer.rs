@@ -1,7 +1,7 @@
 //! Averages gradients over the ranks while the backward pass runs.
 //!
 //! Buckets follow the order in which rank 0's gradients arrived in the run's first optimizer step. Taps copy gradients
-//! into them; a single process has a bucket for each, which can take the gradient's memory instead. In the last
+//! into them, but a bucket of one gradient can take its memory; a single process has a bucket for each. In the last
 //! micro-batch of an optimizer step, each complete bucket goes to the communication thread, in bucket order, which is the
 //! same on all ranks. `finish` launches the remaining buckets (unused parameters contribute zeros and are reported once),
 //! waits, and averages the last bucket on the training thread, which is idle by then: handing it over and back would cost

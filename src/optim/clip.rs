@@ -1,8 +1,8 @@
 //! The global gradient norm and the clip coefficient, as in `torch.nn.utils.clip_grad_norm_`.
 //!
 //! Squares are summed in f64 over a fixed number of lanes, in blocks of a fixed size, so the result depends only on the
-//! order of the slices, not on the CPU or on threads. Squares of finite f32 values cannot overflow an f64 sum and nothing can cancel, so **the
-//! norm is finite exactly when every element is**: checking that needs no separate pass.
+//! order of the slices, not on the CPU or on threads. Squares of finite f32 values cannot overflow an f64 sum and nothing
+//! can cancel, so **the norm is finite exactly when every element is**: checking that needs no separate pass.
 
 use crate::kernels::tasks;
 use crate::kernels::wide::wide;
@@ -10,7 +10,7 @@ use crate::kernels::wide::wide;
 /// Parallel sums; also the width of the vectorised loop.
 const LANES: usize = 16;
 
-/// Elements of a task, as many as of the optimizer's, whose threads then have them in their caches.
+/// Elements of a task: those of the optimizer's, so that its threads find them in their caches.
 const BLOCK: usize = super::simd::TASK;
 
 /// A running sum of squares.

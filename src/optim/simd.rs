@@ -8,7 +8,8 @@ use crate::kernels::wide::wide;
 /// Elements processed together: two AVX2 registers per tensor.
 const LANES: usize = 16;
 
-/// Elements of a task. Every element is computed alone, so that this does not change a bit.
+/// Elements of a task. Every element is computed alone, so that this does not change a bit here; it does in the norm
+/// (`clip`), which is summed in blocks as large.
 pub(super) const TASK: usize = 1 << 15;
 
 /// For each element `i`: `(param[i], state[k][i]) = f(param[i], grad[i], state[k][i])`.

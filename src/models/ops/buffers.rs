@@ -59,10 +59,10 @@ pub(crate) fn recycle(tensor: Flat) {
     }
 }
 
-/// Replaces `values` by a tensor's, with its memory, if nothing else holds that and [`buffer`] has use for the old memory.
-/// Else the tensor is returned.
+/// Replaces `values` by as many of a tensor, with its memory, if nothing else holds that and [`buffer`] has use for the
+/// old memory. Else the tensor is returned.
 pub(crate) fn exchange(tensor: Flat, values: &mut Vec<f32>) -> Result<(), Flat> {
-    if !in_demand(values.len()) {
+    if tensor.layout().num_elements() != values.len() || !in_demand(values.len()) {
         return Err(tensor);
     }
     keep(std::mem::replace(values, owned(tensor)?));

@@ -85,6 +85,7 @@ fn a_tensor_is_returned_if_there_is_no_use_for_the_exchange() {
         // Burn makes its zeros with the largest alignment, which a vector of f32 does not have.
         let aligned = Flat::zeros(Shape::from([20, 100]), burn::tensor::DType::F32);
         assert_eq!(returned(aligned), [0.0; 2000], "aligned");
+        assert_eq!(returned(tensor(vec![3.0; 2001], [2001])), [3.0; 2001], "another length");
     });
 }
 
