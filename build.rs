@@ -1,4 +1,4 @@
-//! What `run.json` says of the build: the compiler's version, and Burn's, which Cargo.toml pins.
+//! What `run.json` says of the build: the compiler's version, and Burn's, which Cargo.toml pins; and for `bench`, how it is optimised.
 
 use std::process::Command;
 
@@ -9,6 +9,7 @@ fn main() {
     if let Ok(output) = Command::new(rustc).arg("--version").output() {
         println!("cargo:rustc-env=DDP_RUN_RUSTC={}", String::from_utf8_lossy(&output.stdout).trim());
     }
+    println!("cargo:rustc-env=DDP_RUN_OPT_LEVEL={}", std::env::var("OPT_LEVEL").unwrap_or_default());
     let manifest = std::fs::read_to_string("Cargo.toml").expect("Cargo.toml can be read");
     println!("cargo:rustc-env=DDP_RUN_BURN={}", burn(&manifest).expect("Cargo.toml pins Burn"));
 }

@@ -75,7 +75,6 @@ mod files;
 mod forecast;
 #[allow(missing_docs)]
 mod history;
-mod kernels;
 #[allow(missing_docs)]
 mod launch;
 mod lsp;

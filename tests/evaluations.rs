@@ -98,8 +98,10 @@ fn eval_prints_the_same_on_any_number_of_ranks() {
         before,
         "an evaluation writes nothing to the folder"
     );
-    // What fails on the ranks has its own exit code.
-    let output = output_of(ddp_run().arg("eval").arg(&out).args(["--split", "test"]));
+    // What fails on the ranks has its own exit code. Its folder is kept.
+    let mut failing = ddp_run();
+    failing.arg("eval").arg(&out).args(["--split", "test"]).env("TMPDIR", dir.path());
+    let output = output_of(&mut failing);
     assert!(stderr(&output).contains("data set `shapes` has no split `test`"), "{}", stderr(&output));
     assert!(!output.status.success() && output.stdout.is_empty());
     let unmet = output_of(ddp_run().arg("eval").arg(&out).args(["--assert", "accuracy > 1"]));
@@ -177,7 +179,8 @@ fn an_evaluation_whose_rank_dies_or_does_not_stop_ends() {
     let eval = |fault: &str| {
         let mut command = ddp_run();
         command.arg("eval").arg(&out).args(["--json", "--nproc-per-node", "3"]);
-        command.env("DDP_RUN_FAULT", fault).env(TAG, &out);
+        // Its folder is kept.
+        command.env("DDP_RUN_FAULT", fault).env(TAG, &out).env("TMPDIR", dir.path());
         command
     };
     let output = output_of(&mut eval("kill:rank=1,phase=evaluate"));

@@ -26,15 +26,15 @@ fn cargo_path() -> OsString {
 }
 
 /// `cargo ARGUMENTS` in a project, without the network. Dependencies are not built again: the target folder is that of this test, which
-/// Cargo does not lock while tests run, and the project's profiles are those of ddp-run. ddp-run itself is another package for Cargo
-/// there, with files of its own; it is built without optimisation, which takes a fifth of the time.
+/// Cargo does not lock while tests run, and the project's profiles are those of ddp-run. ddp-run itself and its kernels are other packages
+/// for Cargo there, with files of their own; they are built without optimisation, which takes a fifth of the time.
 fn cargo(project: &Path, arguments: &[&str]) -> Command {
     let name = project.file_name().expect("a name").to_string_lossy();
     let (profile, flag) =
         if programs().ends_with("release") { ("release", Some("--release")) } else { ("dev", None) };
     let mut command = program(Path::new(&cargo_path()));
     command.current_dir(project).args(arguments).args(flag).arg("--offline");
-    for package in ["ddp-run", &name] {
+    for package in ["ddp-run", "ddp-run-kernels", &name] {
         command.arg("--config").arg(format!("profile.{profile}.package.{package}.opt-level=0"));
     }
     // What Cargo tells this test, and how CI builds ddp-run itself.

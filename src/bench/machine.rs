@@ -29,7 +29,7 @@ impl Machine {
             started: rfc3339(SystemTime::now()),
             host: Host::here(),
             load_average: load.and_then(|l| l.split(' ').next()?.parse().ok()),
-            optimized: !cfg!(debug_assertions),
+            optimized: env!("DDP_RUN_OPT_LEVEL") != "0" && !cfg!(debug_assertions),
         }
     }
 

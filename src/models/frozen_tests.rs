@@ -6,8 +6,8 @@ use super::{
 };
 use crate::data::{FieldData, HostField};
 use crate::device::Compute;
-use crate::kernels::testing::noise;
 use burn::tensor::{Device, Tensor};
+use kernels::testing::noise;
 
 /// Compares the model with one whose parameters are frozen as each of `frozen` says of their names.
 fn unchanged<N: Net>(

@@ -3,6 +3,7 @@
 use super::layers::{Affine, Conv2d};
 use super::ops::{Activation, dropout, max_pool2d};
 use super::{Input, Net};
+use crate::device::is_host;
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor, activation::relu};
@@ -104,8 +105,13 @@ impl Net for Cnn {
     fn forward(&self, input: Input) -> Tensor<2> {
         let mut x = input.float::<4>();
         for conv in &self.convs {
-            x = relu(conv.forward(x));
-            x = max_pool2d(x, 2, 2, 0);
+            let z = conv.forward(x);
+            x = match is_host(&z.device()) {
+                // The ReLU of the largest is the largest of the ReLUs, with the same gradients, at a quarter of the work.
+                true => relu(max_pool2d(z, 2, 2, 0)),
+                // Pooling on devices may leave a NaN out, and ReLU would hide what then stands for it.
+                false => max_pool2d(relu(z), 2, 2, 0),
+            };
         }
         let x = self.hidden.then(x.flatten(1, 3), Activation::Relu);
         self.head.forward(dropout(x, &self.dropout))

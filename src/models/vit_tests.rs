@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::device::{Compute, drawn};
-use crate::kernels::testing::noise;
 use crate::models::testing::{gradients, read};
 use crate::models::{ALL, Model, NetModel};
+use kernels::testing::noise;
 
 const LOGITS: [f32; 6] = [-0.0816953, -0.0904449, 0.1868411, -0.0552759, -0.0426237, 0.1887631];
 

@@ -1,8 +1,8 @@
 //! `adadelta`: `torch.optim.Adadelta`.
 
 use super::DecayOn;
-use super::elementwise::{Formula, Value, add_square};
 use super::rule::{Run, UpdateRule};
+use kernels::formulas;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -36,33 +36,12 @@ impl UpdateRule for Adadelta {
     }
 
     fn step<R: Run>(&self, _step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
-        on.run(Factors {
+        on.run(formulas::Adadelta {
             lr: lr as f32,
             decay: self.decay.of(self.weight_decay, shape) as f32,
             keep: self.rho as f32,
             take: (1.0 - self.rho) as f32,
             eps: self.eps as f32,
         })
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Factors {
-    lr: f32,
-    decay: f32,
-    keep: f32,
-    take: f32,
-    eps: f32,
-}
-
-impl Formula<2> for Factors {
-    #[inline(always)]
-    fn apply<V: Value>(self, p: V, g: V, [square, acc]: [V; 2]) -> (V, [V; 2]) {
-        let Self { lr, decay, keep, take, eps } = self;
-        let g = g.decayed(&p, decay);
-        let square = add_square(square, g.clone(), keep, take);
-        let delta = (acc.clone() + eps).sqrt() / (square.clone() + eps).sqrt() * g;
-        let acc = add_square(acc, delta.clone(), keep, take);
-        (p - delta * lr, [square, acc])
     }
 }

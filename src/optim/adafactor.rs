@@ -1,10 +1,11 @@
 //! `adafactor`: `torch.optim.Adafactor`, which stores the second moment of a matrix as row and column means. Tensors
 //! with more than two dimensions are stacks of matrices over their last two.
 
-use super::elementwise::lerp;
 use super::rule::{Host, OnDevice, Run, UpdateRule};
-use super::{DecayOn, clip, device, simd, slots};
+use super::{DecayOn, clip, device, slots};
 use burn::tensor::Tensor;
+use kernels::formula::lerp;
+use kernels::fused;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -52,8 +53,8 @@ impl Adafactor {
     ) -> (Tensor<1>, [Tensor<1>; 2]) {
         let grad = grad.reshape([n, rows, cols]);
         let square = grad.clone() * grad.clone();
-        let row = lerp(row.reshape([n, rows, 1]), square.clone().mean_dim(2), take);
-        let col = lerp(col.reshape([n, 1, cols]), square.mean_dim(1), take);
+        let row = device::lerp(row.reshape([n, rows, 1]), square.clone().mean_dim(2), take);
+        let col = device::lerp(col.reshape([n, 1, cols]), square.mean_dim(1), take);
         let mean = row.clone().mean_dim(1).clamp_min(self.eps1);
         let variance = row.clone() * col.clone() / mean;
         let update = grad / variance.clamp_min(floor).sqrt();
@@ -99,7 +100,7 @@ impl UpdateRule for Adafactor {
                     factored_direction(update, grad, scale, row, col, self.eps1, floor);
                 }
             } else {
-                simd::for_each(&mut update, grad, [variance], |_, g, [v]| {
+                fused::for_each(&mut update, grad, [variance], |_, g, [v]| {
                     let g = g * scale;
                     let v = lerp(v, g * g, take);
                     (g / v.max(floor).sqrt(), [v])
@@ -107,7 +108,7 @@ impl UpdateRule for Adafactor {
             }
             let denom = (clip::global_norm([&*update]) / (count * self.d)).max(1.0);
             let size = (alpha / denom) as f32;
-            simd::for_each(param, &update, [], |p, u, []| (p * shrink - size * u, []));
+            fused::for_each(param, &update, [], |p, u, []| (p * shrink - size * u, []));
         };
         let device = |OnDevice { scale, param, grad, state }: OnDevice<'_>| {
             let alpha = (device::norm(param.clone()) / count).clamp_min(self.eps2) * rho;
@@ -123,7 +124,7 @@ impl UpdateRule for Adafactor {
                 })
             } else {
                 device::for_all(param, grad, scale, &mut state[2..], |p, g, [v]| {
-                    let v = lerp(v, g.clone() * g.clone(), take);
+                    let v = device::lerp(v, g.clone() * g.clone(), take);
                     (apply(p, g / v.clone().clamp_min(floor).sqrt()), [v])
                 })
             }

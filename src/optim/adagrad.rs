@@ -1,8 +1,8 @@
 //! `adagrad`: `torch.optim.Adagrad`.
 
 use super::DecayOn;
-use super::elementwise::{Formula, Value};
 use super::rule::{Run, UpdateRule};
+use kernels::formulas;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -38,29 +38,12 @@ impl UpdateRule for Adagrad {
     }
 
     fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
-        on.run(Factors {
+        on.run(formulas::Adagrad {
             decay: self.decay.of(self.weight_decay, shape) as f32,
             size: (lr / (1.0 + (step - 1) as f64 * self.lr_decay)) as f32,
             // State starts as zeros; the initial value is added in the first step.
             initial: if step == 1 { self.initial_accumulator_value as f32 } else { 0.0 },
             eps: self.eps as f32,
         })
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Factors {
-    decay: f32,
-    size: f32,
-    initial: f32,
-    eps: f32,
-}
-
-impl Formula<1> for Factors {
-    #[inline(always)]
-    fn apply<V: Value>(self, p: V, g: V, [sum]: [V; 1]) -> (V, [V; 1]) {
-        let g = g.decayed(&p, self.decay);
-        let sum = (sum + self.initial) + g.clone() * g.clone();
-        (p - g * self.size / (sum.clone().sqrt() + self.eps), [sum])
     }
 }

@@ -1,9 +1,10 @@
 //! `adam` and `adamw`: `torch.optim.Adam` and `AdamW`, with AMSGrad. They differ in how weight decay is applied: as a
 //! penalty in the gradient (Adam), or directly to the parameter (AdamW).
 
-use super::elementwise::{Formula, Moments, Value};
 use super::rule::{Run, UpdateRule};
 use super::{DecayOn, betas, bias_correction};
+use kernels::formula::Moments;
+use kernels::formulas;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -71,38 +72,12 @@ impl<D: Decay> UpdateRule for Adam<D> {
 
     fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
         let decay = self.decay.of(self.weight_decay, shape);
-        let factors = Factors {
+        let factors = formulas::Adam {
             moments: Moments::new(self.betas, lr, decay, D::DECOUPLED),
             size: (lr / bias_correction(self.betas[0], step)) as f32,
             root: bias_correction(self.betas[1], step).sqrt() as f32,
             eps: self.eps as f32,
         };
         if self.amsgrad { on.run::<3, _>(factors) } else { on.run::<2, _>(factors) }
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Factors {
-    moments: Moments,
-    size: f32,
-    root: f32,
-    eps: f32,
-}
-
-impl Formula<2> for Factors {
-    #[inline(always)]
-    fn apply<V: Value>(self, p: V, g: V, moments: [V; 2]) -> (V, [V; 2]) {
-        let (p, _, [m, v]) = self.moments.update(p, g, moments);
-        (p - m.clone() * self.size / (v.clone().sqrt() / self.root + self.eps), [m, v])
-    }
-}
-
-/// AMSGrad.
-impl Formula<3> for Factors {
-    #[inline(always)]
-    fn apply<V: Value>(self, p: V, g: V, [m, v, top]: [V; 3]) -> (V, [V; 3]) {
-        let (p, _, [m, v]) = self.moments.update(p, g, [m, v]);
-        let top = top.max(v.clone());
-        (p - m.clone() * self.size / (top.clone().sqrt() / self.root + self.eps), [m, v, top])
     }
 }

@@ -1,8 +1,8 @@
 //! `adamax`: `torch.optim.Adamax`.
 
-use super::elementwise::{Formula, Value, lerp};
 use super::rule::{Run, UpdateRule};
 use super::{DecayOn, betas, bias_correction};
+use kernels::formulas;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -36,31 +36,12 @@ impl UpdateRule for Adamax {
     }
 
     fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
-        on.run(Factors {
+        on.run(formulas::Adamax {
             decay: self.decay.of(self.weight_decay, shape) as f32,
             take1: (1.0 - self.betas[0]) as f32,
             keep2: self.betas[1] as f32,
             size: (lr / bias_correction(self.betas[0], step)) as f32,
             eps: self.eps as f32,
         })
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Factors {
-    decay: f32,
-    take1: f32,
-    keep2: f32,
-    size: f32,
-    eps: f32,
-}
-
-impl Formula<2> for Factors {
-    #[inline(always)]
-    fn apply<V: Value>(self, p: V, g: V, [m, top]: [V; 2]) -> (V, [V; 2]) {
-        let g = g.decayed(&p, self.decay);
-        let m = lerp(m, g.clone(), self.take1);
-        let top = (top * self.keep2).max(g.abs() + self.eps);
-        (p - m.clone() * self.size / top.clone(), [m, top])
     }
 }

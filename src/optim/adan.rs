@@ -1,9 +1,9 @@
 //! `adan`: Xie et al. 2022 (arXiv 2208.06677), as in burn-optim 0.22.1: `betas` are one minus the paper's, and weight
 //! decay is proximal unless `no_prox`. PyTorch has none.
 
-use super::elementwise::{Formula, Value, add_square};
 use super::rule::{Run, UpdateRule};
 use super::{DecayOn, betas, bias_correction};
+use kernels::formulas;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -42,7 +42,7 @@ impl UpdateRule for Adan {
         let decay = lr * self.decay.of(self.weight_decay, shape);
         let (before, after) =
             if self.no_prox { ((1.0 - decay) as f32, 1.0) } else { (1.0, (1.0 + decay) as f32) };
-        on.run(Factors {
+        on.run(formulas::Adan {
             before,
             after,
             lr: lr as f32,
@@ -55,34 +55,5 @@ impl UpdateRule for Adan {
             // The first step has no previous gradient; the difference counts as zero.
             differs: if step == 1 { 0.0 } else { 1.0 },
         })
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Factors {
-    before: f32,
-    after: f32,
-    lr: f32,
-    keep: [f32; 3],
-    take: [f32; 3],
-    bc1: f32,
-    bc2: f32,
-    root: f32,
-    eps: f32,
-    differs: f32,
-}
-
-impl Formula<4> for Factors {
-    #[inline(always)]
-    fn apply<V: Value>(self, p: V, g: V, [m, v, d, previous]: [V; 4]) -> (V, [V; 4]) {
-        let Self { before, after, lr, keep, take, bc1, bc2, root, eps, differs } = self;
-        let diff = (g.clone() + previous) * differs;
-        let look = g.clone() + diff.clone() * keep[1];
-        let m = m * keep[0] + g.clone() * take[0];
-        let d = d * keep[1] + diff * take[1];
-        let v = add_square(v, look, keep[2], take[2]);
-        let denom = v.clone().sqrt() / root + eps;
-        let delta = m.clone() / bc1 / denom.clone() + d.clone() * keep[1] / bc2 / denom;
-        ((p * before - delta * lr) / after, [m, v, d, -g])
     }
 }

@@ -1,4 +1,4 @@
-//! Common parts of the optimizers as Burn tensor operations, the counterpart of [`simd`](super::simd) and
+//! Common parts of the optimizers as Burn tensor operations, the counterpart of [`kernels::fused`] and
 //! [`clip`](super::clip) for tensors that stay on their device. No value is read back, because the host would wait for
 //! the device: what depends on a value is a mask. Only operations that CubeCL can fuse are used, so that an
 //! element-wise update becomes one kernel (it can't fuse `sign`, `powi` or boolean operators).
@@ -7,6 +7,80 @@
 //! a few ulps, not bit for bit.
 
 use burn::tensor::Tensor;
+use kernels::formula::{self, Value};
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+/// A tensor as the value that a [`Formula`](kernels::formula::Formula) computes with.
+#[derive(Clone)]
+pub(super) struct Whole<const D: usize>(pub Tensor<D>);
+
+impl<const D: usize> Neg for Whole<D> {
+    type Output = Self;
+
+    fn neg(self) -> Self {
+        Self(-self.0)
+    }
+}
+
+/// Operations of two tensors, and of a tensor and a number.
+macro_rules! operations {
+    ($($trait:ident $method:ident $(with $number:ty)?),*) => {$(
+        operations!(@ $trait $method $($number)?);
+    )*};
+    (@ $trait:ident $method:ident) => {
+        impl<const D: usize> $trait for Whole<D> {
+            type Output = Self;
+
+            fn $method(self, other: Self) -> Self {
+                Self($trait::$method(self.0, other.0))
+            }
+        }
+    };
+    (@ $trait:ident $method:ident $number:ty) => {
+        impl<const D: usize> $trait<$number> for Whole<D> {
+            type Output = Self;
+
+            fn $method(self, other: $number) -> Self {
+                Self($trait::$method(self.0, other))
+            }
+        }
+    };
+}
+
+operations!(Add add, Sub sub, Mul mul, Div div, Add add with f32, Mul mul with f32, Div div with f32);
+
+impl<const D: usize> Value for Whole<D> {
+    fn sqrt(self) -> Self {
+        Self(self.0.sqrt())
+    }
+
+    fn abs(self) -> Self {
+        Self(self.0.abs())
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self(self.0.max_pair(other.0))
+    }
+
+    fn sign(self) -> Self {
+        let (up, down) = (self.0.clone().greater_elem(0.0), self.0.clone().lower_elem(0.0));
+        Self(self.0.mask_fill(up, 1.0).mask_fill(down, -1.0))
+    }
+
+    fn decayed(self, param: &Self, decay: f32) -> Self {
+        Self(decayed(self.0, &param.0, decay))
+    }
+}
+
+/// `grad + decay * param`: weight decay in the gradient.
+pub(super) fn decayed<const D: usize>(grad: Tensor<D>, param: &Tensor<D>, decay: f32) -> Tensor<D> {
+    if decay == 0.0 { grad } else { grad + param.clone() * decay }
+}
+
+/// `torch.lerp`, as [`formula::lerp`].
+pub(super) fn lerp<const D: usize>(a: Tensor<D>, b: Tensor<D>, weight: f32) -> Tensor<D> {
+    formula::lerp(Whole(a), Whole(b), weight).0
+}
 
 /// `(param, state) = f(param, grad * scale, state)`; returns the parameter. Tensors are passed by value, so that their
 /// last reader may write in place.

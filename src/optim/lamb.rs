@@ -1,9 +1,11 @@
 //! `lamb`: You et al. 2019 (arXiv 1904.00962), as in burn-optim 0.22.1: an Adam update plus weight decay, scaled per
 //! tensor by the ratio of the parameter's norm to the update's. PyTorch has none.
 
-use super::elementwise::{Value, add_square, lerp};
+use super::device::{self, Whole};
 use super::rule::{Host, OnDevice, Run, UpdateRule};
-use super::{DecayOn, betas, bias_correction, clip, device, simd, slots};
+use super::{DecayOn, betas, bias_correction, clip, slots};
+use kernels::formula::{Value, add_square, lerp};
+use kernels::fused;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -83,7 +85,7 @@ impl UpdateRule for Lamb {
     fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
         let factors = self.factors(step, shape);
         let host = |Host { scale, param, grad, state }: Host<'_, '_>| {
-            simd::for_each(param, grad, slots::<2>(state), |p, g, moments| {
+            fused::for_each(param, grad, slots::<2>(state), |p, g, moments| {
                 (p, factors.moments(g * scale, moments))
             });
             let [m, v] = slots::<2>(state);
@@ -93,7 +95,7 @@ impl UpdateRule for Lamb {
                 let mut block = [0.0f32; 1024];
                 for ((p, m), v) in param.chunks(1024).zip(m.chunks_mut(1024)).zip(v.chunks_mut(1024)) {
                     let block = &mut block[..p.len()];
-                    simd::for_each(block, p, [m, v], |_, p, [m, v]| (factors.direction(&p, m, v), [m, v]));
+                    fused::for_each(block, p, [m, v], |_, p, [m, v]| (factors.direction(&p, m, v), [m, v]));
                     update.add(block);
                 }
                 let (of_param, of_update) = (clip::global_norm([&*param]), update.norm());
@@ -101,14 +103,15 @@ impl UpdateRule for Lamb {
                     size = (lr * of_param / of_update) as f32;
                 }
             }
-            simd::for_each(param, grad, [m, v], |p, _, [m, v]| {
+            fused::for_each(param, grad, [m, v], |p, _, [m, v]| {
                 (p - size * factors.direction(&p, m, v), [m, v])
             });
         };
         let device = |OnDevice { scale, param, grad, state }: OnDevice<'_>| {
             device::for_all(param, grad, scale, state, |p, g, moments| {
-                let [m, v] = factors.moments(g, moments);
-                let direction = factors.direction(&p, m.clone(), v.clone());
+                let [m, v] = factors.moments(Whole(g), moments.map(Whole));
+                let direction = factors.direction(&Whole(p.clone()), m.clone(), v.clone()).0;
+                let (m, v) = (m.0, v.0);
                 if !self.trust_ratio {
                     return (p - direction * lr as f32, [m, v]);
                 }

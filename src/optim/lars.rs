@@ -2,9 +2,9 @@
 //! MLPerf ResNet reference: tensors with fewer than two dimensions (biases, norms) take plain SGD with momentum.
 //! Neither PyTorch nor burn-optim has it.
 
-use super::elementwise::Value;
 use super::rule::{Host, OnDevice, Run, UpdateRule};
-use super::{DecayOn, clip, device, simd, slots};
+use super::{DecayOn, clip, device, slots};
+use kernels::fused;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -59,14 +59,14 @@ impl UpdateRule for Lars {
         let host = |Host { scale, param, grad, state }: Host<'_, '_>| {
             let local = (lr * self.ratio(shape, decay, param, grad, scale)) as f32;
             let decay = decay as f32;
-            simd::for_each(param, grad, slots::<1>(state), |p, g, [m]| {
+            fused::for_each(param, grad, slots::<1>(state), |p, g, [m]| {
                 let m = m * momentum + local * (g * scale + decay * p);
                 (p - m, [m])
             });
         };
         let device = |OnDevice { scale, param, grad, state }: OnDevice<'_>| {
             device::for_all(param, grad, scale, state, |p, g, [m]| {
-                let direction = g.clone().decayed(&p, decay as f32);
+                let direction = device::decayed(g.clone(), &p, decay as f32);
                 let step = if shape.len() < 2 {
                     direction * lr as f32
                 } else {

@@ -1,8 +1,8 @@
 //! `lion`: Chen et al. 2023 (arXiv 2302.06675), as in burn-optim 0.22.1 and the authors' code. PyTorch has none.
 
-use super::elementwise::{Formula, Value};
 use super::rule::{Run, UpdateRule};
 use super::{DecayOn, betas};
+use kernels::formulas;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -32,28 +32,11 @@ impl UpdateRule for Lion {
     }
 
     fn step<R: Run>(&self, _step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
-        on.run(Factors {
+        on.run(formulas::Lion {
             lr: lr as f32,
             shrink: (1.0 - lr * self.decay.of(self.weight_decay, shape)) as f32,
             keep: self.betas.map(|beta| beta as f32),
             take: self.betas.map(|beta| (1.0 - beta) as f32),
         })
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Factors {
-    lr: f32,
-    shrink: f32,
-    keep: [f32; 2],
-    take: [f32; 2],
-}
-
-impl Formula<1> for Factors {
-    #[inline(always)]
-    fn apply<V: Value>(self, p: V, g: V, [m]: [V; 1]) -> (V, [V; 1]) {
-        let Self { lr, shrink, keep, take } = self;
-        let direction = m.clone() * keep[0] + g.clone() * take[0];
-        (p * shrink - direction.sign() * lr, [m * keep[1] + g * take[1]])
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! An [`OptimizerPlan`] is the resolved `[optimizer]`: an [`Optimizer`], which declares the keys of its table and
 //! updates one parameter tensor, either as host slices in one fused pass or as Burn tensor operations on the tensor's
-//! device. Most have one [`Formula`](elementwise::Formula) for both. A [`Schedule`] is the resolved `[scheduler]`: a
+//! device. Most have one [`Formula`](kernels::formula::Formula) for both. A [`Schedule`] is the resolved `[scheduler]`: a
 //! pure function from the number of optimizer steps done, and the reductions of the base rate, to the learning rate.
 //! Each parameter has a [`Rule`]: that of the table itself, or of a group. [`clip`] has the global gradient norm,
 //! [`norm_on_device`] its counterpart on devices. Nothing here depends on
@@ -19,7 +19,6 @@ mod adan;
 mod average;
 pub mod clip;
 mod device;
-mod elementwise;
 #[cfg(test)]
 mod golden;
 mod groups;
@@ -36,7 +35,6 @@ pub mod schedule;
 mod sgd;
 #[cfg(test)]
 mod side_by_side;
-mod simd;
 #[cfg(test)]
 pub(crate) mod testing;
 

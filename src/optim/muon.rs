@@ -3,12 +3,13 @@
 //! bits do not depend on the number of threads; they do depend on the CPU, through the GEMM kernel.
 
 use super::adam::{Adam, Decoupled};
-use super::elementwise::lerp;
 use super::rule::{Host, OnDevice, Run, UpdateRule};
-use super::{DecayOn, clip, device, simd, slots};
-use crate::kernels::{MatMul, Matrix, Panel};
+use super::{DecayOn, clip, device, slots};
 use crate::spec::choice;
 use burn::tensor::Tensor;
+use kernels::formula::lerp;
+use kernels::fused;
+use kernels::{MatMul, Matrix, Panel};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -94,19 +95,19 @@ impl UpdateRule for Muon {
             let [buffer, _, _] = slots::<3>(state);
             let mut update = vec![0.0f32; param.len()];
             let nesterov = self.nesterov;
-            simd::for_each(&mut update, grad, [buffer], |_, g, [m]| {
+            fused::for_each(&mut update, grad, [buffer], |_, g, [m]| {
                 let g = g * scale;
                 let m = lerp(m, g, take);
                 (if nesterov { lerp(g, m, momentum) } else { m }, [m])
             });
             let (rows, cols) = as_matrix(shape);
             orthogonalise(&mut update, rows, cols, self.ns_steps);
-            simd::for_each(param, &update, [], |p, u, []| (p * shrink - size * u, []));
+            fused::for_each(param, &update, [], |p, u, []| (p * shrink - size * u, []));
         };
         let device = |OnDevice { scale, param, grad, state }: OnDevice<'_>| {
             device::for_all(param, grad, scale, &mut state[..1], |p, g, [m]| {
-                let m = lerp(m, g.clone(), take);
-                let update = if self.nesterov { lerp(g, m.clone(), momentum) } else { m.clone() };
+                let m = device::lerp(m, g.clone(), take);
+                let update = if self.nesterov { device::lerp(g, m.clone(), momentum) } else { m.clone() };
                 let update = orthogonalise_on_device(update, shape, self.ns_steps);
                 (p * shrink - update * size, [m])
             })

@@ -1,8 +1,9 @@
 //! `nadam`: `torch.optim.NAdam`, with PyTorch's `decoupled_weight_decay`.
 
-use super::elementwise::{Formula, Moments, Value};
 use super::rule::{Run, UpdateRule};
 use super::{DecayOn, betas, bias_correction};
+use kernels::formula::Moments;
+use kernels::formulas;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -64,31 +65,12 @@ impl UpdateRule for NAdam {
     fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
         let decay = self.decay.of(self.weight_decay, shape);
         let (mu, next, product) = (self.mu(step), self.mu(step + 1), self.mu_product(step));
-        on.run(Factors {
+        on.run(formulas::NAdam {
             moments: Moments::new(self.betas, lr, decay, self.decoupled_weight_decay),
             by_grad: (lr * (1.0 - mu) / (1.0 - product)) as f32,
             by_avg: (lr * next / (1.0 - product * next)) as f32,
             correction: bias_correction(self.betas[1], step) as f32,
             eps: self.eps as f32,
         })
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Factors {
-    moments: Moments,
-    by_grad: f32,
-    by_avg: f32,
-    correction: f32,
-    eps: f32,
-}
-
-impl Formula<2> for Factors {
-    #[inline(always)]
-    fn apply<V: Value>(self, p: V, g: V, moments: [V; 2]) -> (V, [V; 2]) {
-        let (p, g, [m, v]) = self.moments.update(p, g, moments);
-        let denom = (v.clone() / self.correction).sqrt() + self.eps;
-        let p = p - g * self.by_grad / denom.clone();
-        (p - m.clone() * self.by_avg / denom, [m, v])
     }
 }

@@ -1,8 +1,9 @@
 //! `radam`: `torch.optim.RAdam`, with PyTorch's `decoupled_weight_decay`.
 
-use super::elementwise::{Formula, Moments, Value};
 use super::rule::{Run, UpdateRule};
 use super::{DecayOn, betas, bias_correction};
+use kernels::formula::Moments;
+use kernels::formulas;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -54,30 +55,11 @@ impl UpdateRule for RAdam {
         let decay = self.decay.of(self.weight_decay, shape);
         let rectification = self.rectification(step);
         let size = lr / bias_correction(self.betas[0], step);
-        on.run(Factors {
+        on.run(formulas::RAdam {
             moments: Moments::new(self.betas, lr, decay, self.decoupled_weight_decay),
             size: rectification.map_or(size, |by| size * by) as f32,
             rectified: rectification.is_some(),
             eps: self.eps as f32,
         })
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Factors {
-    moments: Moments,
-    size: f32,
-    /// Whether the update is divided by the root of the variance.
-    rectified: bool,
-    eps: f32,
-}
-
-impl Formula<2> for Factors {
-    #[inline(always)]
-    fn apply<V: Value>(self, p: V, g: V, moments: [V; 2]) -> (V, [V; 2]) {
-        let (p, _, [m, v]) = self.moments.update(p, g, moments);
-        let direction = m.clone() * self.size;
-        let direction = if self.rectified { direction / (v.clone().sqrt() + self.eps) } else { direction };
-        (p - direction, [m, v])
     }
 }

@@ -1,8 +1,8 @@
 //! `rmsprop`: `torch.optim.RMSprop` (momentum, centred).
 
 use super::DecayOn;
-use super::elementwise::{Formula, Value, add_square, lerp};
 use super::rule::{Run, UpdateRule};
+use kernels::formulas;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -46,7 +46,7 @@ impl UpdateRule for RmsProp {
     }
 
     fn step<R: Run>(&self, _step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
-        let factors = Factors {
+        let factors = formulas::RmsProp {
             lr: lr as f32,
             decay: self.decay.of(self.weight_decay, shape) as f32,
             eps: self.eps as f32,
@@ -60,36 +60,5 @@ impl UpdateRule for RmsProp {
             2 => on.run::<2, _>(factors),
             _ => on.run::<3, _>(factors),
         }
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Factors {
-    lr: f32,
-    decay: f32,
-    eps: f32,
-    keep: f32,
-    take: f32,
-    momentum: Option<f32>,
-    centered: bool,
-}
-
-/// The state of `slots`: the average of squares, the momentum buffer if there is one, the average of gradients if
-/// centred.
-impl<const N: usize> Formula<N> for Factors {
-    #[inline(always)]
-    fn apply<V: Value>(self, p: V, g: V, mut state: [V; N]) -> (V, [V; N]) {
-        let g = g.decayed(&p, self.decay);
-        state[0] = add_square(state[0].clone(), g.clone(), self.keep, self.take);
-        let mut variance = state[0].clone();
-        if self.centered {
-            let average = lerp(state[N - 1].clone(), g.clone(), self.take);
-            state[N - 1] = average.clone();
-            variance = variance - average.clone() * average;
-        }
-        let denom = variance.sqrt() + self.eps;
-        let Some(momentum) = self.momentum else { return (p - g * self.lr / denom, state) };
-        state[1] = state[1].clone() * momentum + g / denom;
-        (p - state[1].clone() * self.lr, state)
     }
 }

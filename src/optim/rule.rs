@@ -1,8 +1,9 @@
 //! [`UpdateRule`]: both forms of an [`Optimizer`] in one function; the trait that the optimizers of ddp-run implement.
 
-use super::elementwise::Formula;
-use super::{Optimizer, OptimizerConfig, device, simd, slots};
+use super::device::{self, Whole};
+use super::{Optimizer, OptimizerConfig, slots};
 use burn::tensor::Tensor;
+use kernels::formula::Formula;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -57,9 +58,7 @@ impl Run for Host<'_, '_> {
     type Updated = ();
 
     fn run<const N: usize, F: Formula<N>>(self, formula: F) {
-        let scale = self.scale;
-        let state = slots::<N>(self.state);
-        simd::for_each(self.param, self.grad, state, |p, g, state| formula.apply(p, g * scale, state));
+        formula.run(self.scale, self.param, self.grad, slots::<N>(self.state));
     }
 
     fn either(self, host: impl FnOnce(Host<'_, '_>), _: impl FnOnce(OnDevice<'_>) -> Tensor<1>) {
@@ -83,7 +82,10 @@ impl Run for OnDevice<'_> {
     type Updated = Tensor<1>;
 
     fn run<const N: usize, F: Formula<N>>(self, formula: F) -> Tensor<1> {
-        device::for_all(self.param, self.grad, self.scale, self.state, |p, g, s| formula.apply(p, g, s))
+        device::for_all(self.param, self.grad, self.scale, self.state, |p, g, s| {
+            let (p, s) = formula.apply(Whole(p), Whole(g), s.map(Whole));
+            (p.0, s.map(|s| s.0))
+        })
     }
 
     fn either(

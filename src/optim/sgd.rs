@@ -1,8 +1,8 @@
 //! `sgd`: `torch.optim.SGD` (momentum, dampening, Nesterov).
 
 use super::DecayOn;
-use super::elementwise::{Formula, Value};
 use super::rule::{Run, UpdateRule};
+use kernels::formulas;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -47,7 +47,7 @@ impl UpdateRule for Sgd {
         // The first step sets the buffer to the undampened gradient, so it need not be zero before.
         let (keep, take) =
             if step == 1 { (0.0, 1.0) } else { (self.momentum as f32, (1.0 - self.dampening) as f32) };
-        let factors = Factors {
+        let factors = formulas::Sgd {
             lr: lr as f32,
             decay: self.decay.of(self.weight_decay, shape) as f32,
             keep,
@@ -55,37 +55,5 @@ impl UpdateRule for Sgd {
             nesterov: self.nesterov.then_some(self.momentum as f32),
         };
         if self.momentum == 0.0 { on.run::<0, _>(factors) } else { on.run::<1, _>(factors) }
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Factors {
-    lr: f32,
-    decay: f32,
-    /// Of the momentum buffer, and of the gradient added to it.
-    keep: f32,
-    take: f32,
-    /// The momentum, with Nesterov's.
-    nesterov: Option<f32>,
-}
-
-impl Formula<0> for Factors {
-    #[inline(always)]
-    fn apply<V: Value>(self, p: V, g: V, []: [V; 0]) -> (V, [V; 0]) {
-        let g = g.decayed(&p, self.decay);
-        (p - g * self.lr, [])
-    }
-}
-
-impl Formula<1> for Factors {
-    #[inline(always)]
-    fn apply<V: Value>(self, p: V, g: V, [m]: [V; 1]) -> (V, [V; 1]) {
-        let g = g.decayed(&p, self.decay);
-        let m = m * self.keep + g.clone() * self.take;
-        let direction = match self.nesterov {
-            Some(momentum) => g + m.clone() * momentum,
-            None => m.clone(),
-        };
-        (p - direction * self.lr, [m])
     }
 }

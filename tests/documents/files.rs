@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-const FOLDERS: [&str; 10] =
-    [".ci", "benches", "configs", "docs", "examples", "fuzz", "jobs", "scripts", "src", "tests"];
+const FOLDERS: [&str; 11] =
+    [".ci", "benches", "configs", "docs", "examples", "fuzz", "jobs", "kernels", "scripts", "src", "tests"];
 
 /// Paths of the repository, whole and from each folder on.
 struct Paths {

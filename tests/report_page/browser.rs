@@ -49,6 +49,8 @@ impl Browser {
                 "--no-first-run",
             ])
             .arg(format!("--user-data-dir={}", profile.path().display()))
+            // What it leaves elsewhere when it is killed goes with its profile.
+            .env("TMPDIR", profile.path())
             .args(["--remote-debugging-pipe", "about:blank"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

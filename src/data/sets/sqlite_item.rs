@@ -6,6 +6,9 @@ use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
 use std::fmt;
 
+/// Levels of lists and maps within each other. Each takes its part of the stack.
+const DEEPEST: usize = 64;
+
 /// The fields of an item.
 #[derive(Debug, PartialEq)]
 pub(super) struct Item(Vec<(Option<String>, Field)>);
@@ -27,7 +30,10 @@ impl Item {
     /// # Errors
     /// Why it is not an item.
     pub fn read(bytes: &[u8]) -> Result<Self, String> {
-        let item: Field = rmp_serde::from_slice(bytes).map_err(|e| e.to_string())?;
+        let mut reader = rmp_serde::Deserializer::from_read_ref(bytes);
+        // It refuses what has as many.
+        reader.set_max_depth(DEEPEST + 1);
+        let item = Field::deserialize(&mut reader).map_err(|e| e.to_string())?;
         Ok(Self(match item {
             Field::List(fields) => fields.into_iter().map(|field| (None, field)).collect(),
             Field::Map(fields) => {
@@ -202,6 +208,9 @@ mod tests {
         // A list that claims 2^32 - 1 elements, and lists within lists.
         Item::read(&[0xdd, 0xff, 0xff, 0xff, 0xff, 1]).unwrap_err();
         Item::read(&[0x91; 1 << 20]).unwrap_err();
+        let nested = |levels: usize| [vec![0x91; levels - 1], vec![0x90]].concat();
+        Item::read(&nested(DEEPEST)).unwrap();
+        Item::read(&nested(DEEPEST + 1)).unwrap_err();
         assert_eq!(Item::read(&[7]).unwrap().cell(0, "0"), Cell::Integer(7));
     }
 }

@@ -2,7 +2,6 @@
 
 use super::{Flat, buffer, dims, record, recycle, register, tensor, threads, values};
 use crate::device::is_host;
-use crate::kernels::attention::{self, AttentionShape};
 use crate::models::cast::{in_dtype, in_f32};
 use burn::backend::Flex;
 use burn::nn::Dropout;
@@ -11,6 +10,7 @@ use burn::tensor::{Bool, Tensor};
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
+use kernels::attention::{self, AttentionShape};
 use std::cell::OnceCell;
 
 /// Where the keys of a sequence lie in the future of a query, `[time, time]`. Made at its first use: in host memory

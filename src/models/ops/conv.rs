@@ -3,13 +3,13 @@
 
 use super::{Flat, record, tensor, threads, values};
 use crate::device::is_host;
-use crate::kernels::conv::{self, ConvShape};
 use burn::backend::Flex;
 use burn::tensor::Tensor;
 use burn::tensor::ops::ConvOptions;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
+use kernels::conv::{self, ConvShape};
 
 /// `torch.nn.functional.conv2d` for one stride and one padding: `x` `[batch, in, h, w]`, `w` `[out, in, kh, kw]`.
 pub fn conv2d(

@@ -2,13 +2,13 @@
 
 use super::{Flat, buffer, dims, record, recycle, register, tensor, threads, values};
 use crate::device::is_host;
-use crate::kernels::dropout::{Mask, apply};
 use burn::backend::Flex;
 use burn::nn::Dropout;
 use burn::tensor::{Distribution, Tensor};
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
+use kernels::dropout::{Mask, apply};
 
 /// `torch.nn.functional.dropout`: in training, elements become 0 with the layer's probability, and the others are divided
 /// by that of being kept. The device's random stream gives a key, from which the mask follows.

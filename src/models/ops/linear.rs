@@ -2,17 +2,17 @@
 
 use super::{Flat, buffer, record, recycle, tensor, threads, values};
 use crate::device::is_host;
-use crate::kernels::linear::{
-    LinearShape, Terms, backward_activation, backward_bias, backward_input, backward_weight, forward,
-};
 use burn::backend::Flex;
 use burn::tensor::activation::{gelu, relu};
 use burn::tensor::{Tensor, module};
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
+use kernels::linear::{
+    LinearShape, Terms, backward_activation, backward_bias, backward_input, backward_weight, forward,
+};
 
-pub use crate::kernels::linear::Activation;
+pub use kernels::linear::Activation;
 
 /// `activation(x w^T + bias + residual)`: `x` is `[rows, inputs]`, `w` `[outputs, inputs]` as in `torch.nn.Linear`,
 /// `residual` shaped like the result, `[rows, outputs]`.

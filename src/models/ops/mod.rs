@@ -1,5 +1,5 @@
 //! Operations for which Burn's own are too slow, each with its backward step; shapes and semantics are those of PyTorch. In
-//! host memory they are custom operations with our own kernels (`crate::kernels`); on a device they use Burn's kernels,
+//! host memory they are custom operations with our own kernels (`kernels`); on a device they use Burn's kernels,
 //! combined to save passes over memory.
 
 mod attention;

@@ -2,13 +2,13 @@
 
 use super::{Flat, record, register, tensor, threads, values};
 use crate::device::is_host;
-use crate::kernels::pool::{PoolShape, max_backward, max_forward};
 use burn::backend::Flex;
 use burn::tensor::Tensor;
 use burn::tensor::ops::MaxPoolOptions;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
+use kernels::pool::{PoolShape, max_backward, max_forward};
 use std::sync::Arc;
 
 /// `torch.nn.functional.max_pool2d` with a square window: the first of equal values gets the gradient.

@@ -2,13 +2,13 @@
 
 use super::{Flat, dims, record, register, tensor, threads, values};
 use crate::device::is_host;
-use crate::kernels::elementwise;
 use burn::backend::Flex;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
+use kernels::elementwise;
 
 /// `relu(a + b)` for tensors of one shape.
 pub fn add_relu(a: Tensor<4>, b: Tensor<4>) -> Tensor<4> {

@@ -1,9 +1,9 @@
 //! What the tests of the operations share: inputs, comparisons, and passes that find used memory in the pool.
 
 use super::{buffer, recycle, tensor};
-pub(super) use crate::kernels::testing::{bits, noise};
 pub(super) use crate::models::testing::read;
 use burn::tensor::{Device, Tensor, TensorData};
+pub(super) use kernels::testing::{bits, noise};
 
 /// A device with autodiff.
 pub fn device() -> Device {

@@ -6,7 +6,7 @@ use super::panel::Panel;
 
 /// A matrix in a slice: element (row, column) is at `row * row_step + column * column_step`.
 #[derive(Clone, Copy)]
-pub(crate) struct Matrix<'a> {
+pub struct Matrix<'a> {
     pub values: &'a [f32],
     pub row_step: usize,
     pub column_step: usize,
@@ -14,11 +14,11 @@ pub(crate) struct Matrix<'a> {
 
 impl<'a> Matrix<'a> {
     /// Rows of `width` elements, one after the other.
-    pub(crate) fn rows(values: &'a [f32], width: usize) -> Self {
+    pub fn rows(values: &'a [f32], width: usize) -> Self {
         Self { values, row_step: width, column_step: 1 }
     }
 
-    pub(crate) fn transposed(self) -> Self {
+    pub fn transposed(self) -> Self {
         Self { values: self.values, row_step: self.column_step, column_step: self.row_step }
     }
 
@@ -36,14 +36,14 @@ impl<'a> Matrix<'a> {
 
 /// `dst = scale * lhs * rhs`, for `lhs` of as many rows and `rhs` of as many columns as `dst`. With `accumulate` the
 /// product is added to `dst`, else `dst` is overwritten (its old content never matters).
-pub(crate) struct MatMul {
+pub struct MatMul {
     pub inner: usize,
     pub scale: f32,
     pub accumulate: bool,
 }
 
 impl MatMul {
-    pub(crate) fn run(&self, mut dst: Panel, lhs: Matrix, rhs: Matrix) {
+    pub fn run(&self, mut dst: Panel, lhs: Matrix, rhs: Matrix) {
         let &MatMul { inner, scale, accumulate } = self;
         let (rows, columns) = (dst.rows(), dst.columns());
         if rows == 0 || columns == 0 {

@@ -1,21 +1,21 @@
 //! The loop of every element-wise optimizer: updates parameter and state tensors in place, in one pass over memory, on
-//! all compute threads. It is compiled for several instruction sets ([`wide`]), which do the same IEEE operations in the
+//! all compute threads. It is compiled for several instruction sets (`wide!`), which do the same IEEE operations in the
 //! same order per element, so the bits do not depend on the CPU.
 
-use crate::kernels::tasks;
-use crate::kernels::wide::wide;
+use crate::tasks;
+use crate::wide::wide;
 
 /// Elements processed together: two AVX2 registers per tensor.
 const LANES: usize = 16;
 
 /// Elements of a task. Every element is computed alone, so that this does not change a bit here; it does in the norm
-/// (`clip`), which is summed in blocks as large.
+/// ([`crate::global_norm`]), which is summed in blocks as large.
 pub(super) const TASK: usize = 1 << 15;
 
 /// For each element `i`: `(param[i], state[k][i]) = f(param[i], grad[i], state[k][i])`.
 ///
 /// Panics if the lengths differ: the caller sized the state wrongly.
-pub(super) fn for_each<const N: usize, F>(param: &mut [f32], grad: &[f32], state: [&mut [f32]; N], f: F)
+pub fn for_each<const N: usize, F>(param: &mut [f32], grad: &[f32], state: [&mut [f32]; N], f: F)
 where
     F: Fn(f32, f32, [f32; N]) -> (f32, [f32; N]) + Copy + Sync,
 {

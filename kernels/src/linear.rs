@@ -246,7 +246,7 @@ pub fn backward_weight(shape: LinearShape, x: &[f32], dz: &[f32], dw: &mut [f32]
     });
 }
 
-/// Gradient of the bias: `db[o]` is the sum of `dz[r, o]` over the rows, in f32 for [`ROWS`] rows, in f64 from there.
+/// Gradient of the bias: `db[o]` is the sum of `dz[r, o]` over the rows, in f32 for `ROWS` rows, in f64 from there.
 pub fn backward_bias(shape: LinearShape, dz: &[f32], db: &mut [f32], parallelism: usize) {
     assert_eq!(dz.len(), shape.rows * shape.outputs, "length of a linear layer's output: {shape:?}");
     assert_eq!(db.len(), shape.outputs, "length of a linear layer's bias: {shape:?}");

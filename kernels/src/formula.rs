@@ -1,8 +1,7 @@
-//! Element-wise optimizers: the new value of an element depends only on that element, its gradient and its state. Each
-//! has one [`Formula`], which runs over host slices in one pass ([`simd`](super::simd)) and as tensor operations on a
-//! device ([`device`](super::device)): the same f32 operations in the same order.
+//! Formulas of element-wise optimizers: the new value of an element depends only on that element, its gradient and its
+//! state. Each runs over host slices in one pass ([`fused`](crate::fused)) and, as operations on whole tensors, on
+//! devices: the same f32 operations in the same order. [`crate::formulas`] has them.
 
-use burn::tensor::Tensor;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// What a formula computes with: one element on the host, or a whole tensor on a device.
@@ -60,29 +59,6 @@ impl Value for f32 {
     }
 }
 
-impl<const D: usize> Value for Tensor<D> {
-    fn sqrt(self) -> Self {
-        self.sqrt()
-    }
-
-    fn abs(self) -> Self {
-        self.abs()
-    }
-
-    fn max(self, other: Self) -> Self {
-        self.max_pair(other)
-    }
-
-    fn sign(self) -> Self {
-        let (up, down) = (self.clone().greater_elem(0.0), self.clone().lower_elem(0.0));
-        self.mask_fill(up, 1.0).mask_fill(down, -1.0)
-    }
-
-    fn decayed(self, param: &Self, decay: f32) -> Self {
-        if decay == 0.0 { self } else { self + param.clone() * decay }
-    }
-}
-
 /// `torch.lerp`: `a + weight * (b - a)`, with PyTorch's order of operations on either side of one half.
 #[inline(always)]
 pub fn lerp<V: Value>(a: V, b: V, weight: f32) -> V {
@@ -101,7 +77,27 @@ pub trait Formula<const N: usize>: Copy + Sync {
     /// The new parameter and state. The gradient is already scaled. On the host, called once per element in a
     /// vectorised loop: implementations are `#[inline(always)]`.
     fn apply<V: Value>(self, param: V, grad: V, state: [V; N]) -> (V, [V; N]);
+
+    /// The same over slices in place, with `scale` multiplied to the gradient. Each formula has one of its own
+    /// (`over_slices!`), which is compiled with this crate: a provided one would be compiled where it is called, without
+    /// optimisation in a development build.
+    ///
+    /// Panics if the lengths differ: the caller sized the state wrongly.
+    fn run(self, scale: f32, param: &mut [f32], grad: &[f32], state: [&mut [f32]; N]);
 }
+
+/// [`Formula::run`] of a formula with this many state tensors.
+macro_rules! over_slices {
+    ($states:literal) => {
+        fn run(self, scale: f32, param: &mut [f32], grad: &[f32], state: [&mut [f32]; $states]) {
+            crate::fused::for_each(param, grad, state, |p, g, state| {
+                $crate::formula::Formula::<$states>::apply(self, p, g * scale, state)
+            });
+        }
+    };
+}
+
+pub(crate) use over_slices;
 
 /// Weight decay and the two moments of Adam and its relatives.
 #[derive(Clone, Copy)]

@@ -84,7 +84,7 @@ pub(super) mod tests {
         (f64::from(got) - expected).abs() / unit
     }
 
-    pub(in crate::kernels) fn erf_f64(x: f64) -> f64 {
+    pub(crate) fn erf_f64(x: f64) -> f64 {
         (1.0 - erfc_f64(x.abs())).copysign(x)
     }
 

@@ -1,16 +1,21 @@
-//! CPU kernels for the most expensive layers of the models, as pure functions on `f32` slices. They do not depend on
-//! Burn; the models wrap them as custom operations.
+//! The arithmetic of ddp-run on CPUs, as pure functions on `f32` slices. It does not depend on Burn; ddp-run's models wrap
+//! the kernels as custom operations. It is a package of its own because every profile optimises it. A generic function is
+//! compiled with its caller, in a development build without optimisation: a hot loop here has no type that a caller
+//! chooses, but [`fused::for_each`] for optimizers without a [formula](formula::Formula).
 //!
 //! - Images, in NCHW order: [`conv`] (2-d convolution and its three gradients), [`norm`] (batch normalisation), [`pool`]
 //!   (max pooling) and [`elementwise`] (ReLU, and addition with ReLU).
 //! - Rows: [`linear`] (with ReLU or GELU), [`layer_norm`], [`attention`] and [`cross_entropy`].
 //! - Any shape: [`dropout`].
+//! - Parameters: [`formulas`] of the optimizers, [`fused`] loops over parameter and state, [`global_norm`].
 //!
 //! Every function gives the same bits for the same inputs at any `parallelism`: the shape alone determines the order of
 //! every sum. All but [`conv`] and [`linear`] also give the same bits on every x86-64 processor, because their wide
 //! variants keep the order of the plain one, and a product and a sum are rounded once only where the code says `mul_add`.
 //! These two use the `gemm` crate, which selects instructions by processor; and the loss of [`cross_entropy`] contains a
 //! logarithm of the platform.
+
+#![deny(unsafe_code)]
 
 pub mod attention;
 mod attention_loops;
@@ -21,6 +26,10 @@ pub mod cross_entropy;
 mod direct;
 pub mod dropout;
 pub mod elementwise;
+pub mod formula;
+pub mod formulas;
+pub mod fused;
+pub mod global_norm;
 mod lanes;
 pub mod layer_norm;
 mod layout;
@@ -31,11 +40,10 @@ mod norm_loops;
 mod panel;
 pub mod pool;
 mod product;
-pub(crate) mod tasks;
-#[cfg(test)]
-pub(crate) mod testing;
+mod tasks;
+pub mod testing;
 mod transpose;
-pub(crate) mod wide;
+mod wide;
 
-pub(crate) use panel::Panel;
-pub(crate) use product::{MatMul, Matrix};
+pub use panel::Panel;
+pub use product::{MatMul, Matrix};

@@ -1,7 +1,7 @@
-//! Inputs of the kernels' tests, and comparison with definitions in f64.
+//! For tests, also of the crates that use the kernels: inputs, and comparison with definitions in f64.
 
 /// Values in [-1, 1) from a linear congruential generator, the same for the same seed.
-pub(crate) fn noise(len: usize, seed: u64) -> Vec<f32> {
+pub fn noise(len: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = |_| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -10,12 +10,13 @@ pub(crate) fn noise(len: usize, seed: u64) -> Vec<f32> {
     (0..len).map(next).collect()
 }
 
-pub(crate) fn bits(values: &[f32]) -> Vec<u32> {
+pub fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
 }
 
+#[cfg(test)]
 #[track_caller]
-pub(super) fn close(what: &str, got: &[f32], expected: &[f64], tolerance: f64) {
+pub(crate) fn close(what: &str, got: &[f32], expected: &[f64], tolerance: f64) {
     assert_eq!(got.len(), expected.len(), "{what}");
     for (i, (&got, &expected)) in got.iter().zip(expected).enumerate() {
         let error = (f64::from(got) - expected).abs();
@@ -24,8 +25,9 @@ pub(super) fn close(what: &str, got: &[f32], expected: &[f64], tolerance: f64) {
 }
 
 /// Compares gradients of `loss` by each of `inputs` with central differences, at up to 50 elements each.
+#[cfg(test)]
 #[track_caller]
-pub(super) fn check_gradients(inputs: &[&[f32]], gradients: &[&[f32]], loss: impl Fn(&[Vec<f64>]) -> f64) {
+pub(crate) fn check_gradients(inputs: &[&[f32]], gradients: &[&[f32]], loss: impl Fn(&[Vec<f64>]) -> f64) {
     let mut at: Vec<Vec<f64>> = inputs.iter().map(|x| x.iter().map(|&v| f64::from(v)).collect()).collect();
     const H: f64 = 1e-4;
     for (k, gradient) in gradients.iter().enumerate() {
@@ -49,8 +51,9 @@ pub(super) fn check_gradients(inputs: &[&[f32]], gradients: &[&[f32]], loss: imp
 }
 
 /// Asserts that `run` gives the same bits with 1 to 64 threads.
+#[cfg(test)]
 #[track_caller]
-pub(super) fn same_bits_with_any_threads(run: impl Fn(usize) -> Vec<Vec<f32>>) {
+pub(crate) fn same_bits_with_any_threads(run: impl Fn(usize) -> Vec<Vec<f32>>) {
     let all = |parallelism| run(parallelism).iter().map(|v| bits(v)).collect::<Vec<_>>();
     let expected = all(1);
     for parallelism in [2, 3, 4, 7, 8, 16, 33, 64] {

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 /// `rows` x `columns` elements of a slice; each row is contiguous and starts `step` elements after the one before.
-pub(crate) struct Panel<'a> {
+pub struct Panel<'a> {
     first: *mut f32,
     rows: usize,
     columns: usize,
@@ -39,7 +39,7 @@ impl<'a> Panel<'a> {
     }
 
     /// A whole matrix, in rows of `columns` elements.
-    pub(crate) fn whole(slice: &'a mut [f32], columns: usize) -> Self {
+    pub fn whole(slice: &'a mut [f32], columns: usize) -> Self {
         let rows = slice.len() / columns;
         Self::new(slice, rows, columns, columns)
     }
