@@ -112,32 +112,20 @@ impl RmsProp {
     }
 }
 
-impl Formula<1> for RmsProp {
-    #[inline(always)]
-    fn apply<V: Value>(self, p: V, g: V, state: [V; 1]) -> (V, [V; 1]) {
-        self.step(p, g, state)
-    }
+macro_rules! rmsprop {
+    ($($states:literal)*) => {$(
+        impl Formula<$states> for RmsProp {
+            #[inline(always)]
+            fn apply<V: Value>(self, p: V, g: V, state: [V; $states]) -> (V, [V; $states]) {
+                self.step(p, g, state)
+            }
 
-    over_slices!(1);
+            over_slices!($states);
+        }
+    )*};
 }
 
-impl Formula<2> for RmsProp {
-    #[inline(always)]
-    fn apply<V: Value>(self, p: V, g: V, state: [V; 2]) -> (V, [V; 2]) {
-        self.step(p, g, state)
-    }
-
-    over_slices!(2);
-}
-
-impl Formula<3> for RmsProp {
-    #[inline(always)]
-    fn apply<V: Value>(self, p: V, g: V, state: [V; 3]) -> (V, [V; 3]) {
-        self.step(p, g, state)
-    }
-
-    over_slices!(3);
-}
+rmsprop!(1 2 3);
 
 /// Adagrad.
 #[derive(Clone, Copy)]

@@ -41,6 +41,7 @@ mod panel;
 pub mod pool;
 mod product;
 mod tasks;
+#[doc(hidden)]
 pub mod testing;
 mod transpose;
 mod wide;
