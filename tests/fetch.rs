@@ -51,16 +51,16 @@ fn mnist() -> Vec<(String, Vec<u8>)> {
     files.map(|(name, bytes)| (format!("/set/{name}.gz"), gzip(&bytes))).into()
 }
 
-/// The first transfer is cut, and then the server is busy for three attempts.
-fn mnist_server() -> Server {
+/// The first transfer is cut, and then the server is busy for `busy` attempts.
+fn mnist_server(busy: usize) -> Server {
     let files = mnist();
     Server::start(move |request, number| {
         let file = files.iter().find(|(path, _)| *path == request.path).map(|(_, bytes)| bytes.clone());
-        match (number, file) {
-            (0, Some(file)) => Answer::Cut(file, 100),
-            (1..=3, _) => Answer::Status(503),
-            (_, Some(file)) => Answer::File(file),
-            (_, None) => Answer::Status(404),
+        match file {
+            Some(file) if number == 0 => Answer::Cut(file, 100),
+            _ if (1..=busy).contains(&number) => Answer::Status(503),
+            Some(file) => Answer::File(file),
+            None => Answer::Status(404),
         }
     })
 }
@@ -79,7 +79,7 @@ fn mnist_spec(server: &Server) -> String {
 fn a_run_downloads_what_is_missing() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
-    let server = mnist_server();
+    let server = mnist_server(3);
     let spec = write_spec(dir.path(), &mnist_spec(&server));
     // The deadline of a collective is shorter than the pauses between the attempts.
     let flags = ["--set", "distributed.timeout=10", "--set", "launch.max_restarts=0"];
@@ -105,7 +105,7 @@ fn a_run_downloads_what_is_missing() {
 fn a_missing_file_is_an_error_where_downloads_are_forbidden() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
-    let server = mnist_server();
+    let server = mnist_server(0);
     let spec = write_spec(dir.path(), &mnist_spec(&server));
     let out = dir.path().join("out");
     for (offline, flags, why) in [

@@ -35,7 +35,9 @@ fn cargo(project: &Path, arguments: &[&str]) -> Command {
     let mut command = program(Path::new(&cargo_path()));
     command.current_dir(project).args(arguments).args(flag).arg("--offline");
     for package in ["ddp-run", "ddp-run-kernels", &name] {
-        command.arg("--config").arg(format!("profile.{profile}.package.{package}.opt-level=0"));
+        for fast in ["opt-level=0", "debug=false"] {
+            command.arg("--config").arg(format!("profile.{profile}.package.{package}.{fast}"));
+        }
     }
     // What Cargo tells this test, and how CI builds ddp-run itself.
     let of_this_test = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");

@@ -1,4 +1,4 @@
-//! The arithmetic of ddp-run on CPUs, as pure functions on `f32` slices. It does not depend on Burn; ddp-run's models wrap
+//! The arithmetic of ddp-run on CPUs, as pure functions on slices, of `f32` but for [`reduction`]. It does not depend on Burn; ddp-run's models wrap
 //! the kernels as custom operations. It is a package of its own because every profile optimises it. A generic function is
 //! compiled with its caller, in a development build without optimisation: a hot loop here has no type that a caller
 //! chooses, but [`fused::for_each`] for optimizers without a [formula](formula::Formula).
@@ -8,6 +8,7 @@
 //! - Rows: [`linear`] (with ReLU or GELU), [`layer_norm`], [`attention`] and [`cross_entropy`].
 //! - Any shape: [`dropout`].
 //! - Parameters: [`formulas`] of the optimizers, [`fused`] loops over parameter and state, [`global_norm`].
+//! - Collectives: [`reduction`], of seven element types.
 //!
 //! Every function gives the same bits for the same inputs at any `parallelism`: the shape alone determines the order of
 //! every sum. All but [`conv`] and [`linear`] also give the same bits on every x86-64 processor, because their wide
@@ -40,6 +41,7 @@ mod norm_loops;
 mod panel;
 pub mod pool;
 mod product;
+pub mod reduction;
 mod tasks;
 #[doc(hidden)]
 pub mod testing;

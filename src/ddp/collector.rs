@@ -12,6 +12,7 @@ use crate::device::Gradient;
 use crate::models::{exchange, recycle};
 use burn::backend::{BackendTypes, Flex};
 use burn::tensor::Device;
+use kernels::reduction::{Operation, Reduce};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 pub(super) struct Collector {
@@ -186,7 +187,7 @@ impl State {
         if replace {
             room.copy_from_slice(values);
         } else {
-            room.iter_mut().zip(values).for_each(|(sum, g)| *sum += g);
+            f32::combine(Operation::Sum, room, values, None);
         }
         recycle(gradient);
     }

@@ -189,14 +189,14 @@ fn two_hosts_train_as_one() {
 #[test]
 fn a_cut_connection_ends_all_ranks_at_the_deadline() {
     let _alone = alone();
-    for side in [0, 1] {
+    at_once([0, 1], |side| {
         let Some(hosts) = Hosts::new() else { return };
         let trial = Trial::new(4);
         let mut ranks = training(&hosts, &trial);
         hosts.cut(side);
         assert_end_at_deadline(&trial, &mut ranks);
         trial.assert_nothing_is_left("a cut cable");
-    }
+    });
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::common::*;
 use crate::trial::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// The moments of the first and of the second pass.
@@ -41,30 +42,38 @@ fn killed(trial: &Trial, rank: usize, moment: &str) {
 fn every_rank_at_every_moment_100_times() {
     let _alone = alone();
     let (begun, shared) = (Instant::now(), shared_memory());
-    let (mut rounds, mut resumed) = (0, 0);
-    for (worlds, moments) in [(&[2, 4, 8][..], MOMENTS[0]), (&[2, 4][..], MOMENTS[1])] {
-        for world in worlds.iter().copied() {
-            let whole = Trial::new(world);
-            assert_eq!(whole.run("", &[]).code, Some(0));
-            for (rank, moment) in (0..world).flat_map(|rank| moments.map(|moment| (rank, moment))) {
-                let trial = Trial::new(world);
-                killed(&trial, rank, moment);
-                rounds += 1;
-                if rank != world / 2 {
-                    continue;
-                }
-                let what = format!("rank {rank} killed at {moment} at world {world}, and resumed");
-                let ended = trial.run("", &[]);
-                assert_eq!(ended.code, Some(0), "{what}: {}", ended.told);
-                assert!(trial.bits() == whole.bits(), "{what}: model or optimizer differ");
-                assert_eq!(results(&trial.out), results(&whole.out), "{what}");
-                assert!((0..world).all(|rank| trial.record(rank).is_none()), "{what}: a record is stale");
-                trial.assert_nothing_is_left(&what);
-                resumed += 1;
-            }
+    let whole = [2, 4, 8].map(|world| {
+        let whole = Trial::new(world);
+        assert_eq!(whole.run("", &[]).code, Some(0));
+        whole
+    });
+    let passes = [(&whole[..], MOMENTS[0]), (&whole[..2], MOMENTS[1])];
+    let cases: Vec<_> = passes
+        .into_iter()
+        .flat_map(|(wholes, moments)| wholes.iter().map(move |whole| (whole, moments)))
+        .flat_map(|(whole, moments)| (0..whole.world).map(move |rank| (whole, rank, moments)))
+        .flat_map(|(whole, rank, moments)| moments.map(|moment| (whole, rank, moment)))
+        .collect();
+    let rounds = cases.len();
+    let resumed = AtomicUsize::new(0);
+    in_pairs(cases, |(whole, rank, moment)| {
+        let world = whole.world;
+        let trial = Trial::new(world);
+        killed(&trial, rank, moment);
+        if rank != world / 2 {
+            return;
         }
-    }
+        let what = format!("rank {rank} killed at {moment} at world {world}, and resumed");
+        let ended = trial.run("", &[]);
+        assert_eq!(ended.code, Some(0), "{what}: {}", ended.told);
+        assert!(trial.bits() == whole.bits(), "{what}: model or optimizer differ");
+        assert_eq!(results(&trial.out), results(&whole.out), "{what}");
+        assert!((0..world).all(|rank| trial.record(rank).is_none()), "{what}: a record is stale");
+        trial.assert_nothing_is_left(&what);
+        resumed.fetch_add(1, Ordering::Relaxed);
+    });
     assert_no_new_shared_memory(&shared);
+    let resumed = resumed.into_inner();
     println!("{rounds} runs with a kill and {resumed} resumptions took {:?}", begun.elapsed());
     assert_eq!((rounds, resumed), (100, 25));
 }

@@ -6,6 +6,7 @@
 mod asked;
 #[path = "../common/mod.rs"]
 mod common;
+mod exiting;
 mod flipped;
 mod hosts;
 mod killed;

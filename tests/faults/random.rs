@@ -67,7 +67,7 @@ fn a_kill_at_a_random_moment_gives_the_same_bits() {
         assert_eq!(trial.run("", &long).code, Some(0));
         trial
     });
-    for round in 0..rounds {
+    in_pairs(0..rounds, |round| {
         let mut seed = round;
         let whole = &whole[(random(&mut seed) % 3) as usize];
         let trial = Trial::new(whole.world);
@@ -87,6 +87,6 @@ fn a_kill_at_a_random_moment_gives_the_same_bits() {
         assert!(trial.bits() == whole.bits(), "{what}: model or optimizer differ");
         assert_eq!(results(&trial.out), results(&whole.out), "{what}");
         trial.assert_nothing_is_left(&what);
-    }
+    });
     assert_no_new_shared_memory(&shared);
 }
