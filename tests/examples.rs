@@ -170,9 +170,9 @@ fn a_further_field() {
 #[test]
 fn a_model_with_two_heads() {
     let _alone = alone();
-    learns_and_resumes("detection/detection", "iou", &["dataset.images=256"]);
+    learns_and_resumes("detection/detection", "iou", &["dataset.images=384"]);
     let dir = tempfile::tempdir().unwrap();
-    runs("detection/detection", dir.path(), &["dataset.images=128", "epochs=1"]);
+    runs("detection/detection", dir.path(), &["dataset.images=256", "epochs=2"]);
     let eval = |ranks: &str| -> Value {
         let mut command = program(&example("detection"));
         let output =

@@ -27,7 +27,8 @@ fn cargo_path() -> OsString {
 
 /// `cargo ARGUMENTS` in a project, without the network. Dependencies are not built again: the target folder is that of this test, which
 /// Cargo does not lock while tests run, and the project's profiles are those of ddp-run. ddp-run itself and its kernels are other packages
-/// for Cargo there, with files of their own; they are built without optimisation, which takes a fifth of the time.
+/// for Cargo there, with files of their own; they are built without optimisation and debug
+/// information, which takes a fifth of the time.
 fn cargo(project: &Path, arguments: &[&str]) -> Command {
     let name = project.file_name().expect("a name").to_string_lossy();
     let (profile, flag) =
@@ -35,8 +36,8 @@ fn cargo(project: &Path, arguments: &[&str]) -> Command {
     let mut command = program(Path::new(&cargo_path()));
     command.current_dir(project).args(arguments).args(flag).arg("--offline");
     for package in ["ddp-run", "ddp-run-kernels", &name] {
-        for fast in ["opt-level=0", "debug=false"] {
-            command.arg("--config").arg(format!("profile.{profile}.package.{package}.{fast}"));
+        for setting in ["opt-level=0", "debug=false"] {
+            command.arg("--config").arg(format!("profile.{profile}.package.{package}.{setting}"));
         }
     }
     // What Cargo tells this test, and how CI builds ddp-run itself.

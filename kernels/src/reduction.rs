@@ -3,7 +3,7 @@
 //!
 //! Semantics are PyTorch's: integers wrap, NaN wins in max and min, a mean is the sum divided (not multiplied by a
 //! reciprocal, so world sizes that are powers of two stay exact). f16 and bf16 are combined in f32 and rounded once per
-//! call; a mean is divided before that rounding.
+//! call, of two operands or of all; a mean is divided before that rounding.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -19,7 +19,8 @@ pub enum Operation {
     Min,
 }
 
-/// The operands of one result, in order: what returns each, and how many there are (at least two).
+/// The operands of one result, in order: what returns each, and how many there are (at least two). A function of a type that the
+/// caller chooses would have its loops compiled with the caller.
 pub type Operands<'f, 'x, T> = (&'f dyn Fn(usize) -> &'x [T], usize);
 
 /// An element type of reductions. All slices of a call have one length. A divisor applies to sums of floats.
@@ -104,12 +105,14 @@ halves!(f16, bf16);
 const WIDE: usize = 128;
 
 fn zip<T: Copy>(acc: &mut [T], x: &[T], f: impl Fn(T, T) -> T) {
+    debug_assert_eq!(acc.len(), x.len());
     for (a, &b) in acc.iter_mut().zip(x) {
         *a = f(*a, b);
     }
 }
 
 fn zip_into<T: Copy>(out: &mut [T], a: &[T], b: &[T], f: impl Fn(T, T) -> T) {
+    debug_assert_eq!([out.len(); 2], [a.len(), b.len()]);
     for (o, (&a, &b)) in out.iter_mut().zip(a.iter().zip(b)) {
         *o = f(a, b);
     }

@@ -1,4 +1,5 @@
-//! Reductions over byte buffers of one dtype; [`kernels::reduction`] has their arithmetic and says what it means.
+//! Reductions over byte buffers of one dtype; [`kernels::reduction`] has their arithmetic and says what it means. Half types are rounded
+//! once per combination: of all ranks' operands in shared memory, of two at a time over links.
 
 use super::{DType, ReduceOp};
 use bytemuck::{cast_slice, cast_slice_mut};
@@ -33,13 +34,11 @@ pub(super) fn combine(over: Reduction, acc: &mut [u8], x: &[u8], divisor: Option
     fn typed<T: Reduce + bytemuck::Pod>(op: Operation, acc: &mut [u8], x: &[u8], divisor: Option<usize>) {
         T::combine(op, cast_slice_mut(acc), cast_slice(x), divisor);
     }
-    debug_assert_eq!(acc.len(), x.len());
     let (op, divisor) = over.operation(divisor);
     typed!(over.dtype, typed(op, acc, x, divisor));
 }
 
-/// Combines `count` operands (at least two) in order into `out`. Half types are summed in f32 and rounded once.
-/// `divisor` applies to a `Mean`.
+/// Combines `count` operands (at least two) in order into `out`. `divisor` applies to a `Mean`.
 pub(super) fn combine_all<'x>(
     over: Reduction,
     out: &mut [u8],

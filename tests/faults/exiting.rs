@@ -1,5 +1,5 @@
-//! SIGSTOP to a rank that has nothing left to do but to exit. Tests begin in the order of their names; this one is among the first
-//! because it waits for half a minute beside others.
+//! SIGSTOP to a rank that has nothing left to do but to exit. It waits for half a minute beside other tests,
+//! which begin in the order of their names: by its name it is among the first.
 
 use crate::common::*;
 use crate::trial::*;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Of a collective, in seconds: long enough that a rank which is only slow answers in time.
-const TIMEOUT: &str = "distributed.timeout=5";
+const TIMEOUT: &str = "distributed.timeout=8";
 pub const ADDRESSES: [&str; 2] = ["10.213.47.1", "10.213.47.2"];
 
 /// Namespaces that go with this guard; the cable is `eth0` in both.
@@ -189,8 +189,8 @@ fn two_hosts_train_as_one() {
 #[test]
 fn a_cut_connection_ends_all_ranks_at_the_deadline() {
     let _alone = alone();
-    at_once([0, 1], |side| {
-        let Some(hosts) = Hosts::new() else { return };
+    at_once([(0, Hosts::new()), (1, Hosts::new())], |(side, hosts)| {
+        let Some(hosts) = hosts else { return };
         let trial = Trial::new(4);
         let mut ranks = training(&hosts, &trial);
         hosts.cut(side);

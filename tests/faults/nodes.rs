@@ -114,11 +114,11 @@ fn rejects_nodes_of_another_run() {
     assert!(assert_end(&mut beyond, 2).contains("--node-rank is 2 and --nnodes is 2"));
     kill(first.child.id(), Signal::TERM);
     assert_end(&mut first, 75);
-    // The one that belongs never comes.
+    // In one run node 1 never comes, in the other node 0.
     let pairs = [pair, Pair::new(1, "2")];
-    let mut alone = [0, 1].map(|node| pairs[node].start(node, "", &short));
-    let told = assert_end(&mut alone[0], 93);
+    let mut nodes = [0, 1].map(|node| pairs[node].start(node, "", &short));
+    let told = assert_end(&mut nodes[0], 93);
     assert!(told.contains("only 1 of 2 nodes connected in time; missing: node 1"), "{told}");
-    let told = assert_end(&mut alone[1], 93);
+    let told = assert_end(&mut nodes[1], 93);
     assert!(told.contains("node 1 could not reach node 0 at "), "{told}");
 }

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Six optimizer steps with a checkpoint after each second one: a tenth of a second.
@@ -140,22 +139,11 @@ impl Running<'_> {
     }
 }
 
-/// Plays all `cases` at the same time: what they do most is to wait for a deadline.
+/// Plays all `cases` at the same time: what they do most is to wait for a deadline, or for processes to start and end.
 pub fn at_once<T: Send>(cases: impl IntoIterator<Item = T>, play: impl Fn(T) + Sync) {
     let play = &play;
     std::thread::scope(|scope| {
         cases.into_iter().for_each(|case| drop(scope.spawn(move || play(case))));
-    });
-}
-
-/// Plays all `cases`, on two threads: most of a run is that its processes start and end.
-pub fn in_pairs<T: Send>(cases: impl IntoIterator<Item = T, IntoIter: Send>, play: impl Fn(T) + Sync) {
-    let cases = Mutex::new(cases.into_iter());
-    let next = || cases.lock().unwrap_or_else(PoisonError::into_inner).next();
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| std::iter::from_fn(next).for_each(&play));
-        }
     });
 }
 
