@@ -25,10 +25,10 @@ fn cargo_path() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
-/// `cargo ARGUMENTS` in a project, without the network. Dependencies are not built again: the target folder is that of this test, which
-/// Cargo does not lock while tests run, and the project's profiles are those of ddp-run. ddp-run itself and its kernels are other packages
-/// for Cargo there, with files of their own; they are built without optimisation and debug
-/// information, which takes a fifth of the time.
+/// `cargo ARGUMENTS` in a project, without the network. Dependencies are not built again: the target folder is that of
+/// this test, which Cargo does not lock while tests run, and the project's profiles are those of ddp-run. ddp-run itself
+/// and its kernels are other packages for Cargo there, with files of their own; they are built without optimisation,
+/// which takes a fifth of the time, and without debug information.
 fn cargo(project: &Path, arguments: &[&str]) -> Command {
     let name = project.file_name().expect("a name").to_string_lossy();
     let (profile, flag) =

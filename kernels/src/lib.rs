@@ -1,7 +1,8 @@
-//! The arithmetic of ddp-run on CPUs, as pure functions on slices of `f32` ([`reduction`] has further types). It does not depend on Burn; ddp-run's models wrap
-//! the kernels as custom operations. It is a package of its own because every profile optimises it. A generic function is
-//! compiled with its caller, in a development build without optimisation: a hot loop here has no type that a caller
-//! chooses, but [`fused::for_each`] for optimizers without a [formula](formula::Formula).
+//! The arithmetic of ddp-run on CPUs, as pure functions on slices of `f32` ([`reduction`] has further types). It does not
+//! depend on Burn; ddp-run's models wrap the kernels as custom operations. It is a package of its own because every
+//! profile optimises it. A generic function is compiled with its caller, in a development build without optimisation: a
+//! hot loop here has no type that a caller chooses, but [`fused::for_each`] for optimizers without a
+//! [formula](formula::Formula).
 //!
 //! - Images, in NCHW order: [`conv`] (2-d convolution and its three gradients), [`norm`] (batch normalisation), [`pool`]
 //!   (max pooling) and [`elementwise`] (ReLU, and addition with ReLU).

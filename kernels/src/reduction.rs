@@ -19,8 +19,8 @@ pub enum Operation {
     Min,
 }
 
-/// The operands of one result, in order: what returns each, and how many there are (at least two). A function of a type that the
-/// caller chooses would have its loops compiled with the caller.
+/// The operands of one result, in order: what returns each, and how many there are (at least two). A function of a type
+/// that the caller chooses would have its loops compiled with the caller.
 pub type Operands<'f, 'x, T> = (&'f dyn Fn(usize) -> &'x [T], usize);
 
 /// An element type of reductions. All slices of a call have one length. A divisor applies to sums of floats.

@@ -1,5 +1,5 @@
-//! Reductions over byte buffers of one dtype; [`kernels::reduction`] has their arithmetic and says what it means. Half types are rounded
-//! once per combination: of all ranks' operands in shared memory, of two at a time over links.
+//! Reductions over byte buffers of one dtype; [`kernels::reduction`] has their arithmetic and says what it means. Half
+//! types are rounded once per combination: of all ranks' operands in shared memory, of two at a time over links.
 
 use super::{DType, ReduceOp};
 use bytemuck::{cast_slice, cast_slice_mut};
@@ -27,6 +27,8 @@ macro_rules! typed {
         }
     };
 }
+#[cfg(test)]
+pub(super) use typed;
 
 /// Combines `x` into `acc` (equal lengths, whole aligned elements of the type). `divisor` is passed with the last
 /// contribution of a `Mean`; without it, a `Mean` only sums.

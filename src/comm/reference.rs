@@ -1,5 +1,6 @@
 //! Reference results for the operations of every engine, and the calls that check them.
 
+use super::reduce::typed;
 use super::{DType, Element, ProcessGroup, ReduceOp, SliceRef, Wait};
 use half::{bf16, f16};
 
@@ -64,7 +65,8 @@ fn unlike<T: Number>(n: usize) -> Vec<T> {
     periodic(0, n, |_| T::from_f64(200.0))
 }
 
-/// Whether two slices have the same bits. Comparing elements takes as long as a collective where tests are not optimised.
+/// Whether two slices have the same bits. Comparing elements takes as long as a collective where tests are not
+/// optimised.
 fn same<T: Number>(a: &[T], b: &[T]) -> bool {
     bytemuck::cast_slice::<T, u8>(a) == bytemuck::cast_slice::<T, u8>(b)
 }
@@ -116,15 +118,7 @@ pub(crate) fn check_all<T: Number>(g: &dyn ProcessGroup, n: usize) {
 }
 
 pub(crate) fn check_type(g: &dyn ProcessGroup, dtype: DType, n: usize) {
-    match dtype {
-        DType::F32 => check_all::<f32>(g, n),
-        DType::F64 => check_all::<f64>(g, n),
-        DType::F16 => check_all::<f16>(g, n),
-        DType::BF16 => check_all::<bf16>(g, n),
-        DType::I32 => check_all::<i32>(g, n),
-        DType::I64 => check_all::<i64>(g, n),
-        DType::U8 => check_all::<u8>(g, n),
-    }
+    typed!(dtype, check_all(g, n));
 }
 
 /// The bits of an f32 sum, a bf16 mean and an f32 maximum that depend on the order of operands.
