@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// Upper bound on the wait for a batch. Only storage that hangs takes longer.
 const DEADLINE: Duration = Duration::from_secs(600);
+/// How long a dropped loader waits for its threads. They finish a sample first, and only storage that hangs takes longer.
+const LEAVE: Duration = Duration::from_secs(5);
 
 /// How a [`Loader`] divides an order into batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +37,7 @@ pub struct LoaderOptions {
 }
 
 /// The batches of one epoch, in order. Assembly starts in `new`, so a loader created early (for the next epoch, before
-/// validation) has its first batches ready. Dropping it stops and joins its threads.
+/// validation) has its first batches ready. Dropping it stops its threads and joins those that do not hang.
 pub struct Loader {
     assembler: Arc<BatchAssembler>,
     pool: Option<WorkerPool>,
@@ -55,6 +57,10 @@ struct WorkerPool {
     submitted: usize,
     /// Batches completed out of order.
     ready: BTreeMap<usize, Result<HostBatch>>,
+    /// [`DEADLINE`].
+    deadline: Duration,
+    /// [`LEAVE`].
+    leave: Duration,
 }
 
 impl Loader {
@@ -147,10 +153,21 @@ impl Iterator for Loader {
 }
 
 impl Drop for Loader {
+    /// Leaves threads behind that hang: the caller may be on its way to report why the run fails.
     fn drop(&mut self) {
         self.assembler.stop.store(true, Relaxed);
         let Some(pool) = &mut self.pool else { return };
         pool.jobs = None;
+        let deadline = Instant::now() + pool.leave;
+        let ended = loop {
+            match pool.results.recv_deadline(deadline) {
+                Ok(_) => {}
+                Err(why) => break why == RecvTimeoutError::Disconnected,
+            }
+        };
+        if !ended {
+            return;
+        }
         for thread in pool.threads.drain(..) {
             let _ = thread.join(); // panics were caught inside
         }
@@ -167,6 +184,8 @@ impl WorkerPool {
             threads: Vec::with_capacity(threads),
             submitted: assembler.options.start_batch,
             ready: BTreeMap::new(),
+            deadline: DEADLINE,
+            leave: LEAVE,
         };
         for i in 0..threads {
             let (assembler, queue, done) = (assembler.clone(), queue.clone(), done.clone());
@@ -197,7 +216,7 @@ impl WorkerPool {
 
     /// Waits for batch `number`.
     fn take(&mut self, number: usize) -> Result<HostBatch> {
-        let deadline = Instant::now() + DEADLINE;
+        let deadline = Instant::now() + self.deadline;
         loop {
             if let Some(batch) = self.ready.remove(&number) {
                 return batch;
@@ -210,11 +229,11 @@ impl WorkerPool {
                     return Err(Error::internal("the data-loading threads exited unexpectedly"));
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    return Err(Error::internal(format!(
-                        "batch {number} was not read within {} s",
-                        DEADLINE.as_secs()
-                    ))
-                    .hint("check the file system of the data set"));
+                    let what = format!("batch {number} was not read within {} s", self.deadline.as_secs());
+                    // As with other errors of storage, a restart may help.
+                    return Err(Error::checkpoint(what)
+                        .cause(std::io::Error::from(std::io::ErrorKind::TimedOut))
+                        .hint("check the file system of the data set"));
                 }
             }
         }

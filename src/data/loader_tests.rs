@@ -1,5 +1,7 @@
 use super::*;
+use crate::comm::testing::HANG;
 use crate::data::{DistributedSampler, FieldData, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut};
+use crate::error::{ExitCode, is_transient};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
@@ -190,6 +192,7 @@ fn dropping_the_loader_stops_its_threads() {
     let data = Arc::new(Counting { gate: Some((6, Mutex::new(gate))), ..Counting::of(100_000) });
     let wide = LoaderOptions { prefetch: 1000, ..options(1) };
     let mut loader = load(data.clone(), (0..100_000).collect(), wide);
+    loader.pool.as_mut().unwrap().leave = HANG;
     assert_eq!(loader.next().unwrap().unwrap().indices, [0, 1, 2, 3]);
     // The worker blocks at sample 6 at the latest. The gate opens only after the stop flag is set, so it reads no further.
     let (assembler, opener) = (
@@ -208,6 +211,27 @@ fn dropping_the_loader_stops_its_threads() {
     opener.join().unwrap();
     assert!(data.writes.load(Relaxed) <= 7, "{} samples were read", data.writes.load(Relaxed));
     assert_eq!(Arc::strong_count(&assembler), 1, "a thread outlived its loader");
+}
+
+#[test]
+fn storage_that_hangs_is_reported_and_not_waited_for_again() {
+    let (open, gate) = std::sync::mpsc::channel();
+    let data = Counting { gate: Some((6, Mutex::new(gate))), ..Counting::of(20) };
+    let mut loader = load(data, (0..20).collect(), options(1));
+    let pool = loader.pool.as_mut().unwrap();
+    (pool.deadline, pool.leave) = (Duration::ZERO, Duration::ZERO);
+    // At batch 1 at the latest, which has sample 6.
+    let error = loader.find_map(Result::err).unwrap();
+    assert!(error.message.ends_with("was not read within 0 s"), "{}", error.message);
+    assert!(error.code == ExitCode::Checkpoint && error.caused_by().is_some_and(is_transient), "{error:?}");
+    assert!(loader.next().is_none(), "the error is the last");
+    let (done, dropped) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        drop(loader);
+        let _ = done.send(());
+    });
+    dropped.recv_timeout(HANG).expect("it does not wait for the thread");
+    drop(open);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use super::hook::{CommHook, HookSource};
 use super::hook_state::{self, HookState};
-use crate::comm::{CommError, CommErrorKind, ProcessGroup, ReduceOp, lock};
+use crate::caught;
+use crate::comm::{CommError, ProcessGroup, ReduceOp, lock};
 use crate::device::Readback;
 use crate::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -107,9 +108,16 @@ impl CommThread {
     }
 
     /// Waits for the next averaged bucket, in the order of the jobs.
-    pub fn next(&self) -> Reduced {
-        let died = "the communication thread ended unexpectedly";
-        self.results.recv().unwrap_or_else(|_| Err(CommError::new(CommErrorKind::Aborted, None, died).into()))
+    ///
+    /// # Errors
+    /// That of the average; an internal one with the message of a panic, such as one in the hook.
+    pub fn next(&mut self) -> Reduced {
+        self.results.recv().unwrap_or_else(|_| {
+            let panic = self.thread.take().and_then(|thread| thread.join().err());
+            let how =
+                panic.map_or("ended".to_owned(), |panic| format!("panicked: {}", caught::message(&*panic)));
+            Err(Error::internal(format!("the communication thread {how}")))
+        })
     }
 
     /// As [`CommHook::rescale`]; call it between two steps.
@@ -156,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_failed_readback_of_a_gradient_is_reported_as_a_device_error() {
-        let comm = CommThread::start(Arc::new(SoloGroup::default()), None).unwrap();
+        let mut comm = CommThread::start(Arc::new(SoloGroup::default()), None).unwrap();
         let data = Values::Copying(Err(Error::unavailable("the device failed: it is lost")));
         comm.jobs.send(Some(Job { bucket: 0, data, plain: true })).unwrap();
         let failed = comm.next().unwrap_err();

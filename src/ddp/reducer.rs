@@ -139,7 +139,7 @@ impl Reducer {
         if state.in_place.is_some() {
             return Ok(state.finish_in_place()?);
         }
-        let Some(comm) = &self.comm else { return Ok(()) };
+        let Some(comm) = &mut self.comm else { return Ok(()) };
         let Some(last) = state.buckets.len().checked_sub(1) else { return Ok(()) };
         for _ in 0..last {
             let (bucket, data) = comm.next()?;

@@ -4,6 +4,7 @@ use super::{BucketCaps, BucketLayout, CommHook, HookSource, HookState, Reducer};
 use crate::comm::gloo::GlooOptions;
 use crate::comm::{CommError, ProcessGroup, ReduceOp, SoloGroup, testing};
 use crate::device::Gradient;
+use crate::error::ExitCode;
 use crate::models::{Activation, linear};
 use burn::backend::Flex;
 use burn::tensor::{Device, Tensor, TensorData};
@@ -46,6 +47,13 @@ fn step(reducer: &mut Reducer, rank: usize, step: usize) -> Vec<Vec<f32>> {
 
 /// The same with the gradients of these parameters, in the order of their arrival.
 fn step_with(reducer: &mut Reducer, order: &[usize], gradient: impl Fn(usize) -> Vec<f32>) -> Vec<Vec<f32>> {
+    give(reducer, order, gradient);
+    reducer.finish().unwrap();
+    averages(reducer)
+}
+
+/// A backward pass that yields these parameters' gradients.
+fn give(reducer: &mut Reducer, order: &[usize], gradient: impl Fn(usize) -> Vec<f32>) {
     reducer.begin(0, true);
     let sink = reducer.sink();
     for parameter in order {
@@ -53,8 +61,6 @@ fn step_with(reducer: &mut Reducer, order: &[usize], gradient: impl Fn(usize) ->
         let tensor = Tensor::<1>::from_data(values, &Device::flex());
         sink.ready(*parameter, Gradient::Host(tensor.try_into_primitive::<Flex>().unwrap()));
     }
-    reducer.finish().unwrap();
-    averages(reducer)
 }
 
 /// The last owner sends the goodbye to the peers. If that were the communication thread, the process could exit first.
@@ -216,6 +222,28 @@ fn a_custom_hook_may_have_state_of_any_length() {
     let values = |state: &Option<HookState>| state.as_ref().unwrap().values.clone();
     assert_eq!(values(&ranks[0].1), [vec![vec![], vec![3.0], vec![]], vec![vec![], vec![3.0, 0.0], vec![]]]);
     assert_eq!(values(&ranks[0].2), [vec![vec![], vec![6.0], vec![]], vec![vec![], vec![6.0, 0.0], vec![]]]);
+}
+
+/// Fails in the first bucket, on the communication thread.
+struct Panicking;
+
+impl CommHook for Panicking {
+    fn average(&mut self, _: usize, _: &mut [f32], _: &dyn ProcessGroup) -> Result<(), CommError> {
+        panic!("no scale for this bucket")
+    }
+}
+
+#[test]
+fn a_hook_that_panics_is_a_bug_and_not_a_lost_peer() {
+    let failed = on_ranks(2, |group| {
+        let mut reducer = reducer(&group, Some(&HookSource::new("panicking", || Panicking)));
+        give(&mut reducer, &[3, 2, 0], |parameter| gradient(group.rank(), 0, parameter));
+        reducer.finish().unwrap_err()
+    });
+    for error in failed {
+        assert_eq!(error.code, ExitCode::Internal);
+        assert_eq!(error.message, "the communication thread panicked: no scale for this bucket");
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ use data_encoding::HEXLOWER;
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A temporary name for a file or folder beside its place; dropping it removes what has that name.
@@ -124,6 +125,12 @@ pub(crate) fn replace_json(place: &Path, value: &impl Serialize) -> Result<()> {
 /// The folder that `path` is in.
 pub(crate) fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Whether `path` is still the open `file`, and not renamed, removed or replaced.
+pub(crate) fn is_at(file: &File, path: &Path) -> bool {
+    let (Ok(open), Ok(there)) = (file.metadata(), fs::metadata(path)) else { return false };
+    (open.dev(), open.ino()) == (there.dev(), there.ino())
 }
 
 /// Makes the entries of a folder durable.

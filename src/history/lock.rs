@@ -45,13 +45,25 @@ impl FolderLock {
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<Self>> {
         let begun = Instant::now();
-        std::fs::create_dir_all(out_dir).doing("create", out_dir).map_err(unwritable)?;
         let path = out_dir.join(".lock");
-        let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
-        let mut file = file.doing("create", &path).map_err(unwritable)?;
+        let open = || {
+            std::fs::create_dir_all(out_dir).doing("create", out_dir)?;
+            let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
+            file.doing("create", &path)
+        };
+        let mut file = open().map_err(unwritable)?;
         let mut told = false;
-        // Any other error means a file system without locks.
-        while let Err(TryLockError::WouldBlock) = file.try_lock() {
+        loop {
+            match file.try_lock() {
+                Err(TryLockError::WouldBlock) => {}
+                // The folder that it was in has been removed meanwhile.
+                Ok(()) if !files::is_at(&file, &path) => {
+                    file = open().map_err(unwritable)?;
+                    continue;
+                }
+                // Any other error means a file system without locks.
+                Ok(()) | Err(TryLockError::Error(_)) => break,
+            }
             let holder = holder(&mut file);
             let leaves = holder.as_ref().is_some_and(|holder| run.continues(&holder.run));
             if stop() {
@@ -151,6 +163,25 @@ mod tests {
         assert!(!FolderLock::is_held_by_another_run(&out, &run("b", 2)) && !FolderLock::is_held(&out));
         assert!(FolderLock::was_taken(&out) && !FolderLock::was_taken(dir.path()));
         FolderLock::take(&out, &run("b", 2), HANG, &|| false).unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_is_removed_while_its_lock_is_waited_for_is_created_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("x");
+        let held = FolderLock::take(&out, &run("a", 1), HANG, &|| false).unwrap().unwrap();
+        let (waits, waiting) = std::sync::mpsc::channel();
+        let to_take = out.clone();
+        let next = std::thread::spawn(move || {
+            // Asked after each attempt.
+            FolderLock::take(&to_take, &run("a", 2), HANG, &|| waits.send(()).is_err())
+        });
+        waiting.recv_timeout(HANG).unwrap();
+        std::fs::rename(&out, dir.path().join("x.removing")).unwrap();
+        drop(held);
+        let taken = next.join().unwrap().unwrap().unwrap();
+        assert!(FolderLock::is_held(&out), "it is the lock of this folder");
+        drop(taken);
     }
 
     #[test]

@@ -84,6 +84,11 @@ impl Kind {
         }
     }
 
+    /// Whether the rank failed by itself, and not because of another one.
+    fn is_own(self) -> bool {
+        !matches!(self, Kind::PeerLost | Kind::Timeout | Kind::Aborted | Kind::Rendezvous)
+    }
+
     /// Whether a restart of the same job may succeed.
     pub fn is_retryable(self) -> bool {
         match self {
@@ -110,6 +115,8 @@ impl Kind {
 pub struct Evidence {
     /// From the worker's failure note.
     pub kind: Option<Kind>,
+    /// The exit code that the worker was about to end with, if it had failed by itself.
+    pub own: Option<ExitCode>,
     /// Time of the failure according to the note; without a note, the time when the supervisor saw the exit.
     pub at: Duration,
 }
@@ -117,7 +124,9 @@ pub struct Evidence {
 impl Evidence {
     pub(super) fn of(note: Option<&Failure>) -> Self {
         let at = note.map_or_else(monotonic, |n| Duration::from_nanos(n.monotonic_ns));
-        Self { kind: note.map(|n| n.kind), at }
+        // A panic on a thread beside the training leaves a note without a place, and the rank may go on.
+        let own = note.filter(|n| n.kind.is_own() && (n.kind != Kind::Bug || n.place.is_some()));
+        Self { kind: note.map(|n| n.kind), own: own.and_then(|n| ExitCode::of_worker(n.code)), at }
     }
 }
 
@@ -227,6 +236,17 @@ mod tests {
         assert_eq!((kind(libc::ESTALE), kind(libc::EIO)), (Kind::Io, Kind::Io));
         assert_eq!((kind(libc::ENOSPC), kind(libc::EFBIG)), (Kind::Checkpoint, Kind::Checkpoint));
         assert!(Kind::Io.is_retryable() && !Kind::Checkpoint.is_retryable());
+    }
+
+    #[test]
+    fn only_a_rank_that_failed_by_itself_has_a_code_of_its_own() {
+        let own = |error: &Error, place| Evidence::of(Some(&Failure { place, ..Failure::of(1, error) })).own;
+        let place = Some(Place { step: 3, phase: crate::comm::Phase::Sync });
+        assert_eq!(own(&Error::data("no file"), None), Some(ExitCode::Spec));
+        let lost = Error::from(CommError::new(CommErrorKind::PeerLost, Some(0), "rank 0 is gone"));
+        assert_eq!(own(&lost, place), None);
+        let bug = Error::internal("panicked");
+        assert_eq!((own(&bug, place), own(&bug, None)), (Some(ExitCode::Internal), None));
     }
 
     #[test]

@@ -160,6 +160,9 @@ fn headline(ranks: &[Rank<'_>], culprit: usize, witness: usize, context: NodeCon
         }
         (Some(end), _) if end.overdue => text.push_str("did not stop in time and was killed"),
         (Some(_), _) if rank.is_unresponsive() => text.push_str(ending(rank)),
+        (Some(end), _) if end.requested == Requested::Kill && end.evidence.own.is_some() => {
+            text.push_str("failed, and was killed before it had ended");
+        }
         (Some(end), _) => text.push_str(&describe(&end.status)),
         (None, _) => text.push_str("could not be killed: the kernel did not end the process"),
     }

@@ -56,6 +56,31 @@ fn a_killed_rank_is_reported_with_its_log_and_the_other_ranks() {
 }
 
 #[test]
+fn a_rank_that_failed_and_was_killed_while_it_saved_is_not_said_to_be_out_of_memory() {
+    let folder = tempfile::tempdir().expect("tempdir");
+    let context = context(0, 2, &folder);
+    let error = Error::new(ExitCode::Checkpoint, "cannot write step-8: no space left on device");
+    let evidence = Evidence::of(Some(&note(0, error.hint("free some space"), context)));
+    let killed = End { evidence, ..end(killed_by(9), Requested::Kill) };
+    let consequence = end(WorkerStatus::Exited(91), Requested::Stop);
+    let ranks = [rank(&killed, verdict::class(&killed, false)), rank(&consequence, Class::Consequence)];
+    let failed = worker_failed(&ranks, 0, verdict::code_of(&killed), context);
+    assert_eq!((failed.code, failed.cause, failed.rank), (ExitCode::Checkpoint, Cause::Root, Some(0)));
+    assert!(!failed.retry && failed.hint.is_some());
+    assert_eq!(failed.message, "cannot write step-8: no space left on device");
+    let bug = Failure {
+        place: Some(Place { step: 3, phase: Phase::Sync }),
+        ..note(0, Error::internal("a bug"), context)
+    };
+    bug.write(context.log_dir).expect("write");
+    let killed = End { evidence: Evidence::of(Some(&bug)), ..killed };
+    let ranks = [rank(&killed, Class::RootCause), rank(&consequence, Class::Consequence)];
+    let failed = worker_failed(&ranks, 0, ExitCode::Internal, context);
+    let begun = "rank 0 of 2 (local rank 0, pid 4711) failed, and was killed before it had ended: a bug";
+    assert!(failed.message.starts_with(begun), "{}", failed.message);
+}
+
+#[test]
 fn the_error_of_an_invalid_job_is_shown_without_the_log() {
     let folder = tempfile::tempdir().expect("tempdir");
     let context = context(0, 1, &folder);

@@ -224,7 +224,9 @@ proptest! {
         };
         let roots: Vec<_> = w.failed.iter().filter(|s| !excused(s)).collect();
         if let Some(root) = roots.first() {
-            prop_assert_eq!(verdict.code, verdict::code_of(root), "a worker's own failure is the run's");
+            let (requested, evidence) = (Requested::Nothing, Evidence::default());
+            let end = End { status: (*root).clone(), requested, order: 0, overdue: false, evidence };
+            prop_assert_eq!(verdict.code, verdict::code_of(&end), "a worker's own failure is the run's");
         }
         if w.failed.iter().any(|s| matches!(s, WorkerStatus::Exited(91 | 93))) && w.stops == 0 {
             prop_assert!(!matches!(verdict.code, ExitCode::Done | ExitCode::Stopped), "{:?}", verdict);

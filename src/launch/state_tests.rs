@@ -199,6 +199,25 @@ fn a_failed_save_after_a_stop_keeps_its_code() {
     );
 }
 
+/// It may wait for a save in progress or for its sinks, while its peers have received its word.
+#[test]
+fn a_worker_that_failed_and_is_killed_before_it_exits_keeps_its_code() {
+    let killed = |own| Event::WorkerExited {
+        rank: 0,
+        status: WorkerStatus::Signaled { signal: 9, core_dumped: false },
+        evidence: Evidence { own, ..Evidence::default() },
+    };
+    let down = [exited(1, 91), Event::TimerFired(Timer::RootCause), Event::TimerFired(Timer::Grace)];
+    let end = |first: &[Event], own| verdict(2, &[first, &[killed(own)]].concat());
+    assert_eq!(end(&down, Some(ExitCode::Checkpoint)), (ExitCode::Checkpoint, Some(0)));
+    assert_eq!(end(&down, None), (ExitCode::Collective, Some(1)));
+    // A second signal does not make a failed save a stop.
+    let stop =
+        [Event::StopRequested, Event::TimerFired(Timer::Debounce), Event::StopRequested, exited(1, 91)];
+    assert_eq!(end(&stop, Some(ExitCode::Checkpoint)), (ExitCode::Checkpoint, Some(0)));
+    assert_eq!(end(&stop, None), (ExitCode::Stopped, None));
+}
+
 #[test]
 fn a_start_that_fails_starts_no_further_rank() {
     let (state, _) = State::new(3, Policy::default()).step(Event::Start);

@@ -149,6 +149,11 @@ impl StopFlag {
         self.requested()
     }
 
+    /// Whether a stop was requested, and this rank has not begun to train: there is nothing to save, and it need not wait for others.
+    pub fn requested_before_training(&self) -> bool {
+        self.requested() && self.0.stage.load(Ordering::Acquire) <= CONNECTED
+    }
+
     /// Call it after the rendezvous: from now on each rank detects the loss of another.
     pub fn connected(&self) {
         self.reach(CONNECTED);
@@ -214,6 +219,12 @@ impl StopFlag {
 
     fn advance(&self, from: u8, to: u8) -> bool {
         self.0.stage.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// As if `signal` had arrived.
+    #[cfg(test)]
+    pub fn arrived(&self, signal: i32) {
+        self.0.arrived(signal, Duration::ZERO);
     }
 }
 

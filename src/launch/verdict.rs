@@ -43,7 +43,7 @@ pub enum Class {
     Done,
     /// Exit 75: saved and stopped.
     Stopped,
-    /// It died of the supervisor's signal, or of the stop signal itself.
+    /// It died of the supervisor's signal, or of the stop signal itself, and had not failed before.
     OnRequest,
     /// It lost its peers: a consequence of another worker's end, unless no other cause is found.
     Consequence,
@@ -83,21 +83,27 @@ pub fn class(end: &End, stop_requested: bool) -> Class {
     const STOPPED: i32 = ExitCode::Stopped as i32;
     const COLLECTIVE: i32 = ExitCode::Collective as i32;
     const RENDEZVOUS: i32 = ExitCode::Rendezvous as i32;
-    let requested = end.requested != Requested::Nothing;
     match end.status {
         WorkerStatus::Exited(0) => Class::Done,
         WorkerStatus::Exited(STOPPED) => Class::Stopped,
         WorkerStatus::Exited(COLLECTIVE | RENDEZVOUS) => Class::Consequence,
-        // A shell reports a child's death by signal n as 128 + n.
-        WorkerStatus::Exited(code) if requested && code == 128 + SIGTERM => Class::OnRequest,
-        WorkerStatus::Signaled { signal: SIGKILL, .. } if end.requested == Requested::Kill => {
-            Class::OnRequest
-        }
-        WorkerStatus::Signaled { signal: SIGTERM, .. } if requested => Class::OnRequest,
-        WorkerStatus::Signaled { signal, .. } if stop_requested && STOP_SIGNALS.contains(&signal) => {
-            Class::OnRequest
-        }
+        // A rank that failed may still save or wait for its sinks when its peers' ends take the run down.
+        _ if end.evidence.own.is_some() => Class::RootCause,
+        _ if died_on_request(end, stop_requested) => Class::OnRequest,
         _ => Class::RootCause,
+    }
+}
+
+fn died_on_request(end: &End, stop_requested: bool) -> bool {
+    let requested = end.requested != Requested::Nothing;
+    match end.status {
+        // A shell reports a child's death by signal n as 128 + n.
+        WorkerStatus::Exited(code) => requested && code == 128 + SIGTERM,
+        WorkerStatus::Signaled { signal: SIGKILL, .. } => end.requested == Requested::Kill,
+        WorkerStatus::Signaled { signal, .. } => {
+            requested && signal == SIGTERM || stop_requested && STOP_SIGNALS.contains(&signal)
+        }
+        WorkerStatus::NotStarted(_) => false,
     }
 }
 
@@ -120,7 +126,7 @@ impl Run<'_> {
         // Workers may be reaped in a different order than they failed.
         let roots = self.ends.iter().filter(|(_, end)| self.class(end) == Class::RootCause);
         if let Some((rank, end)) = roots.min_by_key(|(_, end)| (end.evidence.at, end.order)).copied() {
-            return Verdict { code: code_of(&end.status), culprit: Some(rank) };
+            return Verdict { code: code_of(end), culprit: Some(rank) };
         }
         let overdue =
             self.ends.iter().find(|(_, e)| e.overdue && self.class(e) == Class::OnRequest).map(|(r, _)| *r);
@@ -131,8 +137,8 @@ impl Run<'_> {
         let stopped = match self.unresponsive() {
             // Other nodes may have lost this rank and detected it earlier than this node.
             Some(rank) => {
-                let code = consequence
-                    .map_or(ExitCode::WorkerFailed, |(_, consequence)| code_of(&consequence.status));
+                let code =
+                    consequence.map_or(ExitCode::WorkerFailed, |(_, consequence)| code_of(consequence));
                 Verdict { code, culprit: Some(rank) }
             }
             None => Verdict { code: ExitCode::Stopped, culprit: None },
@@ -148,7 +154,7 @@ impl Run<'_> {
                 return stopped;
             }
             (_, Some((rank, consequence))) => {
-                return Verdict { code: code_of(&consequence.status), culprit: Some(rank) };
+                return Verdict { code: code_of(consequence), culprit: Some(rank) };
             }
             _ => {}
         }
@@ -174,11 +180,13 @@ impl Run<'_> {
     }
 }
 
-/// The run's exit code for a worker's end: the worker's own code if it is a documented verdict on the job.
-pub fn code_of(status: &WorkerStatus) -> ExitCode {
-    match status {
-        WorkerStatus::Exited(code) => ExitCode::of_worker(*code).unwrap_or(ExitCode::WorkerFailed),
-        WorkerStatus::Signaled { .. } => ExitCode::WorkerFailed,
-        WorkerStatus::NotStarted(_) => ExitCode::Internal,
-    }
+/// The run's exit code for a worker's end: the worker's own code if it is a documented verdict on the job, and that of its
+/// failure if it did not live to exit with it.
+pub fn code_of(end: &End) -> ExitCode {
+    let exited = match end.status {
+        WorkerStatus::NotStarted(_) => return ExitCode::Internal,
+        WorkerStatus::Exited(code) => ExitCode::of_worker(code),
+        WorkerStatus::Signaled { .. } => None,
+    };
+    exited.or(end.evidence.own).unwrap_or(ExitCode::WorkerFailed)
 }

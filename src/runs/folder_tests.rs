@@ -4,6 +4,7 @@ use super::folder::{RunFolder, State};
 use super::testing::{epoch, provenance};
 use super::*;
 use crate::checkpoint::format::step_dir_name;
+use crate::files::Scratch;
 use crate::history::{FILES, FolderLock};
 use crate::telemetry::provenance::RunFile;
 use crate::telemetry::{CheckpointEvent, EndEvent, Event, MetricsWriter, RestartEvent, RunId, Stamped};
@@ -206,6 +207,10 @@ fn all_that_a_run_writes_can_be_removed() {
             fs::write(path, "").expect("written");
         }
     }
+    // What a killed process was writing.
+    let profile = Scratch::beside(&folder.join("profile.json")).expect("a name");
+    fs::write(profile.path(), "").expect("written");
+    fs::write(folder.join("report.html.partial"), "").expect("written");
     removal(&folder, false).expect("it may be removed");
 }
 

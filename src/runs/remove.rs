@@ -150,12 +150,17 @@ fn others(folder: &Path) -> Result<Vec<String>> {
         let known = FILES.contains(&name.as_str()) || OWN.contains(&name.as_str());
         if numbered.contains(&path) {
             others.extend(self::others(&path)?.into_iter().map(|within| format!("{name}/{within}")));
-        } else if !known && !name.ends_with(".partial") && !name.starts_with(".nfs") {
+        } else if !known && !is_unfinished(&name) {
             others.push(name);
         }
     }
     others.sort();
     Ok(others)
+}
+
+/// What a killed process was writing, or what a network file system keeps of an open file.
+fn is_unfinished(name: &str) -> bool {
+    name.ends_with(".partial") || name.starts_with('.') && name.contains(".part-") || name.starts_with(".nfs")
 }
 
 /// The numbered folders of earlier starts that are in `folder`, where they could not be beside it.

@@ -1,6 +1,6 @@
 //! What a failing rank reports.
 
-use crate::comm::{CommError, ProcessGroup};
+use crate::comm::{CommError, CommErrorKind, ProcessGroup};
 use crate::error::{Error, ExitCode, Result};
 use crate::launch::logs::SAID;
 use crate::launch::{Failure, FlightRecord, Handoff, StopFlag, write_error_file_of};
@@ -17,6 +17,8 @@ pub struct FailureReport<'a> {
     /// The ranks' process group.
     pub group: OnceCell<Arc<dyn ProcessGroup>>,
     written: Cell<bool>,
+    /// The error is no failure: the run was asked to stop before training, and a peer has stopped.
+    stopped: Cell<bool>,
     /// Whether this run may write to the log folder.
     pub writes: bool,
     /// The path of the collectives' record.
@@ -30,18 +32,26 @@ impl<'a> FailureReport<'a> {
             stop,
             group: OnceCell::new(),
             written: Cell::new(false),
+            stopped: Cell::new(false),
             writes: true,
             record: Cell::new(None),
         }
     }
 
-    /// Writes the first error only: later ones follow from it.
-    pub fn write(&self, error: &Error) {
+    /// Writes the first error only: later ones follow from it. Returns whether the run has failed, so that the other ranks are to be
+    /// told; else it was asked to stop before training, and only a peer is gone.
+    pub fn write(&self, error: &Error) -> bool {
         if self.written.replace(true) {
-            return;
+            return !self.stopped.get();
         }
+        // A signal does not reach all ranks at once, and the first ones end while the others wait for them.
+        self.stopped.set(self.stop.requested_before_training() && is_lost(error));
         // From here on neither a stop signal nor a take-down ends this process before the report is complete.
         self.stop.settle();
+        if self.stopped.get() {
+            tracing::info!("stopped on request before training began; {}", error.message);
+            return false;
+        }
         tracing::error!(target: SAID, "{}", error.message);
         let mut note = Failure::of(self.handoff.place.rank, error);
         if let Some(group) = self.group.get() {
@@ -49,7 +59,7 @@ impl<'a> FailureReport<'a> {
         }
         write_error_file_of(&note);
         if !self.writes {
-            return;
+            return true;
         }
         let log_dir = &self.handoff.log_dir;
         if let Some(group) = self.group.get()
@@ -62,6 +72,7 @@ impl<'a> FailureReport<'a> {
             // Otherwise the error would be lost on a full disk.
             say!("rank {}: {} (the failure note can't be written: {e})", note.rank, error.message);
         }
+        true
     }
 
     /// The process's exit code, or its error with the rank.
@@ -74,12 +85,66 @@ impl<'a> FailureReport<'a> {
             }
             Err(error) => error,
         };
-        self.write(&error);
+        if !self.write(&error) {
+            return Ok(ExitCode::Stopped);
+        }
         // Other ranks must not wait for a rank that panicked.
         self.group.get().iter().for_each(|group| group.abort(&error.message));
         if let Some(path) = self.record.take() {
             error.hint.get_or_insert(format!("the last collectives are in {}", path.display()));
         }
         Err(Error { message: format!("rank {}: {}", self.handoff.place.rank, error.message), ..error })
+    }
+}
+
+/// Whether a peer is gone.
+fn is_lost(error: &Error) -> bool {
+    let kind = error.caused_by::<CommError>().map(|e| e.kind);
+    matches!(kind, Some(CommErrorKind::PeerLost | CommErrorKind::Rendezvous))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::rendezvous::Secret;
+    use crate::launch::{Endpoint, JobHandoff, Place};
+    use signal_hook::consts::SIGTERM;
+
+    /// How a rank ends that has lost a peer after `before`.
+    fn ends(before: impl FnOnce(&StopFlag), kind: CommErrorKind) -> (Result<ExitCode>, bool) {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::on_one_node(0, 2);
+        let mut handoff =
+            Handoff::new(place, Endpoint::Solo, Secret::generate().unwrap(), JobHandoff::default());
+        handoff.log_dir = folder.path().to_owned();
+        let stop = StopFlag::new();
+        before(&stop);
+        let failed = Err(CommError::new(kind, Some(1), "rank 1 disconnected").into());
+        let end = FailureReport::new(&handoff, &stop).end(failed);
+        (end, folder.path().read_dir().unwrap().next().is_some())
+    }
+
+    #[test]
+    fn a_rank_asked_to_stop_before_training_stops_when_a_peer_has_left() {
+        let asked = |stop: &StopFlag| {
+            stop.connected();
+            stop.arrived(SIGTERM);
+        };
+        let training = |stop: &StopFlag| {
+            asked(stop);
+            assert!(stop.requested_at_step());
+        };
+        for kind in [CommErrorKind::PeerLost, CommErrorKind::Rendezvous] {
+            let (end, note) = ends(asked, kind);
+            assert_eq!((end.unwrap(), note), (ExitCode::Stopped, false));
+        }
+        let fails = |before: &dyn Fn(&StopFlag), kind| {
+            let (end, note) = ends(before, kind);
+            assert_eq!((end.unwrap_err().code, note), (ExitCode::Collective, true));
+        };
+        // Unless it was not asked, trains, or is told by another rank that the run has failed.
+        fails(&|stop| stop.connected(), CommErrorKind::PeerLost);
+        fails(&training, CommErrorKind::PeerLost);
+        fails(&asked, CommErrorKind::Aborted);
     }
 }

@@ -92,7 +92,8 @@ pub fn run_external(
     let then = start_state.clone();
     watch(stop, Some(*parts.checkpoint.grace), requeue.clone(), move || then.saved())?;
     let run = handoff.job.provenance.as_ref().map(|start| &start.run);
-    let (patience, given_up) = (*parts.group.distributed.init_timeout, || stop.requested());
+    // A stop request ends this process as any before training, and the other ranks with it.
+    let (patience, given_up) = (*parts.group.distributed.init_timeout, || false);
     let lock = run.map(|run| {
         || {
             let lock = FolderLock::take(&handoff.job.out_dir, run, patience, &given_up)?;
@@ -203,8 +204,7 @@ fn start_compute_threads(threads: usize) {
 }
 
 /// Connects and trains. Passes the ranks' group and any error to `failure_report` as soon as they are known. `lock` takes
-/// the lock of the run's folder after the rendezvous, so that the other ranks receive its error; it returns `None` if
-/// a stop was requested first.
+/// the lock of the run's folder after the rendezvous, so that the other ranks receive its error.
 fn work(
     plan: &Plan,
     listener: Option<TcpListener>,
@@ -248,11 +248,7 @@ fn work(
     }
     let JobHandoff { out_dir, provenance, job_toml, .. } = &handoff.job;
     let provenance = provenance.as_ref().filter(|_| rank == 0);
-    let lock = lock.map(|take| take()).transpose()?;
-    if let Some(None) = lock {
-        group.abort("rank 0 was asked to stop before training began");
-        return Ok(Ended::Stopped);
-    }
+    let _lock = lock.map(|take| take()).transpose()?;
     let places = group.clone();
     train(Job {
         plan,

@@ -80,7 +80,7 @@ pub fn trained(plan: &Plan, out_dir: &Path, stop_at: u64) -> Result<Ended> {
             resume: Resume::Auto,
             start: Some(Start { out_dir, provenance: &provenance, job_toml: "" }),
             stop: &stop,
-            failed: &|_| (),
+            failed: &|_| true,
             recorder: RecorderOptions { progress: ProgressMode::None, ..RecorderOptions::default() },
             profile: None,
         })

@@ -37,14 +37,15 @@ pub struct Job<'a> {
     /// Set on rank 0, which writes to the folder.
     pub start: Option<Start<'a>>,
     pub stop: &'a dyn Fn() -> bool,
-    /// Called with the error that training failed with, before waiting for anything, such as a save in progress.
-    pub failed: &'a dyn Fn(&Error),
+    /// Called with the error that training ended with, before waiting for anything, such as a save in progress. Returns whether the run
+    /// has failed.
+    pub failed: &'a dyn Fn(&Error) -> bool,
     pub recorder: RecorderOptions,
     /// With `--profile`.
     pub profile: Option<Profile>,
 }
 
-/// Trains. Before it returns an error, it aborts the group, so that the other ranks end at once.
+/// Trains. Before it returns the error of a failed run, it aborts the group, so that the other ranks end at once.
 pub fn train(job: Job<'_>) -> Result<Ended> {
     let report_failure = report_failure(&job);
     train_rank(job).inspect_err(report_failure)
@@ -54,8 +55,9 @@ pub fn train(job: Job<'_>) -> Result<Ended> {
 fn report_failure<'a>(job: &Job<'a>) -> impl Fn(&Error) + use<'a> {
     let (group, failed) = (job.group.clone(), job.failed);
     move |error| {
-        failed(error);
-        group.abort(&error.message);
+        if failed(error) {
+            group.abort(&error.message);
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::common::*;
 use crate::trial::*;
+use rustix::process::Signal;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -44,6 +45,24 @@ fn ranks_connect_by_the_environment_by_tcp_and_by_a_file() {
     assert_eq!(std::fs::read_dir(&dir).expect("a folder").count(), 0, "the file is left");
     // One on each of two machines, as far as they know: they meet at this machine's own address.
     train_alike(&["--rdzv-endpoint", &file], &[]);
+}
+
+/// A signal reaches one rank after the other: the first to stop is gone when another still waits for it.
+#[test]
+fn a_rank_that_is_asked_to_stop_before_training_stops_when_its_peer_has_left() {
+    let _alone = alone();
+    let (trial, port) = (Trial::new(), Port::new());
+    let meeting = [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &*port.to_string())];
+    let variables = [&meeting[..], &[("DDP_RUN_FAULT", "stop:rank=1,phase=data")]].concat();
+    let mut ranks = ranks(&trial, &["--set", "distributed.init_timeout=60"], &variables);
+    let held = held(&trial.out);
+    let waiting = processes(&trial.out).into_iter().find(|pid| *pid != held).expect("rank 0");
+    kill(waiting, Signal::TERM);
+    kill(held, Signal::KILL);
+    let first = &mut ranks[1];
+    let code = first.end(RUN_HUNG).and_then(|status| status.code());
+    assert_eq!(code, Some(75), "{}", first.told());
+    assert!(!trial.out.join("logs/failure-rank-0.json").exists(), "nothing has failed");
 }
 
 #[test]
@@ -115,6 +134,20 @@ fn a_file_size_limit_is_an_error_that_is_not_retried() {
         let mends = words.contains(told) && words.contains("File too large") && !words.contains("attempt 2");
         assert!(mends, "{words}");
     }
+}
+
+#[test]
+fn a_rank_that_is_killed_while_it_ends_has_said_why_it_fails() {
+    let _alone = alone();
+    // The sink holds rank 0 up after its failed save, until the end of rank 1 has taken the run down.
+    let program = "cat > /dev/null; while kill -0 $PPID; do sleep 0.1; done";
+    let observer = format!("observer=[{{ name = \"exec\", command = [\"sh\", \"-c\", \"{program}\"] }}]");
+    let flags =
+        ["--nproc-per-node", "2", "--set", "model.hidden=[8192]", "--set", &observer, "--max-restarts", "1"];
+    let output = limited("ulimit -f 100", &flags);
+    assert_code(&output, 74);
+    let words = stderr(&output);
+    assert!(words.contains("File too large") && !words.contains("attempt 2"), "{words}");
 }
 
 #[test]

@@ -3,10 +3,9 @@
 
 use super::name;
 use crate::error::{IoContext, Result};
-use crate::files::{Scratch, folder, sync_folder};
+use crate::files::{Scratch, folder, is_at, sync_folder};
 use std::fs::{File, TryLockError};
 use std::io::{Seek, SeekFrom, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -127,11 +126,6 @@ impl Part {
 fn path_of(target: &Path) -> PathBuf {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     target.with_file_name(format!(".{name}.part"))
-}
-
-fn is_at(file: &File, path: &Path) -> bool {
-    let (Ok(open), Ok(there)) = (file.metadata(), std::fs::metadata(path)) else { return false };
-    (open.dev(), open.ino()) == (there.dev(), there.ino())
 }
 
 #[cfg(test)]
