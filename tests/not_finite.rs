@@ -24,6 +24,14 @@ fn finite_checkpoints(out: &Path) -> Vec<u64> {
     steps
 }
 
+/// All steps up to `good` are saved, each finite. A run that has failed waits only a second for a save on the side.
+#[track_caller]
+fn assert_saved(out: &Path, good: u64, in_step: bool) {
+    let last = finite_checkpoints(out);
+    let missing = !in_step && last.len() as u64 + 1 == good;
+    assert_eq!(last, (1..=good - u64::from(missing)).collect::<Vec<_>>());
+}
+
 /// Regression over two features by two ranks of batches of 4, in order; row 25, which is rank 1's in the fourth step (or the second, where two
 /// batches make one), holds `x` and `y`. The weights start at zero.
 fn spec(dir: &Path, x: &str, y: &str) -> PathBuf {
@@ -75,7 +83,7 @@ fn a_non_finite_loss_or_gradient_of_one_rank_ends_all_ranks_before_the_update() 
             let good = if sets.contains(&"train.accumulate=2") { 1 } else { 3 };
             let told = stderr(&output);
             assert!(told.contains(&format!("{what} {}", good + 1)), "{sets:?}: {told}");
-            assert_eq!(finite_checkpoints(&out), (1..=good).collect::<Vec<_>>(), "{sets:?}");
+            assert_saved(&out, good, sets.contains(&"checkpoint.async=false"));
         }
     }
 }
@@ -130,7 +138,7 @@ fn reports_a_gradient_that_overflows_in_the_hook() {
                 told.contains("`comm_hook = \"f16\"` overflows for gradients beyond 131008 with 2 ranks"),
                 "{told}"
             );
-            assert_eq!(finite_checkpoints(&out), [1, 2, 3]);
+            assert_saved(&out, 3, false);
         }
     }
 }

@@ -18,6 +18,7 @@ use super::fs::{Fs, OsFs, write_synced};
 use super::snapshot::Snapshot;
 use super::tensor_file::write_tensors;
 use crate::error::{Error, IoContext, Result};
+use crate::files::Held;
 
 const LOCK_FILE: &str = ".lock";
 const TEMP_PREFIX: &str = ".tmp-";
@@ -50,7 +51,7 @@ pub struct CheckpointStore {
 
 /// Holds `.lock` until dropped. Has no file if the file system has no locks.
 pub(super) struct WriteLock {
-    file: Option<File>,
+    file: Option<Held>,
 }
 
 impl CheckpointStore {
@@ -278,7 +279,7 @@ impl CheckpointStore {
         let path = self.dir.join(LOCK_FILE);
         let file = File::options().create(true).truncate(false).write(true).open(path)?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(WriteLock { file: Some(file) })),
+            Ok(()) => Ok(Some(WriteLock { file: Some(Held(file)) })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(e)) => match e.raw_os_error() {
                 // Some network file systems have no locks: saving works without one, clean-up is skipped.

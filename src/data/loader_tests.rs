@@ -216,13 +216,16 @@ fn dropping_the_loader_stops_its_threads() {
 #[test]
 fn storage_that_hangs_is_reported_and_not_waited_for_again() {
     let (open, gate) = std::sync::mpsc::channel();
-    let data = Counting { gate: Some((6, Mutex::new(gate))), ..Counting::of(20) };
-    let mut loader = load(data, (0..20).collect(), options(1));
+    let data = Arc::new(Counting { gate: Some((6, Mutex::new(gate))), ..Counting::of(20) });
+    let mut loader = load(data.clone(), (0..20).collect(), options(1));
+    // The seventh sample, in batch 1, is sample 6: from here on the thread hangs.
+    while data.writes.load(Relaxed) < 7 {
+        std::thread::yield_now();
+    }
     let pool = loader.pool.as_mut().unwrap();
     (pool.deadline, pool.leave) = (Duration::ZERO, Duration::ZERO);
-    // At batch 1 at the latest, which has sample 6.
     let error = loader.find_map(Result::err).unwrap();
-    assert!(error.message.ends_with("was not read within 0 s"), "{}", error.message);
+    assert_eq!(error.message, "batch 1 was not read within 0 s");
     assert!(error.code == ExitCode::Checkpoint && error.caused_by().is_some_and(is_transient), "{error:?}");
     assert!(loader.next().is_none(), "the error is the last");
     let (done, dropped) = std::sync::mpsc::channel();

@@ -6,6 +6,7 @@
 //! which may not have that kernel.
 
 use super::{ComputeDevice, Precision};
+use crate::files::Held;
 use cubecl::config::cache::CacheConfig;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl::records::RecordLevel;
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// The lock, held until the process ends, and a description of where this process keeps its kernels.
-static KEPT: OnceLock<(Option<File>, String)> = OnceLock::new();
+static KEPT: OnceLock<(Option<Held>, String)> = OnceLock::new();
 
 /// A path where no folder exists or can be created. CubeCL then keeps its measurements of the device in memory, as it
 /// does whenever it can't write. Persistence must not be turned off instead: CubeCL would repeat the measurements for
@@ -99,7 +100,7 @@ fn keep(place: Option<(PathBuf, String)>, description: String) -> String {
 }
 
 /// Creates `folder` and locks a database in it for this process.
-fn lock_database(folder: &Path, name: &str) -> Result<(String, File), String> {
+fn lock_database(folder: &Path, name: &str) -> Result<(String, Held), String> {
     let at = |e: std::io::Error| format!("{}: {e}", folder.display());
     fs::create_dir_all(folder).map_err(at)?;
     if is_on_the_network(folder) {
@@ -114,7 +115,7 @@ fn lock_database(folder: &Path, name: &str) -> Result<(String, File), String> {
         let path = folder.join(format!("{name}.lock"));
         let lock = File::options().create(true).append(true).open(path).map_err(at)?;
         match lock.try_lock() {
-            Ok(()) => return Ok((name, lock)),
+            Ok(()) => return Ok((name, Held(lock))),
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(e)) => return Err(at(e)),
         }

@@ -127,6 +127,17 @@ pub(crate) fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
+/// A file that this process has locked, until this is dropped. That it is closed would not be enough: a process that another thread is
+/// just starting has a copy of it.
+#[derive(Debug)]
+pub(crate) struct Held(pub(crate) File);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
 /// Whether `path` is still the open `file`, and not renamed, removed or replaced.
 pub(crate) fn is_at(file: &File, path: &Path) -> bool {
     let (Ok(open), Ok(there)) = (file.metadata(), fs::metadata(path)) else { return false };
@@ -145,6 +156,20 @@ pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_ends_with_its_holder_even_if_a_new_process_has_a_copy_of_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        let open = || File::options().create(true).append(true).open(&path).unwrap();
+        let held = Held(open());
+        held.0.try_lock().unwrap();
+        let copy = held.0.try_clone().unwrap();
+        assert!(open().try_lock().is_err());
+        drop(held);
+        open().try_lock().unwrap();
+        drop(copy);
+    }
 
     /// Names in `folder`, including hidden ones.
     fn names(folder: &tempfile::TempDir) -> Vec<String> {

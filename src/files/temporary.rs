@@ -1,6 +1,6 @@
 //! Temporary folders of commands. One that is killed leaves its folder; the next command of its kind removes it.
 
-use super::Scratch;
+use super::{Held, Scratch};
 use crate::error::{Error, IoContext, Result};
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -15,7 +15,7 @@ pub(crate) struct Temporary {
     /// `None` once it is removed or kept.
     folder: Option<Scratch>,
     #[allow(dead_code, reason = "it is held")]
-    held: Option<File>,
+    held: Option<Held>,
 }
 
 impl Temporary {
@@ -39,7 +39,7 @@ impl Temporary {
                 // Another command that looked before it was locked removes it.
                 Err(TryLockError::WouldBlock) => {}
                 Ok(()) if !note.exists() => {}
-                Ok(()) => return Ok(Self { folder: Some(folder), held: Some(file) }),
+                Ok(()) => return Ok(Self { folder: Some(folder), held: Some(Held(file)) }),
                 // Where nothing can be locked, nothing is removed.
                 Err(TryLockError::Error(_)) => {
                     fs::remove_file(&note)?;

@@ -2,7 +2,7 @@
 
 use super::unwritable;
 use crate::error::{Error, IoContext, Result};
-use crate::files;
+use crate::files::{self, Held};
 use crate::show;
 use crate::telemetry::RunId;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ const MAX_NOTE: u64 = 4096;
 
 /// `.lock` of a run's folder, held until dropped; the kernel releases it when the process dies.
 #[derive(Debug)]
-pub struct FolderLock(#[allow(dead_code, reason = "it is held")] File);
+pub struct FolderLock(#[allow(dead_code, reason = "it is held")] Held);
 
 /// The holder's entry in the file.
 #[derive(Debug, Serialize, Deserialize)]
@@ -82,7 +82,7 @@ impl FolderLock {
         note(&mut file, &Holder { run: run.clone(), pid: std::process::id(), host })
             .doing("write", &path)
             .map_err(unwritable)?;
-        Ok(Some(Self(file)))
+        Ok(Some(Self(Held(file))))
     }
 
     /// Whether any run is writing to `out_dir` now. Creates nothing; holds the lock for no longer than it takes to ask.

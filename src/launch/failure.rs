@@ -1,7 +1,7 @@
 //! The failure note that a failing worker writes for its supervisor: `logs/failure-rank-N.json`.
 //!
-//! Its message, hint and exit code say more than the last lines of the log. The note is optional: a worker that is
-//! killed by a signal writes none, and the supervisor then shows the log.
+//! Its message, hint and exit code say more than the last lines of the log. The note is optional: a worker that a signal
+//! kills before it fails writes none, and the supervisor then shows the log.
 
 use std::fs;
 use std::io::{self, Read};

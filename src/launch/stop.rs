@@ -185,7 +185,7 @@ impl StopFlag {
             if flag.signal().is_none() && signalled.read_exact(&mut [0]).is_err() {
                 return;
             }
-            // A launcher may have sent it because a peer died; this rank then detects and reports that.
+            // A launcher may have sent it because a peer failed; this rank then hears that from the peer and reports it.
             std::thread::sleep(NOTICE);
             let mut why = SelfExit::BeforeTraining;
             if !flag.advance(STARTING, ENDING) && !flag.advance(CONNECTED, ENDING) {

@@ -21,7 +21,7 @@ pub use outcome::{json, text};
 pub use prepare::{Prepared, prepare};
 
 use crate::error::{Error, ExitCode, IoContext, Result};
-use crate::files;
+use crate::files::{self, Held};
 use crate::launch::StopFlag;
 use crate::runs::Ranking;
 use crate::show::count;
@@ -171,7 +171,7 @@ impl Running<'_> {
 }
 
 /// One sweep at a time writes to a folder; the kernel releases the lock when the process dies.
-fn lock(folder: &Path) -> Result<std::fs::File> {
+fn lock(folder: &Path) -> Result<Held> {
     let path = folder.join("sweep.lock");
     let begun = Instant::now();
     let file = std::fs::File::options().create(true).truncate(false).write(true).open(&path);
@@ -184,5 +184,5 @@ fn lock(folder: &Path) -> Result<std::fs::File> {
         }
         std::thread::sleep(PAUSE);
     }
-    Ok(file)
+    Ok(Held(file))
 }

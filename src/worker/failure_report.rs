@@ -97,10 +97,9 @@ impl<'a> FailureReport<'a> {
     }
 }
 
-/// Whether a peer is gone.
+/// Whether a peer is gone without a word.
 fn is_lost(error: &Error) -> bool {
-    let kind = error.caused_by::<CommError>().map(|e| e.kind);
-    matches!(kind, Some(CommErrorKind::PeerLost | CommErrorKind::Rendezvous))
+    error.caused_by::<CommError>().is_some_and(|e| e.kind == CommErrorKind::PeerLost)
 }
 
 #[cfg(test)]
@@ -134,10 +133,8 @@ mod tests {
             asked(stop);
             assert!(stop.requested_at_step());
         };
-        for kind in [CommErrorKind::PeerLost, CommErrorKind::Rendezvous] {
-            let (end, note) = ends(asked, kind);
-            assert_eq!((end.unwrap(), note), (ExitCode::Stopped, false));
-        }
+        let (end, note) = ends(asked, CommErrorKind::PeerLost);
+        assert_eq!((end.unwrap(), note), (ExitCode::Stopped, false));
         let fails = |before: &dyn Fn(&StopFlag), kind| {
             let (end, note) = ends(before, kind);
             assert_eq!((end.unwrap_err().code, note), (ExitCode::Collective, true));

@@ -197,10 +197,16 @@ impl Recorder {
         self.first.as_mut().map_or(Ok(()), |first| first.checkpoints.reserve(tensors))
     }
 
-    /// Waits for the save in progress, writes the last event and the report, and passes on the run's end.
-    pub fn finish(mut self, ended: Result<Ended>, early: Option<String>) -> Result<Ended> {
+    /// Waits for the save in progress, writes the last event and the report, and passes on the run's end. Calls `failed` with its error
+    /// before it waits for observers.
+    pub fn finish(
+        mut self,
+        ended: Result<Ended>,
+        early: Option<String>,
+        failed: &dyn Fn(&Error) -> bool,
+    ) -> Result<Ended> {
         let Some(first) = self.first.take() else { return ended };
-        first.finish(ended, early)
+        first.finish(ended, early, failed)
     }
 }
 
@@ -240,7 +246,12 @@ impl First {
         self.write(&Event::Checkpoint(saved));
     }
 
-    fn finish(mut self, ended: Result<Ended>, early: Option<String>) -> Result<Ended> {
+    fn finish(
+        mut self,
+        ended: Result<Ended>,
+        early: Option<String>,
+        failed: &dyn Fn(&Error) -> bool,
+    ) -> Result<Ended> {
         let flushed = self.checkpoints.flush();
         let saved = self.note(flushed).flatten();
         self.saved(saved);
@@ -248,6 +259,9 @@ impl First {
             (Ok(_), Some(e)) => Err(e),
             (ended, _) => ended,
         };
+        if let Err(e) = &ended {
+            failed(e);
+        }
         let (reason, code) = match &ended {
             Ok(Ended::Done) => (early.clone().unwrap_or_else(|| "done".to_owned()), ExitCode::Done),
             Ok(Ended::Stopped) => ("stopped".to_owned(), ExitCode::Stopped),
@@ -260,6 +274,9 @@ impl First {
         let end = EndEvent { step, epoch, reason, exit_code: code as u8, seconds };
         self.write(&Event::End(end.clone()));
         let unwritten = self.failed.take().filter(|_| ended.is_ok());
+        if let Some(e) = &unwritten {
+            failed(e);
+        }
         if unwritten.is_none()
             && let Err(e) = self.conclude(&end)
         {

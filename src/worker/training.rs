@@ -48,16 +48,20 @@ pub struct Job<'a> {
 /// Trains. Before it returns the error of a failed run, it aborts the group, so that the other ranks end at once.
 pub fn train(job: Job<'_>) -> Result<Ended> {
     let report_failure = report_failure(&job);
-    train_rank(job).inspect_err(report_failure)
+    train_rank(job).inspect_err(|error| {
+        report_failure(error);
+    })
 }
 
-/// Called first with an error: other ranks wait for this one, and the run is about to be taken down.
-fn report_failure<'a>(job: &Job<'a>) -> impl Fn(&Error) + use<'a> {
+/// Called first with an error: other ranks wait for this one, and the run is about to be taken down. Returns whether the run has failed.
+fn report_failure<'a>(job: &Job<'a>) -> impl Fn(&Error) -> bool + use<'a> {
     let (group, failed) = (job.group.clone(), job.failed);
     move |error| {
-        if failed(error) {
+        let has_failed = failed(error);
+        if has_failed {
             group.abort(&error.message);
         }
+        has_failed
     }
 }
 
@@ -114,11 +118,14 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
         Parts { group: group.clone(), splits, model, updater, average, position, stop, observer };
     let mut trainer = Trainer::new(settings, trainer_parts)?;
     trainer.restore_hook(hooks)?.iter().for_each(|left_out| warn(left_out));
-    let ended = trainer.run().inspect_err(report_failure);
+    let ended = match trainer.run() {
+        Err(error) if !report_failure(&error) => Ok(Ended::Stopped),
+        ended => ended,
+    };
     let early = trainer.ended_early();
     drop(trainer);
     job.profile.iter().for_each(Profile::finish);
-    let ended = recorder.finish(ended, early)?;
+    let ended = recorder.finish(ended, early, &report_failure)?;
     final_barrier(&*group, &parts)?;
     if let Some(profile) = &job.profile {
         profile::merge(profile, job.out_dir, group.rank(), job.local_rank, group.world_size());

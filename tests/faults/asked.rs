@@ -66,6 +66,7 @@ fn a_stop_during_the_rendezvous_ends_at_once() {
     let mut nodes = pair.both("stop:rank=1,phase=connect", &patient);
     held(&pair.trial.out);
     let first = &nodes[0];
+    assert!(within(HUNG, || !children(first.child.id()).is_empty()), "{}", first.told());
     kill(first.child.id(), Signal::TERM);
     // The one that is stopped can't hear it: `checkpoint.grace` is for that, or a second signal.
     assert!(within(HUNG, || children(first.child.id()).is_empty()), "{}", first.told());

@@ -5,7 +5,9 @@ use crate::restarted::restarts;
 use crate::trial::*;
 use serde_json::json;
 
-const CHECK: [&str; 2] = ["--set", "distributed.check_replicas=\"1 step\""];
+/// A run that fails does not wait for a save on the side, and all is to begin from the checkpoint before the flip.
+const CHECK: [&str; 4] =
+    ["--set", "distributed.check_replicas=\"1 step\"", "--set", "checkpoint.async=false"];
 
 fn divergences(trial: &Trial) -> Vec<serde_json::Value> {
     events(&trial.out).into_iter().filter(|e| e["event"] == "divergence").collect()
@@ -47,7 +49,7 @@ fn a_flip_before_the_passes_is_undone_although_no_rank_was_right() {
         let fault = format!("flip:rank={rank},phase=forward,step=3,generation=1");
         // Nothing is due before the save after step 4, which is not made then.
         let flags = ["--set", "distributed.check_replicas=\"100 steps\"", "--max-restarts", "1"];
-        let ended = trial.run(&fault, &flags);
+        let ended = trial.run(&fault, &[&flags[..], &["--set", "checkpoint.async=false"]].concat());
         assert_eq!((ended.code, restarts(&ended.told)), (Some(0), 1), "{}", ended.told);
         assert!(ended.told.contains("no state has a majority"), "{}", ended.told);
         assert!(ended.told.contains("generation 2, resumes at step 2"), "{}", ended.told);

@@ -51,18 +51,27 @@ fn ranks_connect_by_the_environment_by_tcp_and_by_a_file() {
 #[test]
 fn a_rank_that_is_asked_to_stop_before_training_stops_when_its_peer_has_left() {
     let _alone = alone();
-    let (trial, port) = (Trial::new(), Port::new());
-    let meeting = [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &*port.to_string())];
-    let variables = [&meeting[..], &[("DDP_RUN_FAULT", "stop:rank=1,phase=data")]].concat();
-    let mut ranks = ranks(&trial, &["--set", "distributed.init_timeout=60"], &variables);
-    let held = held(&trial.out);
-    let waiting = processes(&trial.out).into_iter().find(|pid| *pid != held).expect("rank 0");
-    kill(waiting, Signal::TERM);
-    kill(held, Signal::KILL);
-    let first = &mut ranks[1];
-    let code = first.end(RUN_HUNG).and_then(|status| status.code());
-    assert_eq!(code, Some(75), "{}", first.told());
-    assert!(!trial.out.join("logs/failure-rank-0.json").exists(), "nothing has failed");
+    // Before the folder has a run, and in the first step.
+    for phase in ["data", "forward"] {
+        let (trial, port) = (Trial::new(), Port::new());
+        let (port, fault) = (port.to_string(), format!("stop:rank=1,phase={phase}"));
+        let variables = [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &*port), ("DDP_RUN_FAULT", &*fault)];
+        let mut ranks = ranks(&trial, &["--set", "distributed.init_timeout=60"], &variables);
+        let held = held(&trial.out);
+        let waiting = processes(&trial.out).into_iter().find(|pid| *pid != held).expect("rank 0");
+        kill(waiting, Signal::TERM);
+        kill(held, Signal::KILL);
+        let first = &mut ranks[1];
+        let code = first.end(RUN_HUNG).and_then(|status| status.code());
+        assert_eq!(code, Some(75), "{phase}: {}", first.told());
+        assert!(!trial.out.join("logs/failure-rank-0.json").exists(), "{phase}: nothing has failed");
+        // In the first step it knows, unless it came so late to its first average that it had ended by itself.
+        if let Some(end) =
+            Some(events(&trial.out)).filter(|_| phase == "forward").and_then(|mut all| all.pop())
+        {
+            assert_eq!((&end["reason"], &end["exit_code"]), (&"stopped".into(), &75.into()));
+        }
+    }
 }
 
 #[test]

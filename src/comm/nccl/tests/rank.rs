@@ -273,8 +273,11 @@ fn fail(case: &str, group: &NcclGroup, gpu: &Gpu) -> Done {
             group.abort("disk full");
             return device(group).check();
         }
-        // NCCL fails during the launch.
-        "missed" => mark(me),
+        // NCCL fails during the launch, and rank 1 is to be gone soon after.
+        "missed" => {
+            mark(me);
+            wait_for_marks(group.world_size());
+        }
         _ => {}
     }
     sum(group, gpu, memory)?;
@@ -304,13 +307,18 @@ fn mark(rank: usize) {
     std::fs::write(launched(rank), "").expect("the folder is writable");
 }
 
-/// Sends itself `signal` once the other ranks wait for it.
-fn signal(signal: Signal, world: usize) -> ! {
+/// Waits for all ranks but rank 1.
+fn wait_for_marks(world: usize) {
     let begun = Instant::now();
     while (0..world).any(|rank| rank != 1 && !launched(rank).exists()) {
         assert!(begun.elapsed() < HANG, "the others don't come");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Sends itself `signal` once the other ranks wait for it.
+fn signal(signal: Signal, world: usize) -> ! {
+    wait_for_marks(world);
     let _ = kill_process(getpid(), signal);
     loop {
         std::thread::park();

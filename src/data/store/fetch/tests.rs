@@ -1,4 +1,5 @@
 use super::*;
+use crate::comm::testing::Port;
 use crate::data::store::Digest;
 use crate::data::testing::serve_file;
 use crate::data::testing::server::{Answer, Server, TAG};
@@ -287,9 +288,9 @@ fn a_file_that_is_too_large_is_refused() {
 /// Nobody listens there: no attempt helps.
 #[test]
 fn a_refused_connection_is_not_tried_again() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let port = Port::on_loopback();
     let mut place = Place::new();
-    let error = place.fetch(&[&format!("http://{port}/f")], &unknown()).unwrap_err();
+    let error = place.fetch(&[&format!("http://{}/f", port.address)], &unknown()).unwrap_err();
     assert!(error.message.contains("refused"), "{error}");
     assert!(place.slept.borrow().is_empty());
 }

@@ -1,5 +1,6 @@
 use super::super::testing::{end, epoch, run, step};
 use super::*;
+use crate::comm::testing::Port;
 use crate::data::testing::server::{Answer, Request, Server as Http};
 use serde_json::json;
 use std::path::Path;
@@ -318,8 +319,7 @@ fn names_are_those_that_mlflow_takes() {
 #[test]
 fn nobody_listens() {
     let dir = tempfile::tempdir().unwrap();
-    // A port of which nobody else is told.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = Port::on_loopback();
     let mut sink = sink(&format!("http://127.0.0.1:{port}"), quick());
     let error = sink.start(&run(dir.path(), 0, 0)).unwrap_err();
     assert!(error.message.contains("cannot be reached"), "{error}");
