@@ -41,7 +41,8 @@ impl<'a> FailureReport<'a> {
     /// Writes the first error only: later ones follow from it. Returns whether the run has failed, so that the other ranks are to be
     /// told; else it was asked to stop before training, and only a peer is gone.
     pub fn write(&self, error: &Error) -> bool {
-        if self.written.replace(true) {
+        // After a peer that is gone, this rank may fail by itself.
+        if self.written.replace(true) && (!self.stopped.get() || is_lost(error)) {
             return !self.stopped.get();
         }
         // A signal does not reach all ranks at once, and the first ones end while the others wait for them.
@@ -109,13 +110,18 @@ mod tests {
     use crate::launch::{Endpoint, JobHandoff, Place};
     use signal_hook::consts::SIGTERM;
 
+    /// Rank 0 of 2 with this log folder.
+    fn handoff(log_dir: &std::path::Path) -> Handoff {
+        let (place, secret) = (Place::on_one_node(0, 2), Secret::generate().unwrap());
+        let mut handoff = Handoff::new(place, Endpoint::Solo, secret, JobHandoff::default());
+        handoff.log_dir = log_dir.to_owned();
+        handoff
+    }
+
     /// How a rank ends that has lost a peer after `before`.
     fn ends(before: impl FnOnce(&StopFlag), kind: CommErrorKind) -> (Result<ExitCode>, bool) {
         let folder = tempfile::tempdir().unwrap();
-        let place = Place::on_one_node(0, 2);
-        let mut handoff =
-            Handoff::new(place, Endpoint::Solo, Secret::generate().unwrap(), JobHandoff::default());
-        handoff.log_dir = folder.path().to_owned();
+        let handoff = handoff(folder.path());
         let stop = StopFlag::new();
         before(&stop);
         let failed = Err(CommError::new(kind, Some(1), "rank 1 disconnected").into());
@@ -139,6 +145,14 @@ mod tests {
             let (end, note) = ends(before, kind);
             assert_eq!((end.unwrap_err().code, note), (ExitCode::Collective, true));
         };
+        // What fails afterwards is another matter.
+        let (folder, stop) = (tempfile::tempdir().unwrap(), StopFlag::new());
+        asked(&stop);
+        let handoff = handoff(folder.path());
+        let report = FailureReport::new(&handoff, &stop);
+        let lost = Error::from(CommError::new(CommErrorKind::PeerLost, Some(1), "rank 1 disconnected"));
+        assert_eq!([report.write(&lost), report.write(&lost)], [false; 2]);
+        assert_eq!(report.end(Err(Error::checkpoint("disk full"))).unwrap_err().code, ExitCode::Checkpoint);
         // Unless it was not asked, trains, or is told by another rank that the run has failed.
         fails(&|stop| stop.connected(), CommErrorKind::PeerLost);
         fails(&training, CommErrorKind::PeerLost);

@@ -283,7 +283,7 @@ impl First {
             // The files that the report is made from are complete; `ddp-run report` can write it again.
             tracing::warn!("cannot write the report: {}", e.message);
         }
-        // At last: after a failure of another rank there is not much time.
+        // At last: a run of several ranks that has failed is taken down in about a second.
         self.observers.finish();
         unwritten.map_or(ended, Err)
     }

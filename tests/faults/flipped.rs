@@ -5,7 +5,7 @@ use crate::restarted::restarts;
 use crate::trial::*;
 use serde_json::json;
 
-/// A run that fails does not wait for a save on the side, and all is to begin from the checkpoint before the flip.
+/// A run that fails waits only a second for a save on the side, and all is to begin from the checkpoint before the flip.
 const CHECK: [&str; 4] =
     ["--set", "distributed.check_replicas=\"1 step\"", "--set", "checkpoint.async=false"];
 

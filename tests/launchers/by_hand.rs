@@ -159,6 +159,30 @@ fn a_rank_that_is_killed_while_it_ends_has_said_why_it_fails() {
     assert!(words.contains("File too large") && !words.contains("attempt 2"), "{words}");
 }
 
+/// The first line names the run's folder.
+const LISTING: &str = "read -r start\n\
+    folder=$(printf %s \"$start\" | sed 's/.*\"folder\":\"\\([^\"]*\\)\".*/\\1/')\n\
+    cat > /dev/null\n\
+    ls \"$folder/logs\" > \"$1.part\"\n\
+    mv \"$1.part\" \"$1\"\n";
+
+/// The last save fails on the side, after training. The sink reads to the end of its input, and lists what there is by then.
+#[test]
+fn a_failure_of_the_last_save_is_noted_before_the_sinks_end() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (sink, seen) = (dir.path().join("sink.sh"), dir.path().join("seen"));
+    std::fs::write(&sink, LISTING).expect("the scratch folder is writable");
+    let observer = format!("observer=[{{ name = \"exec\", command = [\"sh\", {sink:?}, {seen:?}] }}]");
+    let never = "save_every=\"100 epochs\"";
+    let flags = ["--nproc-per-node", "2", "--set", "model.hidden=[8192]", "--set", never, "--set", &observer];
+    let output = limited("ulimit -f 100", &flags);
+    assert_code(&output, 74);
+    wait_for("the sink", HUNG, || seen.exists());
+    let there = std::fs::read_to_string(seen).expect("a list");
+    assert!(there.contains("failure-rank-0.json"), "{there}\n{}", stderr(&output));
+}
+
 #[test]
 fn file_errors_are_exit_74_and_a_single_rank_needs_no_secret() {
     let _alone = alone();

@@ -297,7 +297,7 @@ fn wait_for_failure(group: &NcclGroup) -> Done {
     Ok(())
 }
 
-/// The file that shows that a rank has launched the second collective.
+/// The file that shows that a rank has launched the second collective, or is about to.
 fn launched(rank: usize) -> PathBuf {
     let folder: PathBuf = variable("DDP_RUN_NCCL_FOLDER").expect("set with the case");
     folder.join(format!("launched-{rank}"))
