@@ -225,6 +225,11 @@ fn a_rank_without_a_supervisor_ends_when_the_grace_is_over() {
     assert_code(&output, 75);
     let overdue = "did not stop within 1 s of the signal (`checkpoint.grace`)";
     assert!(stderr(&output).contains(overdue), "{}", stderr(&output));
+    let end = events(&run.out).pop().expect("events");
+    assert_eq!(
+        (&end["event"], &end["reason"], &end["exit_code"]),
+        (&"end".into(), &"stopped".into(), &75.into())
+    );
     assert!(took >= Duration::from_secs(1), "{took:?}");
     second.kill().expect("kill");
     second.wait().expect("wait");

@@ -168,7 +168,7 @@ impl Controller for Monitor<'_> {
             let silent = format!("no message for {} s{}", self.patience.as_secs(), self.during());
             self.failure = Some(Error::new(ExitCode::Collective, silent));
         }
-        self.failure.iter().map(|_| Recall { save: false }).collect()
+        self.failure.iter().map(|_| Recall::TakeDown).collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The keys of `[launch]` that configure the processes of one node.
 
 use super::Nproc;
+use crate::spec::Period;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
@@ -17,6 +18,10 @@ pub struct LaunchConfig {
     /// Compute threads of each process. Default: cores / processes.
     #[schemars(range(min = 1, max = 4096))]
     pub threads: Option<usize>,
+    /// How long the other processes may take to end after one has failed: they write what they know of the failure, and finish a
+    /// checkpoint that is being written. Then they are killed, and that checkpoint is lost.
+    #[default(Period::seconds(1))]
+    pub shutdown_timeout: Period,
     /// Allow more processes on a node than it has devices. Gradients then go by gloo unless `backend = "nccl"`.
     pub share_devices: bool,
 }

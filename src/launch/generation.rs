@@ -38,9 +38,14 @@ pub trait Controller {
     fn recalls(&mut self) -> Vec<Recall>;
 }
 
-/// A request to end this node's part of the generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Recall {
-    /// End at a step boundary, with a checkpoint.
-    pub save: bool,
+/// A request to end this node's part of the generation. A stronger one may follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Recall {
+    /// At a step boundary, with a checkpoint.
+    Save,
+    /// It has failed elsewhere; nothing more is saved.
+    TakeDown,
+    /// By a second stop signal.
+    Kill,
 }

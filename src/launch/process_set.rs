@@ -10,7 +10,7 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags};
 
 use super::failure::Evidence;
-use super::generation::{Controller, Recall};
+use super::generation::Controller;
 use super::signals::{Signal, Signals, wait_for};
 use super::state::{Action, Event, Policy, State, Timer};
 use super::timers::Timers;
@@ -194,5 +194,5 @@ impl ProcessSet {
 }
 
 fn queue_recalls(controller: &mut dyn Controller, events: &mut VecDeque<Event>) {
-    events.extend(controller.recalls().into_iter().map(|Recall { save }| Event::Recalled { save }));
+    events.extend(controller.recalls().into_iter().map(Event::Recalled));
 }

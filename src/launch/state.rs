@@ -14,18 +14,20 @@
 
 use std::time::Duration;
 
+use super::config::LaunchConfig;
 use super::failure::Evidence;
+use super::generation::Recall;
 use super::stop::DEBOUNCE;
 use super::verdict::{self, Class, End, Requested, Verdict, WorkerStatus};
 
-/// The supervisor's time limits. `root_cause_wait + grace`, the time from a failure to the end of the run, is under 2 s.
+/// The supervisor's time limits. `root_cause_wait + grace`, the time from a failure to the end of the run, is under 2 s by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// From a consequence (exit 91 or 93) to taking the run down without a root cause.
     pub root_cause_wait: Duration,
-    /// From telling a worker that the run is taken down to SIGKILL.
+    /// From telling a worker that the run is taken down to SIGKILL: `launch.shutdown_timeout`.
     pub grace: Duration,
-    /// From the forwarded stop signal to SIGKILL, for workers that neither finish their step nor save.
+    /// From a stop request to SIGKILL, for workers that neither finish their step nor save; also if the run fails meanwhile.
     pub stop_deadline: Duration,
     /// Stop signals within this time of the first are the same request: `timeout` signals both the process and its group.
     pub debounce: Duration,
@@ -41,8 +43,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             root_cause_wait: Duration::from_millis(250),
-            // Ranks that detect a failure write their notes and records, which takes a moment on a busy disk.
-            grace: Duration::from_millis(1000),
+            grace: *LaunchConfig::default().shutdown_timeout,
             stop_deadline: Duration::from_secs(600),
             debounce: DEBOUNCE,
             abandon: Duration::from_secs(5),
@@ -68,10 +69,8 @@ pub enum Event {
     },
     /// A stop signal reached the supervisor.
     StopRequested,
-    /// The controller ends the generation: at a step boundary with a save, or at once.
-    Recalled {
-        save: bool,
-    },
+    /// The controller ends the generation.
+    Recalled(Recall),
     TimerFired(Timer),
 }
 
@@ -136,12 +135,12 @@ pub struct State {
     ended: usize,
     /// A stop was requested by a signal or a recall.
     stop_requested: bool,
-    /// A stop was requested by a signal; the next signal means "at once".
+    /// A stop was requested by a signal, or a kill by the controller; the next signal means "at once".
     signalled: bool,
     /// No worker had failed when the stop was requested.
     stopped_unharmed: bool,
     debouncing: bool,
-    /// The controller ended the generation at once.
+    /// The controller took the generation down.
     recalled_at_once: bool,
 }
 
@@ -196,7 +195,7 @@ impl State {
                 }
             }
             Event::StopRequested => self.stop(actions),
-            Event::Recalled { save } => self.recalled(save, actions),
+            Event::Recalled(recall) => self.recalled(recall, actions),
             Event::TimerFired(timer) => self.timer(timer, actions),
         }
     }
@@ -273,18 +272,23 @@ impl State {
         }
     }
 
-    fn recalled(&mut self, save: bool, actions: &mut Vec<Action>) {
-        if save {
+    fn recalled(&mut self, recall: Recall, actions: &mut Vec<Action>) {
+        if recall == Recall::Save {
             if !self.stop_requested {
                 self.save_and_stop(actions);
             }
             return;
         }
-        self.recalled_at_once = true;
         if matches!(self.phase, Phase::Starting | Phase::Running | Phase::Stopping) {
             self.stopped_unharmed = true;
         }
         self.stop_requested = true;
+        if recall == Recall::Kill {
+            self.signalled = true;
+            self.kill_all(actions);
+            return;
+        }
+        self.recalled_at_once = true;
         if !matches!(self.phase, Phase::TakingDown | Phase::Killing) {
             self.take_down(actions);
         }
@@ -299,11 +303,12 @@ impl State {
             Phase::Running => {
                 self.phase = Phase::Stopping;
                 self.ask_all(Requested::Stop, Action::Terminate, actions);
-                actions.push(Action::SetTimer(Timer::StopDeadline, self.policy.stop_deadline));
             }
             // The run is already ending.
-            _ => {}
+            Phase::Stopping | Phase::Suspecting | Phase::TakingDown => {}
+            Phase::Killing | Phase::Finished => return,
         }
+        actions.push(Action::SetTimer(Timer::StopDeadline, self.policy.stop_deadline));
     }
 
     fn timer(&mut self, timer: Timer, actions: &mut Vec<Action>) {
@@ -311,7 +316,7 @@ impl State {
             (Timer::Debounce, _) => self.debouncing = false,
             (Timer::RootCause, Phase::Suspecting) => self.take_down(actions),
             (Timer::Grace, Phase::TakingDown) => self.kill_all(actions),
-            (Timer::Last, Phase::Running) if self.any_done() => self.take_down(actions),
+            (Timer::Last, Phase::Running) if self.any_done() => self.kill_all(actions),
             (Timer::StopDeadline, Phase::Stopping) => {
                 for worker in &mut self.workers {
                     if let Worker::Running { overdue, .. } = worker {
@@ -320,6 +325,7 @@ impl State {
                 }
                 self.kill_all(actions);
             }
+            (Timer::StopDeadline, Phase::Suspecting | Phase::TakingDown) => self.kill_all(actions),
             // A process whose start is not yet answered must be killed first.
             (Timer::Abandon, Phase::Killing) if self.workers.contains(&Worker::Spawning) => {
                 actions.push(Action::SetTimer(Timer::Abandon, self.policy.abandon));

@@ -9,7 +9,7 @@ enum Move {
     Answer(bool),
     Exit(usize, WorkerStatus),
     Stop,
-    Recall(bool),
+    Recall(Recall),
     Fire(usize),
     /// An event that is impossible at this point.
     Spurious(Event),
@@ -42,7 +42,7 @@ fn moves() -> impl Strategy<Value = Move> {
         4 => prop::bool::weighted(0.97).prop_map(Move::Answer),
         4 => (0usize..8, status()).prop_map(|(rank, status)| Move::Exit(rank, status)),
         1 => Just(Move::Stop),
-        1 => any::<bool>().prop_map(Move::Recall),
+        1 => prop::sample::select(vec![Recall::Save, Recall::TakeDown, Recall::Kill]).prop_map(Move::Recall),
         2 => (0usize..8).prop_map(Move::Fire),
         1 => (0usize..9, status()).prop_map(|(rank, status)| Move::Spurious(exit(rank, status))),
         1 => (0usize..9).prop_map(|rank| Move::Spurious(Event::WorkerStarted(rank))),
@@ -150,9 +150,9 @@ impl World {
                 self.stops += usize::from(self.finished.is_none());
                 self.feed(Event::StopRequested);
             }
-            Move::Recall(save) => {
+            Move::Recall(recall) => {
                 self.stops += usize::from(self.finished.is_none());
-                self.feed(Event::Recalled { save });
+                self.feed(Event::Recalled(recall));
             }
             // The kernel ends every process that is killed; `Abandon` is for when it can't, and has its own test.
             Move::Fire(pick) if !self.timers.is_empty() => {

@@ -98,8 +98,6 @@ fn a_worker_that_hangs_while_exiting_is_killed_and_the_run_is_done() {
     assert_eq!(actions, [Action::SetTimer(Timer::Last, Policy::default().last)]);
     let (state, _) = state.step(exited(0, 0));
     let (state, actions) = state.step(Event::TimerFired(Timer::Last));
-    assert_eq!(actions[0], Action::TakeDown(2));
-    let (state, actions) = state.step(Event::TimerFired(Timer::Grace));
     assert_eq!(actions[0], Action::Kill(2));
     let (_, actions) = state.step(killed_by(2, 9));
     assert_eq!(actions, [Action::Finish(Verdict { code: ExitCode::Done, culprit: None })]);
@@ -129,17 +127,40 @@ fn a_failure_after_a_stop_request_sends_no_second_request() {
     assert_eq!(actions, [Action::SetTimer(Timer::Grace, Policy::default().grace)]);
 }
 
+/// The shutdown timeout may be longer than the grace period of the stop.
+#[test]
+fn a_failure_does_not_give_a_stop_more_time() {
+    let (stop, failure) = (Event::StopRequested, exited(0, 74));
+    let consequence = exited(0, 91);
+    for (first, second, code) in [
+        (&stop, &failure, ExitCode::Checkpoint),
+        (&failure, &stop, ExitCode::Checkpoint),
+        (&consequence, &stop, ExitCode::Collective),
+        (&stop, &consequence, ExitCode::Stopped),
+    ] {
+        let events = [first, second];
+        let (state, actions) = after(2, std::slice::from_ref(first));
+        let (state, more) = state.step(second.clone());
+        let limit = Action::SetTimer(Timer::StopDeadline, Policy::default().stop_deadline);
+        assert!([actions, more].concat().contains(&limit), "{events:?}");
+        let (state, actions) = state.step(Event::TimerFired(Timer::StopDeadline));
+        assert_eq!(actions[0], Action::Kill(1), "{events:?}");
+        let (_, actions) = state.step(killed_by(1, 9));
+        assert!(matches!(&actions[..], [Action::Finish(end)] if end.code == code), "{events:?}: {actions:?}");
+    }
+}
+
 #[test]
 fn a_recall_without_a_save_is_not_a_stop_request() {
-    let (_, actions) = after(2, &[Event::Recalled { save: false }]);
+    let (_, actions) = after(2, &[Event::Recalled(Recall::TakeDown)]);
     assert_eq!(actions[..2], [Action::TakeDown(0), Action::TakeDown(1)]);
-    let (_, actions) = after(2, &[Event::Recalled { save: true }]);
+    let (_, actions) = after(2, &[Event::Recalled(Recall::Save)]);
     assert_eq!(actions[..2], [Action::Terminate(0), Action::Terminate(1)]);
 }
 
 #[test]
 fn a_signal_after_a_recall_is_the_first_one() {
-    let (state, _) = after(2, &[Event::Recalled { save: true }]);
+    let (state, _) = after(2, &[Event::Recalled(Recall::Save)]);
     let (state, actions) = state.step(Event::StopRequested);
     assert!(!actions.iter().any(|a| matches!(a, Action::Kill(_))), "{actions:?}");
     let (state, _) = state.step(Event::TimerFired(Timer::Debounce));
@@ -148,17 +169,32 @@ fn a_signal_after_a_recall_is_the_first_one() {
 }
 
 #[test]
+fn a_second_signal_on_another_node_kills_at_once_and_blames_nobody() {
+    let kill = Event::Recalled(Recall::Kill);
+    for before in [vec![], vec![Event::Recalled(Recall::Save)], vec![Event::Recalled(Recall::TakeDown)]] {
+        let (state, _) = after(2, &before);
+        let (_, actions) = state.step(kill.clone());
+        assert_eq!(actions[..2], [Action::Kill(0), Action::Kill(1)], "{before:?}");
+        let events = [&before[..], &[kill.clone(), killed_by(0, 9), killed_by(1, 9)]].concat();
+        assert_eq!(verdict(2, &events), (ExitCode::Stopped, None), "{before:?}");
+    }
+    // A failure before it remains one.
+    assert_eq!(verdict(2, &[exited(0, 74), kill, killed_by(1, 9)]).1, Some(0));
+}
+
+#[test]
 fn a_rank_that_does_not_end_when_its_node_is_recalled_is_named() {
-    let recalled = [Event::Recalled { save: false }, exited(0, 75), Event::TimerFired(Timer::Grace)];
+    let recalled = [Event::Recalled(Recall::TakeDown), exited(0, 75), Event::TimerFired(Timer::Grace)];
     let events = |more: &[Event]| [&recalled[..], more].concat();
     assert_eq!(verdict(2, &events(&[killed_by(1, 9)])), (ExitCode::WorkerFailed, Some(1)));
     // Its peers on this node time out only after the recall.
     let late =
-        [Event::Recalled { save: false }, exited(0, 91), Event::TimerFired(Timer::Grace), killed_by(1, 9)];
+        [Event::Recalled(Recall::TakeDown), exited(0, 91), Event::TimerFired(Timer::Grace), killed_by(1, 9)];
     assert_eq!(verdict(2, &late), (ExitCode::Collective, Some(1)));
     // A worker that ends on request is not to blame; after signals, no worker is.
-    assert_eq!(verdict(2, &[Event::Recalled { save: false }, exited(0, 91), killed_by(1, 15)]).1, None);
-    let signals = [Event::StopRequested, Event::Recalled { save: false }, Event::TimerFired(Timer::Debounce)];
+    assert_eq!(verdict(2, &[Event::Recalled(Recall::TakeDown), exited(0, 91), killed_by(1, 15)]).1, None);
+    let signals =
+        [Event::StopRequested, Event::Recalled(Recall::TakeDown), Event::TimerFired(Timer::Debounce)];
     let killed = [Event::StopRequested, killed_by(0, 9), killed_by(1, 9)];
     assert_eq!(verdict(2, &[&signals[..], &killed[..]].concat()), (ExitCode::Stopped, None));
 }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// Delay before a node that was refused for the moment tries again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
-/// How long a coordinator on another node may take to answer a stop request.
+/// How long a coordinator on another node may take to answer a stop request once the workers of all nodes have ended.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs this node's workers (`launch`) until the end of the run.
@@ -233,7 +233,10 @@ impl Agent {
                 return Ok(Some(order));
             }
             let patience = self.patience();
-            let answer = self.stopped_at.filter(|_| patience.is_some()).map(|at| at + STOP_TIMEOUT);
+            let answer = self
+                .stopped_at
+                .filter(|_| patience.is_some())
+                .map(|at| at + self.launch.policy.grace + STOP_TIMEOUT);
             if let Ok(true) = signals.wait(Some(link.fd()), patience.into_iter().chain(answer).min()) {
                 let again = self.signalled_at.is_some_and(|at| at.elapsed() > self.launch.policy.debounce);
                 match (again, self.at_once) {

@@ -200,7 +200,7 @@ impl Coordinator {
     fn carry_out(&mut self, action: Action) {
         match action {
             Action::Start(generation) => self.begin(&generation),
-            Action::Recall { member, save } => self.send_order(member, &Order::Recall { save }),
+            Action::Recall { member, how } => self.send_order(member, &Order::Recall { how }),
             Action::Refuse { member, why, later } => self.refuse(member, why, later),
             Action::CutOff(member) => drop(self.peers.remove(&member)),
             Action::Dismiss(member) => {

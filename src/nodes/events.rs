@@ -2,7 +2,7 @@
 
 use super::NodeRange;
 use crate::error::ExitCode;
-pub(crate) use crate::launch::{Cause, NodeEnd, NodeFailure};
+pub(crate) use crate::launch::{Cause, NodeEnd, NodeFailure, Recall};
 use std::time::Duration;
 
 /// Identifies a node's connection; never reused.
@@ -23,9 +23,11 @@ pub struct Limits {
     /// Pause before the second restart without progress; the first follows at once. Doubles each time.
     pub pause: Duration,
     pub longest_pause: Duration,
-    /// For a recalled node to report; after that it counts as lost.
+    /// For a recalled node to report once its workers have ended; after that it counts as lost.
     pub report: Duration,
-    /// The same for a recall with a save.
+    /// For the workers of a node that is taken down.
+    pub shutdown: Duration,
+    /// For the workers of a node that is to save.
     pub grace: Duration,
 }
 
@@ -41,6 +43,7 @@ impl Limits {
             pause: Duration::from_secs(1),
             longest_pause: Duration::from_secs(60),
             report: Duration::from_secs(15),
+            shutdown: Duration::from_secs(1),
             grace: Duration::from_secs(600),
         }
     }
@@ -97,10 +100,10 @@ pub enum Timer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     Start(Generation),
-    /// Tells one node to end its workers; with `save`, at a step boundary and with a checkpoint.
+    /// Tells one node to end its workers.
     Recall {
         member: Member,
-        save: bool,
+        how: Recall,
     },
     Refuse {
         member: Member,

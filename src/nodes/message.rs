@@ -1,7 +1,7 @@
 //! The protocol between the supervisors of a run's nodes: one JSON object per line, over a connection authenticated
 //! with the run's secret (within node 0: over a socket pair).
 
-use super::events::{NodeEnd, NodeFailure};
+use super::events::{NodeEnd, NodeFailure, Recall};
 use crate::comm::rendezvous::write_by;
 use crate::error::{Error, ExitCode};
 use crate::launch::{Inbox, MAX_LINE, Part};
@@ -56,7 +56,7 @@ pub struct Hello {
 pub enum Order {
     Start(Start),
     Recall {
-        save: bool,
+        how: Recall,
     },
     Refused {
         why: String,
@@ -164,7 +164,7 @@ mod tests {
     fn messages_arrive_complete_and_in_order() {
         let (a, mut b) = Link::pair().expect("pair");
         assert_eq!(b.receive::<Order>(), Ok(vec![]));
-        let recall = Order::Recall { save: true };
+        let recall = Order::Recall { how: Recall::Save };
         a.send(&recall).expect("sent");
         a.send(&Order::Dismissed).expect("sent");
         write_by(a.stream(), b"{\"order\":", Instant::now() + HANG).expect("sent");

@@ -16,7 +16,7 @@
 mod conclusion;
 mod membership;
 
-use super::events::{Action, Event, Generation, Limits, Member, NodeEnd, NodeFailure, Timer};
+use super::events::{Action, Event, Generation, Limits, Member, NodeEnd, NodeFailure, Recall, Timer};
 use crate::error::ExitCode;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,8 +35,8 @@ struct Running {
     left: Vec<Member>,
     /// The reports of the others, in order of arrival.
     ends: Vec<NodeEnd>,
-    /// `Some(save)` once the nodes were recalled.
-    recalled: Option<bool>,
+    /// The last recall of the nodes.
+    recalled: Option<Recall>,
     /// A save was requested before the end.
     saving: bool,
     /// Its nodes have to report before a timer fires. One that fires otherwise is that of an earlier generation.
@@ -126,8 +126,8 @@ impl State {
             self.used = 0;
         }
         if failed {
-            self.recall(false, actions);
-        } else if !running.left.is_empty() {
+            self.recall(Recall::TakeDown, actions);
+        } else if !running.left.is_empty() && running.recalled < Some(Recall::TakeDown) {
             // The others must end now, too: ranks end together.
             running.timed = true;
             actions.push(Action::SetTimer(Timer::Report, self.limits.report));
@@ -135,20 +135,23 @@ impl State {
         self.conclude_if_all_ended(actions);
     }
 
-    /// Ends the generation on the nodes that still run it. A recall without a save may follow one with a save.
-    fn recall(&mut self, save: bool, actions: &mut Vec<Action>) {
+    /// Ends the generation on the nodes that still run it, unless an earlier recall does.
+    fn recall(&mut self, how: Recall, actions: &mut Vec<Action>) {
         let Phase::Running(running) = &mut self.phase else { return };
-        let before = running.recalled;
-        if before == Some(false) || before == Some(save) {
+        if running.recalled >= Some(how) {
             return;
         }
-        running.recalled = Some(save);
-        running.saving |= save;
-        actions.extend(running.left.iter().map(|member| Action::Recall { member: *member, save }));
+        running.recalled = Some(how);
+        running.saving |= how == Recall::Save;
+        actions.extend(running.left.iter().map(|member| Action::Recall { member: *member, how }));
         if !running.left.is_empty() {
             running.timed = true;
-            let grace = if save { self.limits.grace } else { Duration::ZERO };
-            actions.push(Action::SetTimer(Timer::Report, grace + self.limits.report));
+            let workers = match how {
+                Recall::Save => self.limits.grace,
+                Recall::TakeDown => self.limits.shutdown,
+                Recall::Kill => Duration::ZERO,
+            };
+            actions.push(Action::SetTimer(Timer::Report, workers + self.limits.report));
         }
     }
 
@@ -162,14 +165,16 @@ impl State {
                     return self.too_few(actions);
                 }
             }
-            (Timer::Report, Phase::Running(running)) if running.recalled == Some(false) => {
+            (Timer::Report, Phase::Running(running)) if running.recalled >= Some(Recall::TakeDown) => {
                 for member in running.left.clone() {
                     actions.push(Action::CutOff(member));
                     self.lost(member, actions);
                 }
                 return;
             }
-            (Timer::Report, Phase::Running(running)) if running.timed => return self.recall(false, actions),
+            (Timer::Report, Phase::Running(running)) if running.timed => {
+                return self.recall(Recall::TakeDown, actions);
+            }
             _ => return,
         }
         self.start_if_ready(actions);

@@ -59,8 +59,9 @@ struct World {
     connected: BTreeSet<Member>,
     /// Nodes whose workers of the current generation may still be running.
     alive: BTreeSet<Member>,
-    /// The recalls that those nodes have received.
-    recalled: BTreeSet<(Member, bool)>,
+    /// The last recall that each of those nodes has received.
+    recalled: BTreeMap<Member, Recall>,
+    asked_to_save: bool,
     timers: Vec<Timer>,
     generation: u64,
     checkpoint: u64,
@@ -85,7 +86,8 @@ impl World {
             next: 0,
             connected: BTreeSet::new(),
             alive: BTreeSet::new(),
-            recalled: BTreeSet::new(),
+            recalled: BTreeMap::new(),
+            asked_to_save: false,
             timers: vec![],
             generation: 0,
             checkpoint: 0,
@@ -113,13 +115,11 @@ impl World {
             assert!(self.finished.is_none(), "{action:?} after Finish");
             match action {
                 Action::Start(g) => self.start(g),
-                Action::Recall { member, save } => {
+                Action::Recall { member, how } => {
                     assert!(self.alive.contains(&member), "recall of member {member}, which runs nothing");
-                    assert!(self.recalled.insert((member, save)), "member {member} is recalled twice");
-                    assert!(
-                        !save || !self.recalled.contains(&(member, false)),
-                        "a save after the taking down"
-                    );
+                    self.asked_to_save |= how == Recall::Save;
+                    let before = self.recalled.insert(member, how);
+                    assert!(before < Some(how), "member {member} is recalled: {before:?}, then {how:?}");
                 }
                 Action::Refuse { member, .. } | Action::Dismiss(member) | Action::CutOff(member) => {
                     assert!(self.connected.remove(&member), "member {member} is not there to be sent away");
@@ -163,6 +163,7 @@ impl World {
         self.failures.clear();
         self.ends.clear();
         self.recalled.clear();
+        self.asked_to_save = false;
         self.lost = 0;
         for (member, _) in g.nodes {
             assert!(self.connected.contains(&member), "member {member} is not connected");
@@ -172,9 +173,8 @@ impl World {
 
     /// The only failures are of ranks that lost peers which had been asked to stop and did.
     fn left_behind(&self) -> bool {
-        let asked = self.recalled.iter().any(|(_, save)| *save);
         let consequences = self.lost == 0 && self.failures.iter().all(|f| f.cause < Cause::LostNode);
-        asked && consequences && self.ends.contains(&NodeEnd::Stopped)
+        self.asked_to_save && consequences && self.ends.contains(&NodeEnd::Stopped)
     }
 
     /// Whether a stop concerns the run or only one node is visible only afterwards; this relies on the state
@@ -254,7 +254,7 @@ impl World {
                 return;
             }
             if let Some(member) = self.alive.first().copied() {
-                let recalled = self.recalled.iter().any(|(m, _)| *m == member);
+                let recalled = self.recalled.contains_key(&member);
                 self.end(member, if recalled { NodeEnd::Stopped } else { NodeEnd::Done }, false);
             } else if let Some(timer) = self.timers.pop() {
                 self.feed(Event::TimerFired(timer));

@@ -113,7 +113,7 @@ fn a_failure_that_no_restart_fixes_ends_the_run() {
 fn the_root_cause_is_blamed_and_not_its_consequence() {
     let consequence = || failure(ExitCode::Collective, Cause::Consequence, true);
     let (state, actions) = after(limits(2, 2, 0), 2, &[ended(0, consequence(), None)]);
-    assert_eq!(actions[0], Action::Recall { member: 1, save: false });
+    assert_eq!(actions[0], Action::Recall { member: 1, how: Recall::TakeDown });
     let (_, actions) = state.clone().step(ended(1, killed(), None));
     assert_eq!(finished(&actions), ExitCode::WorkerFailed);
     // A node that vanishes explains the consequence, too.
@@ -172,7 +172,7 @@ fn a_rank_that_hangs_is_blamed_though_another_node_noticed_first() {
 #[test]
 fn a_lost_node_is_waited_for_and_may_come_back() {
     let (state, actions) = after(limits(2, 2, 3), 2, &[Event::Lost(1)]);
-    assert_eq!(actions[0], Action::Recall { member: 0, save: false });
+    assert_eq!(actions[0], Action::Recall { member: 0, how: Recall::TakeDown });
     let (state, actions) = state.step(ended(0, NodeEnd::Stopped, Some(3)));
     assert!(!actions.iter().any(|a| matches!(a, Action::Start(_) | Action::Finish { .. })), "{actions:?}");
     let (_, gone) = state.clone().step(Event::TimerFired(Timer::Join));
@@ -213,9 +213,31 @@ fn stopping_before_training_is_not_a_failure() {
     // The same for an immediate end: no rank is to blame.
     let at_once = Event::StopRequested { member: 0, at_once: true };
     let (state, actions) = after(limits(2, 2, 0), 2, &[stop(0), at_once]);
-    assert_eq!(actions[..2], [0, 1].map(|member| Action::Recall { member, save: false }));
+    assert_eq!(actions[..2], [0, 1].map(|member| Action::Recall { member, how: Recall::Kill }));
     let (state, _) = state.step(ended(1, consequence, None));
     assert_eq!(finished(&state.step(ended(0, NodeEnd::Stopped, None)).1), ExitCode::Stopped);
+}
+
+#[test]
+fn a_recalled_node_may_take_as_long_as_its_workers_and_a_second_signal_does_not_wait() {
+    let limits = Limits { shutdown: Duration::from_secs(40), ..limits(2, 2, 0) };
+    let longest = |actions: &[Action]| {
+        actions.iter().find_map(|action| match action {
+            Action::SetTimer(Timer::Report, time) => Some(*time),
+            _ => None,
+        })
+    };
+    let (state, actions) = after(limits, 2, &[stop(0)]);
+    assert_eq!(longest(&actions), Some(limits.grace + limits.report));
+    let (state, actions) = state.step(ended(0, killed(), None));
+    assert_eq!(actions[0], Action::Recall { member: 1, how: Recall::TakeDown });
+    assert_eq!(longest(&actions), Some(limits.shutdown + limits.report));
+    let of_three = Limits { nodes: NodeRange { min: 3, max: 3 }, ..limits };
+    let (_, actions) = after(of_three, 3, &[ended(0, killed(), None), ended(1, NodeEnd::Stopped, None)]);
+    assert_eq!(longest(&actions), None, "the report of one node does not shorten the time of another");
+    let (_, actions) = state.step(Event::StopRequested { member: 1, at_once: true });
+    assert_eq!(actions[0], Action::Recall { member: 1, how: Recall::Kill });
+    assert_eq!(longest(&actions), Some(limits.report));
 }
 
 #[test]
@@ -226,7 +248,7 @@ fn nodes_may_join_and_leave_within_the_range() {
     assert_eq!(started(&actions).nodes.len(), 2);
     // When a third node joins, the others save first.
     let (state, actions) = state.step(joined(2, None));
-    let save = |member| Action::Recall { member, save: true };
+    let save = |member| Action::Recall { member, how: Recall::Save };
     assert_eq!(actions[..2], [save(0), save(1)]);
     let (state, _) = state.step(ended(0, NodeEnd::Stopped, Some(7)));
     let (state, actions) = state.step(ended(1, NodeEnd::Stopped, None));
@@ -252,7 +274,7 @@ fn nodes_may_join_and_leave_within_the_range() {
 #[test]
 fn a_stop_ends_a_fixed_run_on_all_nodes() {
     let (state, actions) = after(limits(2, 2, 3), 2, &[stop(1)]);
-    assert_eq!(actions[..2], [0, 1].map(|member| Action::Recall { member, save: true }));
+    assert_eq!(actions[..2], [0, 1].map(|member| Action::Recall { member, how: Recall::Save }));
     // A failure in the meantime does not cause a restart.
     let (state, _) = state.step(ended(0, killed(), None));
     assert_eq!(finished(&state.step(ended(1, NodeEnd::Stopped, None)).1), ExitCode::WorkerFailed);
@@ -272,7 +294,7 @@ fn a_node_that_never_reports_counts_as_lost() {
         let (state, actions) = after(limits(2, 2, 0), 2, &[ended(0, end, None)]);
         assert!(actions.iter().any(|a| matches!(a, Action::SetTimer(Timer::Report, _))), "{actions:?}");
         let (state, actions) = state.step(late.clone());
-        assert_eq!(actions[0], Action::Recall { member: 1, save: false });
+        assert_eq!(actions[0], Action::Recall { member: 1, how: Recall::TakeDown });
         let (_, actions) = state.step(late.clone());
         assert_eq!(actions[0], Action::CutOff(1));
     }

@@ -82,6 +82,7 @@ impl Reduced {
     pub fn hurry(&mut self, plan: &Plan, timeouts: Timeouts) {
         let keys = [
             ("distributed.timeout", *plan.distributed.timeout, timeouts.collective),
+            ("launch.shutdown_timeout", *plan.launch.shutdown_timeout, timeouts.collective),
             ("distributed.init_timeout", *plan.distributed.init_timeout, timeouts.join),
         ];
         for (key, own, short) in keys.into_iter().filter(|(_, own, short)| short < own) {
@@ -99,7 +100,8 @@ mod tests {
 
     const SPEC: &str = "name = \"long\"\nepochs = 90\nbatch_size = 8\n[model]\nname = \"linear\"\n\
         [dataset]\nname = \"random\"\nsamples = 80\nfeatures = 4\nval_split = 0.2\n[optimizer]\nname = \"sgd\"\nlr = 0.05\n\
-        [early_stop]\npatience = 3\n[train]\nstop_after = 1\n[metrics]\nsinks = [\"csv\"]\n[distributed]\ninit_timeout = 5\n";
+        [early_stop]\npatience = 3\n[train]\nstop_after = 1\n[metrics]\nsinks = [\"csv\"]\n[distributed]\ninit_timeout = 5\n\
+        [launch]\nshutdown_timeout = 600\n";
 
     fn plan(spec: &str) -> Plan {
         resolved(&Registry::standard(), spec, &[], 2).unwrap_or_else(|e| panic!("{e}"))
@@ -115,6 +117,7 @@ mod tests {
         assert!(read.early_stop.is_none() && read.observers.is_empty());
         assert!(!short.job.text().contains("stop_after"));
         assert_eq!(*read.distributed.timeout, Duration::from_secs(9));
+        assert_eq!(*read.launch.shutdown_timeout, Duration::from_secs(9));
         // The spec's own is shorter.
         assert_eq!(*read.distributed.init_timeout, Duration::from_secs(5));
         assert!(

@@ -13,7 +13,7 @@ use crate::worker::{
     OwnSpec, Resume, StartState, continues_the_run, newest_step, provenance_of, requeue_on_stop,
     weights_are_there,
 };
-use std::path::Path;
+use std::time::Duration;
 
 /// Locks the run's folder and runs the workers. Node 0 handles what concerns the whole run. Returns whether this is node 0.
 pub(super) fn supervise(
@@ -38,6 +38,7 @@ pub(super) fn supervise(
     let start_state = StartState::of(&job);
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
     launch.threads_per_worker = plan.launch.threads;
+    launch.policy.grace = shutdown(plan);
     launch.policy.stop_deadline = *plan.checkpoint.grace;
     launch.stop = stop.clone();
     launch.console = flags.console();
@@ -45,7 +46,7 @@ pub(super) fn supervise(
     let (out_dir, before) = (launch.job.out_dir.clone(), Before::of(&launch.job.out_dir));
     let ended = nodes.run(launch);
     if first {
-        conclude(&before, &out_dir, &ended);
+        before.conclude_or_warn(&out_dir, &ended);
     }
     let may_go_on = [ExitCode::WorkerFailed, ExitCode::Collective, ExitCode::Rendezvous];
     let code = ended.map_err(|e| match e.hint.is_none() && first && may_go_on.contains(&e.code) {
@@ -86,6 +87,11 @@ fn take_folder(
     Ok(lock)
 }
 
+/// How long workers may take to end after a failure. A stop request may follow, whose grace period is no longer for that.
+fn shutdown(plan: &Plan) -> Duration {
+    (*plan.launch.shutdown_timeout).min(*plan.checkpoint.grace)
+}
+
 fn nodes_of(plan: &Plan, node_rank: Option<usize>, flags: &LaunchFlags) -> Result<Nodes> {
     let limits = Limits::new(plan.nodes.nnodes);
     Ok(Nodes {
@@ -93,6 +99,7 @@ fn nodes_of(plan: &Plan, node_rank: Option<usize>, flags: &LaunchFlags) -> Resul
             max_restarts: plan.nodes.max_restarts,
             join: *plan.distributed.init_timeout,
             rejoin: *plan.nodes.rejoin_timeout,
+            shutdown: shutdown(plan),
             grace: *plan.checkpoint.grace,
             settle: flags.rdzv_conf.and_then(|conf| conf.last_call).unwrap_or(limits.settle),
             ..limits
@@ -107,16 +114,4 @@ fn nodes_of(plan: &Plan, node_rank: Option<usize>, flags: &LaunchFlags) -> Resul
         newest_checkpoint: newest_step,
         ..Nodes::default()
     })
-}
-
-/// Writes the run's end to its metrics if no rank has done so.
-fn conclude(before: &Before, out_dir: &Path, ended: &Result<ExitCode>) {
-    let (code, reason) = match ended {
-        Ok(ExitCode::Stopped) => (ExitCode::Stopped, "stopped"),
-        Ok(code) => (*code, "done"),
-        Err(e) => (e.code, e.message.lines().next().unwrap_or_default()),
-    };
-    if let Err(e) = before.conclude(out_dir, code as u8, reason) {
-        tracing::warn!("cannot write the end of the run to its metrics: {}", e.message);
-    }
 }

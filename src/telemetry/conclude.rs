@@ -2,7 +2,7 @@
 
 use super::events::{EndEvent, Event};
 use super::{MetricsWriter, provenance, read_events, report};
-use crate::error::Result;
+use crate::error::{ExitCode, Result};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
@@ -44,6 +44,18 @@ impl Before {
             return Ok(());
         }
         report::write(run_dir).map(drop)
+    }
+
+    /// [Concludes](Self::conclude) a run that has `ended`, with a warning if that can't be written.
+    pub fn conclude_or_warn(&self, run_dir: &Path, ended: &Result<ExitCode>) {
+        let (code, reason) = match ended {
+            Ok(ExitCode::Stopped) => (ExitCode::Stopped, "stopped"),
+            Ok(code) => (*code, "done"),
+            Err(e) => (e.code, e.message.lines().next().unwrap_or_default()),
+        };
+        if let Err(e) = self.conclude(run_dir, code as u8, reason) {
+            tracing::warn!("cannot write the end of the run to its metrics: {}", e.message);
+        }
     }
 
     /// The end of a run after `events`.

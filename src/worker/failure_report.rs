@@ -16,13 +16,19 @@ pub struct FailureReport<'a> {
     pub stop: &'a StopFlag,
     /// The ranks' process group.
     pub group: OnceCell<Arc<dyn ProcessGroup>>,
-    written: Cell<bool>,
-    /// The error is no failure: the run was asked to stop before training, and a peer has stopped.
-    stopped: Cell<bool>,
+    error: Cell<FirstError>,
     /// Whether this run may write to the log folder.
     pub writes: bool,
     /// The path of the collectives' record.
     record: Cell<Option<PathBuf>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FirstError {
+    None,
+    /// The run was asked to stop before training, and a peer has stopped.
+    Stopped,
+    Failed,
 }
 
 impl<'a> FailureReport<'a> {
@@ -31,8 +37,7 @@ impl<'a> FailureReport<'a> {
             handoff,
             stop,
             group: OnceCell::new(),
-            written: Cell::new(false),
-            stopped: Cell::new(false),
+            error: Cell::new(FirstError::None),
             writes: true,
             record: Cell::new(None),
         }
@@ -41,15 +46,18 @@ impl<'a> FailureReport<'a> {
     /// Writes the first error only: later ones follow from it. Returns whether the run has failed, so that the other ranks are to be
     /// told; else it was asked to stop before training, and only a peer is gone.
     pub fn write(&self, error: &Error) -> bool {
-        // After a peer that is gone, this rank may fail by itself.
-        if self.written.replace(true) && (!self.stopped.get() || is_lost(error)) {
-            return !self.stopped.get();
+        match self.error.get() {
+            FirstError::Failed => return true,
+            FirstError::Stopped if is_lost(error) => return false,
+            // After a peer that is gone, this rank may fail by itself.
+            FirstError::None | FirstError::Stopped => {}
         }
         // A signal does not reach all ranks at once, and the first ones end while the others wait for them.
-        self.stopped.set(self.stop.requested_before_training() && is_lost(error));
+        let stopped = self.stop.requested_before_training() && is_lost(error);
+        self.error.set(if stopped { FirstError::Stopped } else { FirstError::Failed });
         // From here on neither a stop signal nor a take-down ends this process before the report is complete.
         self.stop.settle();
-        if self.stopped.get() {
+        if stopped {
             tracing::info!("stopped on request before training began; {}", error.message);
             return false;
         }
@@ -141,10 +149,14 @@ mod tests {
         };
         let (end, note) = ends(asked, CommErrorKind::PeerLost);
         assert_eq!((end.unwrap(), note), (ExitCode::Stopped, false));
+        // Unless it was not asked, trains, or is told by another rank that the run has failed.
         let fails = |before: &dyn Fn(&StopFlag), kind| {
             let (end, note) = ends(before, kind);
             assert_eq!((end.unwrap_err().code, note), (ExitCode::Collective, true));
         };
+        fails(&|stop| stop.connected(), CommErrorKind::PeerLost);
+        fails(&training, CommErrorKind::PeerLost);
+        fails(&asked, CommErrorKind::Aborted);
         // What fails afterwards is another matter.
         let (folder, stop) = (tempfile::tempdir().unwrap(), StopFlag::new());
         asked(&stop);
@@ -153,9 +165,5 @@ mod tests {
         let lost = Error::from(CommError::new(CommErrorKind::PeerLost, Some(1), "rank 1 disconnected"));
         assert_eq!([report.write(&lost), report.write(&lost)], [false; 2]);
         assert_eq!(report.end(Err(Error::checkpoint("disk full"))).unwrap_err().code, ExitCode::Checkpoint);
-        // Unless it was not asked, trains, or is told by another rank that the run has failed.
-        fails(&|stop| stop.connected(), CommErrorKind::PeerLost);
-        fails(&training, CommErrorKind::PeerLost);
-        fails(&asked, CommErrorKind::Aborted);
     }
 }

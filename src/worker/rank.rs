@@ -23,10 +23,13 @@ use crate::launch::{
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::JobTree;
-use crate::telemetry::Profile;
+use crate::telemetry::{Before, Profile};
 use crate::train::Ended;
+use std::cell::OnceCell;
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// `ddp-run worker`: all input comes over the supervisor's pipe.
@@ -37,7 +40,7 @@ pub fn run(registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     let profile = logs::init_worker(&handoff)?;
     logs::record_panics(&handoff);
     // The supervisor limits the time of a stop.
-    watch(stop, None, None, String::new)?;
+    watch(stop, None, None, String::new, || {})?;
     let failure_report = FailureReport::new(&handoff, stop);
     let done = caught(|| {
         let plan = resolved(&handoff, registry)?;
@@ -89,29 +92,50 @@ pub fn run_external(
     let mut failure_report = FailureReport::new(&handoff, stop);
     failure_report.writes = !held_by_another_run;
     let requeue = requeue_on_stop(parts.requeue, first);
-    let then = start_state.clone();
-    watch(stop, Some(*parts.checkpoint.grace), requeue.clone(), move || then.saved())?;
+    // Known once the folder is this run's.
+    let before = Arc::new(OnceLock::<Before>::new());
+    let folder_lock = OnceCell::new();
+    let conclude = {
+        let (before, out_dir) = (before.clone(), handoff.job.out_dir.clone());
+        move |ended: &Result<ExitCode>| {
+            if let Some(before) = before.get() {
+                before.conclude_or_warn(&out_dir, ended);
+            }
+        }
+    };
+    let (then, then_conclude) = (start_state.clone(), conclude.clone());
+    watch(
+        stop,
+        Some(*parts.checkpoint.grace),
+        requeue.clone(),
+        move || then.saved(),
+        move || then_conclude(&Ok(ExitCode::Stopped)),
+    )?;
     let run = handoff.job.provenance.as_ref().map(|start| &start.run);
-    // A stop request ends this process as any before training, and the other ranks with it.
-    let (patience, given_up) = (*parts.group.distributed.init_timeout, || false);
+    let patience = *parts.group.distributed.init_timeout;
     let lock = run.map(|run| {
         || {
-            let lock = FolderLock::take(&handoff.job.out_dir, run, patience, &given_up)?;
+            // A stop request ends this process as any before training, and the other ranks with it.
+            let lock = FolderLock::take(&handoff.job.out_dir, run, patience, &|| false)?;
             // As with the lock, the other ranks receive the error.
             continues_the_run(parts.spec(), &handoff.job)?;
-            Ok(lock)
+            let _ = folder_lock.set(lock);
+            let _ = before.set(Before::of(&handoff.job.out_dir));
+            Ok(())
         }
     });
     let done = caught(|| work(plan, None, &failure_report, lock, profile));
-    let code = failure_report.end(done)?;
-    if code == ExitCode::Stopped {
+    let ended = failure_report.end(done);
+    if let Ok(ExitCode::Stopped) = ended {
         // If ranks do not share a folder, only rank 0 knows what is saved.
         if first {
             say!("stopped on request; {}", start_state.saved());
         }
         requeue.iter().for_each(SlurmJob::requeue_and_say_so);
     }
-    Ok(code)
+    conclude(&ended);
+    drop(folder_lock);
+    ended
 }
 
 /// One rank of `ddp-run eval` under a launcher. It writes nothing to the run's folder.
@@ -125,7 +149,7 @@ pub fn evaluate_external(
     logs::init_without(&handoff.job)?;
     let mut failure_report = FailureReport::new(&handoff, stop);
     failure_report.writes = false;
-    watch(stop, None, None, String::new)?;
+    watch(stop, None, None, String::new, || {})?;
     let done = caught(|| work(plan, None, &failure_report, NO_LOCK, None));
     failure_report.end(done)
 }
@@ -160,27 +184,49 @@ pub fn requeue_on_stop(requeue: bool, first: bool) -> Option<SlurmJob> {
     (requeue && first).then(|| SlurmJob::detect(&|name| std::env::var(name).ok())).flatten()
 }
 
-/// Ends this process if a stop signal comes before training, or if it has not stopped within `grace` after one.
-/// `saved` says what is saved by then.
+/// How long storage may take for what a process that ends itself still reads and writes.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+
+/// Ends this process if a stop signal comes before training, or if it has not stopped within `grace` after one. `saved` says what is
+/// saved by then; `conclude` comes last.
 fn watch(
     stop: &StopFlag,
     grace: Option<Duration>,
     requeue: Option<SlurmJob>,
-    saved: impl Fn() -> String + Send + 'static,
+    saved: impl FnOnce() -> String + Send + 'static,
+    conclude: impl FnOnce() + Send + 'static,
 ) -> Result<()> {
     stop.watch(grace, move |why| {
-        match why {
-            SelfExit::BeforeTraining => tracing::info!("stopped on request before training began"),
-            SelfExit::Overdue => {
-                let grace = grace.unwrap_or_default().as_secs_f64();
-                let message = format!("did not stop within {grace} s of the signal (`checkpoint.grace`)");
-                tracing::error!(target: SAID, "{message}");
-                say!("{message}; {}", saved());
-            }
-        }
+        let overdue = (why == SelfExit::Overdue).then(|| {
+            let grace = grace.unwrap_or_default().as_secs_f64();
+            format!("did not stop within {grace} s of the signal (`checkpoint.grace`)")
+        });
+        overdue.iter().for_each(|message| say!("{message}"));
+        // Before anything that takes storage: Slurm waits only so long.
         requeue.iter().for_each(SlurmJob::requeue_and_say_so);
+        in_time(move || match overdue {
+            Some(message) => {
+                tracing::error!(target: SAID, "{message}");
+                say!("{}", saved());
+            }
+            None => tracing::info!("stopped on request before training began"),
+        });
+        // The main thread may still write.
+        in_time(conclude);
         crate::say::flush();
     })
+}
+
+/// Waits for `last`, unless storage hangs.
+fn in_time(last: impl FnOnce() + Send + 'static) {
+    let (done, ended) = channel();
+    let spawned = std::thread::Builder::new().name("last-words".into()).spawn(move || {
+        last();
+        let _ = done.send(());
+    });
+    if spawned.is_ok() {
+        let _ = ended.recv_timeout(LAST_WORDS);
+    }
 }
 
 fn resolved(handoff: &Handoff, registry: &Registry) -> Result<Plan> {
@@ -189,7 +235,7 @@ fn resolved(handoff: &Handoff, registry: &Registry) -> Result<Plan> {
 }
 
 /// Under a supervisor, the supervisor holds the lock.
-const NO_LOCK: Option<fn() -> Result<Option<FolderLock>>> = None;
+const NO_LOCK: Option<fn() -> Result<()>> = None;
 
 /// Starts rayon's global pool. An existing one (of a program that embeds ddp-run) is left alone.
 ///
@@ -209,7 +255,7 @@ fn work(
     plan: &Plan,
     listener: Option<TcpListener>,
     failure_report: &FailureReport<'_>,
-    lock: Option<impl FnOnce() -> Result<Option<FolderLock>>>,
+    lock: Option<impl FnOnce() -> Result<()>>,
     profile: Option<Profile>,
 ) -> Result<Ended> {
     let (handoff, stop) = (failure_report.handoff, failure_report.stop);
@@ -248,7 +294,9 @@ fn work(
     }
     let JobHandoff { out_dir, provenance, job_toml, .. } = &handoff.job;
     let provenance = provenance.as_ref().filter(|_| rank == 0);
-    let _lock = lock.map(|take| take()).transpose()?;
+    if let Some(take) = lock {
+        take()?;
+    }
     let places = group.clone();
     train(Job {
         plan,

@@ -62,7 +62,7 @@ fn a_stop_on_both_nodes_saves_as_well() {
 fn a_stop_during_the_rendezvous_ends_at_once() {
     let _alone = alone();
     let pair = Pair::new(1, "2");
-    let patient = ["--set", "distributed.init_timeout=600"];
+    let patient = ["--set", "distributed.init_timeout=600", "--set", "launch.shutdown_timeout=600"];
     let mut nodes = pair.both("stop:rank=1,phase=connect", &patient);
     held(&pair.trial.out);
     let first = &nodes[0];

@@ -2,8 +2,9 @@
 
 use crate::common::*;
 use crate::trial::*;
+use rustix::process::Signal;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The moments of the first and of the second pass.
 const MOMENTS: [[&str; 5]; 2] = [
@@ -13,7 +14,8 @@ const MOMENTS: [[&str; 5]; 2] = [
 
 fn killed(trial: &Trial, rank: usize, moment: &str) {
     let (world, fault) = (trial.world, format!("kill:rank={rank},phase={moment}"));
-    let ended = trial.run(&fault, &[]);
+    // Rank 0 may be saving.
+    let ended = trial.run(&fault, &["--set", "launch.shutdown_timeout=60"]);
     let what = format!("{fault} at world {world}");
     assert_eq!(ended.code, Some(90), "{what}: {}", ended.told);
     trial.assert_struck(rank);
@@ -27,10 +29,6 @@ fn killed(trial: &Trial, rank: usize, moment: &str) {
         let record = trial.record(other);
         if other == rank || moment == "connect" {
             assert!(record.is_none(), "{what}: {record:?}");
-            continue;
-        }
-        // A run that has failed waits a second for what rank 0 is writing.
-        if other == 0 && record.is_none() && ended.told.contains("had to be killed") {
             continue;
         }
         let record = record.unwrap_or_else(|| panic!("{what}: rank {other} left no record\n{}", ended.told));
@@ -67,7 +65,7 @@ fn every_rank_at_every_moment_100_times() {
             resumed.fetch_add(1, Ordering::Relaxed);
         }
     };
-    // Beside a run of 8 ranks, there is only a small one: what is left of a run has a second to write its records.
+    // Beside a run of 8 ranks, there is only a small one.
     let [first, second] = MOMENTS;
     let small = [(2, first), (4, first), (2, second), (4, second)];
     at_once([&[(8, first)][..], &small], |plays| {
@@ -77,6 +75,24 @@ fn every_rank_at_every_moment_100_times() {
     let (rounds, resumed) = (rounds.into_inner(), resumed.into_inner());
     println!("{rounds} runs with a kill and {resumed} resumptions took {:?}", begun.elapsed());
     assert_eq!((rounds, resumed), (100, 25));
+}
+
+#[test]
+fn a_rank_that_is_saving_has_the_shutdown_timeout_to_finish() {
+    let _alone = alone();
+    let trial = Trial::new(2);
+    let run = trial.start("stop:rank=0,phase=save,step=2", &["--set", "launch.shutdown_timeout=600"]);
+    let saving = held(&trial.out);
+    run.ranks().into_iter().filter(|rank| *rank != saving).for_each(|rank| kill(rank, Signal::KILL));
+    assert!(within(HUNG, || run.ranks() == [saving]), "the killed rank is still there");
+    // Longer than a rank has by default.
+    std::thread::sleep(Duration::from_secs(2));
+    kill(saving, Signal::CONT);
+    let ended = run.end();
+    assert_eq!(ended.code, Some(90), "{}", ended.told);
+    assert!(newest_checkpoint(&trial.out).ends_with("step-00000002"), "{}", ended.told);
+    assert_eq!(trial.record(0).expect("rank 0 has lost its peer")["error"]["peer"], 1);
+    trial.assert_nothing_is_left("saved at last");
 }
 
 #[test]

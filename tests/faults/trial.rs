@@ -114,6 +114,11 @@ impl Running<'_> {
         fs::read_to_string(&self.told).unwrap_or_default()
     }
 
+    /// The process ids of its ranks.
+    pub fn ranks(&self) -> Vec<u32> {
+        children(self.child.id())
+    }
+
     /// Waits until it has said this, or has ended.
     pub fn says(&mut self, what: &str) {
         self.within_reason(|run| {

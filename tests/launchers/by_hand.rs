@@ -47,12 +47,12 @@ fn ranks_connect_by_the_environment_by_tcp_and_by_a_file() {
     train_alike(&["--rdzv-endpoint", &file], &[]);
 }
 
-/// A signal reaches one rank after the other: the first to stop is gone when another still waits for it.
+/// A signal reaches one rank after the other: the first to stop is gone when another still waits for it, or is not.
 #[test]
 fn a_rank_that_is_asked_to_stop_before_training_stops_when_its_peer_has_left() {
     let _alone = alone();
     // Before the folder has a run, and in the first step.
-    for phase in ["data", "forward"] {
+    for (phase, first_has_left) in [("data", true), ("forward", true), ("forward", false)] {
         let (trial, port) = (Trial::new(), Port::new());
         let (port, fault) = (port.to_string(), format!("stop:rank=1,phase={phase}"));
         let variables = [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &*port), ("DDP_RUN_FAULT", &*fault)];
@@ -60,17 +60,46 @@ fn a_rank_that_is_asked_to_stop_before_training_stops_when_its_peer_has_left() {
         let held = held(&trial.out);
         let waiting = processes(&trial.out).into_iter().find(|pid| *pid != held).expect("rank 0");
         kill(waiting, Signal::TERM);
+        if first_has_left {
+            kill(held, Signal::KILL);
+        }
+        let second = &mut ranks[1];
+        let code = second.end(RUN_HUNG).and_then(|status| status.code());
+        assert_eq!(code, Some(75), "{phase}: {}", second.told());
         kill(held, Signal::KILL);
-        let first = &mut ranks[1];
-        let code = first.end(RUN_HUNG).and_then(|status| status.code());
-        assert_eq!(code, Some(75), "{phase}: {}", first.told());
         assert!(!trial.out.join("logs/failure-rank-0.json").exists(), "{phase}: nothing has failed");
-        // In the first step it knows, unless it came so late to its first average that it had ended by itself.
-        if let Some(end) =
-            Some(events(&trial.out)).filter(|_| phase == "forward").and_then(|mut all| all.pop())
-        {
+        if phase == "forward" {
+            let end = events(&trial.out).pop().unwrap();
             assert_eq!((&end["reason"], &end["exit_code"]), (&"stopped".into(), &75.into()));
         }
+    }
+}
+
+/// Everything is recorded when rank 0 loses its peer.
+#[test]
+fn the_recorded_end_is_that_of_the_exit_code() {
+    let _alone = alone();
+    let (trial, port) = (Trial::new(), Port::new().to_string());
+    let mut variables = vec![
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", &*port),
+        ("DDP_RUN_FAULT", "stop:rank=1,phase=finish"),
+    ];
+    let start = |variables: &[_]| ranks(&trial, &["--set", "distributed.init_timeout=60"], variables);
+    let mut first = start(&variables);
+    let held = held(&trial.out);
+    let ends = || {
+        let ends = events(&trial.out).into_iter().filter(|event| event["event"] == "end");
+        ends.map(|end| end["exit_code"].as_u64()).collect::<Vec<_>>()
+    };
+    assert!(within(HUNG, || ends() == [Some(0)]), "{}", first[1].told());
+    kill(held, Signal::KILL);
+    let code = first[1].end(RUN_HUNG).and_then(|status| status.code());
+    assert_eq!(code, Some(91), "{}", first[1].told());
+    assert_eq!(ends(), [Some(91)]);
+    variables.pop();
+    for rank in &mut start(&variables) {
+        assert!(rank.end(RUN_HUNG).is_some_and(|status| status.success()), "{}", rank.told());
     }
 }
 

@@ -103,13 +103,13 @@ impl Controller for Orders<'_> {
         let mut recalls = Vec::new();
         for order in self.queued.drain(..).chain(came.unwrap_or_default()) {
             match order {
-                Order::Recall { save } => recalls.push(Recall { save }),
+                Order::Recall { how } => recalls.push(how),
                 Order::Wait => {}
                 other => self.kept.push_back(other),
             }
         }
         if self.cut_off {
-            recalls.push(Recall { save: false });
+            recalls.push(Recall::TakeDown);
         }
         recalls
     }
@@ -122,14 +122,14 @@ mod tests {
     #[test]
     fn separates_recalls_from_later_orders_and_recalls_once_without_node_0() {
         let (node_0, mut link) = Link::pair().expect("pair");
-        let recall = |save| Order::Recall { save };
-        node_0.send(&recall(false)).expect("sent");
-        let mut orders = Orders::new(&mut link, [recall(true), Order::Wait, Order::Dismissed].into());
-        assert_eq!(orders.recalls(), [Recall { save: true }, Recall { save: false }]);
+        let recall = |how| Order::Recall { how };
+        node_0.send(&recall(Recall::TakeDown)).expect("sent");
+        let mut orders = Orders::new(&mut link, [recall(Recall::Save), Order::Wait, Order::Dismissed].into());
+        assert_eq!(orders.recalls(), [Recall::Save, Recall::TakeDown]);
         assert_eq!((orders.recalls(), orders.fds().len()), (vec![], 1));
         // The socket is not dropped: a process that another test starts may hold a copy of it until its `exec`.
         node_0.stream().shutdown(std::net::Shutdown::Write).expect("connected");
-        assert_eq!((orders.recalls(), orders.fds().len()), (vec![Recall { save: false }], 0));
+        assert_eq!((orders.recalls(), orders.fds().len()), (vec![Recall::TakeDown], 0));
         assert_eq!(orders.recalls(), []);
         assert_eq!(orders.kept, [Order::Dismissed]);
     }

@@ -1,6 +1,6 @@
 //! Nodes that join, are lost, leave, or stop.
 
-use super::super::events::{Action, Cause, Member, NodeEnd, NodeFailure, Timer};
+use super::super::events::{Action, Cause, Member, NodeEnd, NodeFailure, Recall, Timer};
 use super::{Phase, Seat, State};
 use crate::error::ExitCode;
 use crate::nodes::NodeRange;
@@ -49,7 +49,7 @@ impl State {
         match self.phase {
             Phase::Running(_) if self.limits.nodes.is_elastic() => {
                 self.reason.get_or_insert(format!("node {seat} ({host}) joined"));
-                self.recall(true, actions);
+                self.recall(Recall::Save, actions);
             }
             Phase::Gathering { settled: false, .. } if self.is_enough() => {
                 actions.push(Action::SetTimer(Timer::Settle, self.limits.settle));
@@ -74,7 +74,7 @@ impl State {
         let what = format!("node {seat} ({}) was lost: the connection to its supervisor broke", gone.host);
         let failure = NodeFailure::new(ExitCode::WorkerFailed, Cause::LostNode, what);
         running.ends.push(NodeEnd::Failed(NodeFailure { retry: true, ..failure }));
-        self.recall(false, actions);
+        self.recall(Recall::TakeDown, actions);
         self.conclude_if_all_ended(actions);
     }
 
@@ -82,7 +82,7 @@ impl State {
         let Some(seat) = self.seat_of(member) else { return };
         if at_once && self.stopping {
             self.at_once = true;
-            return self.recall(false, actions);
+            return self.recall(Recall::Kill, actions);
         }
         let staying = self.seats.iter().filter(|(s, other)| **s != seat && !other.leaving).count();
         let leaves = self.limits.nodes.is_elastic() && seat != 0 && staying >= self.limits.nodes.min;
@@ -94,7 +94,7 @@ impl State {
             self.stopping = true;
         }
         match self.phase {
-            Phase::Running(_) => self.recall(true, actions),
+            Phase::Running(_) => self.recall(Recall::Save, actions),
             Phase::Gathering { .. } if self.stopping => self.finish(ExitCode::Stopped, None, actions),
             Phase::Gathering { .. } => {
                 self.dismiss(actions);
