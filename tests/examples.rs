@@ -9,17 +9,6 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
-/// The binary of an example.
-fn example(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_BIN_EXE_ddp-run")).with_file_name("examples").join(name);
-    assert!(
-        path.is_file(),
-        "{} is missing: `cargo build --examples` builds it, and so does `cargo test`",
-        path.display()
-    );
-    path
-}
-
 /// A metric of each epoch's evaluation.
 fn evaluated(out: &Path, name: &str) -> Vec<f64> {
     let events = events(out);

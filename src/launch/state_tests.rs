@@ -127,7 +127,7 @@ fn a_failure_after_a_stop_request_sends_no_second_request() {
     assert_eq!(actions, [Action::SetTimer(Timer::Grace, Policy::default().grace)]);
 }
 
-/// The shutdown timeout may be longer than the grace period of the stop.
+/// Whichever comes first, the grace period of the stop is the end of both.
 #[test]
 fn a_failure_does_not_give_a_stop_more_time() {
     let (stop, failure) = (Event::StopRequested, exited(0, 74));

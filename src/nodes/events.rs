@@ -2,6 +2,7 @@
 
 use super::NodeRange;
 use crate::error::ExitCode;
+use crate::launch::LaunchConfig;
 pub(crate) use crate::launch::{Cause, NodeEnd, NodeFailure, Recall};
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ impl Limits {
             pause: Duration::from_secs(1),
             longest_pause: Duration::from_secs(60),
             report: Duration::from_secs(15),
-            shutdown: Duration::from_secs(1),
+            shutdown: *LaunchConfig::default().shutdown_timeout,
             grace: Duration::from_secs(600),
         }
     }

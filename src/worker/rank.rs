@@ -40,7 +40,7 @@ pub fn run(registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     let profile = logs::init_worker(&handoff)?;
     logs::record_panics(&handoff);
     // The supervisor limits the time of a stop.
-    watch(stop, None, None, String::new, || {})?;
+    watch(stop, None, None, |_| ())?;
     let failure_report = FailureReport::new(&handoff, stop);
     let done = caught(|| {
         let plan = resolved(&handoff, registry)?;
@@ -103,14 +103,16 @@ pub fn run_external(
             }
         }
     };
-    let (then, then_conclude) = (start_state.clone(), conclude.clone());
-    watch(
-        stop,
-        Some(*parts.checkpoint.grace),
-        requeue.clone(),
-        move || then.saved(),
-        move || then_conclude(&Ok(ExitCode::Stopped)),
-    )?;
+    let last = {
+        let (start_state, conclude) = (start_state.clone(), conclude.clone());
+        move |why| {
+            if why == SelfExit::Overdue {
+                say!("{}", start_state.saved());
+            }
+            conclude(&Ok(ExitCode::Stopped));
+        }
+    };
+    watch(stop, Some(*parts.checkpoint.grace), requeue.clone(), last)?;
     let run = handoff.job.provenance.as_ref().map(|start| &start.run);
     let patience = *parts.group.distributed.init_timeout;
     let lock = run.map(|run| {
@@ -149,7 +151,7 @@ pub fn evaluate_external(
     logs::init_without(&handoff.job)?;
     let mut failure_report = FailureReport::new(&handoff, stop);
     failure_report.writes = false;
-    watch(stop, None, None, String::new, || {})?;
+    watch(stop, None, None, |_| ())?;
     let done = caught(|| work(plan, None, &failure_report, NO_LOCK, None));
     failure_report.end(done)
 }
@@ -187,14 +189,13 @@ pub fn requeue_on_stop(requeue: bool, first: bool) -> Option<SlurmJob> {
 /// How long storage may take for what a process that ends itself still reads and writes.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
-/// Ends this process if a stop signal comes before training, or if it has not stopped within `grace` after one. `saved` says what is
-/// saved by then; `conclude` comes last.
+/// Ends this process if a stop signal comes before training, or if it has not stopped within `grace` after one. `last` comes last,
+/// beside the main thread.
 fn watch(
     stop: &StopFlag,
     grace: Option<Duration>,
     requeue: Option<SlurmJob>,
-    saved: impl FnOnce() -> String + Send + 'static,
-    conclude: impl FnOnce() + Send + 'static,
+    last: impl FnOnce(SelfExit) + Send + 'static,
 ) -> Result<()> {
     stop.watch(grace, move |why| {
         let overdue = (why == SelfExit::Overdue).then(|| {
@@ -204,15 +205,12 @@ fn watch(
         overdue.iter().for_each(|message| say!("{message}"));
         // Before anything that takes storage: Slurm waits only so long.
         requeue.iter().for_each(SlurmJob::requeue_and_say_so);
+        // Where the log hangs, the run's folder may not.
         in_time(move || match overdue {
-            Some(message) => {
-                tracing::error!(target: SAID, "{message}");
-                say!("{}", saved());
-            }
+            Some(message) => tracing::error!(target: SAID, "{message}"),
             None => tracing::info!("stopped on request before training began"),
         });
-        // The main thread may still write.
-        in_time(conclude);
+        in_time(move || last(why));
         crate::say::flush();
     })
 }

@@ -46,6 +46,17 @@ pub fn ddp_run() -> Command {
     program(Path::new(env!("CARGO_BIN_EXE_ddp-run")))
 }
 
+/// The binary of an example.
+pub fn example(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_BIN_EXE_ddp-run")).with_file_name("examples").join(name);
+    assert!(
+        path.is_file(),
+        "{} is missing: `cargo build --examples` builds it, and so does `cargo test`",
+        path.display()
+    );
+    path
+}
+
 /// A program that is ddp-run with components of its own.
 pub fn program(path: &Path) -> Command {
     let mut command = Command::new(path);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Of a collective, in seconds: long enough that a rank which is only slow answers in time.
-const TIMEOUT: &str = "distributed.timeout=8";
+const TIMEOUT: &str = "distributed.timeout=12";
 pub const ADDRESSES: [&str; 2] = ["10.213.47.1", "10.213.47.2"];
 
 /// Namespaces that go with this guard; the cable is `eth0` in both.
@@ -186,28 +186,26 @@ fn two_hosts_train_as_one() {
     assert!(one.iter().zip(&mixed).all(|(a, b)| (a - b).abs() < 1e-5), "{one:?} {mixed:?}");
 }
 
-#[test]
-fn a_cut_connection_ends_all_ranks_at_the_deadline() {
-    let _alone = alone();
-    at_once([(0, Hosts::new()), (1, Hosts::new())], |(side, hosts)| {
+pub fn a_cut_connection_ends_all_ranks_at_the_deadline(busy: Busy) {
+    busy.at_once([(0, Hosts::new()), (1, Hosts::new())], |(side, hosts), busy| {
         let Some(hosts) = hosts else { return };
         let trial = Trial::new(4);
         let mut ranks = training(&hosts, &trial);
         hosts.cut(side);
+        drop(busy);
         assert_end_at_deadline(&trial, &mut ranks);
         trial.assert_nothing_is_left("a cut cable");
     });
 }
 
-#[test]
-fn a_host_that_disappears_is_blamed_at_the_deadline() {
-    let _alone = alone();
+pub fn a_host_that_disappears_is_blamed_at_the_deadline(busy: Busy) {
     let Some(hosts) = Hosts::new() else { return };
     let trial = Trial::new(4);
     let mut ranks = training(&hosts, &trial);
     // The cable first: the kernel must not say goodbye for its processes.
     hosts.cut(1);
     ranks[2..].iter().for_each(|r| kill(r.child.id(), Signal::KILL));
+    drop(busy);
     let blamed = assert_end_at_deadline(&trial, &mut ranks[..2]);
     assert!(blamed.iter().all(|rank| [2, 3].contains(rank)), "{blamed:?}: {}", ranks[0].told());
     ranks[2..].iter_mut().for_each(|r| assert!(r.end(HUNG).is_some_and(|s| s.code().is_none())));

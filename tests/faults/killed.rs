@@ -65,7 +65,7 @@ fn every_rank_at_every_moment_100_times() {
             resumed.fetch_add(1, Ordering::Relaxed);
         }
     };
-    // Beside a run of 8 ranks, there is only a small one.
+    // Two rows of about the same length; with the runs of 8 ranks in one, no two of them are there at once.
     let [first, second] = MOMENTS;
     let small = [(2, first), (4, first), (2, second), (4, second)];
     at_once([&[(8, first)][..], &small], |plays| {

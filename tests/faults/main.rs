@@ -6,7 +6,7 @@
 mod asked;
 #[path = "../common/mod.rs"]
 mod common;
-mod exiting;
+mod deadlines;
 mod flipped;
 mod hosts;
 mod killed;

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use crate::pair::*;
-use crate::trial::at_once;
+use crate::trial::{Busy, SHUTDOWN};
 use rustix::process::Signal;
 
 #[test]
@@ -37,17 +37,19 @@ fn a_worker_that_dies_on_either_node_restarts_both() {
     }
 }
 
-#[test]
-fn the_right_rank_is_blamed_wherever_it_is() {
-    let _alone = alone();
+pub fn the_right_rank_is_blamed_wherever_it_is(busy: Busy) {
     // Where a node has but one rank, nobody else there notices that it hangs.
     let two = [("kill", 3, 90), ("stop", 3, 91), ("stop", 0, 91), ("exit=78", 2, 78)].map(|case| (2, case));
     let one = [("stop", 0, 91), ("stop", 1, 91)].map(|case| (1, case));
-    at_once(two.into_iter().chain(one), |(nproc, (deed, rank, code))| {
+    busy.at_once(two.into_iter().chain(one), |(nproc, (deed, rank, code)), busy| {
         let pair = Pair::new(nproc, "2");
         let fault = format!("{deed}:rank={rank},phase=forward,step=3");
-        for mut node in pair.both(&fault, &["--set", "distributed.timeout=8"]) {
-            let told = assert_end(&mut node, code);
+        let mut nodes = pair.both(&fault, &["--set", "distributed.timeout=12", "--set", SHUTDOWN]);
+        let mut ended = || nodes.iter_mut().all(|n| n.child.try_wait().expect("it is our child").is_some());
+        within(HUNG, || pair.trial.has_struck(rank) || ended());
+        drop(busy);
+        for node in &mut nodes {
+            let told = assert_end(node, code);
             assert!(
                 told.contains(&format!("error: rank {rank} of {} ", 2 * nproc)),
                 "{deed} of rank {rank}: {told}"

@@ -1,23 +1,22 @@
 //! SIGSTOP: a rank that lives on in silence. Only a deadline ends that.
 
-use crate::common::*;
 use crate::trial::*;
 use std::time::Duration;
 
-#[test]
-fn a_stopped_rank_ends_the_run_at_the_deadline() {
-    let _alone = alone();
-    let shared = shared_memory();
-    // Long enough that a rank which is only slow answers in time.
+pub fn a_stopped_rank_ends_the_run_at_the_deadline(busy: Busy) {
     let cases =
-        [(2, 0, "forward", 8), (2, 1, "all_reduce", 8), (4, 3, "forward", 9), (4, 0, "all_reduce", 8)];
-    at_once(cases, |(world, rank, moment, timeout)| {
+        [(2, 0, "forward", 12), (2, 1, "all_reduce", 12), (4, 3, "forward", 13), (4, 0, "all_reduce", 12)];
+    busy.at_once(cases, |(world, rank, moment, timeout), busy| {
         let trial = Trial::new(world);
         let what = format!("rank {rank} of {world} stopped in {moment}");
-        let ended = trial.run(
-            &format!("stop:rank={rank},phase={moment},step=3"),
-            &["--set", &format!("distributed.timeout={timeout}")],
-        );
+        // Long enough that a rank which is only slow answers in time.
+        let timeout_flag = format!("distributed.timeout={timeout}");
+        let flags = ["--set", &timeout_flag, "--set", SHUTDOWN];
+        let fault = format!("stop:rank={rank},phase={moment},step=3");
+        let mut run = trial.start(&fault, &flags);
+        run.strikes(rank);
+        drop(busy);
+        let ended = run.end();
         assert_eq!(ended.code, Some(91), "{what}: {}", ended.told);
         trial.assert_struck(rank);
         assert!(ended.told.contains(&format!("error: rank {rank} of {world} ")), "{what}: {}", ended.told);
@@ -43,22 +42,39 @@ fn a_stopped_rank_ends_the_run_at_the_deadline() {
         assert!(trial.record(rank).is_none(), "{what}: a rank without an error writes nothing");
         trial.assert_nothing_is_left(&what);
     });
-    assert_no_new_shared_memory(&shared);
 }
 
-#[test]
-fn a_rank_stopped_before_the_rendezvous_ends_the_run_at_init_timeout() {
-    let _alone = alone();
-    at_once([(2, 0), (2, 1), (4, 2), (4, 3)], |(world, rank)| {
+pub fn a_rank_stopped_before_the_rendezvous_ends_the_run_at_init_timeout(busy: Busy) {
+    busy.at_once([(2, 0), (2, 1), (4, 2), (4, 3)], |(world, rank), busy| {
         let trial = Trial::new(world);
         let what = format!("rank {rank} of {world} stopped before the rendezvous");
         let fault = format!("stop:rank={rank},phase=connect");
-        let ended = trial.run(&fault, &["--set", "distributed.init_timeout=8"]);
+        let mut run = trial.start(&fault, &["--set", "distributed.init_timeout=12", "--set", SHUTDOWN]);
+        run.strikes(rank);
+        drop(busy);
+        let ended = run.end();
         assert_eq!(ended.code, Some(93), "{what}: {}", ended.told);
         trial.assert_struck(rank);
-        assert!(ended.took >= Duration::from_secs(8), "{what}: took {:?}\n{}", ended.took, ended.told);
+        assert!(ended.took >= Duration::from_secs(12), "{what}: took {:?}\n{}", ended.took, ended.told);
         let hung = format!("error: rank {rank} of {world} ");
         assert!(ended.told.contains(&hung), "{what}: {}", ended.told);
+        trial.assert_nothing_is_left(&what);
+    });
+}
+
+pub fn a_finished_run_is_done_even_if_a_rank_hangs_while_exiting(busy: Busy) {
+    busy.at_once([(2, 1), (4, 2)], |(world, rank), busy| {
+        let trial = Trial::new(world);
+        let what = format!("rank {rank} of {world} stopped when all was trained");
+        let fault = format!("stop:rank={rank},phase=finish");
+        let mut run = trial.start(&fault, &["--set", "distributed.timeout=12"]);
+        run.strikes(rank);
+        drop(busy);
+        run.says("the run is complete and saved");
+        let ended = run.end();
+        assert_eq!(ended.code, Some(0), "{what}: {}", ended.told);
+        trial.assert_struck(rank);
+        assert!(ended.told.contains("the run is complete and saved"), "{what}: {}", ended.told);
         trial.assert_nothing_is_left(&what);
     });
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Six optimizer steps with a checkpoint after each second one: a tenth of a second.
@@ -17,6 +18,9 @@ pub const SPEC: &str = "name = \"faults\"\nseed = 3\nepochs = 2\nbatch_size = 4\
     [optimizer]\nname = \"adamw\"\nlr = 1e-2\n\
     [metrics]\nlog_every = 1\n\
     [launch]\nthreads = 1\n";
+
+/// For the ranks that are not stopped to say whom they blame, while other tests run.
+pub const SHUTDOWN: &str = "launch.shutdown_timeout=8";
 
 pub struct Trial {
     dir: tempfile::TempDir,
@@ -74,8 +78,15 @@ impl Trial {
     /// The fault has struck this rank: it is the last thing that the rank's log knows of.
     #[track_caller]
     pub fn assert_struck(&self, rank: usize) {
-        let text = fs::read_to_string(self.out.join(format!("logs/rank-{rank}.log"))).unwrap_or_default();
-        assert!(text.trim_end().lines().last().is_some_and(|l| l.contains("on purpose")), "{text}");
+        assert!(self.has_struck(rank), "{}", self.log(rank));
+    }
+
+    pub fn has_struck(&self, rank: usize) -> bool {
+        self.log(rank).trim_end().lines().last().is_some_and(|line| line.contains("on purpose"))
+    }
+
+    fn log(&self, rank: usize) -> String {
+        fs::read_to_string(self.out.join(format!("logs/rank-{rank}.log"))).unwrap_or_default()
     }
 
     /// The rank's flight record, if it left one.
@@ -127,6 +138,14 @@ impl Running<'_> {
         });
     }
 
+    /// Waits until its fault has struck this rank, or it has ended.
+    pub fn strikes(&mut self, rank: usize) {
+        self.within_reason(|run| {
+            let ended = run.child.try_wait().expect("it is our child").is_some();
+            ended || run.trial.has_struck(rank)
+        });
+    }
+
     pub fn end(mut self) -> Ended {
         let mut code = None;
         self.within_reason(|run| {
@@ -149,6 +168,34 @@ pub fn at_once<T: Send>(cases: impl IntoIterator<Item = T>, play: impl Fn(T) + S
     let play = &play;
     std::thread::scope(|scope| {
         cases.into_iter().for_each(|case| drop(scope.spawn(move || play(case))));
+    });
+}
+
+/// Whoever only waits for a deadline from then on drops it.
+#[derive(Clone)]
+pub struct Busy(#[allow(dead_code)] mpsc::Sender<()>);
+
+impl Busy {
+    /// As [`at_once`]; it is dropped when each case has dropped its own.
+    pub fn at_once<T: Send>(self, cases: impl IntoIterator<Item = T>, play: impl Fn(T, Self) + Sync) {
+        let cases: Vec<_> = cases.into_iter().map(|case| (case, self.clone())).collect();
+        drop(self);
+        at_once(cases, |(case, busy)| play(case, busy));
+    }
+}
+
+/// Plays `groups` one after the other, but for their waiting: each begins when the one before it is not busy any more, and other tests
+/// when the last is not.
+pub fn wait_together(groups: &[fn(Busy)]) {
+    let alone = alone();
+    std::thread::scope(|scope| {
+        for play in groups {
+            let (busy, waits) = mpsc::channel();
+            scope.spawn(move || play(Busy(busy)));
+            // Nothing is sent: this ends with the last that is busy.
+            let _ = waits.recv();
+        }
+        drop(alone);
     });
 }
 

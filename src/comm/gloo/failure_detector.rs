@@ -6,7 +6,7 @@ use super::control::Control;
 use super::engine::Engine;
 use crate::comm::calls::try_lock;
 use crate::comm::execute::Shared as _;
-use crate::comm::probe::{MAX_GRACE, MAX_REPORTED, Probe};
+use crate::comm::probe::{self, MAX_REPORTED, Probe};
 use crate::comm::{CommError, CommErrorKind, FailureDetector, Place, messages};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -40,7 +40,9 @@ impl FailureDetector for GlooGroup {
         // verdict to give.
         let begun = Instant::now();
         let share = || if self.shared.open_ended.load(Ordering::Relaxed) { 1 } else { 2 };
-        while begun.elapsed() < share() * (time_limit + MAX_GRACE) && self.shared.failure().is_none() {
+        while begun.elapsed() < share() * (time_limit + probe::grace(time_limit))
+            && self.shared.failure().is_none()
+        {
             if let Some(mut engine) = try_lock(&self.engine) {
                 return engine.find_late_ranks(&late, number, time_limit);
             }
