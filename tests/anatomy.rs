@@ -3,8 +3,10 @@
 mod common;
 
 use common::*;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 const SMOKE: &str = "configs/ci/smoke.toml";
 const PARTS: [&str; 7] = ["data", "forward", "backward", "comm", "optimizer", "checkpoint", "other"];
@@ -129,9 +131,15 @@ fn a_profile_has_what_was_recorded_before_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("restarted");
     // Attempt 2 begins at step 10 and records none of these steps.
-    let mut command = train_command(Path::new(SMOKE), &out, &["--profile", "3..6", "--max-restarts", "1"]);
-    let output = output_of(command.env("DDP_RUN_FAULT", "kill:rank=1,phase=forward,step=12,generation=1"));
-    assert_code(&output, 0);
+    let flags = ["--profile", "3..6", "--max-restarts", "1", "--set", "checkpoint.async=false"];
+    let mut command = train_command(Path::new(SMOKE), &out, &flags);
+    command.env("DDP_RUN_FAULT", "stop:rank=1,phase=forward,step=12,generation=1");
+    let run = command.stderr(Stdio::piped()).spawn().expect("the binary starts");
+    let rank_1 = held(&out);
+    let written = || (0..2).all(|rank| out.join(format!("profile/rank-{rank}.json")).exists());
+    wait_for("what both ranks recorded", HUNG, written);
+    kill(rank_1, Signal::KILL);
+    assert_code(&finish(run), 0);
     let spans = spans(&out.join("profile.json"));
     for rank in 0..2 {
         let steps = spans.iter().filter(|span| span["name"] == "step" && span["pid"] == rank);

@@ -70,6 +70,8 @@ fn script(shell: &str) -> String {
 fn shell(name: &str, arguments: &[&str], folder: &Path, commands: &str) -> Option<String> {
     let mut command = Command::new(name);
     command.args(arguments).current_dir(folder).env("HOME", folder);
+    // A locale that is not installed, or a start-up file, would be heard of on stderr.
+    command.env("LC_ALL", "C.UTF-8").env_remove("BASH_ENV");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut process = match command.spawn() {
         Ok(process) => process,

@@ -94,7 +94,7 @@ fn runs_and_checkpoints_record_the_data_set() {
     let eval = |split: &str| {
         let mut command = ddp_run();
         command.arg("eval").arg(&spec).arg("--checkpoint").arg(&midst).args(["--split", split]);
-        output_of(command.current_dir(&folder))
+        output_of(command.current_dir(&folder).env("TMPDIR", dir.path()))
     };
     assert_code(&eval("train"), 0);
     let none = eval("test");

@@ -2,12 +2,10 @@
 
 mod common;
 
+use common::server::{Answer, Server};
 use common::*;
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
 
 /// A metric of each epoch's evaluation.
 fn evaluated(out: &Path, name: &str) -> Vec<f64> {
@@ -90,18 +88,14 @@ fn an_observer() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
-    let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/here", server.local_addr().unwrap());
+    // From the fourth on, it refuses.
+    let mut answers = vec![Answer::Json(200, "{}".to_owned()); 3];
+    answers.push(Answer::Status(503));
+    let server = Server::script(answers);
+    let url = server.url("here");
     let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/mynet/mynet.toml");
     let text = format!("extends = {base:?}\nepochs = 2\n[[observer]]\nname = \"webhook\"\nurl = \"{url}\"\n");
     let spec = write_spec(dir.path(), &text);
-    let (got, bodies) = mpsc::channel();
-    std::thread::spawn(move || {
-        (0..3).try_for_each(|_| got.send(posted(&server))).expect("the test waits for three posts");
-        drop(got);
-        // From then on it answers nobody.
-        server.incoming().for_each(drop);
-    });
     let webhook = |out: &Path| {
         let mut command = trains(program(&example("mynet")), &spec, out, &[]);
         for proxy in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
@@ -110,32 +104,15 @@ fn an_observer() {
         output_of(&mut command)
     };
     assert_code(&webhook(&out), 0);
-    for event in events(&out).into_iter().filter(|e| e["event"] == "epoch" || e["event"] == "end") {
-        assert_eq!(bodies.recv_timeout(HUNG).expect("a post"), event);
-    }
-    // Nobody answers any more.
-    assert!(bodies.recv_timeout(HUNG).is_err());
+    let mut passed = events(&out);
+    passed.retain(|event| event["event"] == "epoch" || event["event"] == "end");
+    let posts: Vec<Value> =
+        server.requests().iter().map(|post| serde_json::from_slice(&post.body).unwrap()).collect();
+    assert_eq!(posts, passed);
+    assert_eq!(posts.len(), 3);
     let output = webhook(&dir.path().join("again"));
     assert_code(&output, 0);
     assert!(stderr(&output).contains("warning: observer `webhook`: cannot post to"), "{}", stderr(&output));
-}
-
-/// Answers one request, and returns its body.
-fn posted(server: &TcpListener) -> Value {
-    let (stream, _) = server.accept().unwrap();
-    let mut lines = BufReader::new(&stream);
-    let (mut line, mut length) = (String::new(), 0);
-    while line != "\r\n" {
-        line.clear();
-        assert!(lines.read_line(&mut line).unwrap() > 0, "the request ends in its head");
-        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().unwrap();
-        }
-    }
-    let mut body = vec![0; length];
-    lines.read_exact(&mut body).unwrap();
-    (&stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
-    serde_json::from_slice(&body).unwrap()
 }
 
 #[test]

@@ -152,7 +152,6 @@ fn sinks_that_fail_or_stall_do_not_change_the_run() {
     for warning in [
         " does not answer within 5.0 s",
         "answers 404 Not Found; this run is not logged there",
-        "was killed; logs/rank-0.log has its output",
         "exit status: 1",
         "`exec`: cannot start no-such-program: ",
         "`csv`: cannot create /dev/null/x: ",
@@ -160,6 +159,10 @@ fn sinks_that_fail_or_stall_do_not_change_the_run() {
     ] {
         assert!(said.contains(warning), "{warning}\n{said}");
     }
+    // A machine that is busy may not kill it in time; the run does not wait for that.
+    let asleep =
+        ["was killed; logs/rank-0.log has its output", "`exec`: it has not returned from its last event"];
+    assert!(asleep.iter().any(|warning| said.contains(warning)), "{said}");
 }
 
 #[test]

@@ -209,7 +209,7 @@ fn thread_exited() -> Error {
 #[cfg(test)]
 mod tests {
     use super::super::fault::{Fault, FaultyFs};
-    use super::super::testing::{same, snapshot, steps};
+    use super::super::testing::{same, scratch, snapshot, steps};
     use super::*;
     use crate::error::ExitCode;
 
@@ -217,16 +217,16 @@ mod tests {
         Box::new(|_| Ok(()))
     }
 
-    const SOON: Duration = Duration::from_secs(30);
+    const SOON: Duration = Duration::from_secs(60);
 
     fn saving() -> (tempfile::TempDir, AsyncSaver) {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = scratch();
         let store = CheckpointStore::open(dir.path()).unwrap();
         (dir, AsyncSaver::new(store, CheckpointConfig::default(), SOON).unwrap())
     }
 
     fn gated(deadline: Duration) -> (tempfile::TempDir, Sender<()>, AsyncSaver) {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = scratch();
         let (gate, closed) = bounded(8);
         let store = CheckpointStore::open_with(dir.path(), Arc::new(FaultyFs::gated(closed))).unwrap();
         let saver = AsyncSaver::new(store, CheckpointConfig::default(), deadline).unwrap();
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_failed_save_is_reported_once_by_the_next_call() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = scratch();
         let fs = FaultyFs::new(Fault::ErrorAt(4, libc::ENOSPC));
         let store = CheckpointStore::open_with(dir.path(), Arc::new(fs)).unwrap();
         let mut saver = AsyncSaver::new(store, CheckpointConfig::default(), SOON).unwrap();
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn synchronous_saver_saves_and_applies_retention() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = scratch();
         let store = CheckpointStore::open(dir.path()).unwrap();
         let mut saver =
             AsyncSaver::synchronous(store, CheckpointConfig { keep_last: 2, ..CheckpointConfig::default() });

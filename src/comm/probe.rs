@@ -6,10 +6,12 @@ use super::rendezvous::name_ranks;
 use super::{Place, messages};
 use std::time::{Duration, Instant};
 
-/// Bounds on the time that peers have to answer. The upper one is a tenth of the time limit, between these two: on a machine that has
-/// more to do than it can, a rank that is only slow is not blamed because it slept for half a second.
-const MIN_GRACE: Duration = Duration::from_millis(50);
-const MAX_GRACE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+/// Peers have a tenth of the time limit to answer, between these two: on a machine that has more to do than it can, a rank that is
+/// only slow is not blamed because it slept for half a second.
+const MIN_GRACE: Duration = Duration::from_millis(500);
+const MAX_GRACE: Duration = Duration::from_secs(5);
+/// After a short time limit they have half of it, but no less than this.
+const SHORTEST_GRACE: Duration = Duration::from_millis(50);
 /// The same where answers are counted: a rank that has not answered by then hangs.
 const COUNTED: Duration = Duration::from_secs(60);
 /// Maximum number of ranks that a report lists one by one.
@@ -17,8 +19,7 @@ pub(super) const MAX_REPORTED: usize = 8;
 
 /// How long peers have to answer after a call that could take `time_limit`.
 pub(super) fn grace(time_limit: Duration) -> Duration {
-    let (least, most) = MAX_GRACE;
-    (time_limit / 2).clamp(MIN_GRACE, (time_limit / 10).clamp(least, most))
+    (time_limit / 10).clamp(MIN_GRACE, MAX_GRACE).min(time_limit / 2).max(SHORTEST_GRACE)
 }
 
 /// The answers so far; by default, the call that a peer is in, and its place.
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peers_have_half_the_time_limit_within_bounds() {
+    fn peers_have_a_tenth_of_the_time_limit_within_bounds() {
         let cases = [(0, 50), (300, 150), (5000, 500), (12_000, 1200), (600_000, 5000)];
         for (time_limit, has) in cases {
             assert_eq!(grace(Duration::from_millis(time_limit)), Duration::from_millis(has));

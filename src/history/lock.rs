@@ -87,7 +87,7 @@ impl FolderLock {
 
     /// Whether any run is writing to `out_dir` now. Creates nothing; holds the lock for no longer than it takes to ask.
     pub fn is_held(out_dir: &Path) -> bool {
-        let asked = files::open(&out_dir.join(".lock")).map(|file| file.try_lock_shared());
+        let asked = files::open(&out_dir.join(".lock")).map(|file| Held(file).0.try_lock_shared());
         matches!(asked, Ok(Err(TryLockError::WouldBlock)))
     }
 
@@ -98,10 +98,11 @@ impl FolderLock {
 
     /// Whether a run other than `run` or its earlier attempts is writing to `out_dir` now. Creates and locks nothing.
     pub fn is_held_by_another_run(out_dir: &Path, run: &RunId) -> bool {
-        let Ok(mut file) = files::open(&out_dir.join(".lock")) else { return false };
-        match file.try_lock_shared() {
+        let Ok(file) = files::open(&out_dir.join(".lock")) else { return false };
+        let mut file = Held(file);
+        match file.0.try_lock_shared() {
             Err(TryLockError::WouldBlock) => {
-                holder(&mut file).is_none_or(|holder| !run.continues(&holder.run))
+                holder(&mut file.0).is_none_or(|holder| !run.continues(&holder.run))
             }
             _ => false,
         }

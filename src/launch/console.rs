@@ -197,7 +197,10 @@ impl Copies {
 
     /// Waits until everything that the worker has written is in its log; call it when the worker has ended.
     pub(super) fn finish(self) {
-        let until = Instant::now() + DRAIN;
+        self.finish_by(Instant::now() + DRAIN);
+    }
+
+    fn finish_by(self, until: Instant) {
         for ended in self.0 {
             // The sender is dropped at the end; nothing is ever sent.
             let _ = ended.recv_timeout(until.saturating_duration_since(Instant::now()));
@@ -231,6 +234,7 @@ fn copy(from: PipeReader, mut log: File, rank: usize, stream: Stream) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comm::testing::HANG;
 
     const LOG: Route = Route { log: true, terminal: false };
     const TERMINAL: Route = Route { log: false, terminal: true };
@@ -300,7 +304,7 @@ mod tests {
         let mut child = command.spawn().expect("sh starts");
         drop(command);
         assert!(child.wait().expect("it ends").success());
-        copies.finish();
+        copies.finish_by(Instant::now() + HANG);
         let text = std::fs::read_to_string(&path).expect("read");
         let out: Vec<&str> = text.lines().filter(|line| line.starts_with("out ")).collect();
         assert_eq!(out.len(), 9, "{text}");

@@ -200,6 +200,7 @@ impl Net for Gpt {
 mod tests {
     use super::*;
     use crate::device::drawn;
+    use crate::models::visitors::draw_lazy;
     use burn::tensor::TensorData;
 
     fn small() -> Gpt {
@@ -207,7 +208,11 @@ mod tests {
             GptConfig { vocab_size: 11, block_size: 12, n_layer: 2, n_head: 2, n_embd: 16, dropout: 0.1 };
         let device = Device::flex();
         // Larger weights than the initial ones, so that attention is not uniform.
-        let mut net = drawn(&device, 5, || Gpt::new(config, &device));
+        let mut net = drawn(&device, 5, || {
+            let net = Gpt::new(config, &device);
+            draw_lazy(&net);
+            net
+        });
         for block in &mut net.h {
             block.attn.c_attn.weight = block.attn.c_attn.weight.clone().map(|w| w * 20.0);
         }

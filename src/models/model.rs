@@ -5,8 +5,8 @@
 use super::cast::in_f32;
 use super::state::State;
 use super::visitors::{
-    Casts, Cursor, EditMapper, ForwardMapper, FreezeMapper, LazyInit, MapCursor, ReadVisitor, ReplaceMapper,
-    TensorCheck,
+    Casts, Cursor, EditMapper, ForwardMapper, FreezeMapper, MapCursor, ReadVisitor, ReplaceMapper,
+    TensorCheck, draw_lazy,
 };
 use super::{Input, Net, Role, StateEntry};
 use crate::device::{Compute, Tracked, drawn, is_host};
@@ -126,8 +126,7 @@ impl<N: Net> NetModel<N> {
         let host = Device::flex().autodiff();
         let net = drawn(&host, seed, || {
             let net = build(&host)?;
-            // Draw lazy parameters now: their order, and so their values, must not depend on the first forward pass.
-            net.visit(&mut LazyInit);
+            draw_lazy(&net);
             Ok::<N, Error>(net)
         })?;
         let state = State::of(&net, N::rename);

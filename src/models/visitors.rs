@@ -7,7 +7,7 @@ use super::{Net, StateEntry};
 use crate::device::{Tracked, is_host, read};
 use crate::error::{Error, Result};
 use burn::backend::Flex;
-use burn::module::{ModuleMapper, ModuleVisitor, Param};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use std::any::Any;
 use std::collections::HashMap;
@@ -121,8 +121,13 @@ fn tapped<const D: usize>(
     Param::uninitialized(id, tapped, device, true, shape)
 }
 
-/// Draws the values of lazy parameters, in the order of the module.
-pub(super) struct LazyInit;
+/// Draws the values of lazy parameters now, in the order of the module: their order, and so their values, must not depend on the first
+/// forward pass.
+pub(super) fn draw_lazy(net: &impl Module) {
+    net.visit(&mut LazyInit);
+}
+
+struct LazyInit;
 
 impl ModuleVisitor for LazyInit {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {

@@ -1,7 +1,7 @@
 //! One run with a fault, from its start to the end of its last attempt, and what it cost.
 
 use super::matrix::Fault;
-use super::watch::{Course, held_worker};
+use super::watch::{Course, held_worker, waits_for};
 use crate::checkpoint::CheckpointStore;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::history::checkpoints;
@@ -88,14 +88,11 @@ impl Stage {
                 self.resumed(fault, &trainer, first, ExitCode::Checkpoint)
             }
             Fault::StopRequest => {
-                let first = self.held(&faulty, rank, |supervisor, rank| {
-                    send(supervisor, Signal::TERM);
-                    send(rank, Signal::CONT);
-                })?;
+                let first = self.held(&faulty, rank, Signal::TERM)?;
                 self.resumed(fault, &trainer, first, ExitCode::Stopped)
             }
             Fault::SupervisorKilled => {
-                let first = self.held(&faulty, rank, |supervisor, _| send(supervisor, Signal::KILL))?;
+                let first = self.held(&faulty, rank, Signal::KILL)?;
                 self.resumed(fault, &trainer, first, ExitCode::Done)
             }
             Fault::LostNode => Err(Error::internal("a lost node is no fault of one node's run")),
@@ -113,17 +110,24 @@ impl Stage {
         Ok(Attempt::of(&child, status, course))
     }
 
-    /// A start in which `rank` is held in the middle of a step, for `act` on the supervisor and that rank.
-    fn held(&self, trainer: &Trainer, rank: usize, act: impl Fn(u32, u32)) -> Result<Attempt> {
+    /// A start in which `rank` is held in the middle of a step until its supervisor has had `signal` and has passed it on.
+    fn held(&self, trainer: &Trainer, rank: usize, signal: Signal) -> Result<Attempt> {
         let mut child = trainer.start()?;
         let mut course = Course::new(&trainer.out, rank);
-        let mut acted = false;
+        let mut held = None;
         let status = child.watch(|child| {
             course.look(child.age());
-            if !acted && let Some(held) = held_worker(child.pid()) {
-                acted = true;
-                course.strikes_now(child.age());
-                act(child.pid(), held);
+            match held {
+                None => {
+                    held = held_worker(child.pid());
+                    if held.is_some() {
+                        course.strikes_now(child.age());
+                        send(child.pid(), signal);
+                    }
+                }
+                // It learns of it before its next step: the run can't come to its end before.
+                Some(rank) if waits_for(rank, signal) => send(rank, Signal::CONT),
+                Some(_) => {}
             }
             Ok(child.age() < self.limit)
         })?;

@@ -196,6 +196,8 @@ mod tests {
         let mut start = provenance::sample(Path::new("."));
         start.host.cpu = "EPYC".to_owned();
         start.versions.build = None;
+        // On a machine that is busy, Git may not answer in time.
+        start.git = None;
         start
     }
 

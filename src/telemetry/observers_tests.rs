@@ -1,4 +1,5 @@
 use super::*;
+use crate::comm::testing::HANG;
 use crate::error::Error;
 use crate::telemetry::{EndEvent, Event};
 use std::sync::Mutex;
@@ -39,7 +40,7 @@ fn every_event_is_passed_in_order_until_a_panic() {
     let (plan, seen) = plan(None);
     let mut observers = Observers::start(&[plan.clone(), plan], ObservedRun::default());
     (1..=5).for_each(|step| observers.pass(&Stamped::now(&event(step))));
-    observers.finish();
+    observers.finish_by(Instant::now() + HANG);
     let mut seen = seen.lock().unwrap().clone();
     seen.sort_unstable();
     // Of two observers.
@@ -142,10 +143,10 @@ fn failing_calls_are_followed_by_the_others() {
     let mut observers = Observers::start(&[plan], run);
     observers.pass(&Stamped::now(&event(8)));
     // Its thread is about to be told that the run is over.
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + HANG;
     while seen.lock().unwrap().len() < 2 && Instant::now() < deadline {
         std::thread::yield_now();
     }
-    observers.finish();
+    observers.finish_by(Instant::now() + HANG);
     assert_eq!(*seen.lock().unwrap(), ["start of toy at 7 false", "event 8 false", "end true"]);
 }

@@ -80,6 +80,8 @@ mod tests {
 
     /// The lines about two steps and an evaluation at a level, each up to the times.
     fn recorded(level: tracing::Level) -> Vec<String> {
+        // With one subscriber only, a span that another thread meets first would count as unwanted for all.
+        let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
         let text = Text::default();
         let to = text.clone();
         let subscriber = tracing_subscriber::fmt()

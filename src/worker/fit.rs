@@ -4,6 +4,7 @@ use super::parts::RankParts;
 use crate::caught::caught;
 use crate::comm::SoloGroup;
 use crate::data::{Dataset, FieldData, FieldFacts, FieldKind, HostField, Splits};
+use crate::device::drawn;
 use crate::error::{Error, Result};
 use crate::models::{Input, Model};
 use crate::tasks::{Batch, StepContext};
@@ -54,6 +55,11 @@ fn listed(fields: &BTreeMap<String, FieldFacts>) -> String {
 /// # Errors
 /// The model's own error or panic, the task's, and outputs of another shape (exit 78).
 pub(super) fn model(parts: &RankParts<'_>, dataset: &dyn Dataset, model: &dyn Model) -> Result<()> {
+    // A pass may draw, from the stream that another model of this process may be drawing its values from.
+    drawn(model.device(), parts.seed, || accepts(parts, dataset, model))
+}
+
+fn accepts(parts: &RankParts<'_>, dataset: &dyn Dataset, model: &dyn Model) -> Result<()> {
     let (name, input, target) = (&parts.model.name, dataset.input(), dataset.target());
     parts.task.fits(&input, &target)?;
     parts.train.mixing().map_or(Ok(()), |mixing| mixing.fits(&input, &target))?;

@@ -5,7 +5,7 @@ use super::testing::{Run, fixed as linear};
 use super::{RankParts, Split, Wanted, evaluate};
 use crate::checkpoint::{TensorMap, load_any};
 use crate::comm::SoloGroup;
-use crate::device::ComputeDevice;
+use crate::device::{ComputeDevice, drawn};
 use crate::error::ExitCode;
 use crate::models::{Input, Net};
 use crate::registry::Registry;
@@ -141,8 +141,9 @@ fn every_kind_of_field_is_evaluated_saved_and_resumed_as_it_is() {
         let values = |name: &str| saved.get(name).unwrap().to_f32_vec();
         assert_eq!(values("tied.weight"), values("again.weight"));
         assert_ne!(values("tied.weight"), values("frozen.weight"));
-        let fresh: Vec<f32> =
-            linear(WIDTH, WIDTH, &Device::flex()).weight.val().into_data().try_into_vec().unwrap();
+        let device = Device::flex();
+        let fresh = drawn(&device, 1, || linear(WIDTH, WIDTH, &device).weight.val());
+        let fresh: Vec<f32> = fresh.into_data().try_into_vec().unwrap();
         let entry = |r: usize, c: usize| fresh[c * WIDTH + r];
         let expected: Vec<f32> = (0..WIDTH * WIDTH).map(|i| entry(i / WIDTH, i % WIDTH)).collect();
         assert_eq!(values("frozen.weight"), expected);

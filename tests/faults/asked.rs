@@ -70,7 +70,7 @@ fn a_stop_during_the_rendezvous_ends_at_once() {
     kill(first.child.id(), Signal::TERM);
     // The one that is stopped can't hear it: `checkpoint.grace` is for that, or a second signal.
     assert!(within(HUNG, || children(first.child.id()).is_empty()), "{}", first.told());
-    // Two signals within a quarter of a second are one.
+    // Its supervisor has noted the time of the first: two signals within a quarter of a second are one.
     let later = Instant::now() + Duration::from_secs(1);
     within(HUNG, || Instant::now() >= later);
     kill(first.child.id(), Signal::TERM);

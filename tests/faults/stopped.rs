@@ -13,10 +13,7 @@ pub fn a_stopped_rank_ends_the_run_at_the_deadline(busy: Busy) {
         let timeout_flag = format!("distributed.timeout={timeout}");
         let flags = ["--set", &timeout_flag, "--set", SHUTDOWN];
         let fault = format!("stop:rank={rank},phase={moment},step=3");
-        let mut run = trial.start(&fault, &flags);
-        run.strikes(rank);
-        drop(busy);
-        let ended = run.end();
+        let ended = trial.hang(rank, &fault, &flags, busy);
         assert_eq!(ended.code, Some(91), "{what}: {}", ended.told);
         trial.assert_struck(rank);
         assert!(ended.told.contains(&format!("error: rank {rank} of {world} ")), "{what}: {}", ended.told);
@@ -49,10 +46,8 @@ pub fn a_rank_stopped_before_the_rendezvous_ends_the_run_at_init_timeout(busy: B
         let trial = Trial::new(world);
         let what = format!("rank {rank} of {world} stopped before the rendezvous");
         let fault = format!("stop:rank={rank},phase=connect");
-        let mut run = trial.start(&fault, &["--set", "distributed.init_timeout=12", "--set", SHUTDOWN]);
-        run.strikes(rank);
-        drop(busy);
-        let ended = run.end();
+        let ended =
+            trial.hang(rank, &fault, &["--set", "distributed.init_timeout=12", "--set", SHUTDOWN], busy);
         assert_eq!(ended.code, Some(93), "{what}: {}", ended.told);
         trial.assert_struck(rank);
         assert!(ended.took >= Duration::from_secs(12), "{what}: took {:?}\n{}", ended.took, ended.told);
@@ -67,11 +62,7 @@ pub fn a_finished_run_is_done_even_if_a_rank_hangs_while_exiting(busy: Busy) {
         let trial = Trial::new(world);
         let what = format!("rank {rank} of {world} stopped when all was trained");
         let fault = format!("stop:rank={rank},phase=finish");
-        let mut run = trial.start(&fault, &["--set", "distributed.timeout=12"]);
-        run.strikes(rank);
-        drop(busy);
-        run.says("the run is complete and saved");
-        let ended = run.end();
+        let ended = trial.hang(rank, &fault, &["--set", "distributed.timeout=12"], busy);
         assert_eq!(ended.code, Some(0), "{what}: {}", ended.told);
         trial.assert_struck(rank);
         assert!(ended.told.contains("the run is complete and saved"), "{what}: {}", ended.told);

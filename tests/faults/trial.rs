@@ -3,7 +3,6 @@
 use crate::common::*;
 use rustix::process::Signal;
 use serde_json::Value;
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -63,6 +62,14 @@ impl Trial {
     /// A supervised run, with `fault` unless that is empty, from its start to its end.
     pub fn run(&self, fault: &str, flags: &[&str]) -> Ended {
         self.start(fault, flags).end()
+    }
+
+    /// As [`Trial::run`], for a fault in `rank` that only a deadline ends: not busy once it has struck.
+    pub fn hang(&self, rank: usize, fault: &str, flags: &[&str], busy: Busy) -> Ended {
+        let mut run = self.start(fault, flags);
+        run.strikes(rank);
+        drop(busy);
+        run.end()
     }
 
     pub fn start(&self, fault: &str, flags: &[&str]) -> Running<'_> {
@@ -130,16 +137,8 @@ impl Running<'_> {
         children(self.child.id())
     }
 
-    /// Waits until it has said this, or has ended.
-    pub fn says(&mut self, what: &str) {
-        self.within_reason(|run| {
-            let ended = run.child.try_wait().expect("it is our child").is_some();
-            ended || run.told().contains(what)
-        });
-    }
-
     /// Waits until its fault has struck this rank, or it has ended.
-    pub fn strikes(&mut self, rank: usize) {
+    fn strikes(&mut self, rank: usize) {
         self.within_reason(|run| {
             let ended = run.child.try_wait().expect("it is our child").is_some();
             ended || run.trial.has_struck(rank)
@@ -156,7 +155,7 @@ impl Running<'_> {
     }
 
     fn within_reason(&mut self, mut holds: impl FnMut(&mut Self) -> bool) {
-        if !within(HUNG, || holds(self)) {
+        if !within(RUN_HUNG, || holds(self)) {
             processes(&self.trial.out).into_iter().for_each(|pid| kill(pid, Signal::KILL));
             panic!("{} at world {} hangs; so far it said:\n{}", self.fault, self.trial.world, self.told());
         }
@@ -197,18 +196,6 @@ pub fn wait_together(groups: &[fn(Busy)]) {
         }
         drop(alone);
     });
-}
-
-pub fn shared_memory() -> BTreeSet<PathBuf> {
-    fs::read_dir("/dev/shm").map(|d| d.flatten().map(|e| e.path()).collect()).unwrap_or_default()
-}
-
-/// Nothing is in /dev/shm that was not there `before`; what other programs had there meanwhile may take a moment.
-#[track_caller]
-pub fn assert_no_new_shared_memory(before: &BTreeSet<PathBuf>) {
-    let clean = within(HUNG, || shared_memory().is_subset(before));
-    let left: Vec<PathBuf> = shared_memory().difference(before).cloned().collect();
-    assert!(clean, "left in /dev/shm: {left:?}");
 }
 
 /// Paths below `folder`, relative to it.

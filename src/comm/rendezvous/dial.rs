@@ -14,6 +14,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Timeout of one TCP connect, so that a dropped SYN does not use up the whole time.
 const CONNECT: Duration = Duration::from_secs(3);
+/// The same for an attempt that begins at the deadline: the message then tells what is wrong there.
+const LEAST: Duration = Duration::from_millis(1);
 /// Timeout of one attempt, from the connection to the other side's proof; the other side allows the connector 5 s for
 /// its part. A live process answers in milliseconds. A listener that does not respond for longer than both is the wrong one (a
 /// stopped process, a host that vanished), or is not ready yet and loses nothing by another attempt.
@@ -166,12 +168,12 @@ impl Dial<'_> {
         let addresses = resolve(&target, self.deadline)
             .map_err(|e| AttemptError::Retry(format!("cannot resolve `{target}`: {e}")))?;
         let mut last = "the name resolves to no address".to_owned();
-        for address in addresses {
+        for (n, address) in addresses.into_iter().enumerate() {
             let left = self.deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() && n > 0 {
                 break;
             }
-            match TcpStream::connect_timeout(&address, left.min(CONNECT)) {
+            match TcpStream::connect_timeout(&address, left.clamp(LEAST, CONNECT)) {
                 // A loopback port without a listener can connect to itself.
                 Ok(s) if s.local_addr().ok() == s.peer_addr().ok() => {
                     last = "no process listens there".into()

@@ -138,7 +138,10 @@ mod tests {
             error.to_string().contains("hint: delete it and download it again from https://example.org/abc")
         );
         // The record in the cache is for the old contents.
+        verify(&path, &spec(3, ABC), &cache).unwrap();
+        let later = fs::metadata(&path).unwrap().modified().unwrap() + std::time::Duration::from_secs(1);
         fs::write(&path, "abd").unwrap();
+        File::options().write(true).open(&path).unwrap().set_modified(later).unwrap();
         let error = verify(&path, &spec(3, ABC), &cache).unwrap_err();
         assert!(
             error.message.contains("a52d159f262b2c6ddb724a61840befc36eb30c88877a4030b65cbe86298449c9"),

@@ -46,7 +46,7 @@ impl SinkConfig for Exec {
     }
 
     fn sink(&self) -> Bridge {
-        Bridge { command: self.command.clone(), run: ObservedRun::default(), program: None }
+        Bridge { command: self.command.clone(), run: ObservedRun::default(), program: None, moment: MOMENT }
     }
 }
 
@@ -55,6 +55,8 @@ pub struct Bridge {
     run: ObservedRun,
     /// `None` if it could not be started or has been waited for.
     program: Option<Program>,
+    /// How long it may take to end once it reads no more.
+    moment: Duration,
 }
 
 struct Program {
@@ -114,7 +116,7 @@ impl Bridge {
             program.kill();
             "does not read its input and was killed".to_owned()
         } else {
-            match program.wait(Instant::now() + MOMENT) {
+            match program.wait(Instant::now() + self.moment) {
                 Some(status) => format!("has ended ({status}) and gets no more events"),
                 None => format!("gets no more events: {e}"),
             }

@@ -338,6 +338,10 @@ mod tests {
                 }
                 start.elapsed()
             });
+            let begun = Instant::now();
+            while b.wake_words(0).1.load(Ordering::SeqCst) != ON_FUTEX && begun.elapsed() < HANG {
+                std::thread::yield_now();
+            }
             b.post(1, &[7; HEADER], b"hello");
             b.wake_rank(0);
             assert!(sleeper.join().unwrap() < HANG, "it slept on");

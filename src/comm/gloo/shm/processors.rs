@@ -61,8 +61,8 @@ impl Arena {
         }
         // The kernel moves the thread for the first mask and leaves it there for the second, which restores the affinity.
         if free.count() > 0 && sched_setaffinity(None, &free).is_ok() {
-            let _ = sched_setaffinity(None, &allowed);
             self.publish_processor();
+            let _ = sched_setaffinity(None, &allowed);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::name;
 use crate::error::{IoContext, Result};
-use crate::files::{Scratch, folder, is_at, sync_folder};
+use crate::files::{Held, Scratch, folder, is_at, sync_folder};
 use std::fs::{File, TryLockError};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) struct Part {
-    file: File,
+    file: Held,
     path: PathBuf,
     len: u64,
     /// One transfer of this process wrote all that is in it.
@@ -47,12 +47,12 @@ impl Part {
             if !is_at(&file, &path) {
                 continue;
             }
-            let mut part = Self { file, path, len: 0, whole: true, scratch: None };
+            let mut part = Self { file: Held(file), path, len: 0, whole: true, scratch: None };
             if target.is_file() {
                 part.leave();
                 return Ok(None);
             }
-            part.len = part.file.seek(SeekFrom::End(0)).doing("read", &part.path)?;
+            part.len = part.file.0.seek(SeekFrom::End(0)).doing("read", &part.path)?;
             part.whole = part.len == 0;
             return Ok(Some(part));
         }
@@ -63,7 +63,7 @@ impl Part {
         let scratch = Scratch::beside(target).doing("create", target)?;
         let path = scratch.path().to_owned();
         let file = File::create(&path).doing("create", &path)?;
-        Ok(Self { file, path, len: 0, whole: true, scratch: Some(scratch) })
+        Ok(Self { file: Held(file), path, len: 0, whole: true, scratch: Some(scratch) })
     }
 
     pub fn path(&self) -> &Path {
@@ -86,21 +86,21 @@ impl Part {
     }
 
     pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.file.write_all(bytes).doing("write", &self.path)?;
+        self.file.0.write_all(bytes).doing("write", &self.path)?;
         self.len += bytes.len() as u64;
         Ok(())
     }
 
     /// Empties the file.
     pub fn restart(&mut self) -> Result<()> {
-        let emptied = self.file.set_len(0).and_then(|()| self.file.rewind());
+        let emptied = self.file.0.set_len(0).and_then(|()| self.file.0.rewind());
         emptied.doing("write", &self.path)?;
         (self.len, self.whole) = (0, true);
         Ok(())
     }
 
     pub fn sync(&self) -> Result<()> {
-        self.file.sync_all().doing("write", &self.path)
+        self.file.0.sync_all().doing("write", &self.path)
     }
 
     /// Renames the file to `target`; then releases the lock.
