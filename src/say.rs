@@ -18,7 +18,7 @@ const QUEUE_LIMIT: usize = 256 << 10;
 /// More than is queued while the output is being read.
 const OFFER_LIMIT: usize = 4 << 10;
 /// How long the exit waits for the last output to be read.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 static STANDARD_ERROR: OutputQueue = OutputQueue::new(QUEUE_LIMIT);
 

@@ -199,7 +199,7 @@ fn a_worker_that_is_killed_is_named_and_takes_the_others_with_it() {
 #[cfg(target_os = "linux")]
 fn a_stopped_worker_is_named_at_the_timeout() {
     let _alone = alone();
-    let (output, workers) = struck(rustix::process::Signal::STOP, "5");
+    let (output, workers) = struck(rustix::process::Signal::STOP, "12");
     let code = output.status.code();
     assert!(code == Some(91) || code == Some(93), "{code:?} {}", stderr(&output));
     assert!(stderr(&output).contains("rank 1"), "{}", stderr(&output));

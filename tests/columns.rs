@@ -32,7 +32,7 @@ fn spec(model: &str, dataset: &str) -> String {
     format!(
         "name = \"columns\"\nseed = 1\nepochs = 2\nbatch_size = 4\nsave_every = \"1 steps\"\n[model]\n{model}\n\
          [dataset]\n{dataset}\n[optimizer]\nname = \"adamw\"\nlr = 1e-3\n[launch]\nnproc_per_node = 2\nthreads = 1\n\
-         [checkpoint]\nkeep_last = 0\n"
+         [checkpoint]\nasync = false\nkeep_last = 0\n"
     )
 }
 
@@ -50,6 +50,7 @@ fn resumes_exactly(dir: &Path, model: &str, dataset: &str) -> String {
     assert!(!stderr(&resumed).contains("data set has changed"), "{}", stderr(&resumed));
     assert!(bits(&whole) == bits(&parts), "{dataset}: model or optimizer differ");
     assert_eq!(results(&whole), results(&parts), "{dataset}");
+    assert!(events(&parts).iter().any(|event| event["event"] == "resume"), "{dataset}: it began anew");
     stderr(&first)
 }
 

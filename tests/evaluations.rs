@@ -131,8 +131,7 @@ fn eval_under_a_launcher_prints_on_rank_0() {
         command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
         command.spawn().unwrap()
     };
-    let ranks: Vec<_> =
-        [rank(0), rank(1)].into_iter().map(|child| child.wait_with_output().unwrap()).collect();
+    let ranks: Vec<_> = [rank(0), rank(1)].into_iter().map(|child| finish_within(RUN_HUNG, child)).collect();
     ranks.iter().for_each(|output| assert_code(output, 0));
     assert_eq!(ranks[0].stdout, alone.stdout);
     assert!(ranks[1].stdout.is_empty());

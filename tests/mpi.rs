@@ -84,7 +84,7 @@ fn a_stopped_rank_is_named_in_the_note_of_a_waiting_rank() {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let out = folder.path().join("run");
     let fault = Some("stop:rank=1,phase=forward,step=3");
-    let Some(output) = mpirun(&out, &["distributed.timeout=5"], fault) else { return };
+    let Some(output) = mpirun(&out, &["distributed.timeout=12"], fault) else { return };
     // MPICH's mpirun kills the others by SIGKILL, and may end with that.
     match is_open_mpi() {
         true => assert_code(&output, 91),

@@ -11,7 +11,7 @@ use std::process::Output;
 const SPEC: &str = "name = \"rehearsed\"\nseed = 7\nepochs = 50\nbatch_size = 4\n\
     [model]\nname = \"mlp\"\nhidden = [16]\n\
     [dataset]\nname = \"random\"\nsamples = 160\nfeatures = 8\nval_split = 0.2\n\
-    [optimizer]\nname = \"adamw\"\nlr = 1e-2\n[checkpoint]\ngrace = 60\n[launch]\nthreads = 1\nnproc_per_node = 2\n";
+    [optimizer]\nname = \"adamw\"\nlr = 1e-2\n[checkpoint]\ngrace = 60\n[launch]\nthreads = 1\nshutdown_timeout = 60\nnproc_per_node = 2\n";
 
 struct Place(tempfile::TempDir);
 

@@ -71,6 +71,14 @@ fn rows(out: &Path, name: &str) -> Vec<Vec<String>> {
     rows.map(|row| kept.iter().map(|i| row[*i].clone()).collect()).collect()
 }
 
+/// A server of a machine that is busy may not answer in time, and is asked again.
+#[track_caller]
+fn assert_no_warning(output: &Output) {
+    let said = stderr(output);
+    let warns = |line: &str| line.starts_with("warning: observer") && !line.contains("it is tried again");
+    assert!(!said.lines().any(warns), "{said}");
+}
+
 #[test]
 fn every_sink_gets_the_run() {
     let _alone = alone();
@@ -81,7 +89,7 @@ fn every_sink_gets_the_run() {
     let sinks = format!("{METRICS}sinks = [\"csv\", \"prometheus\", \"mlflow\"]\n{}", mlflow(&server));
     let output = train_with(&(sinks + &exec("cat > $1", &got)), &out, &["--set", "dataset.prefetch=3"]);
     assert_code(&output, 0);
-    assert!(!stderr(&output).contains("warning: observer"), "{}", stderr(&output));
+    assert_no_warning(&output);
     assert!(bits(&out) == bits(&plain), "sinks changed the result");
     let lines: Vec<Value> =
         fs::read_to_string(&got).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -197,9 +205,13 @@ fn wrong_sinks_are_told_before_the_run() {
 fn the_bridge_to_weights_and_biases() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
-    if !Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success()) {
+    // Its path: what is found by its name may be a script that takes long to find it.
+    let own_path = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
+    let Some(python) = own_path.ok().filter(|output| output.status.success()) else {
         return println!("skipped: python3 is not there");
-    }
+    };
+    let python = String::from_utf8(python.stdout).expect("a path");
+    let python = python.trim_end();
     let (calls, out) = (dir.path().join("calls"), dir.path().join("run"));
     let fake = format!(
         "import json\ndef note(*what):\n    open({calls:?}, 'a').write(json.dumps(what) + '\\n')\n\
@@ -209,13 +221,13 @@ fn the_bridge_to_weights_and_biases() {
     );
     fs::write(dir.path().join("wandb.py"), fake).unwrap();
     let bridge = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("jobs/wandb_bridge.py");
-    let sink = format!("{METRICS}[[observer]]\nname = \"exec\"\ncommand = [\"python3\", {bridge:?}]\n");
+    let sink = format!("{METRICS}[[observer]]\nname = \"exec\"\ncommand = [{python:?}, {bridge:?}]\n");
     let spec = write_spec(dir.path(), &format!("{SPEC}{sink}"));
     let run = |flags: &[&str]| {
         let mut command = train_command(&spec, &out, flags);
         let output = output_of(command.env("PYTHONPATH", dir.path()).env_remove("WANDB_PROJECT"));
         assert_code(&output, 0);
-        assert!(!stderr(&output).contains("warning: observer"), "{}", stderr(&output));
+        assert_no_warning(&output);
     };
     run(&["--set", "epochs=1"]);
     run(&[]);

@@ -139,8 +139,9 @@ fn a_killed_sweep_leaves_no_process_and_continues_to_the_same_bits() {
     wait_for("the end of its runs", HUNG, || processes(&trial.out).is_empty());
     assert_eq!(trial.state()["children"][0]["state"], "done");
     trial.sweep(&flags, 0);
-    assert_eq!((trial.starts(1), trial.starts(3)), (1, 1));
-    assert!(trial.starts(2) <= 2);
+    assert_eq!(trial.starts(1), 1);
+    // The third may have been begun when the kill came.
+    assert!(trial.starts(2) <= 2 && trial.starts(3) <= 2);
     trial.assert_is_the_run_of(2, &["seed=2", "epochs=300", "save_every=20"]);
 }
 
@@ -225,12 +226,14 @@ fn a_longer_run_continues_a_copy_of_a_shorter_one() {
 #[test]
 fn a_single_run_of_a_spec_with_a_sweep_says_that_it_is_one() {
     let trial = Trial::of("[sweep.grid]\nseed = [1, 2]\n");
-    let output = train(&trial.spec, &trial.out, &[]);
+    let mut command = ddp_run();
+    command.arg("train").arg(&trial.spec).arg("--out").arg(&trial.out).args(["--progress", "plain"]);
+    let output = output_of(&mut command);
     assert_code(&output, 0);
     let told = stderr(&output);
     assert!(told.contains("`ddp-run sweep` starts all of them"), "{told}");
     let brief = format!("{told}{}", stdout(&output));
-    assert!(!brief.contains("sweep.grid"), "{brief}");
+    assert!(brief.contains("adamw") && !brief.contains("sweep.grid"), "{brief}");
 }
 
 #[test]

@@ -60,7 +60,7 @@ const MAX_RANK: usize = 65_535;
 /// Longer lines are passed on in pieces.
 const LONGEST_LINE: u64 = 64 << 10;
 /// How long the end of a worker waits for its last lines; a process that it has started may hold the pipe open.
-const DRAIN: Duration = Duration::from_secs(2);
+const DRAIN: Duration = Duration::from_secs(5);
 
 impl FromStr for Streams {
     type Err = String;

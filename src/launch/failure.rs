@@ -122,6 +122,11 @@ pub struct Evidence {
 }
 
 impl Evidence {
+    /// It failed because of another rank.
+    pub(super) fn lost_others(&self) -> bool {
+        self.kind.is_some_and(|kind| !kind.is_own())
+    }
+
     pub(super) fn of(note: Option<&Failure>) -> Self {
         let at = note.map_or_else(monotonic, |n| Duration::from_nanos(n.monotonic_ns));
         // A panic on a thread beside the training leaves a note without a place, and the rank may go on.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::error::ExitCode;
+use crate::launch::failure::Kind;
 
 fn exited(rank: usize, code: i32) -> Event {
     Event::WorkerExited { rank, status: WorkerStatus::Exited(code), evidence: Evidence::default() }
@@ -252,6 +253,19 @@ fn a_worker_that_failed_and_is_killed_before_it_exits_keeps_its_code() {
         [Event::StopRequested, Event::TimerFired(Timer::Debounce), Event::StopRequested, exited(1, 91)];
     assert_eq!(end(&stop, Some(ExitCode::Checkpoint)), (ExitCode::Checkpoint, Some(0)));
     assert_eq!(end(&stop, None), (ExitCode::Stopped, None));
+}
+
+/// A program that ends with 0 in the midst of it all does not make the run a success, however long the others take to end.
+#[test]
+fn a_rank_that_lost_others_and_is_killed_is_not_done() {
+    let end = |kind| {
+        let status = WorkerStatus::Signaled { signal: 9, core_dumped: false };
+        let killed =
+            Event::WorkerExited { rank: 0, status, evidence: Evidence { kind, ..Evidence::default() } };
+        verdict(2, &[exited(1, 0), Event::TimerFired(Timer::Last), killed])
+    };
+    assert_eq!(end(Some(Kind::PeerLost)), (ExitCode::Collective, Some(0)));
+    assert_eq!(end(None), (ExitCode::Done, None));
 }
 
 #[test]

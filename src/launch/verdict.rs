@@ -162,7 +162,14 @@ impl Run<'_> {
         if self.ends.len() < self.workers || self.first(Class::Stopped).is_some() {
             return stopped;
         }
-        Verdict { code: ExitCode::Done, culprit: None }
+        // A rank that was killed after others had ended with 0 is done, unless it had lost them before the end.
+        let mut killed = self.ends.iter().filter(|(_, end)| self.class(end) == Class::OnRequest);
+        match killed.find(|(_, end)| end.evidence.lost_others()) {
+            Some((rank, _)) if self.first(Class::Done).is_some() => {
+                Verdict { code: ExitCode::Collective, culprit: Some(*rank) }
+            }
+            _ => Verdict { code: ExitCode::Done, culprit: None },
+        }
     }
 
     /// A rank that did not end when its node was recalled.

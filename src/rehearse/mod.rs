@@ -71,7 +71,7 @@ pub fn run(plan: &Plan, request: &Request, tell: &mut dyn FnMut(Told<'_>) -> Res
     write(&spec, &short)?;
     let [first, longest, took] = undisturbed(&Trainer::new(&spec, &whole, wanted.world, &request.stop))?;
     let timeouts = Timeouts::of(first, longest);
-    short.hurry(plan, timeouts);
+    let silent = short.hurry(plan, timeouts);
     write(&spec, &short)?;
     let faults = wanted.faults();
     let setting = Setting {
@@ -93,6 +93,7 @@ pub fn run(plan: &Plan, request: &Request, tell: &mut dyn FnMut(Told<'_>) -> Res
         folder: place.path().to_owned(),
         world: wanted.world,
         whole,
+        silent,
         limit: limit(took, timeouts),
     };
     let mut tried = Vec::new();

@@ -55,6 +55,8 @@ pub struct Stage {
     pub world: usize,
     /// The undisturbed run's folder.
     pub whole: PathBuf,
+    /// The flags of a run with a silent rank.
+    pub silent: Vec<String>,
     /// A run that takes longer hangs.
     pub limit: Duration,
 }
@@ -79,8 +81,9 @@ impl Stage {
         let (variable, rank) = fault.variable(self.world);
         let faulty = trainer.clone().variable(FAULT, variable);
         match fault {
-            Fault::Rank { .. } => {
-                let attempt = self.attempt(&faulty.flags(["--max-restarts", "1"]), rank)?;
+            Fault::Rank { kill, .. } => {
+                let silent = self.silent.iter().filter(|_| !kill).map(String::as_str);
+                let attempt = self.attempt(&faulty.flags(silent).flags(["--max-restarts", "1"]), rank)?;
                 self.recovered(fault, &out, attempt)
             }
             Fault::FullDisk => {

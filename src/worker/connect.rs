@@ -12,14 +12,16 @@ use crate::launch::Handoff;
 use std::net::TcpListener;
 use std::sync::Arc;
 
-/// Connects the ranks. For gradients in CUDA memory the group is NCCL, with the rendezvous group for control.
+/// Connects the ranks, and calls `met` when they have met. For gradients in CUDA memory the group is NCCL, with the rendezvous group for control.
 pub(super) fn connect(
     handoff: &Handoff,
     parts: &GroupParts<'_>,
     device: ComputeDevice,
     listener: Option<TcpListener>,
+    met: impl FnOnce(),
 ) -> Result<Arc<dyn ProcessGroup>> {
     let group = rendezvous(handoff, parts, listener)?;
+    met();
     check_devices(device, parts.share_devices, &*group)?;
     let ComputeDevice::Cuda(index) = device else { return Ok(group) };
     if !averages_by_nccl(parts, handoff.place.world_size, device) {

@@ -271,16 +271,18 @@ fn work(
     let device = device::of_rank(parts.device, handoff.place.local_rank);
     let kept = keep_kernels(device, parts.precision, &handoff.place.local_rank.to_string());
     kept.iter().for_each(|kept| tracing::info!("{kept}"));
-    let group = connect(handoff, &parts.group, device, listener)?;
+    let met = || {
+        if handoff.job.evaluation.is_none() {
+            // An evaluation has nothing to save: a stop signal ends it at once.
+            stop.connected();
+        }
+    };
+    let group = connect(handoff, &parts.group, device, listener, met)?;
     let group = match fault {
         Some(fault) => fault.arm(group),
         None => group,
     };
     let group = measured(group, &|name| std::env::var(name).ok());
-    if handoff.job.evaluation.is_none() {
-        // An evaluation has nothing to save: a stop signal ends it at once.
-        stop.connected();
-    }
     let _ = failure_report.group.set(group.clone());
     tracing::info!(
         "rank {rank} of {world_size} is ready on {device}: backend {}, {threads} threads",

@@ -118,8 +118,8 @@ fn three_nodes_join_one_after_the_other() {
         let steps = events(&pair.trial.out).iter().filter(|e| e["event"] == "step").count() as u64;
         pair.trains_to(steps + 5, &mut [&mut first]);
         kill(first.child.id(), Signal::TERM);
-        let told = assert_end(&mut first, 75);
-        assert!(!told.contains("attempt 2"), "{told}");
+        // Without a restart, of which there are none to spend.
+        assert_end(&mut first, 75);
         others.iter_mut().for_each(|node| drop(assert_end(node, 75)));
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Of a collective, in seconds: long enough that a rank which is only slow answers in time.
-const TIMEOUT: &str = "distributed.timeout=12";
+const TIMEOUT: &str = "distributed.timeout=30";
 pub const ADDRESSES: [&str; 2] = ["10.213.47.1", "10.213.47.2"];
 
 /// Namespaces that go with this guard; the cable is `eth0` in both.

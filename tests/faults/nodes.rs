@@ -44,7 +44,7 @@ pub fn the_right_rank_is_blamed_wherever_it_is(busy: Busy) {
     busy.at_once(two.into_iter().chain(one), |(nproc, (deed, rank, code)), busy| {
         let pair = Pair::new(nproc, "2");
         let fault = format!("{deed}:rank={rank},phase=forward,step=3");
-        let mut nodes = pair.both(&fault, &["--set", "distributed.timeout=12", "--set", SHUTDOWN]);
+        let mut nodes = pair.both(&fault, &["--set", "distributed.timeout=30", "--set", SHUTDOWN]);
         let mut ended = || nodes.iter_mut().all(|n| n.child.try_wait().expect("it is our child").is_some());
         within(HUNG, || pair.trial.has_struck(rank) || ended());
         drop(busy);

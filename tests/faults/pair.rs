@@ -70,7 +70,7 @@ impl Pair {
             last.and_then(|e| e["step"].as_u64()).unwrap_or(0)
         };
         let mut over = false;
-        let came = within(HUNG, || {
+        let came = within(RUN_HUNG, || {
             over = nodes.iter_mut().any(|n| n.child.try_wait().expect("it is our child").is_some());
             over || done() >= steps
         });
@@ -90,7 +90,7 @@ impl Pair {
 
 #[track_caller]
 pub fn assert_end(node: &mut Rank, code: i32) -> String {
-    let status = node.end(HUNG);
+    let status = node.end(RUN_HUNG);
     let told = node.told();
     assert_eq!(status.unwrap_or_else(|| panic!("hangs:\n{told}")).code(), Some(code), "{told}");
     told

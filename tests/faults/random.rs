@@ -8,7 +8,6 @@ use crate::trial::*;
 use rustix::process::Signal;
 use std::fs::File;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Each a run, its end and its continuation: up to a second. `DDP_RUN_ROUNDS` is for those who wait for more.
 const ROUNDS: u64 = 24;
@@ -67,7 +66,6 @@ fn a_kill_at_a_random_moment_gives_the_same_bits() {
         assert_eq!(trial.run("", &long).code, Some(0));
         trial
     });
-    let played = AtomicU64::new(0);
     let play = |round: u64| {
         let mut seed = round;
         let whole = &whole[(random(&mut seed) % 3) as usize];
@@ -88,8 +86,6 @@ fn a_kill_at_a_random_moment_gives_the_same_bits() {
         assert!(trial.bits() == whole.bits(), "{what}: model or optimizer differ");
         assert_eq!(results(&trial.out), results(&whole.out), "{what}");
         trial.assert_nothing_is_left(&what);
-        played.fetch_add(1, Ordering::Relaxed);
     };
     at_once([0, 1], |first| (first..rounds).step_by(2).for_each(&play));
-    assert_eq!(played.into_inner(), rounds);
 }

@@ -62,7 +62,9 @@ pub fn a_finished_run_is_done_even_if_a_rank_hangs_while_exiting(busy: Busy) {
         let trial = Trial::new(world);
         let what = format!("rank {rank} of {world} stopped when all was trained");
         let fault = format!("stop:rank={rank},phase=finish");
-        let ended = trial.hang(rank, &fault, &["--set", "distributed.timeout=12"], busy);
+        // Nobody waits for a save with this deadline.
+        let flags = ["--set", "distributed.timeout=12", "--set", "save_every=\"100 steps\""];
+        let ended = trial.hang(rank, &fault, &flags, busy);
         assert_eq!(ended.code, Some(0), "{what}: {}", ended.told);
         trial.assert_struck(rank);
         assert!(ended.told.contains("the run is complete and saved"), "{what}: {}", ended.told);

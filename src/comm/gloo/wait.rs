@@ -123,7 +123,12 @@ impl Engine {
             if ready(&arena) {
                 return Ok(());
             }
-            self.poll_once(None, None, Some(Instant::now()), true)?;
+            let polled = self.poll_once(None, None, Some(Instant::now()), true);
+            // What a peer wrote before it failed counts; the next call fails.
+            if polled.is_err() && ready(&arena) {
+                return Ok(());
+            }
+            polled?;
             self.check_memory(&arena, reads)?;
             let waiting_for = late(&arena);
             let ahead = self.header_ahead(&arena, &waiting_for);
@@ -309,7 +314,7 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::comm::gloo::{GlooOptions, Transport};
-    use crate::comm::{ProcessGroup, testing};
+    use crate::comm::{ProcessGroup, Wait, testing};
     use std::net::Shutdown;
 
     /// As when a process ends right after its part of the last barrier, and one poll reports both.
@@ -326,5 +331,19 @@ mod tests {
         // Nothing is awaited from it, or nothing has arrived: its end is what counts.
         let error = engine.handle(&both[..1], None, Some(1)).expect_err("it is gone");
         assert_eq!((error.kind, error.peer), (CommErrorKind::PeerLost, Some(1)), "{error}");
+    }
+
+    /// As when rank 0 finishes a collective and fails, before rank 1 has looked at its memory again.
+    #[test]
+    fn what_a_peer_wrote_before_it_failed_is_read() {
+        let groups = testing::form(2, Duration::from_secs(60), |_| GlooOptions::default());
+        groups[1].abort("its data set is another one");
+        let knows = |_: &Arena| groups[0].shared.failure().is_some();
+        {
+            let mut engine = groups[0].engine.lock().expect("nobody panicked");
+            engine.wait_in_memory(None, Duration::ZERO, knows, |_| vec![1]).expect("what came before");
+        }
+        let error = groups[0].barrier(Wait::Deadline).expect_err("the group has failed");
+        assert_eq!((error.kind, error.peer), (CommErrorKind::Aborted, Some(1)), "{error}");
     }
 }

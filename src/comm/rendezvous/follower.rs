@@ -6,7 +6,7 @@ use super::identity::Identity;
 use super::io::{StreamError, poll_until, read_message};
 use super::mesh::{MeshBuilder, name_ranks, send_message};
 use super::wire::{self, Entry, MAX_MESSAGE, Message, Purpose};
-use super::{CommError, Mesh, MeshOptions, RendezvousConfig};
+use super::{CommError, Mesh, MeshOptions, RendezvousConfig, deadline_of};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,8 @@ struct Follower<'a> {
     me: Identity<'a>,
     target: &'a Target,
     deadline: Instant,
+    /// Rank 0, whose deadline may be later than this rank's, has reported by then.
+    hears_by: Instant,
     /// The connection to rank 0.
     leader: TcpStream,
     listen: SocketAddr,
@@ -38,8 +40,8 @@ pub(super) fn run(
     let me = Identity { config, host: options.host };
     let mut pause = FIRST_PAUSE;
     let (side, listener, table) = loop {
-        let (leader, listener, listen) = join(options, &me, target, deadline)?;
-        let side = Follower { options, me, target, deadline, leader, listen };
+        let Joined { leader, listener, listen, hears_by } = join(options, &me, target, deadline)?;
+        let side = Follower { options, me, target, deadline, hears_by, leader, listen };
         let reply = match side.read() {
             // It may have been a rank 0 that was being ended: no ranks of this generation are connected yet.
             Err(StreamError::Closed | StreamError::Io(_)) if config.generation > 0 => {
@@ -68,6 +70,14 @@ pub(super) fn run(
     }
 }
 
+/// A follower that rank 0 knows.
+struct Joined {
+    leader: TcpStream,
+    listener: TcpListener,
+    listen: SocketAddr,
+    hears_by: Instant,
+}
+
 /// Reports to rank 0. The listener for this rank's peers is only on the interface that reaches rank 0: on loopback if
 /// rank 0 is there.
 fn join(
@@ -75,7 +85,7 @@ fn join(
     me: &Identity<'_>,
     target: &Target,
     deadline: Instant,
-) -> Result<(TcpStream, TcpListener, SocketAddr), CommError> {
+) -> Result<Joined, CommError> {
     let config = me.config;
     let name = format!("rank {}", config.rank);
     let (secret, attempt) = (&config.secret, Some(options.attempt));
@@ -97,7 +107,8 @@ fn join(
     let Some((listener, listen)) = bound else {
         return Err(CommError::rendezvous("the rendezvous has no listener"));
     };
-    Ok((leader, listener, listen))
+    // Rank 0 was there by now.
+    Ok(Joined { leader, listener, listen, hears_by: deadline_of(config) + REPORT_TIME })
 }
 
 fn listen_beside(stream: &TcpStream, options: &MeshOptions) -> std::io::Result<(TcpListener, SocketAddr)> {
@@ -125,7 +136,7 @@ impl Follower<'_> {
     }
 
     fn read(&self) -> Result<Vec<u8>, StreamError> {
-        read_message(&self.leader, MAX_MESSAGE, &[], self.deadline + REPORT_TIME)
+        read_message(&self.leader, MAX_MESSAGE, &[], self.hears_by)
     }
 
     fn interpret(&self, read: Result<Vec<u8>, StreamError>) -> Result<Reply, CommError> {
@@ -233,7 +244,7 @@ impl Follower<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{TestRendezvous, assert_working, connect, connect_all, options};
-    use super::super::{ATTEMPT, Endpoint, deadline_of};
+    use super::super::{ATTEMPT, Endpoint};
     use super::*;
 
     /// Its place is free for another start of the same rank.
@@ -245,11 +256,15 @@ mod tests {
         let (config, options) = (m.follower(1, 3), options(ATTEMPT));
         let Endpoint::Connect(address) = &config.endpoint else { panic!("followers connect") };
         let (me, target) = (Identity { config: &config, host: options.host }, &Target::At(address.clone()));
-        let joined = join(&options, &me, target, deadline_of(&config)).unwrap();
-        let (stream, _listener, listen) = joined;
-        // Its deadline passes as soon as it has joined; rank 2 has not come yet.
-        let deadline = Instant::now();
-        let side = Follower { options: &options, me, target, deadline, leader: stream, listen };
+        let deadline = deadline_of(&config);
+        let Joined { leader: stream, listener: _listener, listen, hears_by } =
+            join(&options, &me, target, deadline).unwrap();
+        // Its own deadline may be before rank 0's, which says what is missing.
+        assert!(hears_by > deadline + REPORT_TIME);
+        // Here it passes as soon as it has joined; rank 2 has not come yet.
+        let now = Instant::now();
+        let side =
+            Follower { options: &options, me, target, deadline: now, hears_by: now, leader: stream, listen };
         let lost = side.receive().err().unwrap();
         assert!(lost.message.contains("rank 1 timed out at init_timeout"), "{lost}");
         drop(side);
