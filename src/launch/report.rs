@@ -71,6 +71,12 @@ impl Rank<'_> {
     fn is_unresponsive(&self) -> bool {
         self.class == Some(Class::OnRequest)
             && self.end.is_some_and(|end| end.requested == Requested::Kill && !end.overdue)
+            && !self.lost_others()
+    }
+
+    /// It had lost others before it was killed.
+    fn lost_others(&self) -> bool {
+        self.class == Some(Class::OnRequest) && self.end.is_some_and(|end| end.evidence.lost_others())
     }
 }
 
@@ -127,6 +133,7 @@ pub fn worker_failed(
     let (cause, about) = match (blamed, ranks[culprit].class) {
         (Some(_), _) => (Cause::Blamed, own),
         (None, Some(Class::Consequence)) => (Cause::Consequence, note.and_then(|note| note.peer)),
+        _ if ranks[culprit].lost_others() => (Cause::Consequence, note.and_then(|note| note.peer)),
         _ if ranks[culprit].is_unresponsive() => (Cause::Unresponsive, own),
         _ => (Cause::Root, own),
     };
@@ -160,7 +167,7 @@ fn headline(ranks: &[Rank<'_>], culprit: usize, witness: usize, context: NodeCon
         }
         (Some(end), _) if end.overdue => text.push_str("did not stop in time and was killed"),
         (Some(_), _) if rank.is_unresponsive() => text.push_str(ending(rank)),
-        (Some(end), _) if end.requested == Requested::Kill && end.evidence.own.is_some() => {
+        (Some(end), _) if end.requested == Requested::Kill && end.evidence.kind.is_some() => {
             text.push_str("failed, and was killed before it had ended");
         }
         (Some(end), _) => text.push_str(&describe(&end.status)),
@@ -249,6 +256,7 @@ fn ending(rank: &Rank<'_>) -> &'static str {
         (Some(_), Some(Class::Done)) => "had finished",
         (Some(_), Some(Class::Stopped)) => "saved and stopped",
         (Some(_), Some(Class::Consequence)) => "exited after losing this peer",
+        (Some(_), Some(Class::OnRequest)) if rank.lost_others() => "was killed after losing this peer",
         (Some(e), Some(Class::OnRequest)) if e.requested == Requested::Kill => {
             "did not exit when told to and had to be killed"
         }

@@ -80,6 +80,22 @@ fn a_rank_that_failed_and_was_killed_while_it_saved_is_not_said_to_be_out_of_mem
     assert!(failed.message.starts_with(begun), "{}", failed.message);
 }
 
+/// On a slow disk, for instance, while it saved.
+#[test]
+fn a_rank_that_was_killed_after_it_had_lost_another_names_that_one() {
+    let folder = tempfile::tempdir().expect("tempdir");
+    let context = context(0, 4, &folder);
+    let evidence = Evidence::of(Some(&note(0, silent(3), context)));
+    let killed = End { evidence, ..end(killed_by(9), Requested::Kill) };
+    let finished = end(WorkerStatus::Exited(0), Requested::Nothing);
+    let ranks = [rank(&killed, verdict::class(&killed, false)), rank(&finished, Class::Done)];
+    let failed = worker_failed(&ranks, 0, ExitCode::Collective, context);
+    assert_eq!((failed.cause, failed.rank, failed.retry), (Cause::Consequence, Some(3), true));
+    let begun = "rank 0 of 4 (local rank 0, pid 4711) failed, and was killed before it had ended: rank 3 did not respond";
+    assert!(failed.message.starts_with(begun), "{}", failed.message);
+    assert!(failed.message.contains("rank 1 had finished"), "{}", failed.message);
+}
+
 #[test]
 fn the_error_of_an_invalid_job_is_shown_without_the_log() {
     let folder = tempfile::tempdir().expect("tempdir");

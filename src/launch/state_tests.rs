@@ -255,17 +255,29 @@ fn a_worker_that_failed_and_is_killed_before_it_exits_keeps_its_code() {
     assert_eq!(end(&stop, None), (ExitCode::Stopped, None));
 }
 
+fn killed_after(rank: usize, kind: Option<Kind>) -> Event {
+    let status = WorkerStatus::Signaled { signal: 9, core_dumped: false };
+    Event::WorkerExited { rank, status, evidence: Evidence { kind, ..Evidence::default() } }
+}
+
 /// A program that ends with 0 in the midst of it all does not make the run a success, however long the others take to end.
 #[test]
 fn a_rank_that_lost_others_and_is_killed_is_not_done() {
-    let end = |kind| {
-        let status = WorkerStatus::Signaled { signal: 9, core_dumped: false };
-        let killed =
-            Event::WorkerExited { rank: 0, status, evidence: Evidence { kind, ..Evidence::default() } };
-        verdict(2, &[exited(1, 0), Event::TimerFired(Timer::Last), killed])
-    };
+    let end = |kind| verdict(2, &[exited(1, 0), Event::TimerFired(Timer::Last), killed_after(0, kind)]);
     assert_eq!(end(Some(Kind::PeerLost)), (ExitCode::Collective, Some(0)));
     assert_eq!(end(None), (ExitCode::Done, None));
+}
+
+/// Of two that are killed when their node is recalled, the one that had noticed nothing may be what others lost.
+#[test]
+fn a_recalled_rank_that_had_lost_others_is_no_silent_one() {
+    let down = [Event::Recalled(Recall::TakeDown), Event::TimerFired(Timer::Grace)];
+    let end = |kinds: [Option<Kind>; 2]| {
+        verdict(2, &[&down[..], &[killed_after(0, kinds[0]), killed_after(1, kinds[1])]].concat())
+    };
+    assert_eq!(end([Some(Kind::Timeout), None]), (ExitCode::WorkerFailed, Some(1)));
+    assert_eq!(end([None, None]), (ExitCode::WorkerFailed, Some(0)));
+    assert_eq!(end([Some(Kind::Timeout); 2]), (ExitCode::Collective, Some(0)));
 }
 
 #[test]

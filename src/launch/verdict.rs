@@ -136,9 +136,10 @@ impl Run<'_> {
         let consequence = self.first(Class::Consequence);
         let stopped = match self.unresponsive() {
             // Other nodes may have lost this rank and detected it earlier than this node.
-            Some(rank) => {
-                let code =
-                    consequence.map_or(ExitCode::WorkerFailed, |(_, consequence)| code_of(consequence));
+            Some((rank, end)) => {
+                let lost = end.evidence.lost_others();
+                let own = if lost { ExitCode::Collective } else { ExitCode::WorkerFailed };
+                let code = consequence.map_or(own, |(_, consequence)| code_of(consequence));
                 Verdict { code, culprit: Some(rank) }
             }
             None => Verdict { code: ExitCode::Stopped, culprit: None },
@@ -172,10 +173,11 @@ impl Run<'_> {
         }
     }
 
-    /// A rank that did not end when its node was recalled.
-    fn unresponsive(&self) -> Option<usize> {
+    /// A rank that did not end when its node was recalled; if possible, not one that knew that it had lost others.
+    fn unresponsive(&self) -> Option<(usize, &End)> {
         let killed = |end: &End| end.requested == Requested::Kill && self.class(end) == Class::OnRequest;
-        self.ends.iter().find(|(_, end)| self.recalled_at_once && killed(end)).map(|(rank, _)| *rank)
+        let killed = self.ends.iter().filter(|(_, end)| self.recalled_at_once && killed(end)).copied();
+        killed.min_by_key(|(_, end)| end.evidence.lost_others())
     }
 
     fn first(&self, class: Class) -> Option<(usize, &End)> {

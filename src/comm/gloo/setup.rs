@@ -28,12 +28,13 @@ pub(super) fn set_up(
         address: options.address()?,
         attempt: rendezvous::ATTEMPT,
     };
-    let deadline = rendezvous::deadline_of(config);
     // Ranks with different numbers would wait for each other's connections in vain.
     if let Some(sockets) = options.sockets {
         config.plan_hash.push_str(&format!(", {sockets} sockets"));
     }
-    let mesh = rendezvous::form_mesh(config, &mesh_options, deadline)?;
+    let mesh = rendezvous::form_mesh(config, &mesh_options, rendezvous::deadline_of(config))?;
+    // Ranks that came late have connected late.
+    let deadline = rendezvous::deadline_of(config);
     let (rank, world) = (config.rank, config.world_size);
     let (mut links, mut control) = (Vec::new(), Vec::new());
     for sockets in mesh.sockets {

@@ -24,8 +24,6 @@ struct Follower<'a> {
     me: Identity<'a>,
     target: &'a Target,
     deadline: Instant,
-    /// Rank 0, whose deadline may be later than this rank's, has reported by then.
-    hears_by: Instant,
     /// The connection to rank 0.
     leader: TcpStream,
     listen: SocketAddr,
@@ -40,8 +38,8 @@ pub(super) fn run(
     let me = Identity { config, host: options.host };
     let mut pause = FIRST_PAUSE;
     let (side, listener, table) = loop {
-        let Joined { leader, listener, listen, hears_by } = join(options, &me, target, deadline)?;
-        let side = Follower { options, me, target, deadline, hears_by, leader, listen };
+        let Joined { leader, listener, listen, deadline: of_all } = join(options, &me, target, deadline)?;
+        let side = Follower { options, me, target, deadline: of_all, leader, listen };
         let reply = match side.read() {
             // It may have been a rank 0 that was being ended: no ranks of this generation are connected yet.
             Err(StreamError::Closed | StreamError::Io(_)) if config.generation > 0 => {
@@ -75,7 +73,8 @@ struct Joined {
     leader: TcpStream,
     listener: TcpListener,
     listen: SocketAddr,
-    hears_by: Instant,
+    /// Not before that of rank 0, which may have come later than this rank.
+    deadline: Instant,
 }
 
 /// Reports to rank 0. The listener for this rank's peers is only on the interface that reaches rank 0: on loopback if
@@ -107,8 +106,7 @@ fn join(
     let Some((listener, listen)) = bound else {
         return Err(CommError::rendezvous("the rendezvous has no listener"));
     };
-    // Rank 0 was there by now.
-    Ok(Joined { leader, listener, listen, hears_by: deadline_of(config) + REPORT_TIME })
+    Ok(Joined { leader, listener, listen, deadline: deadline_of(config) })
 }
 
 fn listen_beside(stream: &TcpStream, options: &MeshOptions) -> std::io::Result<(TcpListener, SocketAddr)> {
@@ -136,7 +134,7 @@ impl Follower<'_> {
     }
 
     fn read(&self) -> Result<Vec<u8>, StreamError> {
-        read_message(&self.leader, MAX_MESSAGE, &[], self.hears_by)
+        read_message(&self.leader, MAX_MESSAGE, &[], self.deadline + REPORT_TIME)
     }
 
     fn interpret(&self, read: Result<Vec<u8>, StreamError>) -> Result<Reply, CommError> {
@@ -256,15 +254,13 @@ mod tests {
         let (config, options) = (m.follower(1, 3), options(ATTEMPT));
         let Endpoint::Connect(address) = &config.endpoint else { panic!("followers connect") };
         let (me, target) = (Identity { config: &config, host: options.host }, &Target::At(address.clone()));
-        let deadline = deadline_of(&config);
-        let Joined { leader: stream, listener: _listener, listen, hears_by } =
-            join(&options, &me, target, deadline).unwrap();
-        // Its own deadline may be before rank 0's, which says what is missing.
-        assert!(hears_by > deadline + REPORT_TIME);
+        let own = deadline_of(&config);
+        let Joined { leader: stream, listener: _listener, listen, deadline } =
+            join(&options, &me, target, own).unwrap();
+        assert!(deadline > own, "rank 0's may be as late");
         // Here it passes as soon as it has joined; rank 2 has not come yet.
-        let now = Instant::now();
-        let side =
-            Follower { options: &options, me, target, deadline: now, hears_by: now, leader: stream, listen };
+        let deadline = Instant::now();
+        let side = Follower { options: &options, me, target, deadline, leader: stream, listen };
         let lost = side.receive().err().unwrap();
         assert!(lost.message.contains("rank 1 timed out at init_timeout"), "{lost}");
         drop(side);
