@@ -248,6 +248,45 @@ fn a_finished_run_without_checkpoints_is_archived() {
     assert_eq!(fs::read_dir(target.join("tensorboard")).unwrap().count(), 1);
 }
 
+/// A volume of its own, as in a pod: nothing can be moved out of it, and it can't be moved itself.
+#[test]
+fn checkpoints_on_a_mount_of_their_own_are_archived_there() {
+    let _alone = alone();
+    let unshares = |flags: &&str| {
+        program(Path::new("unshare")).arg(flags).arg("true").status().is_ok_and(|s| s.success())
+    };
+    let Some(flags) = ["-m", "-rm"].into_iter().find(unshares) else {
+        return println!("skipped: this user can make no mounts");
+    };
+    let run = Run::new();
+    run.train(&["--set", "checkpoint.keep_last=0"], 0);
+    let (own, volume) = (run.out.join("checkpoints"), run.dir.path().join("volume"));
+    fs::rename(&own, &volume).unwrap();
+    fs::create_dir(&own).unwrap();
+    let mounted = |resume: &str| {
+        let mut command = program(Path::new("unshare"));
+        let script = "mount --bind \"$1\" \"$2\" && shift 2 && exec \"$@\"";
+        command
+            .args([flags, "sh", "-c", script, "sh"])
+            .args([&volume, &own])
+            .arg(env!("CARGO_BIN_EXE_ddp-run"));
+        assert_code(&output_of(&mut trains(command, &run.spec, &run.out, &["--resume", resume])), 0);
+    };
+    mounted(&own.join("step-00000024").display().to_string());
+    let names = |folder: &str| {
+        let entries = fs::read_dir(volume.join(folder)).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names("checkpoints.1"), ["step-00000028", "step-00000032"]);
+    assert_eq!(fs::read_link(run.beside(1).join("checkpoints")).unwrap(), own.join("checkpoints.1"));
+    mounted("never");
+    assert_eq!(names("checkpoints.2"), ["step-00000028", "step-00000032"], "of the run that went on");
+    assert!(fs::read_dir(&own).unwrap().next().is_none() && run.beside(2).join("metrics.jsonl").is_file());
+}
+
 #[test]
 fn damaged_metrics_do_not_stop_a_run() {
     let _alone = alone();

@@ -78,6 +78,21 @@ fn every_script_passes_bash_and_shellcheck() {
     }
 }
 
+#[test]
+fn environment_variables_start_any_number_of_ranks() {
+    let _alone = alone();
+    for (number, ranks) in [(&[][..], 2), (&["3"], 3)] {
+        let (dir, port) = (tempfile::tempdir().expect("tempdir"), Port::on_loopback());
+        let mut script = program(&jobs("env.sh"));
+        script.arg("configs/ci/smoke.toml").args(number).arg("--out").arg(dir.path());
+        script.env("DDP_RUN", env!("CARGO_BIN_EXE_ddp-run")).env("MASTER_PORT", port.to_string());
+        assert_code(&output_of(script.env(TAG, dir.path())), 0);
+        let run = std::fs::read_to_string(dir.path().join("run.json")).expect("run.json");
+        let run: serde_json::Value = serde_json::from_str(&run).expect("JSON");
+        assert_eq!(run["world"], ranks, "{run}");
+    }
+}
+
 /// The commands of a pull-request check that are ddp-run's.
 fn checks(file: &str) -> Vec<String> {
     fn strings(value: &serde_json::Value, found: &mut Vec<String>) {

@@ -189,6 +189,20 @@ fn is_rank(_: &Path, pid: u32, rank: usize) -> bool {
 }
 
 #[test]
+fn a_log_that_cannot_be_written_is_an_error_before_any_rank_starts() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("tempdir");
+    let logs = dir.path().join("logs");
+    std::fs::create_dir_all(logs.join("ci-smoke/rank-1.log")).expect("a folder in its place");
+    let flags = ["--nproc-per-node", "2", "--log-dir", logs.to_str().expect("UTF-8")];
+    let output = train(Path::new("configs/ci/smoke.toml"), &dir.path().join("out"), &flags);
+    assert_code(&output, 74);
+    let told = stderr(&output);
+    assert!(told.contains("cannot open the log ") && told.contains("`--log-dir DIR`"), "{told}");
+    assert!(!told.contains("rank 0"), "{told}");
+}
+
+#[test]
 fn invalid_specs_and_missing_files_have_their_exit_codes() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();

@@ -264,7 +264,7 @@ fn a_page_is_loaded_again_after_a_resume_and_told_of_the_end() {
 fn a_page_is_told_that_its_run_was_killed() {
     let mut runs = Runs::new(&["a"]);
     let lock = Held(File::create(runs.folder("a").join(".lock")).unwrap());
-    lock.0.lock().unwrap();
+    lock.lock().unwrap();
     runs.poller.poll(NOW);
     let mut stream = runs.stream("a");
     assert_eq!(runs.next(&mut stream), Next::Send(event("states", "", "running")));

@@ -42,11 +42,11 @@ impl Loaded {
 
 impl Rejected {
     /// Whether a later attempt may succeed. A read error of a local disk is usually permanent.
-    fn is_transient(&self) -> bool {
+    pub(super) fn is_transient(&self) -> bool {
         self.cause.as_ref().is_some_and(|e| is_transient(e) && e.raw_os_error() != Some(libc::EIO))
     }
 
-    fn into_error(self, path: &Path) -> Error {
+    pub(super) fn into_error(self, path: &Path) -> Error {
         let error = Error::checkpoint(format!("cannot load checkpoint {}: {self}", path.display()));
         match self.cause {
             Some(e) => error.cause(e),

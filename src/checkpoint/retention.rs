@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::load::{Loaded, load, read_state};
+use super::format::{Rejected, step_dir_name};
+use super::load::{Loaded, load, read_state, verify};
 use super::store::{CheckpointStore, Entry};
 use super::{CheckpointConfig, RankBy, State};
 use crate::error::{Error, IoContext, Result};
@@ -51,23 +52,54 @@ impl CheckpointStore {
 }
 
 impl CheckpointStore {
-    /// The path of the best checkpoint by a metric; without one that has it, of the newest whose `state.json` verifies.
-    pub fn best_or_newest(&self, by: Option<RankBy>) -> Result<Option<PathBuf>> {
-        let known = self.known()?;
-        let best = by.and_then(|by| rank(&known, by).first().map(|entry| entry.path.clone()));
-        Ok(best.or_else(|| known.last().map(|(entry, _)| entry.path.clone())))
-    }
-
-    /// Removes all checkpoints but the one at `kept`.
+    /// The best checkpoint by a metric; without one that has it, the newest. All its files verify: damaged ones don't count.
     ///
     /// # Errors
-    /// Exit code 74: a checkpoint can't be removed, or another process writes to the folder.
-    pub fn remove_all_but(&self, kept: &Path) -> Result<()> {
+    /// Exit code 74: one that may be the best is out of reach at present.
+    pub fn best_or_newest(&self, by: Option<RankBy>) -> Result<Option<Entry>> {
+        let mut known = Vec::new();
+        for entry in self.list()? {
+            if let Some(state) = intact(&entry, read_state)? {
+                known.push((entry, state));
+            }
+        }
+        let ranked = by.map(|by| rank(&known, by)).unwrap_or_default();
+        for entry in ranked.into_iter().chain(known.iter().rev().map(|(entry, _)| entry)) {
+            if intact(entry, verify)?.is_some() {
+                return Ok(Some(entry.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes all checkpoints but the one of `step`, which is [`Self::best_or_newest`].
+    ///
+    /// # Errors
+    /// Exit code 74: another one is that now, and nothing was removed; a checkpoint can't be removed, or another process writes to
+    /// the folder.
+    pub fn keep_best(&self, by: Option<RankBy>, step: u64) -> Result<()> {
         let lock = self.lock()?;
-        for entry in self.list()?.iter().filter(|entry| entry.path != kept) {
+        if self.best_or_newest(by)?.is_none_or(|best| best.step != step) {
+            let what = format!(
+                "{} is not the best checkpoint of {} any more; nothing was removed",
+                step_dir_name(step),
+                self.dir().display()
+            );
+            return Err(Error::checkpoint(what).hint("the same command finds out which one is"));
+        }
+        for entry in self.list()?.iter().filter(|entry| entry.step != step) {
             self.remove(&entry.path, &lock).doing("remove the checkpoint", &entry.path)?;
         }
         Ok(())
+    }
+}
+
+/// The state that `read` verifies; `None` if the checkpoint is damaged.
+fn intact(entry: &Entry, read: impl FnOnce(&Path) -> Result<State, Rejected>) -> Result<Option<State>> {
+    match read(&entry.path) {
+        Ok(state) => Ok((state.global_step == entry.step).then_some(state)),
+        Err(why) if why.is_transient() => Err(why.into_error(&entry.path)),
+        Err(_) => Ok(None),
     }
 }
 
@@ -83,6 +115,7 @@ fn rank(known: &[(Entry, State)], by: RankBy) -> Vec<&Entry> {
 mod tests {
     use super::*;
     use crate::checkpoint::StandardMetric::{self, ValAccuracy, ValLoss};
+    use crate::checkpoint::store::OLD_PREFIX;
     use crate::checkpoint::testing::{snapshot, steps};
     use serde_json::json;
 
@@ -119,11 +152,53 @@ mod tests {
     #[test]
     fn all_but_the_best_are_removed() {
         let (_dir, store) = filled(&[Some(0.1), Some(0.9), Some(0.8), None]);
-        let best = |by| store.best_or_newest(by).unwrap().unwrap();
-        assert!(best(Some(RankBy::Standard(ValLoss))).ends_with("step-00000000"));
-        assert!(best(Some(RankBy::own("val.dice", true))).ends_with("step-00000003"), "nothing measures it");
-        assert!(best(None).ends_with("step-00000003"));
-        store.remove_all_but(&best(Some(RankBy::Standard(ValAccuracy)))).unwrap();
+        let best = |by| store.best_or_newest(by).unwrap().unwrap().step;
+        let accuracy = Some(RankBy::Standard(ValAccuracy));
+        assert_eq!(best(Some(RankBy::Standard(ValLoss))), 0);
+        assert_eq!(best(Some(RankBy::own("val.dice", true))), 3, "nothing measures it");
+        assert_eq!((best(None), best(accuracy)), (3, 1));
+        // It was chosen, and then a better one was saved, or it was removed.
+        let error = store.keep_best(accuracy, 2).unwrap_err();
+        assert!(
+            error.message.contains("step-00000002 is not the best") && steps(&store).len() == 4,
+            "{error}"
+        );
+        store.keep_best(accuracy, 1).unwrap();
+        assert_eq!(steps(&store), [1]);
+    }
+
+    #[test]
+    fn the_best_is_one_that_can_be_loaded() {
+        let (_dir, store) = filled(&[Some(0.1), Some(0.9), Some(0.8), None]);
+        let damage = |step: u64| {
+            let path = store.dir().join(step_dir_name(step)).join("model.safetensors");
+            let mut bytes = std::fs::read(&path).unwrap();
+            *bytes.last_mut().unwrap() ^= 1;
+            std::fs::write(path, bytes).unwrap();
+        };
+        let best = || store.best_or_newest(Some(RankBy::Standard(ValAccuracy))).unwrap().map(|it| it.step);
+        damage(1);
+        assert_eq!(best(), Some(2));
+        damage(2);
+        // A copy under another name is no checkpoint of that step.
+        let [from, to] = [3, 0].map(|step| store.dir().join(step_dir_name(step)));
+        for name in ["state.json", "model.safetensors", "optimizer.safetensors"] {
+            std::fs::copy(from.join(name), to.join(name)).unwrap();
+        }
+        assert_eq!(best(), Some(3), "none that was measured is intact");
+        damage(3);
+        assert_eq!(best(), None);
+    }
+
+    /// Where two names can't be exchanged, a process may have died when it had set one aside, under another name.
+    #[test]
+    fn the_best_may_have_been_set_aside() {
+        let (_dir, store) = filled(&[Some(0.1), Some(0.9), Some(0.8)]);
+        let name = step_dir_name(1);
+        std::fs::rename(store.dir().join(&name), store.dir().join(format!("{OLD_PREFIX}{name}"))).unwrap();
+        let by = Some(RankBy::Standard(ValAccuracy));
+        let best = CheckpointStore::read_only(store.dir()).best_or_newest(by).unwrap().unwrap();
+        CheckpointStore::open(store.dir()).unwrap().keep_best(by, best.step).unwrap();
         assert_eq!(steps(&store), [1]);
     }
 

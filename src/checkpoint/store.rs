@@ -22,7 +22,7 @@ use crate::files::Held;
 
 const LOCK_FILE: &str = ".lock";
 const TEMP_PREFIX: &str = ".tmp-";
-const OLD_PREFIX: &str = ".old-";
+pub(super) const OLD_PREFIX: &str = ".old-";
 /// How long to wait for another writer. Clean-up and saves take well under that; a longer wait means a second live run.
 const LOCK_DEADLINE: Duration = Duration::from_secs(10);
 

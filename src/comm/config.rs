@@ -27,7 +27,7 @@ pub struct DistributedConfig {
     #[default(Period::seconds(1800))]
     #[schemars(extend("x-changes-results" = false))]
     pub timeout: Period,
-    /// How long the rendezvous waits for all ranks.
+    /// How long the rendezvous waits for all ranks. A rank that comes before rank 0 waits that long for it, and as long again for the others.
     #[default(Period::seconds(300))]
     #[schemars(extend("x-changes-results" = false))]
     pub init_timeout: Period,

@@ -73,7 +73,7 @@ pub trait CommHook: Send {
     fn restore(&mut self, _bucket: usize, _state: Vec<f32>) {}
 
     /// From now on gradients are `factor` times as large, a power of two: the loss scale of `precision = "f16"` has
-    /// changed.
+    /// changed, or the run goes on in another precision.
     fn rescale(&mut self, _factor: f32) {}
 }
 

@@ -12,6 +12,7 @@ use data_encoding::HEXLOWER;
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
+use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -132,9 +133,23 @@ pub(crate) fn folder(path: &Path) -> &Path {
 #[derive(Debug)]
 pub(crate) struct Held(pub(crate) File);
 
+impl Deref for Held {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl DerefMut for Held {
+    fn deref_mut(&mut self) -> &mut File {
+        &mut self.0
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
-        let _ = self.0.unlock();
+        let _ = self.unlock();
     }
 }
 
@@ -163,8 +178,8 @@ mod tests {
         let path = folder.path().join("f");
         let open = || File::options().create(true).append(true).open(&path).unwrap();
         let held = Held(open());
-        held.0.try_lock().unwrap();
-        let copy = held.0.try_clone().unwrap();
+        held.try_lock().unwrap();
+        let copy = held.try_clone().unwrap();
         assert!(open().try_lock().is_err());
         drop(held);
         open().try_lock().unwrap();

@@ -34,7 +34,7 @@ pub const FILES: [&str; 12] = [
 struct Archive {
     dir: PathBuf,
     kept: PathBuf,
-    /// The numbered folder beside the target of `checkpoints/`, if that is a link.
+    /// The numbered folder on the disk of `checkpoints/`, if that is another one.
     there: OnceCell<PathBuf>,
 }
 
@@ -47,7 +47,7 @@ pub fn archive_all(out_dir: &Path) -> Result<PathBuf> {
     archive.fill(&["logs"], || {
         let own = checkpoints(&archive.dir);
         // Checkpoints first: a folder without them does not count as resumable.
-        let mut moved = match is_linked(&own) {
+        let mut moved = match is_elsewhere(&own) {
             true => archive.to_checkpoint_folder(CheckpointStore::read_only(&own).list()?)?,
             false => vec![(own, checkpoints(&archive.kept))],
         };
@@ -77,7 +77,7 @@ impl Archive {
     fn new(out_dir: &Path) -> Result<Self> {
         // Beside the target of a link: there the files can be moved, and the link stays.
         let dir = out_dir.canonicalize().doing("read", out_dir).map_err(unwritable)?;
-        let beside = dir.parent().filter(|parent| device(parent) == device(&dir)).map(Path::to_owned);
+        let beside = dir.parent().filter(|parent| mount(parent) == mount(&dir)).map(Path::to_owned);
         Self::of(dir, beside.as_deref())
     }
 
@@ -90,11 +90,11 @@ impl Archive {
         Ok(Self { dir, kept, there: OnceCell::new() })
     }
 
-    /// Creates the new folder for checkpoints. Checkpoints behind a link stay on the disk of its target, and the link
-    /// stays in place.
+    /// Creates the new folder for checkpoints. Checkpoints behind a link or a mount point stay on that disk, and the link or the
+    /// mount point stays in place.
     fn checkpoint_folder(&self) -> Result<PathBuf> {
         let (own, to) = (checkpoints(&self.dir), checkpoints(&self.kept));
-        if !is_linked(&own) {
+        if !is_elsewhere(&own) {
             return fs::create_dir(&to).doing("create", &to).map(|()| to);
         }
         let there = Self::new(&own)?.kept;
@@ -144,9 +144,10 @@ impl Archive {
     }
 }
 
-/// A dangling link is moved as it is.
-fn is_linked(folder: &Path) -> bool {
-    folder.is_symlink() && folder.is_dir()
+/// Whether a folder is a link or a mount point: it can't be moved with the one that it is in, or what is in it can't leave it. A
+/// dangling link is moved as it is.
+fn is_elsewhere(folder: &Path) -> bool {
+    folder.is_dir() && (folder.is_symlink() || mount(folder) != folder.parent().and_then(mount))
 }
 
 /// Errors after which the numbered folder is created inside.
@@ -166,9 +167,23 @@ fn numbered(at: &Path, dir: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// The file system that a folder is on.
-fn device(folder: &Path) -> Option<u64> {
-    fs::metadata(folder).ok().map(|meta| meta.dev())
+/// The mount that a folder is on: one file system may have several, and nothing is renamed from one to another. Only its file system
+/// where mounts have no numbers (before Linux 5.8).
+fn mount(folder: &Path) -> Option<(u64, u64)> {
+    let file_system = fs::metadata(folder).ok()?.dev();
+    Some((file_system, number_of_mount(folder).unwrap_or_default()))
+}
+
+#[cfg(target_os = "linux")]
+fn number_of_mount(folder: &Path) -> Option<u64> {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    let about = statx(CWD, folder, AtFlags::empty(), StatxFlags::MNT_ID).ok()?;
+    (about.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(about.stx_mnt_id)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn number_of_mount(_folder: &Path) -> Option<u64> {
+    None
 }
 
 /// Copies a file or a folder of files; a missing one is ignored, and links and special files inside folders are skipped.

@@ -78,16 +78,17 @@ impl FolderLock {
             }
             std::thread::sleep(PAUSE);
         }
+        let mut file = Held(file);
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         note(&mut file, &Holder { run: run.clone(), pid: std::process::id(), host })
             .doing("write", &path)
             .map_err(unwritable)?;
-        Ok(Some(Self(Held(file))))
+        Ok(Some(Self(file)))
     }
 
     /// Whether any run is writing to `out_dir` now. Creates nothing; holds the lock for no longer than it takes to ask.
     pub fn is_held(out_dir: &Path) -> bool {
-        let asked = files::open(&out_dir.join(".lock")).map(|file| Held(file).0.try_lock_shared());
+        let asked = files::open(&out_dir.join(".lock")).map(|file| Held(file).try_lock_shared());
         matches!(asked, Ok(Err(TryLockError::WouldBlock)))
     }
 
@@ -100,9 +101,9 @@ impl FolderLock {
     pub fn is_held_by_another_run(out_dir: &Path, run: &RunId) -> bool {
         let Ok(file) = files::open(&out_dir.join(".lock")) else { return false };
         let mut file = Held(file);
-        match file.0.try_lock_shared() {
+        match file.try_lock_shared() {
             Err(TryLockError::WouldBlock) => {
-                holder(&mut file.0).is_none_or(|holder| !run.continues(&holder.run))
+                holder(&mut file).is_none_or(|holder| !run.continues(&holder.run))
             }
             _ => false,
         }

@@ -59,7 +59,7 @@ struct Route {
 const MAX_RANK: usize = 65_535;
 /// Longer lines are passed on in pieces.
 const LONGEST_LINE: u64 = 64 << 10;
-/// How long the end of a worker waits for its last lines; a process that it has started may hold the pipe open.
+/// How long the end of the workers waits for their last lines; a process that one has started may hold the pipe open.
 const DRAIN: Duration = Duration::from_secs(5);
 
 impl FromStr for Streams {
@@ -152,26 +152,29 @@ impl Console {
         Route { log: !first || tee || redirected || !terminal, terminal }
     }
 
-    /// The output of a worker, whose log is `log`, and what copies it to the terminal as well.
-    pub(super) fn output(&self, local: usize, rank: usize, log: File) -> io::Result<(Output, Copies)> {
+    /// The output of a worker, whose log is `log`. `copies` gets what copies it to the terminal as well.
+    pub(super) fn output(
+        &self,
+        local: usize,
+        rank: usize,
+        log: File,
+        copies: &mut Copies,
+    ) -> io::Result<Output> {
         let route = |stream| self.route(local, rank == 0, stream);
         let (out, err) = (route(Stream::Out), route(Stream::Err));
         match (out, err) {
-            (Route { log: false, .. }, Route { log: false, .. }) => Ok((Output::Inherit, Copies::default())),
-            (Route { terminal: false, .. }, Route { terminal: false, .. }) => {
-                Ok((Output::Log(log), Copies::default()))
-            }
+            (Route { log: false, .. }, Route { log: false, .. }) => Ok(Output::Inherit),
+            (Route { terminal: false, .. }, Route { terminal: false, .. }) => Ok(Output::Log(log)),
             _ => {
-                let mut copies = Copies::default();
                 let stdout = copies.stdio(out, Stream::Out, rank, &log)?;
                 let stderr = copies.stdio(err, Stream::Err, rank, &log)?;
-                Ok((Output::Each { stdout, stderr }, copies))
+                Ok(Output::Each { stdout, stderr })
             }
         }
     }
 }
 
-/// Threads that copy a worker's output to its log and to the terminal.
+/// Threads that copy the output of workers to their logs and to the terminal.
 #[derive(Debug, Default)]
 pub(super) struct Copies(Vec<Receiver<()>>);
 
@@ -195,7 +198,7 @@ impl Copies {
         }
     }
 
-    /// Waits until everything that the worker has written is in its log; call it when the worker has ended.
+    /// Waits until everything that the workers have written is in their logs; call it when they have ended.
     pub(super) fn finish(self) {
         self.finish_by(Instant::now() + DRAIN);
     }
@@ -296,7 +299,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join("rank-1.log");
         let log = File::create(&path).expect("created");
-        let (output, copies) = console("1:1", "", "").output(1, 1, log).expect("pipes");
+        let mut copies = Copies::default();
+        let output = console("1:1", "", "").output(1, 1, log, &mut copies).expect("pipes");
         let Output::Each { stdout, stderr } = output else { panic!("{output:?}") };
         let script = "for n in 1 2 3 4 5 6 7 8 9; do echo out $n; done; printf end; echo error >&2";
         let mut command = std::process::Command::new("sh");

@@ -128,9 +128,10 @@ impl Evidence {
     }
 
     pub(super) fn of(note: Option<&Failure>) -> Self {
-        let at = note.map_or_else(monotonic, |n| Duration::from_nanos(n.monotonic_ns));
         // A panic on a thread beside the training leaves a note without a place, and the rank may go on.
-        let own = note.filter(|n| n.kind.is_own() && (n.kind != Kind::Bug || n.place.is_some()));
+        let of_end = note.filter(|n| n.kind != Kind::Bug || n.place.is_some());
+        let at = of_end.map_or_else(monotonic, |n| Duration::from_nanos(n.monotonic_ns));
+        let own = of_end.filter(|n| n.kind.is_own());
         Self { kind: note.map(|n| n.kind), own: own.and_then(|n| ExitCode::of_worker(n.code)), at }
     }
 }
@@ -144,6 +145,11 @@ fn monotonic() -> Duration {
 const MAX_BYTES: u64 = 256 << 10;
 
 impl Failure {
+    /// Whether a file is out of reach, which may pass.
+    pub fn may_pass(error: &Error) -> bool {
+        Kind::of(error) == Kind::Io
+    }
+
     /// The failure note of this process for `error`.
     pub fn of(rank: usize, error: &Error) -> Self {
         Self {
@@ -252,6 +258,9 @@ mod tests {
         assert_eq!(own(&lost, place), None);
         let bug = Error::internal("panicked");
         assert_eq!((own(&bug, place), own(&bug, None)), (Some(ExitCode::Internal), None));
+        // A panic that the rank outlived says nothing about its end, much later.
+        let outlived = Evidence::of(Some(&Failure { monotonic_ns: 1, ..Failure::of(1, &bug) }));
+        assert!(outlived.at > Duration::from_nanos(1), "{outlived:?}");
     }
 
     #[test]

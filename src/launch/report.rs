@@ -71,12 +71,6 @@ impl Rank<'_> {
     fn is_unresponsive(&self) -> bool {
         self.class == Some(Class::OnRequest)
             && self.end.is_some_and(|end| end.requested == Requested::Kill && !end.overdue)
-            && !self.lost_others()
-    }
-
-    /// It had lost others before it was killed.
-    fn lost_others(&self) -> bool {
-        self.class == Some(Class::OnRequest) && self.end.is_some_and(|end| end.evidence.lost_others())
     }
 }
 
@@ -132,8 +126,9 @@ pub fn worker_failed(
     let own = Some(context.rank(culprit));
     let (cause, about) = match (blamed, ranks[culprit].class) {
         (Some(_), _) => (Cause::Blamed, own),
-        (None, Some(Class::Consequence)) => (Cause::Consequence, note.and_then(|note| note.peer)),
-        _ if ranks[culprit].lost_others() => (Cause::Consequence, note.and_then(|note| note.peer)),
+        (None, Some(Class::Consequence | Class::OnRequestAfterLoss)) => {
+            (Cause::Consequence, note.and_then(|note| note.peer))
+        }
         _ if ranks[culprit].is_unresponsive() => (Cause::Unresponsive, own),
         _ => (Cause::Root, own),
     };
@@ -256,7 +251,7 @@ fn ending(rank: &Rank<'_>) -> &'static str {
         (Some(_), Some(Class::Done)) => "had finished",
         (Some(_), Some(Class::Stopped)) => "saved and stopped",
         (Some(_), Some(Class::Consequence)) => "exited after losing this peer",
-        (Some(_), Some(Class::OnRequest)) if rank.lost_others() => "was killed after losing this peer",
+        (Some(_), Some(Class::OnRequestAfterLoss)) => "lost this peer and had to be killed",
         (Some(e), Some(Class::OnRequest)) if e.requested == Requested::Kill => {
             "did not exit when told to and had to be killed"
         }

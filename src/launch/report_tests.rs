@@ -80,6 +80,20 @@ fn a_rank_that_failed_and_was_killed_while_it_saved_is_not_said_to_be_out_of_mem
     assert!(failed.message.starts_with(begun), "{}", failed.message);
 }
 
+/// Of a thread of an observer, for instance. One that ends the process aborts it.
+#[test]
+fn a_panic_that_a_rank_had_outlived_does_not_prevent_its_restart() {
+    let folder = tempfile::tempdir().expect("tempdir");
+    let context = context(0, 1, &folder);
+    let evidence = Evidence::of(Some(&note(0, Error::internal("a bug"), context)));
+    let retry = |signal| {
+        let killed = End { evidence, ..end(killed_by(signal), Requested::Nothing) };
+        let ranks = [rank(&killed, verdict::class(&killed, false))];
+        worker_failed(&ranks, 0, ExitCode::WorkerFailed, context).retry
+    };
+    assert_eq!([libc::SIGKILL, libc::SIGABRT].map(retry), [true, false]);
+}
+
 /// On a slow disk, for instance, while it saved.
 #[test]
 fn a_rank_that_was_killed_after_it_had_lost_another_names_that_one() {
@@ -215,6 +229,7 @@ fn every_end_of_a_rank_is_described() {
     let killed = end(killed_by(9), Requested::Kill);
     let classes = [Class::Done, Class::Stopped, Class::Consequence, Class::OnRequest, Class::RootCause];
     for info in classes.map(|class| rank(&exited, class)).into_iter().chain([
+        rank(&killed, Class::OnRequestAfterLoss),
         rank(&killed, Class::OnRequest),
         Rank { end: None, class: None, pid: Some(1) },
         Rank { end: None, class: None, pid: None },

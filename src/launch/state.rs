@@ -243,16 +243,16 @@ impl State {
         let untouched = matches!(self.phase, Phase::Starting | Phase::Running | Phase::Stopping);
         match class {
             Class::Done => actions.push(Action::SetTimer(Timer::Last, self.policy.last)),
-            Class::Stopped => {}
             Class::Consequence if untouched => {
                 self.phase = Phase::Suspecting;
                 actions.push(Action::SetTimer(Timer::RootCause, self.policy.root_cause_wait));
             }
-            Class::Consequence => {}
-            Class::RootCause | Class::OnRequest if untouched || self.phase == Phase::Suspecting => {
+            Class::RootCause | Class::OnRequest | Class::OnRequestAfterLoss
+                if untouched || self.phase == Phase::Suspecting =>
+            {
                 self.take_down(actions)
             }
-            Class::RootCause | Class::OnRequest => {}
+            _ => {}
         }
     }
 

@@ -266,6 +266,13 @@ fn a_rank_that_lost_others_and_is_killed_is_not_done() {
     let end = |kind| verdict(2, &[exited(1, 0), Event::TimerFired(Timer::Last), killed_after(0, kind)]);
     assert_eq!(end(Some(Kind::PeerLost)), (ExitCode::Collective, Some(0)));
     assert_eq!(end(None), (ExitCode::Done, None));
+    // A stop request explains it, and one that did not stop in time did not.
+    let both = [0, 1].map(|rank| killed_after(rank, Some(Kind::PeerLost)));
+    let end = |first: &[Event]| verdict(2, &[first, &both].concat());
+    let twice = [Event::StopRequested, Event::TimerFired(Timer::Debounce), Event::StopRequested];
+    assert_eq!(end(&twice), (ExitCode::Stopped, None));
+    let late = [Event::StopRequested, Event::TimerFired(Timer::StopDeadline)];
+    assert_eq!(end(&late), (ExitCode::WorkerFailed, Some(0)));
 }
 
 /// Of two that are killed when their node is recalled, the one that had noticed nothing may be what others lost.

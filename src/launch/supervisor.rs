@@ -2,6 +2,7 @@
 //!
 //! [`ProcessSet`] runs the processes.
 
+use std::fs::File;
 use std::net::TcpListener;
 use std::process::Command;
 use std::time::Instant;
@@ -18,7 +19,7 @@ use super::report::{self, NodeEnd};
 use super::signals::Signals;
 use super::worker::Process;
 use crate::comm::rendezvous::Secret;
-use crate::error::{ExitCode, IoContext, Result};
+use crate::error::{Error, ExitCode, IoContext, Result};
 
 /// The workers of one generation on this node, with everything needed to start and watch them.
 pub struct LocalWorkers<'a> {
@@ -31,8 +32,9 @@ pub struct LocalWorkers<'a> {
     listener: Option<TcpListener>,
     /// How other ranks reach rank 0.
     endpoint: Endpoint,
-    /// The copies of each worker's output, while it runs.
-    copies: Vec<Copies>,
+    copies: Copies,
+    /// The log of each worker that has not been started.
+    logs: Vec<Option<File>>,
 }
 
 /// How a generation ended on this node.
@@ -56,10 +58,23 @@ impl<'a> LocalWorkers<'a> {
         let threads = launch
             .threads_per_worker
             .unwrap_or_else(|| cores::threads_per_worker(cores::usable_cores(), launch.nproc));
-        let copies = (0..launch.nproc).map(|_| Copies::default()).collect();
-        let mut workers = Self { launch, part, secret, threads, listener, endpoint, copies };
-        // Checked here, so that a job that can't be encoded is reported as such, and not as a worker that does not start.
+        let mut workers = Self {
+            launch,
+            part,
+            secret,
+            threads,
+            listener,
+            endpoint,
+            copies: Copies::default(),
+            logs: Vec::new(),
+        };
+        // Checked here, so that a job that can't be encoded, or a log that can't be written, is reported as such, and not as a worker
+        // that does not start.
         workers.handoff(0)?.to_line()?;
+        for local in 0..launch.nproc {
+            let log = logs::open_with_header(&workers.handoff(local)?)?;
+            workers.logs.push(Some(log));
+        }
         if workers.part.world_size == 1 {
             workers.listener = None;
         }
@@ -69,8 +84,10 @@ impl<'a> LocalWorkers<'a> {
     /// Runs the generation; all workers have ended when this returns.
     pub fn drive(&mut self, signals: &mut Signals, controller: &mut dyn Controller) -> Result<Ended> {
         let set = ProcessSet::new(self.launch.nproc, self.part.first_rank, self.launch.policy);
-        let finished = set.run(self, signals, controller)?;
-        Ok(self.conclude(finished))
+        let finished = set.run(self, signals, controller);
+        // The report shows the end of a log.
+        std::mem::take(&mut self.copies).finish();
+        Ok(self.conclude(finished?))
     }
 
     fn handoff(&self, local: usize) -> Result<Handoff> {
@@ -126,15 +143,15 @@ impl Workers for LocalWorkers<'_> {
         let handoff = self.handoff(local)?;
         let rank = handoff.place.rank;
         let line = handoff.to_line()?;
-        let log = logs::open_with_header(&handoff)?;
+        let log = self.logs[local]
+            .take()
+            .ok_or_else(|| Error::internal(format!("rank {rank} is started twice")))?;
         failure::clear(&self.launch.log_dir, rank);
         let mut command = Command::new(&self.launch.program);
         command.args(&self.launch.args);
         command.envs(cores::thread_variables(self.threads, &|name| std::env::var(name).ok()));
-        let output =
-            self.launch.console.output(local, rank, log).doing("copy the output of", &self.launch.program);
-        let (output, copies) = output?;
-        self.copies[local] = copies;
+        let output = self.launch.console.output(local, rank, log, &mut self.copies);
+        let output = output.doing("copy the output of", &self.launch.program)?;
         // Moved to rank 0, and closed here once rank 0 has its copy.
         let listener = if rank == 0 { self.listener.take() } else { None };
         Process::start(command, line, output, listener).doing("start", &self.launch.program)
@@ -142,8 +159,6 @@ impl Workers for LocalWorkers<'_> {
 
     fn ended(&mut self, local: usize, pid: u32) -> Evidence {
         let rank = self.part.first_rank + local;
-        // The report shows the end of the log.
-        std::mem::take(&mut self.copies[local]).finish();
         let note = Failure::read(&self.launch.log_dir, rank, pid);
         failure::sweep(&self.launch.log_dir, rank);
         Evidence::of(note.as_ref())

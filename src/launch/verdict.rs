@@ -1,8 +1,8 @@
 //! The cause of a run's end: classifies each worker's end and selects the one that decides the exit code.
 
-use signal_hook::consts::{SIGKILL, SIGTERM};
+use signal_hook::consts::{SIGABRT, SIGKILL, SIGTERM};
 
-use super::failure::Evidence;
+use super::failure::{Evidence, Kind};
 use super::stop::STOP_SIGNALS;
 use crate::error::ExitCode;
 
@@ -45,10 +45,18 @@ pub enum Class {
     Stopped,
     /// It died of the supervisor's signal, or of the stop signal itself, and had not failed before.
     OnRequest,
+    /// It died on request before it could exit with the loss of its peers that it had noted.
+    OnRequestAfterLoss,
     /// It lost its peers: a consequence of another worker's end, unless no other cause is found.
     Consequence,
     /// An independent failure.
     RootCause,
+}
+
+impl Class {
+    pub fn is_on_request(self) -> bool {
+        matches!(self, Class::OnRequest | Class::OnRequestAfterLoss)
+    }
 }
 
 /// A worker's end as seen by the supervisor.
@@ -66,6 +74,10 @@ pub struct End {
 /// Whether a restart may succeed after `end`.
 pub fn is_retryable(end: &End) -> bool {
     match (&end.status, end.evidence.kind) {
+        // A panic that the rank had outlived; one that ends the process aborts it.
+        (WorkerStatus::Signaled { signal, .. }, Some(Kind::Bug)) if end.evidence.own.is_none() => {
+            *signal != SIGABRT
+        }
         (_, Some(kind)) => kind.is_retryable(),
         // Processes or memory may be scarce temporarily.
         (WorkerStatus::Signaled { .. } | WorkerStatus::NotStarted(_), None) => true,
@@ -89,8 +101,9 @@ pub fn class(end: &End, stop_requested: bool) -> Class {
         WorkerStatus::Exited(COLLECTIVE | RENDEZVOUS) => Class::Consequence,
         // A rank that failed may still save or wait for its sinks when its peers' ends take the run down.
         _ if end.evidence.own.is_some() => Class::RootCause,
-        _ if died_on_request(end, stop_requested) => Class::OnRequest,
-        _ => Class::RootCause,
+        _ if !died_on_request(end, stop_requested) => Class::RootCause,
+        _ if end.evidence.lost_others() => Class::OnRequestAfterLoss,
+        _ => Class::OnRequest,
     }
 }
 
@@ -128,16 +141,15 @@ impl Run<'_> {
         if let Some((rank, end)) = roots.min_by_key(|(_, end)| (end.evidence.at, end.order)).copied() {
             return Verdict { code: code_of(end), culprit: Some(rank) };
         }
-        let overdue =
-            self.ends.iter().find(|(_, e)| e.overdue && self.class(e) == Class::OnRequest).map(|(r, _)| *r);
+        let overdue = self.first(|end, class| end.overdue && class.is_on_request()).map(|(rank, _)| rank);
         if let Some(rank) = overdue.or(self.overdue) {
             return Verdict { code: ExitCode::WorkerFailed, culprit: Some(rank) };
         }
-        let consequence = self.first(Class::Consequence);
+        let consequence = self.first_of(Class::Consequence);
         let stopped = match self.unresponsive() {
             // Other nodes may have lost this rank and detected it earlier than this node.
             Some((rank, end)) => {
-                let lost = end.evidence.lost_others();
+                let lost = self.class(end) == Class::OnRequestAfterLoss;
                 let own = if lost { ExitCode::Collective } else { ExitCode::WorkerFailed };
                 let code = consequence.map_or(own, |(_, consequence)| code_of(consequence));
                 Verdict { code, culprit: Some(rank) }
@@ -145,7 +157,8 @@ impl Run<'_> {
             None => Verdict { code: ExitCode::Stopped, culprit: None },
         };
         // A worker that stopped before training explains a consequence as well as one that ended on request.
-        let on_request = self.first(Class::OnRequest).or_else(|| self.first(Class::Stopped));
+        let on_request =
+            self.first(|_, class| class.is_on_request()).or_else(|| self.first_of(Class::Stopped));
         match (on_request, consequence) {
             // A worker that died of the stop signal explains why the others lost a peer.
             (Some(_), None) if self.stop_requested => return stopped,
@@ -160,14 +173,13 @@ impl Run<'_> {
             _ => {}
         }
         // Not all ranks exited with 0: the generation was stopped before all had started, or a rank could not be killed.
-        if self.ends.len() < self.workers || self.first(Class::Stopped).is_some() {
+        if self.ends.len() < self.workers || self.first_of(Class::Stopped).is_some() {
             return stopped;
         }
         // A rank that was killed after others had ended with 0 is done, unless it had lost them before the end.
-        let mut killed = self.ends.iter().filter(|(_, end)| self.class(end) == Class::OnRequest);
-        match killed.find(|(_, end)| end.evidence.lost_others()) {
-            Some((rank, _)) if self.first(Class::Done).is_some() => {
-                Verdict { code: ExitCode::Collective, culprit: Some(*rank) }
+        match self.first_of(Class::OnRequestAfterLoss) {
+            Some((rank, _)) if self.first_of(Class::Done).is_some() => {
+                Verdict { code: ExitCode::Collective, culprit: Some(rank) }
             }
             _ => Verdict { code: ExitCode::Done, culprit: None },
         }
@@ -175,13 +187,18 @@ impl Run<'_> {
 
     /// A rank that did not end when its node was recalled; if possible, not one that knew that it had lost others.
     fn unresponsive(&self) -> Option<(usize, &End)> {
-        let killed = |end: &End| end.requested == Requested::Kill && self.class(end) == Class::OnRequest;
-        let killed = self.ends.iter().filter(|(_, end)| self.recalled_at_once && killed(end)).copied();
-        killed.min_by_key(|(_, end)| end.evidence.lost_others())
+        let killed = |class| {
+            self.first(|end, own| self.recalled_at_once && end.requested == Requested::Kill && own == class)
+        };
+        killed(Class::OnRequest).or_else(|| killed(Class::OnRequestAfterLoss))
     }
 
-    fn first(&self, class: Class) -> Option<(usize, &End)> {
-        self.ends.iter().find(|(_, end)| self.class(end) == class).copied()
+    fn first_of(&self, class: Class) -> Option<(usize, &End)> {
+        self.first(|_, own| own == class)
+    }
+
+    fn first(&self, is: impl Fn(&End, Class) -> bool) -> Option<(usize, &End)> {
+        self.ends.iter().find(|(_, end)| is(end, self.class(end))).copied()
     }
 
     fn class(&self, end: &End) -> Class {

@@ -44,13 +44,40 @@ pub(crate) fn own_address(
         return Ok(Some((bind, port).into()));
     }
     // An explicit loopback address is intended: all ranks are here, or connect through a tunnel.
-    let meant = host == "localhost" || host.parse::<IpAddr>().is_ok();
+    let meant = is_any_machines(host);
     match (host, port).to_socket_addrs().ok().and_then(|mut all| all.next()) {
         Some(address) if address.ip().is_loopback() && !meant && nnodes > 1 => {
             Ok(Some((addresses(bind, interface, nnodes)?.listen, port).into()))
         }
         found => Ok(found),
     }
+}
+
+/// The address at which the other processes of rank 0's machine reach it, if the name `host`, by which others do, is one of loopback
+/// there, and rank 0 listens elsewhere ([`own_address`]). `None` if the name will do, or this is another machine. `first_node`: it is
+/// known to be rank 0's; that a name of a machine is one of loopback shows it, too.
+///
+/// Errors: as [`addresses`].
+pub(crate) fn address_on_own_machine(
+    host: &str,
+    port: u16,
+    bind: IpAddr,
+    interface: Option<IpAddr>,
+    nnodes: usize,
+    first_node: bool,
+) -> Result<Option<SocketAddr>> {
+    let named = (host, port).to_socket_addrs().ok().and_then(|mut all| all.next());
+    let here = first_node || !is_any_machines(host);
+    if !here || !named.is_some_and(|address| address.ip().is_loopback()) {
+        return Ok(None);
+    }
+    let own = own_address(host, port, bind, interface, nnodes)?;
+    Ok(own.filter(|address| !address.ip().is_loopback() && !address.ip().is_unspecified()))
+}
+
+/// Whether it is not a name that one machine has.
+fn is_any_machines(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok()
 }
 
 /// The address of the default route, else that of any interface. Nothing is sent.
@@ -97,6 +124,26 @@ mod tests {
         assert!(own("localhost.", loopback, 2).is_none_or(|a| a.ip() == ip("10.0.0.7")));
         assert_eq!(own("10.1.2.3", ip("10.0.0.9"), 2), Some("10.0.0.9:7".parse().expect("address")));
         assert_eq!(own("no.such.host.invalid", loopback, 2), None);
+    }
+
+    #[test]
+    fn a_name_of_loopback_is_not_where_the_ranks_of_its_machine_find_rank_0() {
+        let (loopback, own, all) = (ip("127.0.0.1"), ip("10.0.0.9"), ip("0.0.0.0"));
+        let on = |first_node, host: &str, bind, interface| {
+            let address = address_on_own_machine(host, 7, bind, interface, 2, first_node).expect("known");
+            address.map(|address| address.ip())
+        };
+        let at = |host: &str, bind, interface| on(true, host, bind, interface);
+        // As the name of a Debian machine is 127.0.1.1.
+        assert_eq!((at("127.0.1.1", own, None), on(false, "127.0.1.1", own, None)), (Some(own), None));
+        for first_node in [true, false] {
+            assert!(on(first_node, "localhost.", loopback, Some(own)).is_none_or(|ip| ip == own));
+        }
+        for (host, bind) in
+            [("localhost", loopback), ("localhost", all), ("10.1.2.3", own), ("no.such.host.invalid", own)]
+        {
+            assert_eq!(at(host, bind, None), None, "{host} {bind}");
+        }
     }
 
     #[test]

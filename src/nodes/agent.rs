@@ -88,6 +88,8 @@ struct Agent {
 impl Agent {
     fn coordinate(&mut self, listener: Option<TcpListener>) -> Result<Link> {
         let (own, theirs) = Link::pair().map_err(no_link)?;
+        // It is there before the coordinator reads anything: the others are compared with this node.
+        let link = self.hello(own)?;
         let coordinator = Coordinator::start(
             self.nodes.limits,
             self.nodes.silence,
@@ -97,7 +99,7 @@ impl Agent {
             self.setup.key.clone(),
         )?;
         self.coordinator = Some(coordinator);
-        self.hello(own)
+        Ok(link)
     }
 
     fn hello(&mut self, link: Link) -> Result<Link> {
@@ -165,7 +167,8 @@ impl Agent {
 
     /// Executes orders until the run is over.
     fn serve(&mut self, signals: &mut Signals, link: &mut Link) -> Result<ExitCode> {
-        let (mut again, again_until) = (None, Instant::now() + self.nodes.limits.join);
+        // Since the first refusal in a row.
+        let mut again_until = None;
         loop {
             let order = match self.next_order(signals, link) {
                 Ok(Some(order)) => order,
@@ -184,12 +187,18 @@ impl Agent {
                 },
             };
             match order {
-                Order::Start(start) => self.generation(start, signals, link)?,
+                Order::Start(start) => {
+                    again_until = None;
+                    self.generation(start, signals, link)?;
+                }
                 // The workers have already ended.
-                Order::Recall { .. } | Order::Wait => {}
+                Order::Recall { .. } | Order::Wait => again_until = None,
                 Order::Dismissed => return Ok(ExitCode::Stopped),
-                Order::Refused { why, later: true } if Instant::now() < again_until => {
-                    if again.replace(why.clone()).is_none() {
+                Order::Refused { why, later: true }
+                    if again_until.is_none_or(|until| Instant::now() < until) =>
+                {
+                    if again_until.is_none() {
+                        again_until = Some(Instant::now() + self.nodes.limits.join);
                         say!("node 0 refused this node: {why}; retrying");
                     }
                     match self.reconnect_after(RETRY_DELAY, signals)? {

@@ -67,6 +67,11 @@ fn a_fixed_number_of_nodes_waits_for_all_and_names_missing_ones() {
         panic!("{actions:?}");
     };
     assert_eq!(f.message, "only 2 of 3 nodes connected in time; missing: node 2");
+    // One that is lost meanwhile and returns changes nothing about that time, however often.
+    let (state, actions) = state.step(Event::Lost(1));
+    assert_eq!(actions, []);
+    let (state, actions) = state.step(joined(1, None));
+    assert_eq!(actions, []);
     let (_, actions) = state.step(joined(7, None));
     assert_eq!(started(&actions).nodes, [(0, 2), (1, 2), (7, 2)]);
 }

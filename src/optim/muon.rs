@@ -48,7 +48,7 @@ choice! {
     AdjustLr:
     /// 0.2 sqrt(max(rows, columns)): updates of AdamW's magnitude, so that the same learning rate suits both.
     MatchRmsAdamw = "match-rms-adamw",
-    /// sqrt(max(1, rows / columns)).
+    /// sqrt(max(1, rows / columns)), of the array as the module has it: `burn::nn::Linear` has the transpose of PyTorch's.
     Original = "original",
 }
 

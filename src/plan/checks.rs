@@ -245,7 +245,7 @@ pub(super) fn plateau(
 }
 
 /// Why a run never measures `metric`; `None` if it may.
-fn never_measured(metric: RankBy, facts: &DataFacts, eval_every: u64) -> Option<&'static str> {
+pub(super) fn never_measured(metric: RankBy, facts: &DataFacts, eval_every: u64) -> Option<&'static str> {
     match metric.name().starts_with("train.") {
         true => None,
         false => never_evaluated(facts, eval_every),

@@ -31,7 +31,7 @@ use crate::checkpoint::{CheckpointConfig, Every};
 use crate::clusters::slurm::SlurmConfig;
 use crate::comm::gloo::GlooOptions;
 use crate::comm::{Backend, DistributedConfig};
-use crate::data::{FieldFacts, LoaderConfig, TransformPlan};
+use crate::data::{DataFacts, LoaderConfig, TransformPlan};
 use crate::ddp::{HookSource, ReducerConfig};
 use crate::device::{DeviceSpec, Precision};
 use crate::error::Error;
@@ -138,21 +138,31 @@ impl Plan {
         checks::devices_suffice(self.device, processes, devices, self.launch.share_devices)
     }
 
-    /// Checks the metrics that rank checkpoints, lower the rate and end the run early against the targets of the opened data set, which
-    /// may be unknown when the spec is read.
+    /// Checks the metrics that rank checkpoints, lower the rate and end the run early against the targets and splits of the opened
+    /// data set, which may be unknown when the spec is read.
     ///
     /// # Errors
-    /// A metric that does not apply to these targets (exit code 78).
-    pub fn ranks_by(&self, target: &FieldFacts) -> Result<(), Error> {
+    /// A metric that does not apply to these targets, or that ends the run or lowers the rate and is never measured (exit code 78).
+    pub fn ranks_by(&self, facts: &DataFacts) -> Result<(), Error> {
         let named = [
             (Some(self.checkpoint.best), "`best` in `[checkpoint]`"),
             (self.early_stop.map(|rule| rule.metric), "`metric` in `[early_stop]`"),
             (self.schedule.on_plateau().map(|rule| rule.metric), "`metric` in `[scheduler]`"),
         ];
         for (metric, key) in named {
-            if let Some(why) = metric.and_then(|metric| checks::unmeasured(metric, target)) {
+            if let Some(why) = metric
+                .zip(facts.target.as_ref())
+                .and_then(|(metric, target)| checks::unmeasured(metric, target))
+            {
                 let hint = format!("{key} names the metric; \"val.loss\" fits every data set");
                 return Err(Error::spec(why).hint(hint));
+            }
+        }
+        // The best checkpoint is a matter of course, and there may be none.
+        for (metric, key) in &named[1..] {
+            let Some(metric) = *metric else { continue };
+            if let Some(why) = checks::never_measured(metric, facts, self.train.eval_every) {
+                return Err(Error::spec(format!("{key} is `{metric}`, which is never measured: {why}")));
             }
         }
         Ok(())

@@ -1,12 +1,12 @@
 //! One run with a fault, from its start to the end of its last attempt, and what it cost.
 
 use super::matrix::Fault;
-use super::watch::{Course, held_worker, waits_for};
+use super::watch::{Course, held_worker};
 use crate::checkpoint::CheckpointStore;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::history::checkpoints;
 use crate::launch::StopFlag;
-use crate::repro::{Child, Outcomes, Trainer, checkpoint_mismatch, send};
+use crate::repro::{Child, Outcomes, Trainer, checkpoint_mismatch, send, waits_for};
 use crate::telemetry::{Event, read_events};
 use crate::worker::FAULT;
 use rustix::process::Signal;

@@ -4,7 +4,6 @@ use super::trial::resumed_at;
 use crate::error::Result;
 use crate::repro::{Outcomes, children};
 use crate::telemetry::{Event, read_events};
-use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -92,14 +91,6 @@ pub fn held_worker(supervisor: u32) -> Option<u32> {
     children(supervisor).into_iter().find(|(_, state)| *state == 'T').map(|(pid, _)| pid)
 }
 
-/// Whether a signal waits for a process that is stopped to go on.
-pub fn waits_for(pid: u32, signal: Signal) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
-    let pending = pending.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    pending & (1 << (signal.as_raw() - 1)) != 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,24 +102,6 @@ mod tests {
         assert_eq!(struck_step(log), Some(3));
         assert_eq!(struck_step(&log.replace("step 3, phase forward", "before the rendezvous")), Some(0));
         assert_eq!(struck_step(log.lines().next().unwrap()), None);
-    }
-
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn a_signal_waits_for_a_process_that_is_stopped() {
-        use crate::repro::send;
-        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
-        send(child.id(), Signal::STOP);
-        let begun = std::time::Instant::now();
-        while !children(std::process::id()).contains(&(child.id(), 'T')) {
-            assert!(begun.elapsed().as_secs() < 60, "it is not stopped");
-            std::thread::yield_now();
-        }
-        assert!(!waits_for(child.id(), Signal::TERM));
-        send(child.id(), Signal::TERM);
-        assert!(waits_for(child.id(), Signal::TERM) && !waits_for(child.id(), Signal::INT));
-        child.kill().unwrap();
-        child.wait().unwrap();
     }
 
     #[test]

@@ -172,6 +172,14 @@ fn state_and_parent(stat: &str) -> Option<(char, u32)> {
     Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
 }
 
+/// Whether a signal waits for a process that is stopped to go on.
+pub fn waits_for(pid: u32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+    let pending = pending.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    pending & (1 << (signal.as_raw() - 1)) != 0
+}
+
 /// Sends a signal to a process that this one, or one that it started, has started.
 pub fn send(pid: u32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid as i32) {
@@ -208,5 +216,22 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!runs(child.id()));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_signal_waits_for_a_process_that_is_stopped() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        send(child.id(), Signal::STOP);
+        let begun = Instant::now();
+        while !children(std::process::id()).contains(&(child.id(), 'T')) {
+            assert!(begun.elapsed().as_secs() < 60, "it is not stopped");
+            std::thread::sleep(POLL);
+        }
+        assert!(!waits_for(child.id(), Signal::TERM));
+        send(child.id(), Signal::TERM);
+        assert!(waits_for(child.id(), Signal::TERM) && !waits_for(child.id(), Signal::INT));
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

@@ -13,7 +13,7 @@ mod report;
 mod same;
 mod specs;
 
-pub use child::{Child, Trainer, children, send};
+pub use child::{Child, Trainer, children, send, waits_for};
 #[cfg(test)]
 pub use history::Unknown;
 pub use history::{History, Part};

@@ -60,8 +60,9 @@ pub fn diff_json(a: &RunFolder, b: &RunFolder) -> Json {
         keys.iter().filter(|key| first[**key] != second[**key]).map(|key| of(key)).collect();
     let names = names(&[a, b]);
     let metric = |name: &String| json!({ "key": name, "a": a.course.last(name), "b": b.course.last(name) });
-    let measured: Vec<Json> =
-        names.iter().filter(|n| a.course.last(n) != b.course.last(n)).map(metric).collect();
+    // NaN in both is no difference.
+    let last = |run: &RunFolder, name: &str| run.course.last(name).map(|x| (!x.is_nan()).then_some(x));
+    let measured: Vec<Json> = names.iter().filter(|n| last(a, n) != last(b, n)).map(metric).collect();
     let [a, b] = [a, b].map(|run| run.folder.display().to_string());
     json!({ "a": a, "b": b, "spec": spec, "provenance": provenance, "metrics": measured })
 }

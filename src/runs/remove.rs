@@ -4,7 +4,7 @@
 //! run folder that lists show as such, and that can be removed. Links are removed, and never followed.
 
 use super::folder::{REMOVING, RunFolder, State, is_being_removed, size};
-use crate::checkpoint::CheckpointStore;
+use crate::checkpoint::{CheckpointStore, RankBy, format::step_dir_name};
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::history::{FILES, FolderLock, checkpoints};
 use crate::show;
@@ -30,8 +30,9 @@ pub enum Kept {
 pub struct Removal {
     folder: PathBuf,
     kept: Kept,
-    /// The best of the checkpoints.
-    best: Option<PathBuf>,
+    /// The step of the best of the checkpoints, by this metric.
+    best: Option<u64>,
+    by: Option<RankBy>,
     pub bytes: u64,
 }
 
@@ -67,7 +68,7 @@ impl Removal {
             let what = format!("{shown} has files that no run has written: {}", named.join(", "));
             return Err(Error::usage(what).hint("move them away, or `--all-files` removes them too"));
         }
-        Ok(Self { folder, kept, best: None, bytes: run.bytes })
+        Ok(Self { folder, kept, best: None, by: None, bytes: run.bytes })
     }
 
     /// All checkpoints but the best.
@@ -85,10 +86,12 @@ impl Removal {
             }));
         }
         let store = CheckpointStore::read_only(checkpoints(&folder));
-        let best = store.best_or_newest(run.rank_by())?;
-        let others = store.list()?.into_iter().filter(|entry| Some(&entry.path) != best.as_ref());
+        let by = run.rank_by();
+        let best = store.best_or_newest(by)?.map(|entry| entry.step);
+        // Without one that can be loaded, all stay.
+        let others = store.list()?.into_iter().filter(|entry| best.is_some_and(|best| entry.step != best));
         let bytes = others.map(|entry| size(&entry.path)).sum();
-        Ok(Self { folder, kept: Kept::Best, best, bytes })
+        Ok(Self { folder, kept: Kept::Best, best, by, bytes })
     }
 
     /// Each folder once, and none that is removed with the one that it is in.
@@ -105,13 +108,10 @@ impl Removal {
     /// A description of what would be removed.
     pub fn words(&self) -> String {
         let folder = self.folder.display();
-        match (self.kept, &self.best) {
+        match (self.kept, self.best) {
             (Kept::Nothing, _) => format!("{folder}"),
             (Kept::Best, None) => format!("no checkpoint of {folder}"),
-            (Kept::Best, Some(best)) => {
-                let name = best.file_name().unwrap_or_default().to_string_lossy();
-                format!("the checkpoints of {folder} but {name}")
-            }
+            (Kept::Best, Some(best)) => format!("the checkpoints of {folder} but {}", step_dir_name(best)),
         }
     }
 
@@ -126,10 +126,10 @@ impl Removal {
         let own = RunId { job: "ddp-run runs rm".to_owned(), attempt: 1, start: RunId::draw()? };
         let lock = FolderLock::take(&self.folder, &own, Duration::ZERO, &|| false);
         let lock = lock.map_err(|e| Error { hint: None, ..e })?;
-        match (self.kept, &self.best) {
+        match (self.kept, self.best) {
             (Kept::Best, None) => Ok(()),
             (Kept::Best, Some(best)) => {
-                CheckpointStore::open(checkpoints(&self.folder))?.remove_all_but(best)
+                CheckpointStore::open(checkpoints(&self.folder))?.keep_best(self.by, best)
             }
             (Kept::Nothing, _) => {
                 let renamed = renamed(&self.folder)?;
@@ -152,10 +152,19 @@ fn others(folder: &Path) -> Result<Vec<String>> {
             others.extend(self::others(&path)?.into_iter().map(|within| format!("{name}/{within}")));
         } else if !known && !is_unfinished(&name) {
             others.push(name);
+        } else if name == "checkpoints" && path.is_dir() && !path.is_symlink() {
+            others.extend(of_earlier_starts(&path)?);
         }
     }
     others.sort();
     Ok(others)
+}
+
+/// The checkpoints of earlier starts, which are runs of their own, in a `checkpoints/` that is a mount point.
+fn of_earlier_starts(checkpoints: &Path) -> Result<Vec<String>> {
+    let entries = fs::read_dir(checkpoints).doing("read", checkpoints)?.flatten();
+    let names = entries.map(|entry| format!("checkpoints/{}", entry.file_name().to_string_lossy()));
+    Ok(names.filter(|name| name.starts_with("checkpoints/checkpoints.")).collect())
 }
 
 /// What a killed process was writing, or what a network file system keeps of an open file.

@@ -243,7 +243,7 @@ fn descend<'t>(
             Value::Table(inner) => inner,
             Value::Array(items) => match path.next() {
                 Some(index) => element(items, segment, index)?,
-                None => return Err(vec![not_a_table(segment, &Value::Array(Vec::new()))]),
+                None => return Err(vec![no_item_alone(segment, items)]),
             },
             other => return Err(vec![not_a_table(segment, other)]),
         };
@@ -263,6 +263,16 @@ fn element<'t>(items: &'t mut [Node], list: &Segment, index: &Segment) -> Edited
             format!("`{}` is a list of {count}: its items are numbered from 0", list.key),
         )]),
     }
+}
+
+/// `scheduler.0` itself: a list is changed as a whole, or in the keys of its tables.
+fn no_item_alone(list: &Segment, items: &[Node]) -> Problem {
+    let (name, count) = (&list.key, items.len());
+    let how = match items.first().map(|node| &node.value) {
+        Some(Value::Table(_)) => format!("name a key of one, as in `{name}.0.KEY`, or the whole list"),
+        _ => "name the whole list".to_owned(),
+    };
+    Problem::new(list.span, format!("`{name}` is a list of {count}: {how}"))
 }
 
 fn not_a_table(segment: &Segment, found: &Value) -> Problem {

@@ -22,7 +22,9 @@ pub struct Sums {
     pub absolute: f64,
     #[serde(deserialize_with = "nan_if_null")]
     pub squared: f64,
+    #[serde(deserialize_with = "nan_if_null")]
     pub target: f64,
+    #[serde(deserialize_with = "nan_if_null")]
     pub target_squared: f64,
     pub elements: f64,
     /// The task's metrics, by name.
@@ -179,9 +181,18 @@ mod tests {
 
     #[test]
     fn non_finite_sums_round_trip_as_nan() {
-        let sums = Sums { loss: f64::NAN, squared: f64::INFINITY, rows: 3.0, ..Sums::default() };
-        let back: Sums = serde_json::from_value(serde_json::to_value(sums).unwrap()).unwrap();
-        assert!(back.loss.is_nan() && back.squared.is_nan() && back.rows == 3.0, "{back:?}");
+        let ratios = [("own".to_owned(), Ratio { numerator: f64::NAN, denominator: f64::NAN })].into();
+        let mut sums = Sums { ratios, ..Sums::default() };
+        sums.numbers().for_each(|sum| *sum = f64::NAN);
+        (sums.rows, sums.squared) = (3.0, f64::INFINITY);
+        for counted in [&mut sums.samples, &mut sums.correct, &mut sums.top5, &mut sums.elements] {
+            *counted = 2.0;
+        }
+        let mut back: Sums = serde_json::from_value(serde_json::to_value(sums).unwrap()).unwrap();
+        assert_eq!(
+            back.numbers().map(|sum| *sum).filter(|sum| !sum.is_nan()).collect::<Vec<_>>(),
+            [3.0, 2.0, 2.0, 2.0, 2.0]
+        );
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::evaluate::{Evaluated, evaluate};
 use super::feed::Feed;
 use super::flags::Flags;
 use super::in_flight::InFlight;
+use super::loss_scale::LossScale;
 use super::replicas::Replicas;
 use super::saves::Saves;
 use super::spans::Spans;
@@ -47,6 +48,8 @@ pub struct Trainer<'a> {
     pub(super) updater: Updater,
     pub(super) average: Option<WeightAverage>,
     pub(super) reducer: Reducer,
+    /// How many times as large as in the checkpoint the gradients are that the hooks get.
+    hook_factor: f64,
     pub(super) ladder: TapLadder,
     /// After the last step whose sums are known.
     pub(super) position: Position,
@@ -105,7 +108,8 @@ impl<'a> Trainer<'a> {
         let reducer = Reducer::new(layout, model.device(), learn, names, group.clone(), hook)
             .map_err(|e| Error::internal(format!("cannot start the communication thread: {e}")))?;
         let scaled = settings.precision == Precision::F16;
-        position.loss_scale = scaled.then(|| position.loss_scale.unwrap_or_default());
+        let (loss_scale, hook_factor) = LossScale::continued(position.loss_scale, scaled);
+        position.loss_scale = loss_scale;
         let (saves, replicas) = (Saves::new(&position), Replicas::from(position.step));
         Ok(Self {
             ladder: TapLadder::new(sizes.len(), model.device()),
@@ -119,6 +123,7 @@ impl<'a> Trainer<'a> {
             updater,
             average,
             reducer,
+            hook_factor,
             position,
             stop,
             observer,
@@ -133,7 +138,11 @@ impl<'a> Trainer<'a> {
     /// Restores the communication hooks' state from a checkpoint, which only rank 0 has. Returns the reason if it does
     /// not fit this run. Call on all ranks, before `run`.
     pub fn restore_hook(&mut self, saved: Option<HookState>) -> Result<Option<String>> {
-        Ok(self.reducer.restore_hook(saved)?)
+        let left_out = self.reducer.restore_hook(saved)?;
+        if self.position.step > 0 && self.hook_factor != 1.0 {
+            self.reducer.rescale(self.hook_factor as f32);
+        }
+        Ok(left_out)
     }
 
     /// Trains until the run is complete or a stop is requested.

@@ -73,3 +73,43 @@ fn rendezvous(
     };
     Ok(Arc::new(GlooGroup::connect(config, parts.gloo.clone())?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::DistributedConfig;
+    use crate::comm::gloo::GlooOptions;
+    use crate::comm::rendezvous::Secret;
+    use crate::error::ExitCode;
+    use crate::launch::{Endpoint, JobHandoff, Place};
+    use std::net::Ipv4Addr;
+
+    /// The loss of a rank that leaves right after the rendezvous is noticed by the others, who have to know that they do.
+    #[test]
+    fn a_rank_has_met_the_others_before_its_first_call_fails() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let secret = Secret::generate().unwrap();
+        let handoff = |rank| {
+            let endpoint = Endpoint::Connect { host: "127.0.0.1".to_owned(), port };
+            Handoff::new(Place::on_one_node(rank, 2), endpoint, secret.clone(), JobHandoff::default())
+        };
+        let parts = GroupParts {
+            plan_hash: "same",
+            backend: Backend::Gloo,
+            distributed: &DistributedConfig::default(),
+            gloo: &GlooOptions::default(),
+            rdzv_endpoint: None,
+            bind: Ipv4Addr::LOCALHOST.into(),
+            share_devices: false,
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(rendezvous(&handoff(1), &parts, None).unwrap()));
+            let mut have_met = false;
+            let met = || have_met = true;
+            let connected = connect(&handoff(0), &parts, ComputeDevice::Cpu, Some(listener), met);
+            let error = connected.err().expect("rank 1 has left");
+            assert_eq!((error.code, have_met), (ExitCode::Collective, true), "{error}");
+        });
+    }
+}

@@ -4,7 +4,7 @@ use super::parts::GroupParts;
 use crate::comm::rendezvous::Endpoint as RendezvousEndpoint;
 use crate::error::{Error, ExitCode, Result};
 use crate::launch::{Endpoint, Handoff};
-use crate::nodes::{Addresses, addresses, own_address};
+use crate::nodes::{Addresses, address_on_own_machine, addresses, own_address};
 use std::net::{SocketAddr, TcpListener};
 
 /// `None` for a single worker.
@@ -21,10 +21,9 @@ pub(super) fn rendezvous_endpoint(
         (Endpoint::Listen { host, port }, None) => {
             RendezvousEndpoint::Bind(bind_address(handoff, parts, host, *port)?)
         }
-        (Endpoint::Connect { host, port }, None) => RendezvousEndpoint::Connect(match host.contains(':') {
-            true => format!("[{host}]:{port}"),
-            false => format!("{host}:{port}"),
-        }),
+        (Endpoint::Connect { host, port }, None) => {
+            RendezvousEndpoint::Connect(address_of_rank_0(handoff, parts, host, *port)?)
+        }
         (Endpoint::File { path }, None) if rank_0 => {
             let Addresses { listen, advertised } = own_addresses(handoff, parts)?;
             RendezvousEndpoint::Publish { address: listen, host: advertised.to_string(), file: path.clone() }
@@ -36,6 +35,17 @@ pub(super) fn rendezvous_endpoint(
 fn own_addresses(handoff: &Handoff, parts: &GroupParts<'_>) -> Result<Addresses> {
     let interface = parts.gloo.address()?;
     addresses(parts.bind, interface, handoff.place.nnodes)
+}
+
+/// The address at which this rank reaches rank 0, whose name for others is `host`.
+fn address_of_rank_0(handoff: &Handoff, parts: &GroupParts<'_>, host: &str, port: u16) -> Result<String> {
+    let (interface, nnodes) = (parts.gloo.address()?, handoff.place.nnodes);
+    let first_node = handoff.place.node_rank == 0;
+    Ok(match address_on_own_machine(host, port, parts.bind, interface, nnodes, first_node)? {
+        Some(own) => own.to_string(),
+        None if host.contains(':') => format!("[{host}]:{port}"),
+        None => format!("{host}:{port}"),
+    })
 }
 
 /// The address that rank 0 binds if others reach it as `host`.

@@ -137,6 +137,9 @@ impl FromStr for Fault {
         }
         let rank = rank.ok_or("`rank` is missing")?;
         let point = point.ok_or("`phase` is missing")?;
+        if generation == Some(0) {
+            return Err("`generation` counts from 1".into());
+        }
         if point == FaultPoint::Connect && step.is_some() {
             return Err("`connect` comes before all steps".into());
         }

@@ -6,7 +6,7 @@ use super::spec_changes::OwnSpec;
 use crate::checkpoint::{CheckpointConfig, Every};
 use crate::comm::gloo::GlooOptions;
 use crate::comm::{Backend, DistributedConfig};
-use crate::data::{DataFacts, DatasetSource, FieldFacts, Fingerprint, LoaderConfig, TransformPlan};
+use crate::data::{DataFacts, DatasetSource, Fingerprint, LoaderConfig, TransformPlan};
 use crate::device::{DeviceSpec, Precision};
 use crate::error::Result;
 use crate::nodes::RdzvEndpoint;
@@ -126,9 +126,9 @@ impl<'a> RankParts<'a> {
     /// [`Plan::ranks_by`].
     ///
     /// # Errors
-    /// A metric that does not apply to these targets (exit code 78).
-    pub fn ranks_by(&self, target: &FieldFacts) -> Result<()> {
-        self.plan.ranks_by(target)
+    /// A metric that does not apply to these targets, or that nobody measures (exit code 78).
+    pub fn ranks_by(&self, facts: &DataFacts) -> Result<()> {
+        self.plan.ranks_by(facts)
     }
 
     /// Why a run never measures the validation split; `None` if it may.

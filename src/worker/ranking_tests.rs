@@ -87,4 +87,16 @@ fn rejects_a_metric_that_the_targets_do_not_have() {
     );
     assert!(refused("val.top5").unwrap_err().1.contains("of 2 classes is always 1"));
     assert_eq!(refused("val.accuracy"), Ok(()));
+    // Nobody would notice that the run never ends early.
+    let waits = |split: &str| {
+        let sets = ["early_stop.patience=1", &format!("dataset.val_split={split}")];
+        Run::of(&spec).train(1, &sets).map(drop).map_err(|e| (e.code, e.message))
+    };
+    let (code, message) = waits("0.0").unwrap_err();
+    assert_eq!(code, ExitCode::Spec);
+    assert!(
+        message.starts_with("`metric` in `[early_stop]` is `val.loss`, which is never measured"),
+        "{message}"
+    );
+    assert_eq!(waits("0.1"), Ok(()));
 }

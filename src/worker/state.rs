@@ -4,6 +4,7 @@ use super::exchange::share_json;
 use super::hook::HookLayout;
 use super::optimizer::{self, Trained};
 use super::parts::RankParts;
+use super::snapshot::batches_tracked;
 use crate::checkpoint::{CheckpointConfig, Loaded, TensorData, TensorMap};
 use crate::comm::ProcessGroup;
 use crate::data::Fingerprint;
@@ -14,6 +15,7 @@ use crate::spec::Values;
 use crate::train::{Batching, Position, Updater};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// No run reaches this value; numbers up to it can be added and multiplied by small ones without overflow.
@@ -177,10 +179,22 @@ pub(super) fn unfit(loaded: &Loaded, e: Error) -> Error {
 /// Values of a model's tensors by number, in the module's layout; `None` where there are none.
 pub(super) type Weights = Vec<Option<Vec<f32>>>;
 
-/// The values of all tensors in a file.
+/// The values of all tensors in a file, which has no others: a part of a larger model is another model.
 pub(super) fn weights(entries: &[StateEntry], file: &TensorMap) -> Result<Weights> {
     let value = |e: &StateEntry| Ok(Some(e.of_dict(&find(file, &e.name, &e.shape)?.as_f32())));
-    entries.iter().map(value).collect()
+    let values = entries.iter().map(value).collect::<Result<_>>()?;
+    let names =
+        entries.iter().flat_map(StateEntry::names).flat_map(|e| [Some(e.name.clone()), batches_tracked(e)]);
+    let names: HashSet<String> = names.flatten().collect();
+    let mut others = file.iter().filter(|tensor| !names.contains(&tensor.name));
+    match (others.next(), others.count()) {
+        (None, _) => Ok(values),
+        (Some(first), more) => {
+            let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
+            let what = format!("the spec's model lacks its tensor `{}`{more}", first.name);
+            Err(Error::checkpoint(what))
+        }
+    }
 }
 
 pub(super) fn put_model(model: &mut dyn Model, file: &TensorMap) -> Result<()> {
@@ -277,6 +291,35 @@ pub fn share_model(model: &mut dyn Model, group: &dyn ProcessGroup) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::models::{Layout, Role};
+
+    fn entry(name: &str, role: Role) -> StateEntry {
+        let aliases = Vec::new();
+        StateEntry { name: name.to_owned(), shape: vec![2], role, layout: Layout::Same, aliases }
+    }
+
+    #[test]
+    fn a_part_of_a_larger_model_does_not_fit() {
+        let tied = StateEntry {
+            aliases: vec![entry("head", Role::Parameter)],
+            ..entry("embedding", Role::Parameter)
+        };
+        let entries = [tied, entry("norm.running_var", Role::Statistic), entry("last", Role::Parameter)];
+        let names = ["embedding", "head", "norm.running_var", "norm.num_batches_tracked", "last"];
+        let file = names.map(|name| TensorData::from_f32(name.to_owned(), vec![2], &[1.0, 2.0]).unwrap());
+        let file = TensorMap::from_tensors(file).unwrap();
+        assert_eq!(weights(&entries, &file).unwrap(), vec![Some(vec![1.0, 2.0]); 3]);
+        let error = weights(&entries[..2], &file).unwrap_err();
+        assert_eq!(
+            (error.code, error.message),
+            (ExitCode::Checkpoint, "the spec's model lacks its tensor `last`".into())
+        );
+        let error = weights(&entries[1..2], &file).unwrap_err();
+        assert!(
+            error.message.starts_with("the spec's model lacks its tensor `embedding` (and 2 more)"),
+            "{error}"
+        );
+    }
 
     #[test]
     fn a_state_whose_steps_have_no_samples_is_refused() {

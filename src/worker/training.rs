@@ -79,7 +79,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let Common { log_every, hosts } = Common::of(parts.metrics.log_every, &*group)?;
     let settings = Settings { log_every, ..parts.settings() };
     group.note(Place { step: 0, phase: Phase::Setup });
-    parts.ranks_by(&splits.train.target())?;
+    parts.ranks_by(&facts)?;
     let on = compute(job.device, parts.precision)?;
     let mut model = parts.model.source.build(&facts, parts.seed, &on)?;
     fit::model(&parts, &*splits.train, &*model)?;

@@ -3,6 +3,7 @@
 use crate::common::*;
 use crate::trial::*;
 use rustix::process::Signal;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// The moments of the first and of the second pass.
@@ -43,12 +44,14 @@ fn killed(trial: &Trial, rank: usize, moment: &str) {
 fn every_rank_at_every_moment_100_times() {
     let _alone = alone();
     let begun = Instant::now();
+    let (runs, resumed) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let play = |world: usize, moments: [&str; 5]| {
         let whole = Trial::new(world);
         assert_eq!(whole.run("", &[]).code, Some(0));
         for (rank, moment) in (0..world).flat_map(|rank| moments.map(|moment| (rank, moment))) {
             let trial = Trial::new(world);
             killed(&trial, rank, moment);
+            runs.fetch_add(1, Ordering::Relaxed);
             if rank != world / 2 {
                 continue;
             }
@@ -59,6 +62,7 @@ fn every_rank_at_every_moment_100_times() {
             assert_eq!(results(&trial.out), results(&whole.out), "{what}");
             assert!((0..world).all(|rank| trial.record(rank).is_none()), "{what}: a record is stale");
             trial.assert_nothing_is_left(&what);
+            resumed.fetch_add(1, Ordering::Relaxed);
         }
     };
     // Two rows of about the same length; with the runs of 8 ranks in one, no two of them are there at once.
@@ -67,7 +71,9 @@ fn every_rank_at_every_moment_100_times() {
     at_once([&[(8, first)][..], &small], |plays| {
         plays.iter().for_each(|(world, moments)| play(*world, *moments));
     });
-    println!("100 runs with a kill and 25 resumptions took {:?}", begun.elapsed());
+    let (runs, resumed) = (runs.into_inner(), resumed.into_inner());
+    assert_eq!((runs, resumed), (100, 25));
+    println!("{runs} runs with a kill and {resumed} resumptions took {:?}", begun.elapsed());
 }
 
 #[test]

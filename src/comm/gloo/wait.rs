@@ -124,18 +124,14 @@ impl Engine {
                 return Ok(());
             }
             let polled = self.poll_once(None, None, Some(Instant::now()), true);
-            // What a peer wrote before it failed counts; the next call fails.
-            if polled.is_err() && ready(&arena) {
-                return Ok(());
-            }
-            polled?;
-            self.check_memory(&arena, reads)?;
+            let noticed = polled.and_then(|_| self.check_memory(&arena, reads));
             let waiting_for = late(&arena);
             let ahead = self.header_ahead(&arena, &waiting_for);
-            // What a peer wrote before its goodbye, or before its next call, counts.
+            // What a peer wrote before its failure, its goodbye or another call counts; the next call fails.
             if ready(&arena) {
                 return Ok(());
             }
+            noticed?;
             if let Some((peer, header)) = ahead {
                 return self.notice_error(peer, &header);
             }

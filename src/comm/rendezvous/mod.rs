@@ -135,9 +135,13 @@ pub(crate) fn form_mesh(
     let rank = config.rank;
     match std::mem::replace(&mut config.endpoint, Endpoint::Connect(String::new())) {
         Endpoint::Listener(listener) => leader::run(config, options, listener, deadline),
-        Endpoint::Bind(address) => leader::run(config, options, bind(rank, address, deadline)?, deadline),
+        Endpoint::Bind(address) => {
+            let listener = bind(rank, address, deadline, || warn_of_retries(rank, address))?;
+            leader::run(config, options, listener, deadline)
+        }
         Endpoint::Publish { address, host, file } => {
-            let listener = bind(rank, (address, 0).into(), deadline)?;
+            let address = (address, 0).into();
+            let listener = bind(rank, address, deadline, || warn_of_retries(rank, address))?;
             let port = listener.local_addr().map_err(|e| CommError::rendezvous(e.to_string()))?.port();
             let host = if host.contains(':') { format!("[{host}]") } else { host };
             let published = file::publish(&file, &format!("{host}:{port}"));
@@ -154,9 +158,20 @@ pub(crate) fn form_mesh(
     }
 }
 
-/// Listens at `address`. A process of an earlier start may still hold it for a while.
-fn bind(rank: usize, address: SocketAddr, deadline: Instant) -> Result<TcpListener, CommError> {
-    let mut waits = false;
+fn warn_of_retries(rank: usize, address: SocketAddr) {
+    tracing::warn!(
+        "rendezvous: {address} is in use by another process; rank {rank} retries until init_timeout"
+    );
+}
+
+/// Listens at `address`. A process of an earlier start may still hold it for a while; `in_use` is called once if one does.
+fn bind(
+    rank: usize,
+    address: SocketAddr,
+    deadline: Instant,
+    in_use: impl FnOnce(),
+) -> Result<TcpListener, CommError> {
+    let mut in_use = Some(in_use);
     loop {
         let error = match TcpListener::bind(address) {
             Ok(listener) => return Ok(listener),
@@ -166,12 +181,7 @@ fn bind(rank: usize, address: SocketAddr, deadline: Instant) -> Result<TcpListen
         if !taken || Instant::now() >= deadline {
             return Err(CommError::rendezvous(format!("rank {rank} cannot listen on {address}: {error}")));
         }
-        if !waits {
-            tracing::warn!(
-                "rendezvous: {address} is in use by another process; rank {rank} retries until init_timeout"
-            );
-            waits = true;
-        }
+        in_use.take().into_iter().for_each(|tell| tell());
         let _ = poll_until(&mut [], Some((Instant::now() + BIND_PAUSE).min(deadline)));
     }
 }

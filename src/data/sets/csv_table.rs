@@ -125,7 +125,14 @@ impl RawTable {
         let bytes = std::fs::read(path).doing("read", path)?;
         let mut reader =
             csv::ReaderBuilder::new().delimiter(delimiter).trim(csv::Trim::All).from_reader(bytes.as_slice());
-        let damaged = |e: csv::Error| Error::data(format!("{}: {e}", path.display())).cause(e);
+        let damaged = |e: csv::Error| {
+            let mut text = format!("{}: {e}", path.display());
+            if let Some(at) = e.position() {
+                let line = |number: u64| format!("(line: {number},");
+                text = text.replacen(&line(at.line()), &line(line_of(at, &bytes)), 1);
+            }
+            Error::data(text).cause(e)
+        };
         let header: Vec<String> = reader.headers().map_err(damaged)?.iter().map(str::to_owned).collect();
         let shown = path.display().to_string();
         let mut table = Self::of(shown, header, blanks)?;
@@ -235,7 +242,11 @@ impl RawTable {
             return Ok(ColumnType::Categories(names));
         }
         let Some(first_text) = filled().find(|&r| self.number(r, column).is_none()) else {
-            return Ok(ColumnType::Numbers);
+            let infinite = |row: &usize| self.number(*row, column).is_some_and(|x| !(x as f32).is_finite());
+            return match filled().find(infinite) {
+                Some(row) => Err(self.too_large(row, column)),
+                None => Ok(ColumnType::Numbers),
+            };
         };
         let texts = filled().filter(|&r| self.number(r, column).is_none()).count();
         let place = self.location(first_text, column);
@@ -258,6 +269,13 @@ impl RawTable {
             return Err(Error::data(message).hint("to leave the column out, list the others in `features`"));
         }
         Ok(ColumnType::Categories(names.into_iter().map(str::to_owned).collect()))
+    }
+
+    /// The error of a number beyond the range of f32.
+    pub fn too_large(&self, row: usize, column: usize) -> Error {
+        let (place, cell) = (self.location(row, column), &self.rows[row][column]);
+        Error::data(format!("{place}: `{cell}` is too large"))
+            .hint("if it stands for a missing value, add it to `blank_marks`")
     }
 
     /// Encodes a cell into the `kind.width()` values of `out`; a blank cell is NaN in each.

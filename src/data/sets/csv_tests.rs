@@ -114,6 +114,20 @@ fn classification_by_text_labels() {
 }
 
 #[test]
+fn a_damaged_row_has_its_line_and_a_number_fits_f32() {
+    for (text, found) in [
+        ("a,price\r\n1,2\r\n1,2,3\r\n", "t.csv: CSV error: record 2 (line: 3, "),
+        ("a,price\n1,2\n-1.7e308,3\n", "t.csv, line 3, column `a`: `-1.7e308` is too large"),
+        ("a,price\n1,2\n2,1e39\n", "t.csv, line 3, column `price`: `1e39` is too large"),
+    ] {
+        let error = open(text, "").err().unwrap().to_string();
+        assert!(error.contains(found), "{error}");
+    }
+    let marked = open("a,price\n1,2\n1e39,3\n", "blank_marks = ['1e39']\nblanks = 'zero'\nval_split = 0.0");
+    assert_eq!(marked.unwrap().train.len(), 2);
+}
+
+#[test]
 fn messages_about_wrong_tables() {
     let typo: String = format!("a,price\n{}x,5\n", "1,2\n".repeat(9));
     let units = typo.replace('x', "1 kg");

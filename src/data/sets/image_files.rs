@@ -211,7 +211,15 @@ fn identity(images: &[(PathBuf, usize)]) -> Result<String> {
     let mut hasher = Sha256::new();
     hasher.update(env!("CARGO_PKG_VERSION"));
     for (path, _) in images {
-        let meta = std::fs::metadata(path).doing("read", path)?;
+        let meta = match std::fs::metadata(path) {
+            // A link to what is not there.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                hasher.update(path.as_os_str().as_encoded_bytes());
+                hasher.update("\0missing\n");
+                continue;
+            }
+            found => found.doing("read", path)?,
+        };
         let time = meta.modified().doing("read", path)?;
         hasher.update(path.as_os_str().as_encoded_bytes());
         hasher.update(format!("\0{} {time:?}\n", meta.len()));

@@ -182,7 +182,12 @@ fn unreadable_files_are_tried_again_at_each_start() {
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
     let skip = format!("val_split = 0.0\nbad_images = 'skip'\ncache = '{}'", cache.display());
-    for _ in 0..2 {
+    for start in 0..4 {
+        if start == 2 {
+            // A link to what is not there.
+            std::fs::remove_dir(&path).unwrap();
+            std::os::unix::fs::symlink(root.join("none.png"), &path).unwrap();
+        }
         let lines = said(&root, &skip);
         assert!(lines.iter().any(|line| line.contains("checking all")), "{lines:#?}");
         assert!(lines.iter().any(|line| line.contains("1 of 4 images can't be read")), "{lines:#?}");

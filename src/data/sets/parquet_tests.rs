@@ -186,6 +186,22 @@ fn classes_need_no_metadata() {
     assert_eq!(seen(&*splits.train), [(0, 4), (1, 1)]);
 }
 
+/// Their numbers would mean other classes.
+#[test]
+fn lists_of_classes_that_contradict_each_other_are_refused() {
+    let files = ["train-00000-of-00002.parquet", "train-00001-of-00002.parquet", "test.parquet"];
+    for other in &files[1..] {
+        let (folder, classes) = (Folder::new(), CLASSES.replace("\"dog\",", ""));
+        for file in &files {
+            let classes = if file == other { &classes } else { CLASSES };
+            write_images(&folder.at(file), &images(0..2), Some(classes));
+        }
+        let error = folder.error(folder.images(""));
+        assert!(error.contains("has other classes than in"), "{error}");
+        assert!(error.contains("1 is `owl`, and not `dog`"), "{error}");
+    }
+}
+
 /// Test splits of competitions: -1, or no value.
 #[test]
 fn a_test_split_without_labels_is_left_out() {

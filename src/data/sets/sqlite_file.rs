@@ -57,6 +57,9 @@ fn check(path: &Path) -> Result<()> {
         return Err(Error::data(format!("{shown} is unfinished: it has {length} of {wanted} bytes"))
             .hint("copy it again"));
     }
+    // SQLite names them after the file that a link leads to.
+    let path = &path.canonicalize().doing("read", path).map_err(Error::of_data)?;
+    let shown = path.display();
     if !beside(path, "-wal", usize::MAX).is_empty() {
         return Err(Error::data(format!(
             "{shown}: another program is writing to it, or has not finished: {shown}-wal has changes"

@@ -243,6 +243,11 @@ fn changes_that_are_not_in_the_file_are_an_error() {
     let error = folder.error(folder.table("target = 'y'"));
     assert!(error.contains("DIR/set.db-wal has changes"), "{error}");
     assert!(error.contains("pragma wal_checkpoint(truncate)"), "{error}");
+    // The same through a link.
+    let (place, store) = (folder.0.path().join("set.db"), tempfile::tempdir().unwrap());
+    std::os::unix::fs::symlink(&place, store.path().join("link.db")).unwrap();
+    let linked = Database::open(&store.path().join("link.db")).err().unwrap();
+    assert!(linked.message.contains("set.db-wal has changes"), "{linked}");
     drop(writer);
     assert_eq!(folder.table("target = 'y'").unwrap().train.len(), 1);
     // A transaction that has to be taken back: the first bytes of its journal.

@@ -234,12 +234,14 @@ impl TableKeys {
             let class = |r: usize| names.index_of(&table.rows[r][column]).unwrap_or(0) as i64;
             return Ok(Targets::Classes { labels: rows.map(class).collect(), names: names.names() });
         }
-        let number = |r: usize| {
-            table.number(r, column).map(|x| x as f32).ok_or_else(|| {
+        let number = |r: usize| match table.number(r, column).map(|x| x as f32) {
+            Some(x) if x.is_finite() => Ok(x),
+            Some(_) => Err(table.too_large(r, column)),
+            None => {
                 let (place, cell) = (table.location(r, column), &table.rows[r][column]);
-                Error::data(format!("{place}: the target `{cell}` is not a number"))
-                    .hint("for text labels, set `[dataset] task = \"classification\"`")
-            })
+                Err(Error::data(format!("{place}: the target `{cell}` is not a number"))
+                    .hint("for text labels, set `[dataset] task = \"classification\"`"))
+            }
         };
         let mut values = rows.map(number).collect::<Result<Vec<f32>>>()?;
         let scaled = self.standardise_target;

@@ -2,7 +2,7 @@
 
 use super::Agent;
 use crate::error::{Error, Result};
-use crate::launch::{Controller, Ended, Endpoint, LocalWorkers, Part, Recall, Signals};
+use crate::launch::{Controller, Ended, Endpoint, Failure, LocalWorkers, Part, Recall, Signals};
 use crate::nodes::events::{Cause, NodeEnd, NodeFailure};
 use crate::nodes::message::{Closed, Link, Order, Report, Start};
 use std::collections::VecDeque;
@@ -44,7 +44,10 @@ impl Agent {
             Err(e) => {
                 let message = format!("{}: {}", self.name(), e.message);
                 let failure = NodeFailure::new(e.code, Cause::Root, message);
-                (NodeEnd::Failed(NodeFailure { hint: e.hint, ..failure }), None)
+                // The next generation needs another socket.
+                let port = if Failure::may_pass(&e) { self.listen().ok() } else { None };
+                let retry = port.is_some();
+                (NodeEnd::Failed(NodeFailure { hint: e.hint, retry, ..failure }), port.flatten())
             }
         };
         self.done = end == NodeEnd::Done;

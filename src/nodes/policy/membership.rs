@@ -63,8 +63,11 @@ impl State {
         let Some(seat) = self.seat_of(member) else { return };
         let Some(gone) = self.seats.remove(&seat) else { return };
         let Phase::Running(running) = &mut self.phase else {
-            // The time for the other nodes to arrive may be over.
-            return actions.push(Action::SetTimer(Timer::Join, self.limits.rejoin));
+            // The time for the other nodes to arrive may be over, except at the start, when nobody has been waited for twice.
+            if self.generation > 0 {
+                actions.push(Action::SetTimer(Timer::Join, self.limits.rejoin));
+            }
+            return;
         };
         // If it had reported, only the next generation needs it.
         if !running.left.contains(&member) {

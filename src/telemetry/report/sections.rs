@@ -59,7 +59,7 @@ pub(super) fn last_step(run: &Run) -> u64 {
 /// Whether larger values of a standard metric are better; `None` for others.
 pub(super) fn prefers_larger(metric: &str) -> Option<bool> {
     match metric {
-        "accuracy" | "top5" => Some(true),
+        "accuracy" | "top5" | "r2" => Some(true),
         "loss" | "mae" | "mse" | "perplexity" => Some(false),
         _ => None,
     }

@@ -157,6 +157,8 @@ impl State {
             Some("end") => {
                 self.exit_code = number(event, "exit_code");
                 self.up = false;
+                // `max_steps` may have cut the last one short.
+                self.epoch = integer("epoch");
             }
             _ => {}
         }

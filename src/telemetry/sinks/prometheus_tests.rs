@@ -110,12 +110,14 @@ fn the_file_has_the_latest_values() {
     assert_eq!([is("learning_rate", &[]), is("samples_per_second", &[])], [Some(0.5), Some(100.0)]);
     assert_eq!([is("restarts_total", &[]), is("checkpoint_step", &[])], [Some(4.0), Some(5.0)]);
     assert!(is("checkpoint_timestamp_seconds", &[]).unwrap() > 1.7e9);
-    sink.event(&step(3)).unwrap();
-    sink.event(&end(75)).unwrap();
+    // `max_steps` cuts the third epoch short.
+    for event in [step(3), epoch(2, false), end(75)] {
+        sink.event(&event).unwrap();
+    }
     sink.end().unwrap();
     let now = samples(&path);
     let is = |name, labels: &[_]| value(&now, name, labels);
-    assert_eq!([is("up", &[]), is("exit_code", &[])], [Some(0.0), Some(75.0)]);
+    assert_eq!([is("up", &[]), is("exit_code", &[]), is("epoch", &[])], [Some(0.0), Some(75.0), Some(2.0)]);
     assert!(is("loss", &[("split", "train")]).unwrap().is_nan());
     // No draft is left.
     assert_eq!(fs::read_dir(dir.path().join("metrics")).unwrap().count(), 1);

@@ -44,6 +44,14 @@ fn a_lost_rank_0_is_retried_after_a_restart_and_an_error_at_the_first_start() {
 }
 
 #[test]
+fn an_address_is_retried_until_its_holder_has_left() {
+    let mut m = TestRendezvous::new("127.0.0.1:0");
+    let (holder, address) = (m.listener.take().unwrap(), m.address);
+    let own = bind(0, address, Instant::now() + HANG, || drop(holder)).unwrap();
+    assert_eq!(own.local_addr().unwrap(), address);
+}
+
+#[test]
 fn rank_0_retries_an_address_that_is_in_use() {
     let mut m = TestRendezvous::new("127.0.0.1:0");
     let holder = m.listener.take().unwrap();

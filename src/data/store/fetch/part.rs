@@ -52,7 +52,7 @@ impl Part {
                 part.leave();
                 return Ok(None);
             }
-            part.len = part.file.0.seek(SeekFrom::End(0)).doing("read", &part.path)?;
+            part.len = part.file.seek(SeekFrom::End(0)).doing("read", &part.path)?;
             part.whole = part.len == 0;
             return Ok(Some(part));
         }
@@ -86,21 +86,21 @@ impl Part {
     }
 
     pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.file.0.write_all(bytes).doing("write", &self.path)?;
+        self.file.write_all(bytes).doing("write", &self.path)?;
         self.len += bytes.len() as u64;
         Ok(())
     }
 
     /// Empties the file.
     pub fn restart(&mut self) -> Result<()> {
-        let emptied = self.file.0.set_len(0).and_then(|()| self.file.0.rewind());
+        let emptied = self.file.set_len(0).and_then(|()| self.file.rewind());
         emptied.doing("write", &self.path)?;
         (self.len, self.whole) = (0, true);
         Ok(())
     }
 
     pub fn sync(&self) -> Result<()> {
-        self.file.0.sync_all().doing("write", &self.path)
+        self.file.sync_all().doing("write", &self.path)
     }
 
     /// Renames the file to `target`; then releases the lock.
