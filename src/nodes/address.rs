@@ -40,12 +40,28 @@ pub(crate) fn own_address(
     interface: Option<IpAddr>,
     nnodes: usize,
 ) -> Result<Option<SocketAddr>> {
+    own_address_of(first_address(host, port), host, port, bind, interface, nnodes)
+}
+
+fn first_address(host: &str, port: u16) -> Option<SocketAddr> {
+    (host, port).to_socket_addrs().ok().and_then(|mut all| all.next())
+}
+
+/// `named` is the first address of the name.
+fn own_address_of(
+    named: Option<SocketAddr>,
+    host: &str,
+    port: u16,
+    bind: IpAddr,
+    interface: Option<IpAddr>,
+    nnodes: usize,
+) -> Result<Option<SocketAddr>> {
     if !bind.is_loopback() {
         return Ok(Some((bind, port).into()));
     }
     // An explicit loopback address is intended: all ranks are here, or connect through a tunnel.
     let meant = is_any_machines(host);
-    match (host, port).to_socket_addrs().ok().and_then(|mut all| all.next()) {
+    match named {
         Some(address) if address.ip().is_loopback() && !meant && nnodes > 1 => {
             Ok(Some((addresses(bind, interface, nnodes)?.listen, port).into()))
         }
@@ -66,12 +82,24 @@ pub(crate) fn address_on_own_machine(
     nnodes: usize,
     first_node: bool,
 ) -> Result<Option<SocketAddr>> {
-    let named = (host, port).to_socket_addrs().ok().and_then(|mut all| all.next());
+    on_own_machine(first_address(host, port), host, port, bind, interface, nnodes, first_node)
+}
+
+/// `named` is the first address of the name.
+fn on_own_machine(
+    named: Option<SocketAddr>,
+    host: &str,
+    port: u16,
+    bind: IpAddr,
+    interface: Option<IpAddr>,
+    nnodes: usize,
+    first_node: bool,
+) -> Result<Option<SocketAddr>> {
     let here = first_node || !is_any_machines(host);
     if !here || !named.is_some_and(|address| address.ip().is_loopback()) {
         return Ok(None);
     }
-    let own = own_address(host, port, bind, interface, nnodes)?;
+    let own = own_address_of(named, host, port, bind, interface, nnodes)?;
     Ok(own.filter(|address| !address.ip().is_loopback() && !address.ip().is_unspecified()))
 }
 
@@ -129,21 +157,33 @@ mod tests {
     #[test]
     fn a_name_of_loopback_is_not_where_the_ranks_of_its_machine_find_rank_0() {
         let (loopback, own, all) = (ip("127.0.0.1"), ip("10.0.0.9"), ip("0.0.0.0"));
-        let on = |first_node, host: &str, bind, interface| {
-            let address = address_on_own_machine(host, 7, bind, interface, 2, first_node).expect("known");
+        let at = |first_node, (host, named): (&str, &str), bind| {
+            let named = Some((ip(named), 7).into());
+            let address = on_own_machine(named, host, 7, bind, Some(own), 2, first_node).expect("known");
             address.map(|address| address.ip())
         };
-        let at = |host: &str, bind, interface| on(true, host, bind, interface);
-        // As the name of a Debian machine is 127.0.1.1.
-        assert_eq!((at("127.0.1.1", own, None), on(false, "127.0.1.1", own, None)), (Some(own), None));
+        // As the name of a Debian machine is 127.0.1.1: no other machine's is one of loopback here.
+        let name = ("node-0", "127.0.1.1");
         for first_node in [true, false] {
-            assert!(on(first_node, "localhost.", loopback, Some(own)).is_none_or(|ip| ip == own));
+            assert_eq!(
+                [loopback, own, all].map(|bind| at(first_node, name, bind)),
+                [Some(own), Some(own), None]
+            );
+            assert_eq!(
+                at(first_node, ("node-0", "10.1.2.3"), loopback),
+                None,
+                "others reach it by the same address"
+            );
         }
-        for (host, bind) in
-            [("localhost", loopback), ("localhost", all), ("10.1.2.3", own), ("no.such.host.invalid", own)]
-        {
-            assert_eq!(at(host, bind, None), None, "{host} {bind}");
+        // A tunnel, perhaps, unless it is known to be here.
+        for meant in [("localhost", "127.0.0.1"), ("127.0.0.1", "127.0.0.1")] {
+            assert_eq!([true, false].map(|first_node| at(first_node, meant, own)), [Some(own), None]);
+            assert_eq!([true, false].map(|first_node| at(first_node, meant, loopback)), [None, None]);
         }
+        assert_eq!(
+            address_on_own_machine("no.such.host.invalid", 7, own, None, 2, true).expect("known"),
+            None
+        );
     }
 
     #[test]

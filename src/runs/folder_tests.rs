@@ -283,6 +283,18 @@ fn the_best_checkpoint_is_not_guessed() {
     }
 }
 
+/// They are where nothing could be moved out of `checkpoints/`, a mount point.
+#[test]
+fn checkpoints_of_earlier_starts_are_removed_only_when_asked_for() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = written(dir.path(), "x", "x");
+    fs::create_dir_all(folder.join("checkpoints/checkpoints.1/step-00000008")).expect("created");
+    let error = Removal::of(&read(&folder), Kept::Nothing, false).unwrap_err();
+    assert!(error.message.ends_with("runs of their own: checkpoints/checkpoints.1"), "{error}");
+    Removal::of(&read(&folder), Kept::Nothing, true).expect("asked for").carry_out().expect("removed");
+    assert!(!folder.exists());
+}
+
 /// Killed after the rename, or after everything in the folder was removed.
 #[test]
 fn what_an_interrupted_removal_leaves_is_recognised() {

@@ -62,6 +62,14 @@ impl Removal {
             return Err(Error::usage(format!("{} is running", running.display()))
                 .hint("it is in the folder that is to be removed; stop it first, with Ctrl-C or SIGTERM"));
         }
+        let earlier = of_earlier_starts(&checkpoints(&folder));
+        if !all_files && !earlier.is_empty() {
+            let what = format!(
+                "{shown} has checkpoints of earlier starts, which are runs of their own: {}",
+                earlier.join(", ")
+            );
+            return Err(Error::usage(what).hint("move them away, or `--all-files` removes them too"));
+        }
         let others = if all_files { Vec::new() } else { others(&folder)? };
         if !others.is_empty() {
             let named: Vec<String> = others.iter().take(8).map(|name| show::name(name)).collect();
@@ -152,19 +160,20 @@ fn others(folder: &Path) -> Result<Vec<String>> {
             others.extend(self::others(&path)?.into_iter().map(|within| format!("{name}/{within}")));
         } else if !known && !is_unfinished(&name) {
             others.push(name);
-        } else if name == "checkpoints" && path.is_dir() && !path.is_symlink() {
-            others.extend(of_earlier_starts(&path)?);
         }
     }
     others.sort();
     Ok(others)
 }
 
-/// The checkpoints of earlier starts, which are runs of their own, in a `checkpoints/` that is a mount point.
-fn of_earlier_starts(checkpoints: &Path) -> Result<Vec<String>> {
-    let entries = fs::read_dir(checkpoints).doing("read", checkpoints)?.flatten();
+/// The checkpoints of earlier starts in a `checkpoints/` that was a mount point when they were archived.
+fn of_earlier_starts(checkpoints: &Path) -> Vec<String> {
+    if checkpoints.is_symlink() {
+        return Vec::new();
+    }
+    let entries = fs::read_dir(checkpoints).into_iter().flatten().flatten();
     let names = entries.map(|entry| format!("checkpoints/{}", entry.file_name().to_string_lossy()));
-    Ok(names.filter(|name| name.starts_with("checkpoints/checkpoints.")).collect())
+    names.filter(|name| name.starts_with("checkpoints/checkpoints.")).collect()
 }
 
 /// What a killed process was writing, or what a network file system keeps of an open file.

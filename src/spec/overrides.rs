@@ -269,8 +269,8 @@ fn element<'t>(items: &'t mut [Node], list: &Segment, index: &Segment) -> Edited
 fn no_item_alone(list: &Segment, items: &[Node]) -> Problem {
     let (name, count) = (&list.key, items.len());
     let how = match items.first().map(|node| &node.value) {
-        Some(Value::Table(_)) => format!("name a key of one, as in `{name}.0.KEY`, or the whole list"),
-        _ => "name the whole list".to_owned(),
+        Some(Value::Table(_)) => "name a key of one of its tables, or the whole list",
+        _ => "name the whole list",
     };
     Problem::new(list.span, format!("`{name}` is a list of {count}: {how}"))
 }

@@ -75,6 +75,39 @@ pub(super) struct Column {
     pub counter: bool,
 }
 
+/// The numbers of classes mean the same in `first` and in `other`, columns of these places. A number is no name: where only a count of
+/// classes is known, it stands for one.
+pub(super) fn same_classes<'a>(
+    first: impl IntoIterator<Item = &'a Column>,
+    other: &[Column],
+    [place, other_place]: [String; 2],
+) -> Result<()> {
+    for column in first {
+        let found = other.iter().find(|other| other.name == column.name);
+        let (Some(own), Some(others)) = (&column.classes, found.and_then(|other| other.classes.as_ref()))
+        else {
+            continue;
+        };
+        let named = |number: usize, name: &str| name != number.to_string();
+        let mut pairs = own.iter().zip(others).enumerate();
+        let differ = pairs.find(|(n, (own, other))| own != other && named(*n, own) && named(*n, other));
+        if let Some((number, (own, other))) = differ {
+            let [name, own, other] = [&column.name, own, other].map(|text| show::name(text));
+            return Err(Error::data(format!(
+                "the column `{name}` of {other_place} has other classes than in {place}: {number} is `{other}`, and not `{own}`"
+            ))
+            .hint("write all files with the same list of classes"));
+        }
+    }
+    Ok(())
+}
+
+/// [`same_classes`] of the columns `names` in two splits.
+pub(super) fn same_in_splits(first: &dyn RowSet, other: &dyn RowSet, names: &[&str]) -> Result<()> {
+    let used = first.columns().iter().filter(|column| names.contains(&&*column.name));
+    same_classes(used, other.columns(), [first, other].map(|set| set.place().to_owned()))
+}
+
 /// What the cells of a column are.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kind {

@@ -1,6 +1,6 @@
 //! A column of encoded images and one of classes as a source of images.
 
-use super::columns::{Blobs, Cell, Label, RowSet, Stored, column, listed};
+use super::columns::{Blobs, Cell, Label, RowSet, Stored, column, listed, same_in_splits};
 use super::image_decode::decode_bytes;
 use super::image_pixels::Pixels;
 use crate::data::Content;
@@ -43,6 +43,9 @@ pub(super) fn open_images(
             Some(labels) => labelled.push((split, set.clone(), labels)),
             None => say(&format!("{}: left out, because no row has a label in `{target}`", set.place())),
         }
+    }
+    for (_, set, _) in &labelled {
+        same_in_splits(&*stored.train, &**set, &[target])?;
     }
     let classes = Classes::of(&*stored.train, target, &labelled)?;
     let mut open = |wanted: &str| -> Result<Option<Arc<dyn ImageSource>>> {

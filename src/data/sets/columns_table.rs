@@ -1,6 +1,6 @@
 //! Columns of numbers and texts as a table, and a column of texts as one text.
 
-use super::columns::{Cell, Kind, RowSet, Stored, column};
+use super::columns::{Cell, Kind, RowSet, Stored, column, same_in_splits};
 use super::csv_table::RawTable;
 use super::table::{Sections, TableKeys, Task};
 use super::text::{Texts, Windowing};
@@ -31,6 +31,10 @@ pub(super) fn open_table(
         .flatten()
         .cloned()
         .collect();
+    let used: Vec<&str> = names.iter().map(String::as_str).collect();
+    for set in &sets {
+        same_in_splits(&*stored.train, &**set, &used)?;
+    }
     let table = raw_table(&stored.place, sets, &names, keys.blank_marks.clone())?;
     let sections = Sections {
         train: stored.train.len(),

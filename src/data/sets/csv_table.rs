@@ -128,8 +128,11 @@ impl RawTable {
         let damaged = |e: csv::Error| {
             let mut text = format!("{}: {e}", path.display());
             if let Some(at) = e.position() {
-                let line = |number: u64| format!("(line: {number},");
-                text = text.replacen(&line(at.line()), &line(line_of(at, &bytes)), 1);
+                for line in ["(line: ", "(line "] {
+                    let [there, own] =
+                        [at.line(), line_of(at, &bytes)].map(|number| format!("{line}{number},"));
+                    text = text.replacen(&there, &own, 1);
+                }
             }
             Error::data(text).cause(e)
         };

@@ -123,6 +123,12 @@ fn a_damaged_row_has_its_line_and_a_number_fits_f32() {
         let error = open(text, "").err().unwrap().to_string();
         assert!(error.contains(found), "{error}");
     }
+    // Latin-1.
+    let (folder, table) = write("");
+    std::fs::write(folder.path().join("t.csv"), b"a,price\r\n1,2\r\n\xe9,3\r\n").unwrap();
+    let source = configure(&csv, &table).unwrap();
+    let error = source.prepare(&mut |_| ()).and_then(|()| source.open().map(drop)).unwrap_err().to_string();
+    assert!(error.contains("(line 3, "), "{error}");
     let marked = open("a,price\n1,2\n1e39,3\n", "blank_marks = ['1e39']\nblanks = 'zero'\nval_split = 0.0");
     assert_eq!(marked.unwrap().train.len(), 2);
 }

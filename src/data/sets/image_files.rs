@@ -212,10 +212,10 @@ fn identity(images: &[(PathBuf, usize)]) -> Result<String> {
     hasher.update(env!("CARGO_PKG_VERSION"));
     for (path, _) in images {
         let meta = match std::fs::metadata(path) {
-            // A link to what is not there.
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            // For example a link to what is not there.
+            Err(e) if !is_transient(&e) => {
                 hasher.update(path.as_os_str().as_encoded_bytes());
-                hasher.update("\0missing\n");
+                hasher.update(format!("\0{:?}\n", e.kind()));
                 continue;
             }
             found => found.doing("read", path)?,

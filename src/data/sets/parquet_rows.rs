@@ -1,6 +1,6 @@
 //! The rows of Parquet files, read one row group at a time.
 
-use super::columns::{Blobs, Cell, Column, EachRow, RowSet};
+use super::columns::{Blobs, Cell, Column, EachRow, RowSet, same_classes};
 use super::parquet_pack::{Pack, packed};
 use super::parquet_schema::sources;
 use super::parquet_values::Values;
@@ -52,7 +52,7 @@ pub(super) fn open(files: &[PathBuf], cache: &Cache) -> Result<Arc<dyn RowSet>> 
             None => columns = Some(own),
             Some(first) => {
                 same_columns(first, &own, (&files[0], path))?;
-                same_classes((first, &files[0].display().to_string()), (&own, &path.display().to_string()))?;
+                same_classes(first, &own, [&files[0], path].map(|path| path.display().to_string()))?;
             }
         }
         parts.push(Part { path: path.clone(), first: len, rows });
@@ -79,29 +79,6 @@ fn same_columns(first: &[Column], other: &[Column], (path, other_path): (&Path, 
                 )));
             }
             None => return Err(Error::data(format!("{here} lacks the column `{name}` of {there}"))),
-        }
-    }
-    Ok(())
-}
-
-/// The numbers of classes mean the same in all files. Each pair is of columns and their place.
-pub(super) fn same_classes(
-    (first, place): (&[Column], &str),
-    (other, other_place): (&[Column], &str),
-) -> Result<()> {
-    for column in first {
-        let found = other.iter().find(|other| other.name == column.name);
-        let (Some(own), Some(others)) = (&column.classes, found.and_then(|other| other.classes.as_ref()))
-        else {
-            continue;
-        };
-        let differ = own.iter().zip(others).enumerate().find(|(_, (own, other))| own != other);
-        if let Some((number, (own, other))) = differ {
-            let [name, own, other] = [&column.name, own, other].map(|text| show::name(text));
-            return Err(Error::data(format!(
-                "the column `{name}` of {other_place} has other classes than in {place}: {number} is `{other}`, and not `{own}`"
-            ))
-            .hint("write all files with the same list of classes"));
         }
     }
     Ok(())

@@ -18,8 +18,8 @@ fn overrides_name_keys_in_lists_and_in_quotes() {
     assert_eq!(
         problems("a = 1\nl = [{z = 1}, {z = 2}]", &[set("l.0={}"), unset("l.1")]),
         [
-            "--set:1:7+1: `l` is a list of 2: name a key of one, as in `l.0.KEY`, or the whole list",
-            "--unset:1:9+1: `l` is a list of 2: name a key of one, as in `l.0.KEY`, or the whole list",
+            "--set:1:7+1: `l` is a list of 2: name a key of one of its tables, or the whole list",
+            "--unset:1:9+1: `l` is a list of 2: name a key of one of its tables, or the whole list",
         ]
     );
 }
