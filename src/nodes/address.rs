@@ -28,79 +28,68 @@ pub(crate) fn addresses(bind: IpAddr, interface: Option<IpAddr>, nnodes: usize) 
     }
 }
 
-/// The address that this machine binds when others reach it as `host`: the address of that name, or `bind` if that is
-/// not the loopback default. Not loopback if others connect from elsewhere (Debian maps a machine's own name to
-/// loopback). `None` if the name has no address.
-///
-/// Errors: as [`addresses`].
-pub(crate) fn own_address(
-    host: &str,
-    port: u16,
-    bind: IpAddr,
-    interface: Option<IpAddr>,
-    nnodes: usize,
-) -> Result<Option<SocketAddr>> {
-    own_address_of(first_address(host, port), host, port, bind, interface, nnodes)
+/// Where others find rank 0, or the supervisor of node 0: at `port` of `host`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Meeting<'a> {
+    pub host: &'a str,
+    pub port: u16,
+    /// `[launch] bind`.
+    pub bind: IpAddr,
+    /// The address of `[distributed] interface`.
+    pub interface: Option<IpAddr>,
+    pub nnodes: usize,
 }
 
-fn first_address(host: &str, port: u16) -> Option<SocketAddr> {
-    (host, port).to_socket_addrs().ok().and_then(|mut all| all.next())
-}
-
-/// `named` is the first address of the name.
-fn own_address_of(
-    named: Option<SocketAddr>,
-    host: &str,
-    port: u16,
-    bind: IpAddr,
-    interface: Option<IpAddr>,
-    nnodes: usize,
-) -> Result<Option<SocketAddr>> {
-    if !bind.is_loopback() {
-        return Ok(Some((bind, port).into()));
+impl Meeting<'_> {
+    /// The address that this machine binds when others reach it as `host`: the address of that name, or `bind` if that is
+    /// not the loopback default. Not loopback if others connect from elsewhere (Debian maps a machine's own name to
+    /// loopback). `None` if the name has no address.
+    ///
+    /// Errors: as [`addresses`].
+    pub fn own_address(&self) -> Result<Option<SocketAddr>> {
+        self.own_address_of(|| self.named())
     }
-    // An explicit loopback address is intended: all ranks are here, or connect through a tunnel.
-    let meant = is_any_machines(host);
-    match named {
-        Some(address) if address.ip().is_loopback() && !meant && nnodes > 1 => {
-            Ok(Some((addresses(bind, interface, nnodes)?.listen, port).into()))
+
+    /// The address at which the other processes of rank 0's machine reach it, if the name, by which others do, is one of loopback
+    /// there, and rank 0 listens elsewhere ([`Self::own_address`]). `None` if the name will do, or this is another machine.
+    /// `first_node`: it is known to be rank 0's; that a name of a machine is one of loopback shows it, too.
+    ///
+    /// Errors: as [`addresses`].
+    pub fn address_on_own_machine(&self, first_node: bool) -> Result<Option<SocketAddr>> {
+        self.on_own_machine_of(first_node, || self.named())
+    }
+
+    /// The first address of the name.
+    fn named(&self) -> Option<SocketAddr> {
+        (self.host, self.port).to_socket_addrs().ok().and_then(|mut all| all.next())
+    }
+
+    fn own_address_of(&self, named: impl FnOnce() -> Option<SocketAddr>) -> Result<Option<SocketAddr>> {
+        if !self.bind.is_loopback() {
+            return Ok(Some((self.bind, self.port).into()));
         }
-        found => Ok(found),
+        // An explicit loopback address is intended: all ranks are here, or connect through a tunnel.
+        let meant = is_any_machines(self.host);
+        match named() {
+            Some(address) if address.ip().is_loopback() && !meant && self.nnodes > 1 => {
+                Ok(Some((addresses(self.bind, self.interface, self.nnodes)?.listen, self.port).into()))
+            }
+            found => Ok(found),
+        }
     }
-}
 
-/// The address at which the other processes of rank 0's machine reach it, if the name `host`, by which others do, is one of loopback
-/// there, and rank 0 listens elsewhere ([`own_address`]). `None` if the name will do, or this is another machine. `first_node`: it is
-/// known to be rank 0's; that a name of a machine is one of loopback shows it, too.
-///
-/// Errors: as [`addresses`].
-pub(crate) fn address_on_own_machine(
-    host: &str,
-    port: u16,
-    bind: IpAddr,
-    interface: Option<IpAddr>,
-    nnodes: usize,
-    first_node: bool,
-) -> Result<Option<SocketAddr>> {
-    on_own_machine(first_address(host, port), host, port, bind, interface, nnodes, first_node)
-}
-
-/// `named` is the first address of the name.
-fn on_own_machine(
-    named: Option<SocketAddr>,
-    host: &str,
-    port: u16,
-    bind: IpAddr,
-    interface: Option<IpAddr>,
-    nnodes: usize,
-    first_node: bool,
-) -> Result<Option<SocketAddr>> {
-    let here = first_node || !is_any_machines(host);
-    if !here || !named.is_some_and(|address| address.ip().is_loopback()) {
-        return Ok(None);
+    fn on_own_machine_of(
+        &self,
+        first_node: bool,
+        named: impl FnOnce() -> Option<SocketAddr>,
+    ) -> Result<Option<SocketAddr>> {
+        if !first_node && is_any_machines(self.host) {
+            return Ok(None);
+        }
+        let Some(named) = named().filter(|address| address.ip().is_loopback()) else { return Ok(None) };
+        let own = self.own_address_of(|| Some(named))?;
+        Ok(own.filter(|address| !address.ip().is_loopback() && !address.ip().is_unspecified()))
     }
-    let own = own_address_of(named, host, port, bind, interface, nnodes)?;
-    Ok(own.filter(|address| !address.ip().is_loopback() && !address.ip().is_unspecified()))
 }
 
 /// Whether it is not a name that one machine has.
@@ -145,7 +134,9 @@ mod tests {
     fn a_name_that_resolves_to_loopback_is_not_bound_for_several_nodes() {
         let loopback = ip("127.0.0.1");
         let own = |host: &str, bind, nnodes| {
-            own_address(host, 7, bind, Some(ip("10.0.0.7")), nnodes).expect("known")
+            Meeting { host, port: 7, bind, interface: Some(ip("10.0.0.7")), nnodes }
+                .own_address()
+                .expect("known")
         };
         assert_eq!(own("127.0.0.1", loopback, 2), Some("127.0.0.1:7".parse().expect("address")));
         assert_eq!(own("localhost", loopback, 2).map(|a| a.ip().is_loopback()), Some(true));
@@ -158,9 +149,9 @@ mod tests {
     fn a_name_of_loopback_is_not_where_the_ranks_of_its_machine_find_rank_0() {
         let (loopback, own, all) = (ip("127.0.0.1"), ip("10.0.0.9"), ip("0.0.0.0"));
         let at = |first_node, (host, named): (&str, &str), bind| {
-            let named = Some((ip(named), 7).into());
-            let address = on_own_machine(named, host, 7, bind, Some(own), 2, first_node).expect("known");
-            address.map(|address| address.ip())
+            let named = || Some((ip(named), 7).into());
+            let meeting = Meeting { host, port: 7, bind, interface: Some(own), nnodes: 2 };
+            meeting.on_own_machine_of(first_node, named).expect("known").map(|address| address.ip())
         };
         // As the name of a Debian machine is 127.0.1.1: no other machine's is one of loopback here.
         let name = ("node-0", "127.0.1.1");
@@ -180,10 +171,9 @@ mod tests {
             assert_eq!([true, false].map(|first_node| at(first_node, meant, own)), [Some(own), None]);
             assert_eq!([true, false].map(|first_node| at(first_node, meant, loopback)), [None, None]);
         }
-        assert_eq!(
-            address_on_own_machine("no.such.host.invalid", 7, own, None, 2, true).expect("known"),
-            None
-        );
+        let nowhere =
+            Meeting { host: "no.such.host.invalid", port: 7, bind: own, interface: None, nnodes: 2 };
+        assert_eq!(nowhere.address_on_own_machine(true).expect("known"), None);
     }
 
     #[test]

@@ -18,7 +18,7 @@ mod rdzv;
 mod rdzv_conf;
 mod setup;
 
-pub(crate) use address::{Addresses, address_on_own_machine, addresses, own_address};
+pub(crate) use address::{Addresses, Meeting, addresses};
 pub use config::NodesConfig;
 pub use events::Limits;
 pub use key::KeySource;

@@ -1,7 +1,7 @@
 //! Where the supervisors of a run's nodes meet: which one listens, on which address, and how the others reach it.
 
 use super::background::Background;
-use super::{Addresses, Nodes, RdzvEndpoint, addresses, own_address};
+use super::{Addresses, Meeting, Nodes, RdzvEndpoint, addresses};
 use crate::comm::rendezvous::file::{Published, publish};
 use crate::comm::rendezvous::{self, Secret, Target};
 use crate::error::{Error, ExitCode, Result};
@@ -101,11 +101,11 @@ pub(super) fn advertised_address(nodes: &Nodes, ip: IpAddr) -> Result<IpAddr> {
 
 /// Node 0's listener for supervisors.
 fn listen(host: &str, port: u16, nodes: &Nodes) -> Result<(TcpListener, IpAddr)> {
-    let bind = nodes.bind;
-    let ip = match own_address(host, port, bind, nodes.interface, nodes.limits.nodes.max)? {
+    let (bind, interface, nnodes) = (nodes.bind, nodes.interface, nodes.limits.nodes.max);
+    let ip = match (Meeting { host, port, bind, interface, nnodes }).own_address()? {
         Some(address) => address.ip(),
         // A pod's own name may not resolve yet when it starts.
-        None => addresses(bind, nodes.interface, nodes.limits.nodes.max)?.listen,
+        None => addresses(bind, interface, nnodes)?.listen,
     };
     let until = Instant::now() + PORT_FREE;
     let mut reported = false;

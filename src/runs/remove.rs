@@ -62,19 +62,17 @@ impl Removal {
             return Err(Error::usage(format!("{} is running", running.display()))
                 .hint("it is in the folder that is to be removed; stop it first, with Ctrl-C or SIGTERM"));
         }
-        let earlier = of_earlier_starts(&checkpoints(&folder));
-        if !all_files && !earlier.is_empty() {
-            let what = format!(
-                "{shown} has checkpoints of earlier starts, which are runs of their own: {}",
-                earlier.join(", ")
-            );
-            return Err(Error::usage(what).hint("move them away, or `--all-files` removes them too"));
-        }
-        let others = if all_files { Vec::new() } else { others(&folder)? };
-        if !others.is_empty() {
-            let named: Vec<String> = others.iter().take(8).map(|name| show::name(name)).collect();
-            let what = format!("{shown} has files that no run has written: {}", named.join(", "));
-            return Err(Error::usage(what).hint("move them away, or `--all-files` removes them too"));
+        if !all_files {
+            let earlier = of_earlier_starts(&checkpoints(&folder));
+            let found = [
+                ("checkpoints of earlier starts, which are runs of their own", earlier),
+                ("files that no run has written", others(&folder)?),
+            ];
+            if let Some((what, names)) = found.into_iter().find(|(_, names)| !names.is_empty()) {
+                let named: Vec<String> = names.iter().take(8).map(|name| show::name(name)).collect();
+                return Err(Error::usage(format!("{shown} has {what}: {}", named.join(", ")))
+                    .hint("move them away, or `--all-files` removes them too"));
+            }
         }
         Ok(Self { folder, kept, best: None, by: None, bytes: run.bytes })
     }

@@ -25,13 +25,6 @@ impl Default for LossScale {
 }
 
 impl LossScale {
-    /// The scale of a run that continues one with the scale `before`, and by which factor its gradients are larger.
-    pub fn continued(before: Option<Self>, scaled: bool) -> (Option<Self>, f64) {
-        let own = scaled.then(|| before.unwrap_or_default());
-        let factor = |scale: &Option<Self>| scale.map_or(1.0, |scale| scale.scale);
-        (own, factor(&own) / factor(&before))
-    }
-
     /// Updates the scale after a step. Returns whether the step counts, or `None` if gradients overflow at the smallest
     /// scale.
     pub fn after(&mut self, finite: bool) -> Option<bool> {
@@ -53,14 +46,20 @@ impl LossScale {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::train::{Batching, Position};
 
     #[test]
     fn another_precision_has_gradients_of_another_size() {
+        let continued = |before, scaled| {
+            let mut position = Position { loss_scale: before, ..Position::new(Batching::of(1, 1, 1)) };
+            let factor = position.continue_scaled(scaled);
+            (position.loss_scale, factor)
+        };
         let saved = Some(LossScale { scale: 1024.0, good_steps: 7, skipped: 6 });
-        assert_eq!(LossScale::continued(saved, true), (saved, 1.0));
-        assert_eq!(LossScale::continued(saved, false), (None, 1.0 / 1024.0));
-        assert_eq!(LossScale::continued(None, true), (Some(LossScale::default()), 65536.0));
-        assert_eq!(LossScale::continued(None, false), (None, 1.0));
+        assert_eq!(continued(saved, true), (saved, 1.0));
+        assert_eq!(continued(saved, false), (None, 1.0 / 1024.0));
+        assert_eq!(continued(None, true), (Some(LossScale::default()), 65536.0));
+        assert_eq!(continued(None, false), (None, 1.0));
     }
 
     #[test]

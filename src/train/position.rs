@@ -125,6 +125,14 @@ impl Position {
         self.loss_scale.map_or(1.0, |scale| scale.scale)
     }
 
+    /// Gives the position a loss scale or none, as the run's precision has it. Returns how many times as large as before the gradients
+    /// are.
+    pub(super) fn continue_scaled(&mut self, scaled: bool) -> f64 {
+        let before = self.loss_factor();
+        self.loss_scale = scaled.then(|| self.loss_scale.unwrap_or_default());
+        self.loss_factor() / before
+    }
+
     pub(super) fn advance(&mut self, micro_batches: u64, sums: &Sums) {
         self.count(micro_batches);
         self.samples += sums.samples as u64;

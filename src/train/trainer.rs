@@ -8,7 +8,6 @@ use super::evaluate::{Evaluated, evaluate};
 use super::feed::Feed;
 use super::flags::Flags;
 use super::in_flight::InFlight;
-use super::loss_scale::LossScale;
 use super::replicas::Replicas;
 use super::saves::Saves;
 use super::spans::Spans;
@@ -107,9 +106,7 @@ impl<'a> Trainer<'a> {
         let learn = position.bucket_order.is_none();
         let reducer = Reducer::new(layout, model.device(), learn, names, group.clone(), hook)
             .map_err(|e| Error::internal(format!("cannot start the communication thread: {e}")))?;
-        let scaled = settings.precision == Precision::F16;
-        let (loss_scale, hook_factor) = LossScale::continued(position.loss_scale, scaled);
-        position.loss_scale = loss_scale;
+        let hook_factor = position.continue_scaled(settings.precision == Precision::F16);
         let (saves, replicas) = (Saves::new(&position), Replicas::from(position.step));
         Ok(Self {
             ladder: TapLadder::new(sizes.len(), model.device()),

@@ -4,7 +4,7 @@ use super::parts::GroupParts;
 use crate::comm::rendezvous::Endpoint as RendezvousEndpoint;
 use crate::error::{Error, ExitCode, Result};
 use crate::launch::{Endpoint, Handoff};
-use crate::nodes::{Addresses, address_on_own_machine, addresses, own_address};
+use crate::nodes::{Addresses, Meeting, addresses};
 use std::net::{SocketAddr, TcpListener};
 
 /// `None` for a single worker.
@@ -37,11 +37,15 @@ fn own_addresses(handoff: &Handoff, parts: &GroupParts<'_>) -> Result<Addresses>
     addresses(parts.bind, interface, handoff.place.nnodes)
 }
 
+fn meeting<'a>(handoff: &Handoff, parts: &GroupParts<'_>, host: &'a str, port: u16) -> Result<Meeting<'a>> {
+    let (bind, interface, nnodes) = (parts.bind, parts.gloo.address()?, handoff.place.nnodes);
+    Ok(Meeting { host, port, bind, interface, nnodes })
+}
+
 /// The address at which this rank reaches rank 0, whose name for others is `host`.
 fn address_of_rank_0(handoff: &Handoff, parts: &GroupParts<'_>, host: &str, port: u16) -> Result<String> {
-    let (interface, nnodes) = (parts.gloo.address()?, handoff.place.nnodes);
     let first_node = handoff.place.node_rank == 0;
-    Ok(match address_on_own_machine(host, port, parts.bind, interface, nnodes, first_node)? {
+    Ok(match meeting(handoff, parts, host, port)?.address_on_own_machine(first_node)? {
         Some(own) => own.to_string(),
         None if host.contains(':') => format!("[{host}]:{port}"),
         None => format!("{host}:{port}"),
@@ -50,8 +54,7 @@ fn address_of_rank_0(handoff: &Handoff, parts: &GroupParts<'_>, host: &str, port
 
 /// The address that rank 0 binds if others reach it as `host`.
 fn bind_address(handoff: &Handoff, parts: &GroupParts<'_>, host: &str, port: u16) -> Result<SocketAddr> {
-    let interface = parts.gloo.address()?;
-    own_address(host, port, parts.bind, interface, handoff.place.nnodes)?.ok_or_else(|| {
+    meeting(handoff, parts, host, port)?.own_address()?.ok_or_else(|| {
         let what = format!("the address {host}:{port} to listen on is not known");
         Error::new(ExitCode::Rendezvous, what)
             .hint("MASTER_ADDR (or --rdzv-endpoint) must be a name or an address of rank 0's machine")
