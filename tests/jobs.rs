@@ -146,7 +146,8 @@ fn the_parts_of_the_indexed_job_match() {
     let _alone = alone();
     let documents = manifest();
     let (job, service) = (kind(&documents, "Job"), kind(&documents, "Service"));
-    let claim = kind(&documents, "PersistentVolumeClaim");
+    let claim: serde_json::Value =
+        serde_saphyr::from_str(&read("kubernetes/volume-claim.yaml")).expect("YAML");
     let name = &job["metadata"]["name"];
     let pod = &job["spec"]["template"]["spec"];
     let container = &pod["containers"][0];
@@ -155,7 +156,15 @@ fn the_parts_of_the_indexed_job_match() {
     assert_eq!(service["spec"]["clusterIP"], "None");
     assert_eq!(&service["spec"]["selector"]["job-name"], name);
     assert_eq!(pod["subdomain"], service["metadata"]["name"]);
-    assert_eq!(pod["volumes"][0]["persistentVolumeClaim"]["claimName"], claim["metadata"]["name"]);
+    let volume = |name: &str| {
+        let volumes = pod["volumes"].as_array().expect("a list");
+        volumes.iter().find(|v| v["name"] == name).unwrap_or_else(|| panic!("no volume {name}"))
+    };
+    assert_eq!(volume("runs")["persistentVolumeClaim"]["claimName"], claim["metadata"]["name"]);
+    assert_eq!(volume("spec")["configMap"]["name"], kind(&documents, "ConfigMap")["metadata"]["name"]);
+    for mount in container["volumeMounts"].as_array().expect("a list") {
+        volume(mount["name"].as_str().expect("a name"));
+    }
     // Rules on exit codes hold for pods that are never restarted in place.
     assert_eq!(pod["restartPolicy"], "Never");
     // Required by Kubernetes, and easily left out.
@@ -174,10 +183,8 @@ fn the_parts_of_the_indexed_job_match() {
     assert_eq!(value("DDP_RUN_NNODES"), Some(job["spec"]["completions"].to_string().into()));
     let first = format!("{0}-0.{1}:29400", name.as_str().unwrap(), pod["subdomain"].as_str().unwrap());
     assert_eq!(value("DDP_RUN_RDZV_ENDPOINT"), Some(first.into()));
-    let words: Vec<&str> =
-        container["args"].as_array().expect("a list").iter().map(|a| a.as_str().expect("a word")).collect();
-    let grace = words.iter().find_map(|w| w.strip_prefix("checkpoint.grace=")).expect("said");
-    let grace: u64 = grace.parse().expect("seconds");
+    let spec: toml::Table = spec(&documents).parse().expect("TOML");
+    let grace = spec["checkpoint"]["grace"].as_integer().expect("seconds") as u64;
     assert!(
         grace < pod["terminationGracePeriodSeconds"].as_u64().expect("seconds"),
         "killed before it gives up"
@@ -196,13 +203,32 @@ fn the_binary_knows_every_variable_and_flag_of_the_manifest() {
         // The secret has no flag: it would be in the list of processes.
         assert!(help.contains(name) || name == "DDP_RUN_SECRET", "{name} is not in\n{help}");
     }
-    // The spec and the flags, with `check`'s eyes: everything but the start.
     let words = container["args"].as_array().expect("a list").iter().map(|a| a.as_str().expect("a word"));
-    let words: Vec<&str> = words.collect();
-    for flag in words.iter().filter(|w| w.starts_with("--")) {
+    for flag in words.filter(|w| w.starts_with("--")) {
         assert!(help.contains(flag), "{flag} is not in\n{help}");
     }
-    let sets = words.windows(2).filter(|w| w[0] == "--set").flatten();
-    let output = output_of(ddp_run().arg("check").arg(words[0]).args(sets));
+    let folder = tempfile::tempdir().expect("tempdir");
+    let file = folder.path().join("job.toml");
+    std::fs::write(&file, spec(&documents)).expect("written");
+    assert_code(&output_of(ddp_run().arg("check").arg(&file)), 0);
+}
+
+/// The spec that the pods read.
+fn spec(documents: &[serde_json::Value]) -> &str {
+    kind(documents, "ConfigMap")["data"]["job.toml"].as_str().expect("a text")
+}
+
+#[test]
+fn submit_generates_the_indexed_job() {
+    let _alone = alone();
+    let flags = ["--nodes", "2", "--nproc-per-node", "2", "--memory", "2Gi"];
+    let mut command = ddp_run();
+    let output = output_of(command.args(["submit", "kubernetes", "configs/quickstart.toml"]).args(flags));
     assert_code(&output, 0);
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let how = format!(
+        "written by `ddp-run submit kubernetes configs/quickstart.toml {} -o jobs/kubernetes/indexed-job.yaml`",
+        flags.join(" ")
+    );
+    assert_eq!(read("kubernetes/indexed-job.yaml"), text, "{how}");
 }

@@ -2,10 +2,12 @@
 
 use super::spec_args::OverrideArgs;
 use crate::error::{Error, ExitCode};
-use crate::plan::WorldRequest;
+use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
+use crate::spec::{Diagnostics, Problem};
+use serde_json::{Value as Json, json};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Check job specs without running them
 #[derive(Clone, Debug, clap::Args)]
@@ -15,16 +17,70 @@ pub struct Args {
     pub specs: Vec<PathBuf>,
     #[command(flatten)]
     pub overrides: OverrideArgs,
+    /// `json`: one document on standard output with the problems and warnings of each spec
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    #[default]
+    Text,
+    Json,
 }
 
 /// Prints `ok PATH` for each valid spec, and every problem of each invalid one.
 ///
 /// # Errors
-/// Exit 78: a spec is invalid.
-pub fn run(args: &Args, registry: &Registry) -> Result<(), Error> {
+/// Exit 78: a spec is invalid. Exit 2: an edit of the command line is not written as one.
+pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode, Error> {
+    let plan = |path: &Path| args.overrides.plan(path, registry, WorldRequest::default());
+    match args.format {
+        Format::Text => text(args, plan).map(|()| ExitCode::Done),
+        Format::Json => json(args, plan),
+    }
+}
+
+/// What is wrong is part of the document, so that the exit code is not an error with a message of its own.
+fn json(args: &Args, plan: impl Fn(&Path) -> Result<Plan, Diagnostics>) -> Result<ExitCode, Error> {
+    let mut code = ExitCode::Done;
+    let mut of = |path: &PathBuf| {
+        let (problems, warnings) = match plan(path) {
+            Ok(plan) => (Vec::new(), plan.warnings()),
+            Err(wrong) => {
+                let problems = wrong.problems().iter().map(|problem| of_problem(&wrong, problem)).collect();
+                code = Error::from(wrong).code;
+                (problems, Vec::new())
+            }
+        };
+        let warning = |(key, message): (&str, String)| json!({ "key": key, "message": message });
+        let warnings: Vec<Json> = warnings.into_iter().map(warning).collect();
+        json!({ "spec": path, "ok": problems.is_empty(), "problems": problems, "warnings": warnings })
+    };
+    let specs: Vec<Json> = args.specs.iter().map(&mut of).collect();
+    super::print(&format!("{:#}\n", json!({ "specs": specs })))?;
+    Ok(code)
+}
+
+/// Lines and columns count from 1, columns in characters; `end` is behind the last marked character.
+fn of_problem(all: &Diagnostics, problem: &Problem) -> Json {
+    let (source, line, column) = all.place(problem);
+    let (end_line, end_column) = all.source(problem).position(problem.span.end);
+    json!({
+        "code": problem.code(),
+        "message": problem.message,
+        "hint": problem.hint,
+        "meant": problem.meant,
+        "source": source,
+        "start": { "line": line, "column": column },
+        "end": { "line": end_line, "column": end_column },
+    })
+}
+
+fn text(args: &Args, plan: impl Fn(&Path) -> Result<Plan, Diagnostics>) -> Result<(), Error> {
     let mut wrong = Vec::new();
     for path in &args.specs {
-        match args.overrides.plan(path, registry, WorldRequest::default()) {
+        match plan(path) {
             Ok(plan) => {
                 super::print(&format!("ok {}\n", path.display()))?;
                 for (key, why) in plan.warnings() {
@@ -53,7 +109,11 @@ mod tests {
 
     const GOOD: &str = "name = \"a\"\nbatch_size = 8\nmodel.name = \"linear\"\ndataset.name = \"random\"\noptimizer.name = \"sgd\"\n";
 
-    fn checked(specs: &[(&str, &str)], set: &[&str]) -> Result<(), Error> {
+    fn checked(specs: &[(&str, &str)], set: &[&str]) -> Result<ExitCode, Error> {
+        checked_as(Format::Text, specs, set)
+    }
+
+    fn checked_as(format: Format, specs: &[(&str, &str)], set: &[&str]) -> Result<ExitCode, Error> {
         let dir = tempfile::tempdir().expect("a folder");
         let write = |(name, text): &(&str, &str)| {
             let path = dir.path().join(name);
@@ -62,7 +122,7 @@ mod tests {
         };
         let overrides =
             OverrideArgs { set: set.iter().map(|s| (*s).to_owned()).collect(), ..OverrideArgs::default() };
-        run(&Args { specs: specs.iter().map(write).collect(), overrides }, &Registry::standard())
+        run(&Args { specs: specs.iter().map(write).collect(), overrides, format }, &Registry::standard())
     }
 
     #[test]
@@ -81,5 +141,33 @@ mod tests {
         assert!(checked(&[("a.toml", GOOD)], &["seed=3"]).is_ok());
         let error = checked(&[("a.toml", GOOD)], &["sede=3"]).expect_err("no such key");
         assert!(error.message.contains("did you mean `seed`?"), "{}", error.message);
+    }
+
+    #[test]
+    fn the_exit_code_of_a_document_is_that_of_the_text() {
+        for (spec, set, code) in [(GOOD, "seed=3", ExitCode::Done), ("", "seed=3", ExitCode::Spec)] {
+            assert_eq!(checked_as(Format::Json, &[("a.toml", spec)], &[set]).expect("printed"), code);
+        }
+        assert_eq!(
+            checked_as(Format::Json, &[("a.toml", GOOD)], &["seed"]).expect("printed"),
+            ExitCode::Usage
+        );
+    }
+
+    #[test]
+    fn a_problem_has_its_place_and_what_was_meant() {
+        let tree = crate::spec::JobTree::parse("a.toml", &format!("sede = 3\n{GOOD}"), &[]).expect("TOML");
+        let wrong = Plan::resolve(&tree, &Registry::standard(), WorldRequest::default()).expect_err("no key");
+        let problems: Vec<Json> = wrong.problems().iter().map(|p| of_problem(&wrong, p)).collect();
+        let expected = json!([{
+            "code": "unknown-key",
+            "message": "unknown key; did you mean `seed`?",
+            "hint": null,
+            "meant": "seed",
+            "source": "a.toml",
+            "start": { "line": 1, "column": 1 },
+            "end": { "line": 1, "column": 5 },
+        }]);
+        assert_eq!(Json::from(problems), expected);
     }
 }

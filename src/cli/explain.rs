@@ -9,7 +9,8 @@ use std::fmt::Write;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// A key (`optimizer.betas`, `optimizer.adamw.betas`), a table (`optimizer`) or a component (`optimizer.adamw`); without it, all tables
+    /// A key (`optimizer.betas`, `optimizer.adamw.betas`), a table (`optimizer`) or a component (`optimizer.adamw`), or the last word
+    /// of one (`betas`, `adamw`); without it, all tables
     #[arg(value_name = "KEY")]
     pub key: Option<String>,
 }
@@ -50,8 +51,7 @@ fn explained(reference: &Reference, path: &str) -> Result<String> {
     let (table, name) = path.rsplit_once('.').unwrap_or(("", path));
     let hook = reference.hooks.iter().find(|hook| hook.name == name && !hook.declarations.is_empty());
     if let Some(hook) = hook.filter(|_| table == "distributed.hook") {
-        let about = paragraph(&hook.about);
-        return Ok(format!("[{table}] with comm_hook = \"{name}\"\n{about}{}", keys(&hook.keys())));
+        return Ok(of_hook(hook));
     }
     if let Some((outer, component)) = table.rsplit_once('.')
         && let Some(component) = reference.table(outer).and_then(|table| table.component(component))
@@ -63,8 +63,7 @@ fn explained(reference: &Reference, path: &str) -> Result<String> {
         return Err(error.hint("`ddp-run explain` lists the tables"));
     };
     if let Some(component) = table.component(name) {
-        let about = paragraph(&component.about);
-        return Ok(format!("{} name = \"{name}\"\n{about}{}", table.heading(), keys(&component.keys())));
+        return Ok(of_component(table, component));
     }
     if name == "name" && !table.components.is_empty() {
         return Ok(of_table(table));
@@ -88,14 +87,36 @@ fn explained(reference: &Reference, path: &str) -> Result<String> {
     if !found.is_empty() {
         return Ok(found.iter().map(|(key, components)| of_key(path, key, components)).collect());
     }
+    let anywhere = if table.path.is_empty() { anywhere(reference, name) } else { String::new() };
+    if !anywhere.is_empty() {
+        return Ok(anywhere);
+    }
     let known = table.known();
     let known = known.iter().map(String::as_str);
     Err(match table.path.as_str() {
-        "" => unknown(format!("no key or table `{name}`"), name, known.chain(tables_of(reference)).collect())
-            .hint("`ddp-run explain` lists the tables and the keys of the top level"),
+        "" => {
+            let components = reference.tables.iter().flat_map(|table| &table.components);
+            let components = components.map(|component| component.name.as_str());
+            let known = known.chain(tables_of(reference)).chain(components).collect();
+            unknown(format!("no key, table or component `{name}`"), name, known)
+                .hint("`ddp-run explain` lists the tables and the keys of the top level")
+        }
         table_path => unknown(format!("no key `{name}` in {}", table.heading()), name, known.collect())
             .hint(format!("`ddp-run explain {table_path}` lists what is there")),
     })
+}
+
+/// The components and keys of this name in all tables; empty if there are none.
+fn anywhere(reference: &Reference, name: &str) -> String {
+    let of = |table: &Table| match table.component(name) {
+        Some(component) => of_component(table, component),
+        None => {
+            let path = format!("{}.{name}", table.path);
+            table.with_key(name).iter().map(|(key, components)| of_key(&path, key, components)).collect()
+        }
+    };
+    let hooks = reference.hooks.iter().filter(|hook| hook.name == name).map(of_hook);
+    reference.tables.iter().map(of).chain(hooks).collect()
 }
 
 /// An error about a word that is none of those that are `known`.
@@ -135,6 +156,17 @@ fn of_components_key(table: &str, component: &Component, name: &str) -> Result<S
             Err(unknown(what, name, known).hint(hint))
         }
     }
+}
+
+fn of_component(table: &Table, component: &Component) -> String {
+    let about = paragraph(&component.about);
+    format!("{} name = \"{}\"\n{about}{}", table.heading(), component.name, keys(&component.keys()))
+}
+
+fn of_hook(hook: &Component) -> String {
+    let (about, keys) = (paragraph(&hook.about), keys(&hook.keys()));
+    let table = if keys.is_empty() { "[distributed]" } else { "[distributed.hook] with" };
+    format!("{table} comm_hook = \"{}\"\n{about}{keys}", hook.name)
 }
 
 /// A paragraph with the components that have the key so.
@@ -211,6 +243,12 @@ mod tests {
             ("loss", "This program has none"),
             ("metric.name", "[[metric]]"),
             ("extends", "Another spec"),
+            ("adamw", "[optimizer] name = \"adamw\"\n"),
+            ("text", "[dataset] name = \"text\"\n"),
+            ("lr", "optimizer.lr  float; at least 0; default 0.001\n  of "),
+            ("keep_last", "checkpoint.keep_last  "),
+            ("betas", "list of 3 floats"),
+            ("bf16", "[distributed] comm_hook = \"bf16\""),
         ] {
             let text = of(path).unwrap();
             assert!(text.contains(part), "{path}:\n{text}");
@@ -242,8 +280,9 @@ mod tests {
             ("model.resnet81", "did you mean `resnet18`?"),
             ("model.resnet18.layers", "no key `layers` of model.resnet18"),
             ("model.resnet18.x.y", "no table `model.resnet18.x`"),
-            ("sede", "no key or table `sede`; did you mean `seed`?"),
-            ("optimise", "no key or table `optimise`; did you mean `optimizer`?"),
+            ("sede", "no key, table or component `sede`; did you mean `seed`?"),
+            ("optimise", "no key, table or component `optimise`; did you mean `optimizer`?"),
+            ("resnet81", "no key, table or component `resnet81`; did you mean `resnet18`?"),
             ("foo", "hint: `ddp-run explain` lists the tables"),
             ("optimizer.foo", "hint: `ddp-run explain optimizer` lists what is there"),
         ] {

@@ -77,8 +77,7 @@ fn text(reference: &Reference, kinds: &[Kind], alone: bool) -> String {
     let mut out = String::new();
     for kind in kinds {
         let components = components(reference, *kind).iter();
-        let rows: Vec<(&str, &str)> =
-            components.map(|c| (c.name.as_str(), first_sentence(&c.about))).collect();
+        let rows: Vec<(&str, &str)> = components.map(|c| (c.name.as_str(), c.summary.as_str())).collect();
         if rows.is_empty() && !alone {
             continue;
         }
@@ -95,17 +94,28 @@ fn text(reference: &Reference, kinds: &[Kind], alone: bool) -> String {
     out
 }
 
-/// Up to the first end of a sentence.
-fn first_sentence(text: &str) -> &str {
-    let ends = text.match_indices(". ").map(|(at, _)| at + 1);
-    let end = ends.into_iter().find(|end| !text[..*end].ends_with("et al."));
-    &text[..end.unwrap_or(text.len())]
-}
-
 fn json(reference: &Reference, kinds: &[Kind]) -> Json {
     let of = |kind: &Kind| -> Vec<Json> {
-        let component = |c: &Component| json!({ "name": c.name, "about": c.about, "keys": c.keys() });
+        let component = |c: &Component| json!({ "name": c.name, "summary": c.summary, "about": c.about, "keys": c.keys() });
         components(reference, *kind).iter().map(component).collect()
     };
     Json::Object(kinds.iter().map(|kind| (title(*kind), of(kind).into())).collect::<Map<_, _>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Names that share a declaration are told apart.
+    #[test]
+    fn each_name_has_a_line_of_its_own() {
+        let reference = Reference::of(&Registry::standard());
+        for kind in Kind::value_variants() {
+            let components = components(&reference, *kind);
+            let lines: BTreeSet<&str> = components.iter().map(|c| c.summary.as_str()).collect();
+            assert_eq!(lines.len(), components.len(), "{kind:?}: {lines:?}");
+            assert!(!lines.contains(""), "{kind:?}: {lines:?}");
+        }
+    }
 }

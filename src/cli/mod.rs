@@ -156,7 +156,7 @@ pub fn run(
     match cli.command {
         Command::Train(args) => train::run(&args, registry, stop),
         Command::Sweep(args) => sweep::run(&args, registry, stop),
-        Command::Check(args) => check::run(&args, registry).map(done),
+        Command::Check(args) => check::run(&args, registry),
         Command::Plan(args) => plan::run(&args, registry).map(done),
         Command::Eval(args) => eval::run(&args, registry, stop),
         Command::Predict(args) => predict::run(&args, registry).map(done),

@@ -1,5 +1,5 @@
 //! Launchers and schedulers: who started this process, and in which role; and how a job is submitted to Slurm
-//! ([`slurm`]). The first matching rule decides:
+//! ([`slurm`]) and Kubernetes ([`IndexedJob`]). The first matching rule decides:
 //!
 //! 1. `--node-rank`, or `--rdzv-endpoint` together with `--nnodes` (flags or their variables): this process is the
 //!    supervisor of one node, wherever it was started. Not if RANK and WORLD_SIZE are set.
@@ -17,6 +17,7 @@
 //! MASTER_PORT, else at the address that the launcher provides.
 
 pub mod flags;
+mod indexed_job;
 mod kubernetes;
 mod mpi;
 mod run_id;
@@ -29,6 +30,7 @@ mod vars;
 mod worker;
 
 pub use flags::{LaunchFlags, completed};
+pub use indexed_job::{IndexedJob, OF_NAME};
 pub use mpi::starter_pid;
 pub use run_id::run_id;
 pub use shell::quoted;

@@ -49,7 +49,7 @@ pub use sample::{FieldMut, FieldsMut, SampleMut};
 pub use sampler::{DistributedSampler, EvalBatches, EvalShard, Order, Prefix};
 pub use sets::{
     Blanks, ColumnsFormat, ColumnsProposal, CsvProposal, Holds, ImageSurvey, InputRow, UnusableRow,
-    images_below, propose_columns, propose_csv, read_image, read_rows, survey_images,
+    images_below, propose_columns, propose_csv, read_image, read_rows, read_text, survey_images,
 };
 pub use standard::standard_kinds;
 pub use store::Cache;

@@ -14,6 +14,11 @@ pub struct ReducerConfig {
     /// rank's residual is in the checkpoint. A gradient above 65504 times the number of ranks (rounded up to a power of two)
     /// does not fit `f16`: the run ends with 92, or lowers the loss scale.
     #[default = "none"]
+    #[schemars(extend("x-summaries" = {
+        "none": "The plain all-reduce.",
+        "bf16": "Sends gradients in bf16, with error feedback.",
+        "f16": "Sends gradients in f16, with error feedback.",
+    }))]
     pub comm_hook: String,
     /// MiB of gradients in a bucket; buckets fill in the order in which gradients become ready.
     #[default = 25.0]

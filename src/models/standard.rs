@@ -194,6 +194,11 @@ fn cnn(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
 /// Structure and tensor names are torchvision's.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(extend("x-summaries" = {
+    "resnet18": "A residual network of 18 layers; 11.7 million parameters with 1000 classes.",
+    "resnet34": "A residual network of 34 layers; 21.8 million parameters with 1000 classes.",
+    "resnet50": "A residual network of 50 layers in bottleneck blocks; 25.6 million parameters with 1000 classes.",
+}))]
 struct ResNetTable {
     /// Outputs: classes, or numbers of the target. Default: from the data.
     #[schemars(range(min = 1, max = 16_777_216))]

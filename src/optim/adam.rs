@@ -40,6 +40,10 @@ impl Decay for Decoupled {
 /// `torch.optim.Adam` and `torch.optim.AdamW`, which differ in how weight decay is applied.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
+#[schemars(extend("x-summaries" = {
+    "adam": "`torch.optim.Adam`: weight decay is added to the gradient.",
+    "adamw": "`torch.optim.AdamW`: weight decay shrinks the weights directly.",
+}))]
 pub struct Adam<D: Decay> {
     /// Learning rate.
     #[default = 1e-3]

@@ -15,7 +15,7 @@ pub use lookup::without_indices;
 
 use crate::plan::{Plan, table_rank};
 use crate::registry::Registry;
-use crate::spec::schema::ONLY_WORDS;
+use crate::spec::schema::{ONLY_WORDS, SUMMARIES};
 use crate::spec::{Declaration, JobTree};
 use serde_json::{Value, json};
 
@@ -52,10 +52,13 @@ pub struct Table {
 }
 
 /// What the `name` of a table selects.
+#[derive(Default)]
 pub struct Component {
     pub name: String,
     /// The comment on its struct; empty without one.
     pub about: String,
+    /// One line about it: its own if it shares a struct with others, else the first sentence of `about`.
+    pub summary: String,
     /// The declarations of all keys except `name`.
     pub declarations: Vec<Declaration>,
 }
@@ -65,13 +68,14 @@ impl Reference {
     pub fn of(registry: &Registry) -> Self {
         let names = registry.names();
         let has_components = |path: &str| names.iter().any(|(table, _)| *table == path);
-        let hooks = hooks(registry);
-        let hook_names: Vec<&str> = hooks.iter().map(|hook| hook.name.as_str()).collect();
+        let mut hooks = hooks(registry);
         let mut tables: Vec<Table> = Vec::new();
         for mut declaration in declarations("", registry).into_iter().filter(|d| !has_components(&d.table)) {
             if declaration.table == "distributed" && !declaration.schema["properties"]["comm_hook"].is_null()
             {
-                declaration.schema["properties"]["comm_hook"]["enum"] = json!(hook_names);
+                let key = &mut declaration.schema["properties"]["comm_hook"];
+                hooks.iter_mut().for_each(|hook| hook.summarise(key));
+                key["enum"] = json!(hooks.iter().map(|hook| &hook.name).collect::<Vec<_>>());
             }
             if declaration.table == "metrics" && !declaration.schema["properties"]["sinks"].is_null() {
                 let observers = names.iter().find(|(table, _)| *table == "observer").map(|(_, names)| names);
@@ -135,10 +139,26 @@ impl Table {
 }
 
 impl Component {
+    /// Sets the one line about it from a declaration that may have one.
+    fn summarise(&mut self, schema: &Value) {
+        let own = schema[SUMMARIES][&self.name].as_str();
+        let line = own.or_else(|| Some(first_sentence(&self.about)).filter(|line| !line.is_empty()));
+        if let Some(line) = line {
+            self.summary = unlinked(line);
+        }
+    }
+
     /// Its keys without `name`.
     pub fn keys(&self) -> Vec<Key> {
         all_keys(&self.declarations)
     }
+}
+
+/// Up to the first end of a sentence.
+fn first_sentence(text: &str) -> &str {
+    let ends = text.match_indices(". ").map(|(at, _)| at + 1);
+    let end = ends.into_iter().find(|end| !text[..*end].ends_with("et al."));
+    &text[..end.unwrap_or(text.len())]
 }
 
 /// The components of a table.
@@ -147,19 +167,22 @@ fn components(table: &str, names: &[&str], registry: &Registry) -> Vec<Component
         let spec = format!("[{table}]\nname = {}\n", toml::Value::from(*name));
         let mut declarations = declarations(&spec, registry);
         declarations.retain(|declaration| declaration.table == table);
-        Component { name: (*name).to_owned(), about: String::new(), declarations }
+        Component { name: (*name).to_owned(), declarations, ..Component::default() }
     };
     let mut all: Vec<Component> = names.iter().map(of).collect();
     // What every component of the table declares says nothing of one.
     let shared = |schema: &Value| {
         all.len() > 1 && all.iter().all(|one| one.declarations.iter().any(|other| other.schema == *schema))
     };
-    let about = |one: &Component| {
+    let own = |one: &Component| {
         let own = |d: &&Declaration| section(&d.schema).is_none() && !shared(&d.schema);
-        one.declarations.iter().find(own).map(|own| description(&own.schema)).unwrap_or_default()
+        one.declarations.iter().find(own).map(|own| own.schema.clone()).unwrap_or_default()
     };
-    let abouts: Vec<String> = all.iter().map(about).collect();
-    all.iter_mut().zip(abouts).for_each(|(one, about)| one.about = about);
+    let own: Vec<Value> = all.iter().map(own).collect();
+    for (one, own) in all.iter_mut().zip(&own) {
+        one.about = description(own);
+        one.summarise(own);
+    }
     all
 }
 
@@ -169,8 +192,15 @@ fn hooks(registry: &Registry) -> Vec<Component> {
         let spec = format!("[distributed]\ncomm_hook = {}\n", toml::Value::from(name));
         let mut declarations = declarations(&spec, registry);
         declarations.retain(|declaration| declaration.table == HOOK);
-        let about = declarations.first().map(|own| description(&own.schema)).unwrap_or_default();
-        Component { name: name.to_owned(), about, declarations }
+        let own = declarations.first().map(|own| own.schema.clone()).unwrap_or_default();
+        let mut hook = Component {
+            name: name.to_owned(),
+            about: description(&own),
+            declarations,
+            ..Component::default()
+        };
+        hook.summarise(&own);
+        hook
     };
     std::iter::once("none").chain(registry.comm_hook_names()).map(of).collect()
 }

@@ -13,6 +13,8 @@ pub(super) const EXPECTED: &str = "x-expected";
 /// Some of the strings that are accepted, which editors and shells offer.
 pub(super) const WORDS: &str = "x-words";
 /// All strings that are accepted, if a component checks them itself.
+/// What a declaration that several names share says of each: an object of one line by name.
+pub const SUMMARIES: &str = "x-summaries";
 pub const ONLY_WORDS: &str = "x-only-words";
 /// `false` for a key, or a whole table, that results do not depend on.
 const CHANGES_RESULTS: &str = "x-changes-results";

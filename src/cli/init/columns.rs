@@ -1,6 +1,6 @@
 //! `ddp-run init parquet PATH` and `ddp-run init sqlite FILE`: a spec for images, a table or a text in columns.
 
-use super::{Output, commented, csv, foreign, images, place, quoted, run_name, utf8};
+use super::{Output, commented, csv, foreign, images, place, quoted, run_name, text, utf8};
 use crate::data::{ColumnsFormat, ColumnsProposal, Holds, propose_columns};
 use crate::error::Result;
 use std::path::{Path, PathBuf};
@@ -75,7 +75,10 @@ fn proposal(
             lines.push(commented(&format!("text = {}", quoted(column)), why));
             lines.push(commented("block_size = 64", "characters that the model sees"));
             lines.extend(validation(found, "0.1"));
-            (text(&name, path, lines), format!(" (the texts in `{}`)", foreign(column)))
+            (
+                text::spec(&name, &format!("the texts in {}", foreign(path)), lines),
+                format!(" (the texts in `{}`)", foreign(column)),
+            )
         }
     })
 }
@@ -97,26 +100,4 @@ fn validation(found: &ColumnsProposal, part: &str) -> Vec<String> {
         lines.push(format!("# `ddp-run eval --split test` measures the {rows} rows of the test split."));
     }
     lines
-}
-
-/// A character-level GPT, as in the template `text`.
-fn text(name: &str, path: &str, dataset: Vec<String>) -> String {
-    let mut lines = vec![
-        format!("# A character-level GPT on the texts in {}.", foreign(path)),
-        super::WHERE_TO_LOOK.to_owned(),
-    ];
-    lines.extend(super::head(name, 100, 12));
-    lines.extend(
-        ["[model]", "name = \"gpt\"", "n_layer = 4", "n_head = 4", "n_embd = 128", ""].map(str::to_owned),
-    );
-    lines.extend(dataset);
-    lines.extend([
-        "\n[train]".to_owned(),
-        commented("max_steps = 2000", "ends the run before its epochs do"),
-        "clip_norm = 1.0".to_owned(),
-    ]);
-    let processes = ("\"devices\"", "one process a GPU; without any, one");
-    let adamw = "lr = 1e-3\nbetas = [0.9, 0.99]\nweight_decay = 0.1\ndecay = \"matrices\"";
-    lines.extend(super::tail(adamw, "val.loss", processes));
-    lines.join("\n") + "\n"
 }

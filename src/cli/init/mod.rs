@@ -4,6 +4,7 @@ mod columns;
 mod csv;
 mod custom;
 mod images;
+mod text;
 
 use super::schema::json_schema_text;
 use crate::error::{Error, Result};
@@ -38,8 +39,7 @@ enum Template {
     Cifar10(Output),
     /// A small CNN on MNIST's handwritten digits
     Mnist(Output),
-    /// A character-level GPT on a text
-    Text(Output),
+    Text(text::Args),
     Csv(csv::Args),
     ImageFolder(images::Args),
     Parquet(columns::ParquetArgs),
@@ -51,10 +51,11 @@ enum Template {
 #[derive(Clone, Debug, clap::Args)]
 struct Output {
     /// The file to write; it must not exist
-    #[arg(value_name = "PATH", default_value = "job.toml")]
+    #[arg(value_name = "PATH", default_value = DEFAULT_PATH)]
     path: PathBuf,
 }
 
+const DEFAULT_PATH: &str = "job.toml";
 const SHAPES: &str = include_str!("templates/shapes.toml");
 const CIFAR10: &str = include_str!("templates/cifar10.toml");
 const MNIST: &str = include_str!("templates/mnist.toml");
@@ -78,18 +79,20 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
         write_spec(text, &path, about, registry)
     };
     // A spec made from data, and what was taken from them.
-    let proposed = |found: Result<(String, String)>, to: &Output| {
-        found.and_then(|(text, about)| spec(&text, &to.path, &about))
-    };
+    let proposed =
+        |found: Result<(String, String)>, to: &Path| found.and_then(|(text, about)| spec(&text, to, &about));
     match &args.template {
         None => spec(SHAPES, args.spec_path()?, ""),
         Some(Template::Cifar10(to)) => spec(CIFAR10, &to.path, ""),
         Some(Template::Mnist(to)) => spec(MNIST, &to.path, ""),
-        Some(Template::Text(to)) => spec(TEXT, &to.path, ""),
-        Some(Template::Csv(args)) => proposed(csv::proposal(args), &args.output),
-        Some(Template::ImageFolder(args)) => proposed(images::proposal(args), &args.output),
-        Some(Template::Parquet(args)) => proposed(columns::parquet(args), &args.output),
-        Some(Template::Sqlite(args)) => proposed(columns::sqlite(args), &args.output),
+        Some(Template::Text(args)) => match args.paths() {
+            (None, to) => spec(TEXT, to, ""),
+            (Some(file), to) => proposed(text::proposal(file), to),
+        },
+        Some(Template::Csv(args)) => proposed(csv::proposal(args), &args.output.path),
+        Some(Template::ImageFolder(args)) => proposed(images::proposal(args), &args.output.path),
+        Some(Template::Parquet(args)) => proposed(columns::parquet(args), &args.output.path),
+        Some(Template::Sqlite(args)) => proposed(columns::sqlite(args), &args.output.path),
         Some(Template::Custom(args)) => custom::run(args),
     }
 }
@@ -97,7 +100,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
 impl Args {
     /// A first word that can't be a path, as for `ddp-run SPEC`, is the name of a template that does not exist.
     fn spec_path(&self) -> Result<&Path> {
-        let Some(path) = &self.path else { return Ok(Path::new("job.toml")) };
+        let Some(path) = &self.path else { return Ok(Path::new(DEFAULT_PATH)) };
         let word = path.to_string_lossy();
         if !word.contains(['/', '.']) {
             let command = Template::augment_subcommands(clap::Command::new("init"));

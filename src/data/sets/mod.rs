@@ -71,4 +71,4 @@ pub use shapes::shapes;
 pub use sqlite::sqlite;
 pub use table::Blanks;
 pub use table_encoding::{InputRow, UnusableRow, read_rows};
-pub use text::{text, tinyshakespeare};
+pub use text::{read_text, text, tinyshakespeare};

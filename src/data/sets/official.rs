@@ -25,6 +25,11 @@ const TEST_IMAGES: usize = 10_000;
 /// all runs share.
 #[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
+#[schemars(extend("x-summaries" = {
+    "cifar10": "60,000 colour images of 32 x 32 in ten classes.",
+    "mnist": "70,000 grey images of 28 x 28: handwritten digits.",
+    "fashion-mnist": "70,000 grey images of 28 x 28: ten kinds of clothing.",
+}))]
 pub(super) struct OfficialFiles {
     /// Folder of the files. Default: `data`.
     // No default of the plan: only a folder that is set is created.

@@ -32,6 +32,10 @@ const TINYSHAKESPEARE_CHARACTERS: usize = 65;
 /// characters, which is downloaded if it is missing.
 #[derive(Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
+#[schemars(extend("x-summaries" = {
+    "text": "A file of UTF-8 text; each character is a token.",
+    "tinyshakespeare": "1.1 MB of Shakespeare's plays; each character is a token.",
+}))]
 struct TextSource {
     #[serde(skip)]
     file: NamedFile,
@@ -97,15 +101,23 @@ impl TextSource {
     }
 
     fn read(&self, path: &Path) -> Result<Splits> {
-        let bytes = std::fs::read(path).doing("read", path)?;
-        let content = digest_of_parts([&bytes]);
-        let text = String::from_utf8(bytes).map_err(|e| {
-            let at = e.utf8_error().valid_up_to();
-            Error::data(format!("{} is not UTF-8 text: invalid byte at offset {at}", path.display()))
-        })?;
+        let text = read_text(path)?;
+        let content = digest_of_parts([&text]);
         let texts = Texts { train: text, val: None, test: None };
         self.windows().splits(&path.display().to_string(), &texts, content)
     }
+}
+
+/// The text in a file.
+///
+/// # Errors
+/// It can't be read, or is not UTF-8.
+pub fn read_text(path: &Path) -> Result<String> {
+    let bytes = std::fs::read(path).doing("read", path)?;
+    String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        Error::data(format!("{} is not UTF-8 text: invalid byte at offset {at}", path.display()))
+    })
 }
 
 /// The texts of the splits.

@@ -1,46 +1,24 @@
-//! `ddp-run submit slurm SPEC`: prints the batch script for a spec, writes it to a file, or passes it to `sbatch`.
+//! `ddp-run submit slurm SPEC`: the batch script.
 
-use super::spec_args::SpecArgs;
+use super::{JobArgs, one_line};
+use crate::cli::spec_args::SpecArgs;
 use crate::clusters::slurm::{Launcher, Sbatch, TimeLimit};
 use crate::device::DeviceSpec;
-use crate::error::{Error, ExitCode, IoContext, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::launch::Nproc;
-use crate::plan::{Plan, WorldRequest};
+use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::spec::duration;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    #[command(subcommand)]
-    scheduler: Scheduler,
-}
-
-#[derive(Clone, Debug, clap::Subcommand)]
-enum Scheduler {
-    /// Write the batch script of a spec for Slurm; `--submit` passes it to sbatch
-    Slurm(SlurmArgs),
-}
-
-#[derive(Clone, Debug, clap::Args)]
-struct SlurmArgs {
     #[command(flatten)]
-    spec: SpecArgs,
-    /// Nodes [default: the spec's `launch.nnodes`]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
-    nodes: Option<u32>,
-    /// Ranks on each node [default: the spec's `launch.nproc_per_node`]
-    #[arg(long, value_name = "N")]
-    nproc_per_node: Option<Nproc>,
+    job: JobArgs,
     /// CPUs of each rank [default: the spec's `launch.threads`, else Slurm's own default]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     cpus_per_rank: Option<u32>,
-    /// GPUs of each node [default: one per rank if the spec's `device` is "cuda", else none]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    gpus_per_node: Option<u32>,
     /// What starts the ranks: `srun` (each is a task), or `supervisor` (one task per node, which restarts failed ranks)
     /// [default: supervisor if `launch.max_restarts` is above 0, else srun]
     #[arg(long, value_name = "srun|supervisor")]
@@ -66,12 +44,6 @@ struct SlurmArgs {
     /// The run's folder [default: runs/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Write the script to a file
-    #[arg(short = 'o', long, value_name = "FILE")]
-    file: Option<PathBuf>,
-    /// Submit the script with sbatch
-    #[arg(long)]
-    submit: bool,
 }
 
 /// A rank must stop this much earlier than Slurm's time limit.
@@ -102,59 +74,24 @@ fn whole_seconds(text: &str) -> Result<Duration, String> {
 }
 
 pub fn run(args: &Args, registry: &Registry) -> Result<()> {
-    let Scheduler::Slurm(args) = &args.scheduler;
     let (sbatch, out_dir) = args.script(registry)?;
-    let script = sbatch.to_string();
-    if args.file.is_some() || args.submit {
+    if args.job.is_delivered() {
         // If Slurm can't create the output file, the job fails without a message.
         std::fs::create_dir_all(&out_dir).doing("create", &out_dir)?;
     }
-    match &args.file {
-        Some(file) => std::fs::write(file, &script).doing("write", file)?,
-        None if args.submit => {}
-        None => super::print(&script)?,
-    }
-    match &args.file {
-        _ if args.submit => submit(&script),
-        Some(file) => super::print(&format!("wrote {0}; `sbatch {0}` submits it\n", file.display())),
-        None => Ok(()),
-    }
+    args.job.deliver(&sbatch.to_string(), &["sbatch"], "a login node of the cluster")
 }
 
-/// The script is passed over standard input, so that the submitted script is the generated one, whatever the file
-/// contains by then.
-fn submit(script: &str) -> Result<()> {
-    let missing = |e: std::io::Error| {
-        Error::unavailable(format!("cannot start sbatch: {e}"))
-            .hint("submit from a login node of the cluster")
-    };
-    let mut sbatch = Command::new("sbatch").stdin(Stdio::piped()).spawn().map_err(missing)?;
-    if let Some(mut pipe) = sbatch.stdin.take() {
-        // If sbatch stops reading, it reports the reason itself.
-        let _ = pipe.write_all(script.as_bytes());
-    }
-    let status = sbatch.wait().map_err(|e| Error::internal(format!("cannot wait for sbatch: {e}")))?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(Error::new(ExitCode::Unavailable, format!("sbatch refused the job ({status})"))),
-    }
-}
-
-impl SlurmArgs {
+impl Args {
     /// The script and the run's folder.
     fn script(&self, registry: &Registry) -> Result<(Sbatch, PathBuf)> {
-        let mut spec = self.spec.clone();
+        let mut spec = self.job.spec.clone();
         if self.requeue {
             spec.overrides.set.push("launch.requeue=true".into());
         }
-        let request = WorldRequest {
-            nnodes: self.nodes.map(|n| n as usize),
-            nproc_per_node: self.nproc_per_node,
-            ..WorldRequest::default()
-        };
-        let plan = spec.plan(registry, request)?;
-        let ranks = self.ranks(&plan)?;
-        let nodes = self.count_nodes(&plan)?;
+        let plan = self.job.plan(&spec, registry)?;
+        let ranks = self.job.ranks(&plan, "Slurm")?;
+        let nodes = self.job.count_nodes(&plan, "Slurm")?;
         let launcher = self.launcher(&plan);
         if let Some(limit) = self.time.as_ref().filter(|t| t.length <= self.signal_before) {
             let message = format!(
@@ -179,40 +116,25 @@ impl SlurmArgs {
             nodes,
             ranks_per_node: ranks,
             cpus_per_rank: self.cpus_per_rank.map(|n| n as usize).or(plan.launch.threads),
-            gpus_per_node: self.gpus_per_node.map(|n| n as usize).or(cuda),
+            gpus_per_node: self.job.gpus_per_node.map(|n| n as usize).or(cuda),
             time: self.time.clone(),
             partition: self.partition.clone(),
             account: self.account.clone(),
             requeue: plan.slurm.requeue,
             signal_before: self.signal_before,
-            output: one_line(&out_dir.join("slurm-%j.out"))?,
+            output: one_line(&self.output(&plan, &out_dir))?,
             options: self.option.clone(),
             arguments: self.arguments(&spec, launcher)?,
         };
         Ok((sbatch, out_dir))
     }
 
-    /// "auto" would count the devices of the machine on which the script is written.
-    fn ranks(&self, plan: &Plan) -> Result<usize> {
-        match self.nproc_per_node.unwrap_or(plan.launch.nproc_per_node) {
-            Nproc::Count(n) => Ok(n),
-            Nproc::Devices => Ok(self.gpus_per_node.map_or(1, |n| n as usize)),
-            Nproc::Auto | Nproc::Gpu | Nproc::Cpu => Err(Error::usage(
-                "the spec leaves the number of ranks to the node, and Slurm has to know it before it starts the job",
-            )
-            .hint("`--nproc-per-node N` says it")),
-        }
-    }
-
-    fn count_nodes(&self, plan: &Plan) -> Result<usize> {
-        match self.nodes {
-            Some(n) => Ok(n as usize),
-            None if plan.nodes.nnodes.is_elastic() => Err(Error::usage(format!(
-                "Slurm gives a job a fixed number of nodes, and `launch.nnodes` is \"{}\"",
-                plan.nodes.nnodes
-            ))
-            .hint("`--nodes N` says how many")),
-            None => Ok(plan.nodes.nnodes.max),
+    /// Where Slurm writes the job's output: a folder that exists when the job starts. A script on standard output creates none, and its
+    /// output is in the folder in which it is submitted.
+    fn output(&self, plan: &Plan, out_dir: &Path) -> PathBuf {
+        match self.job.is_delivered() {
+            true => out_dir.join("slurm-%j.out"),
+            false => format!("{}-%j.out", plan.name).into(),
         }
     }
 
@@ -230,7 +152,7 @@ impl SlurmArgs {
         words.extend(spec.overrides.unset.iter().flat_map(|k| ["--unset".to_owned(), k.clone()]));
         words.extend(spec.overrides.set.iter().flat_map(|s| ["--set".to_owned(), s.clone()]));
         if launcher == Launcher::Supervisor
-            && let Some(Nproc::Count(n)) = self.nproc_per_node
+            && let Some(Nproc::Count(n)) = self.job.nproc_per_node
         {
             words.extend(["--nproc-per-node".to_owned(), n.to_string()]);
         }
@@ -244,14 +166,6 @@ impl SlurmArgs {
     }
 }
 
-/// A path that can be written in a script.
-fn one_line(path: &Path) -> Result<String> {
-    match path.to_str().filter(|p| !p.contains(|c: char| c.is_control())) {
-        Some(text) => Ok(text.to_owned()),
-        None => Err(Error::usage(format!("the path {} can't be written in a batch script", path.display()))),
-    }
-}
-
 #[cfg(test)]
-#[path = "submit_tests.rs"]
+#[path = "slurm_tests.rs"]
 mod tests;

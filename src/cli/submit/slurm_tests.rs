@@ -8,7 +8,7 @@ const SPEC: &str = "name = \"job\"\nbatch_size = 4\n[model]\nname = \"linear\"\n
 #[derive(Parser)]
 struct Line {
     #[command(flatten)]
-    args: SlurmArgs,
+    args: Args,
 }
 
 /// The script for a spec and a command line.
@@ -43,7 +43,7 @@ fn ranks_are_tasks_of_srun() {
     #SBATCH --time=2:00:00
     #SBATCH --partition=gpu
     #SBATCH --account=lab-1
-    #SBATCH --output=runs/job/slurm-%j.out
+    #SBATCH --output=job-%j.out
     #SBATCH --signal=USR1@120
     #SBATCH --requeue
     #SBATCH --open-mode=append
@@ -70,7 +70,7 @@ fn a_supervisor_replaces_the_batch_script() {
     #SBATCH --nodes=1
     #SBATCH --ntasks-per-node=1
     #SBATCH --cpus-per-task=8
-    #SBATCH --output=/scratch/run/slurm-%j.out
+    #SBATCH --output=job-%j.out
     #SBATCH --signal=B:USR1@120
     #SBATCH --no-requeue
     set -euo pipefail
@@ -91,7 +91,7 @@ fn supervisors_of_several_nodes_connect_to_the_first() {
     #SBATCH --ntasks-per-node=1
     #SBATCH --cpus-per-task=2
     #SBATCH --gpus-per-node=2
-    #SBATCH --output=runs/job/slurm-%j.out
+    #SBATCH --output=job-%j.out
     #SBATCH --signal=USR1@120
     #SBATCH --no-requeue
     set -euo pipefail
