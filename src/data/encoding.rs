@@ -62,6 +62,13 @@ pub struct TableEncoding {
     pub target: TargetEncoding,
 }
 
+impl TableEncoding {
+    /// Inputs of a row.
+    pub fn width(&self) -> usize {
+        self.columns.iter().map(|column| column.kind.width()).sum()
+    }
+}
+
 /// A column of features.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ColumnEncoding {
@@ -76,7 +83,7 @@ pub struct ColumnEncoding {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum ColumnKind {
-    /// `(x - mean) / std`.
+    /// `(x - mean) / std`, computed in f64.
     Number {
         /// The mean of the training rows, or 0 where columns are not scaled.
         mean: f64,
@@ -176,7 +183,7 @@ impl Encoding {
     pub fn fits(&self, input: &FieldFacts) -> Result<(), String> {
         let given = match self {
             Self::Images(ImageEncoding { channels, size, .. }) => vec![*channels, *size, *size],
-            Self::Table(table) => vec![table.columns.iter().map(|column| column.kind.width()).sum()],
+            Self::Table(table) => vec![table.width()],
             Self::Text(text) => return text.fits(input),
         };
         let same = input.kind == FieldKind::Float

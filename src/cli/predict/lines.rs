@@ -86,8 +86,8 @@ fn answer(
         }
         _ => (0.0, 1.0),
     };
-    let values: Vec<f64> = outputs.iter().map(|y| shortest(f64::from(*y) * std + mean)).collect();
-    if !values.iter().all(|value| value.is_finite()) {
+    let values: Vec<f64> = outputs.iter().map(|y| in_units(*y, mean, std)).collect();
+    if !values.iter().all(|value| (*value as f32).is_finite()) {
         return nothing();
     }
     match values[..] {
@@ -119,9 +119,16 @@ fn rounded(probability: f64) -> f64 {
     (probability * 1e6).round() / 1e6
 }
 
-/// The number with the fewest digits that is the same f32: outputs are not more exact than that.
-fn shortest(value: f64) -> f64 {
-    (value as f32).to_string().parse().unwrap_or(value)
+/// The output in the target's own units, with no more digits than it is exact to: outputs are f32, and those of a scaled target come
+/// from sums of numbers around 1.
+fn in_units(output: f32, mean: f64, std: f64) -> f64 {
+    let value = f64::from(output) * std + mean;
+    if (mean, std) == (0.0, 1.0) {
+        return (value as f32).to_string().parse().unwrap_or(value);
+    }
+    let exact = f64::from(output.abs().max(1.0)) * f64::from(f32::EPSILON) * std.abs() / 4.0;
+    let mut rounded = (0..17).map(|digits| format!("{value:.digits$e}").parse().unwrap_or(value));
+    rounded.find(|short: &f64| (short - value).abs() <= exact).unwrap_or(value)
 }
 
 #[cfg(test)]
@@ -182,6 +189,10 @@ mod tests {
         };
         assert_eq!(line(&table(2.0, 100.0), &[0.5], 5), r#"{"value":101.0}"#);
         assert_eq!(line(&table(1.0, 0.0), &[0.1, -2.5], 5), r#"{"values":[0.1,-2.5]}"#);
+        // Unix seconds, which f32 holds to 128 s.
+        assert_eq!(line(&table(300.0, 1.7e9), &[0.25], 5), r#"{"value":1700000075.0}"#);
+        assert_eq!(line(&table(300.0, 1.7e9), &[1.0 / 3.0], 5), r#"{"value":1700000100.0}"#);
+        assert_eq!(line(&table(0.1, 1.7e9), &[-1.2345], 5), r#"{"value":1699999999.87655}"#);
         assert!(answer(&mut Map::new(), &table(1e30, 0.0), &[1e30], 5).is_err());
     }
 }

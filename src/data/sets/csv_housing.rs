@@ -34,7 +34,7 @@ struct Housing {
     /// What to do with an empty cell; 207 rows lack `total_bedrooms`.
     #[default(Blanks::Mean)]
     blanks: Blanks,
-    /// Scale each column of numbers to mean 0 and standard deviation 1, both measured on the training split.
+    /// Scale each column of numbers to mean 0 and standard deviation 1, both measured on the training split and computed with 64 bits.
     #[default = true]
     standardise: bool,
     /// Scale the target in the same way. The loss is that of the scaled target; `mae` and `mse` are in dollars.

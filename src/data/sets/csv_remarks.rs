@@ -10,12 +10,14 @@ pub(super) const MANY_CATEGORIES: usize = 100;
 /// Maximum number of columns listed by name, per kind.
 const MAX_LISTED: usize = 20;
 
-/// The interpretation of `columns` and of the target. Columns in `categories` of the spec were not inferred.
+/// The interpretation of `columns` and of the target. Columns in `categories` of the spec were not inferred. `rounded` are warnings of
+/// columns that lose values.
 pub(super) fn remarks(
     table: &RawTable,
     columns: &[(usize, ColumnType)],
     (target, targets): (usize, &Targets),
     categories: &BTreeMap<String, Vec<String>>,
+    rounded: Vec<String>,
 ) -> Vec<String> {
     let name = |column: usize| format!("`{}`", show::name(&table.header[column]));
     let numbers =
@@ -30,9 +32,6 @@ pub(super) fn remarks(
     parts.push(format!("target: {}, {}", name(target), targets.in_words()));
     let mut lines = vec![format!("{}: {}", table.path, parts.join("; "))];
     let guessed = columns.iter().filter(|(c, _)| !categories.contains_key(&table.header[*c]));
-    let warnings: Vec<String> =
-        guessed.filter_map(|(c, kind)| text_column_warning(table, *c, kind)).collect();
-    let more = warnings.len().saturating_sub(MAX_LISTED);
     if let Targets::Classes { names, .. } = targets
         && !categories.contains_key(&table.header[target])
     {
@@ -41,13 +40,20 @@ pub(super) fn remarks(
                 .map(|doubt| format!("warning: {}, {doubt}", table.path)),
         );
     }
-    lines.extend(
-        warnings.into_iter().take(MAX_LISTED).map(|doubt| format!("warning: {}, {doubt}", table.path)),
-    );
+    add_warnings(&mut lines, table, guessed.filter_map(|(c, kind)| text_column_warning(table, *c, kind)));
+    add_warnings(&mut lines, table, rounded);
+    lines
+}
+
+/// Adds warnings of one kind, which may be many.
+fn add_warnings(lines: &mut Vec<String>, table: &RawTable, warnings: impl IntoIterator<Item = String>) {
+    let mut warnings = warnings.into_iter();
+    let listed = warnings.by_ref().take(MAX_LISTED);
+    lines.extend(listed.map(|doubt| format!("warning: {}, {doubt}", table.path)));
+    let more = warnings.count();
     if more > 0 {
         lines.push(format!("warning: {}: the same applies to {more} more columns", table.path));
     }
-    lines
 }
 
 fn list_columns(title: &str, mut names: Vec<String>) -> Option<String> {

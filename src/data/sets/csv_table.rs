@@ -1,5 +1,4 @@
-//! Reads a CSV file, infers which columns are numeric and which are text, and encodes cells as numbers: text one-hot,
-//! blanks as NaN.
+//! Reads a CSV file, and infers which columns are numeric and which are text.
 
 use crate::data::store::absolute;
 use crate::error::{Error, IoContext, Result};
@@ -73,15 +72,6 @@ impl CategoryIndex {
             self.indices.iter().map(|(name, index)| (*index, name)).collect();
         names.sort_unstable();
         names.into_iter().map(|(_, name)| name.clone()).collect()
-    }
-}
-
-impl ColumnType {
-    pub fn width(&self) -> usize {
-        match self {
-            Self::Numbers => 1,
-            Self::Categories(names) => names.len(),
-        }
     }
 }
 
@@ -279,21 +269,5 @@ impl RawTable {
         let (place, cell) = (self.location(row, column), &self.rows[row][column]);
         Error::data(format!("{place}: `{cell}` is too large"))
             .hint("if it stands for a missing value, add it to `blank_marks`")
-    }
-
-    /// Encodes a cell into the `kind.width()` values of `out`; a blank cell is NaN in each.
-    pub fn encode(&self, row: usize, column: usize, kind: &ColumnType, out: &mut [f32]) {
-        if self.is_blank(row, column) {
-            return out.fill(f32::NAN);
-        }
-        match kind {
-            ColumnType::Numbers => out[0] = self.number(row, column).unwrap_or(f64::NAN) as f32,
-            ColumnType::Categories(names) => {
-                out.fill(0.0);
-                if let Some(place) = names.index_of(&self.rows[row][column]) {
-                    out[place] = 1.0;
-                }
-            }
-        }
     }
 }

@@ -52,7 +52,9 @@ mod sqlite_rows;
 #[path = "sqlite_missing.rs"]
 mod sqlite_rows;
 mod table;
+mod table_cells;
 mod table_encoding;
+mod table_measured;
 mod table_values;
 mod text;
 

@@ -171,6 +171,22 @@ fn reads_tables_of_any_database() {
     );
 }
 
+/// Whole numbers and reals that f32 would make equal.
+#[test]
+fn columns_are_scaled_before_they_are_rounded() {
+    let folder = Folder::new();
+    folder.write(
+        "create table t (time int, real real, y int); insert into t values
+         (1700000000000, 1e9 + 0.25, 1700000001), (1700000001000, 1e9 + 0.75, 1700000003);",
+    );
+    let keys = format!("path = '{}'\ncontent = 'table'\ntarget = 'y'", folder.file().display());
+    let splits = configure(&sqlite, &keys).unwrap().open().unwrap();
+    assert_eq!(sample(&*splits.train, 0, 0), (vec![-1., -1.], vec![-1.]));
+    assert_eq!(sample(&*splits.train, 1, 0), (vec![1., 1.], vec![1.]));
+    assert_eq!(splits.train.target_scale(), 1.0);
+    assert_eq!(splits.train.remarks().len(), 1);
+}
+
 #[test]
 fn validation_has_its_own_table() {
     let folder = Folder::new();

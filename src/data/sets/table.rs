@@ -2,13 +2,14 @@
 //! with the mean and standard deviation of the training rows only, so validation data does not leak into training.
 
 use super::csv_remarks::remarks;
-use super::csv_set::{CsvSet, Rows, Targets};
-use super::csv_table::{BLANK_MARKS, CategoryIndex, ColumnType, RawTable};
-use super::table_encoding::{column_kind, target_encoding};
-use super::table_values::{Scale, classes, content, standardise};
+use super::csv_set::{CsvSet, Rows};
+use super::csv_table::{BLANK_MARKS, ColumnType, RawTable};
+use super::table_cells::encode;
+use super::table_measured::{Measured, target_encoding};
+use super::table_values::content;
 use crate::data::images::class_facts;
 use crate::data::split::{Part, SplitOptions};
-use crate::data::{ColumnEncoding, DataFacts, Dataset, FieldFacts, FieldKind, Splits, TableEncoding};
+use crate::data::{DataFacts, Dataset, FieldFacts, FieldKind, Splits, TableEncoding};
 use crate::error::{Error, Result};
 use crate::spec::{Fields, choice};
 use schemars::JsonSchema;
@@ -58,7 +59,8 @@ pub(super) struct TableKeys {
     pub blank_marks: Vec<String>,
     /// The type of the target.
     pub task: Task,
-    /// Scale each column of numbers to mean 0 and standard deviation 1, both measured on the training split.
+    /// Scale each column of numbers to mean 0 and standard deviation 1, both measured on the training split and computed with 64 bits.
+    /// Models compute with 32 bits: without it, large numbers that differ little, such as times, may become equal.
     #[default = true]
     pub standardise: bool,
     #[serde(skip)]
@@ -152,22 +154,23 @@ impl TableKeys {
             });
         }
         let (train, own_val) = split.split(sections.train);
-        let targets = self.targets(&table, target, &train)?;
         let kinds = columns
             .iter()
             .map(|&c| Ok((c, table.column_type(c, &self.categories)?)))
             .collect::<Result<Vec<(usize, ColumnType)>>>()?;
-        let (width, values, columns_encoding) = self.features(&table, &kinds, &train);
+        let Measured { columns: measured, targets, warnings } =
+            self.measured(&table, &kinds, target, &train)?;
         let encoding = TableEncoding {
             delimiter: char::from(table.delimiter),
-            columns: columns_encoding,
+            columns: measured,
             blanks: self.blanks,
             blank_marks: table.blank_marks().to_vec(),
             target: target_encoding(&table.header[target], &targets),
         };
-        let remarks = remarks(&table, &kinds, (target, &targets), &self.categories);
+        let values = encode(&table, &encoding, &columns)?;
+        let remarks = remarks(&table, &kinds, (target, &targets), &self.categories, warnings);
         let content = content(&table, columns.iter().chain([&target]));
-        let rows = Arc::new(Rows { width, values, targets, remarks, content, encoding });
+        let rows = Arc::new(Rows { width: encoding.width(), values, targets, remarks, content, encoding });
         let set = |part| Arc::new(CsvSet { rows: rows.clone(), part }) as Arc<dyn Dataset>;
         let behind = sections.train + sections.val.unwrap_or(0);
         let test = sections.test.map(|n| Part::range(behind..behind + n));
@@ -219,74 +222,5 @@ impl TableKeys {
             }
         }
         Ok(())
-    }
-
-    fn targets(&self, table: &RawTable, column: usize, train: &Part) -> Result<Targets> {
-        let rows = 0..table.rows.len();
-        if self.task == Task::Classification {
-            let names = match self.categories.get(&table.header[column]) {
-                Some(_) => match table.column_type(column, &self.categories)? {
-                    ColumnType::Categories(names) => names,
-                    ColumnType::Numbers => CategoryIndex::default(),
-                },
-                None => classes(table, column),
-            };
-            let class = |r: usize| names.index_of(&table.rows[r][column]).unwrap_or(0) as i64;
-            return Ok(Targets::Classes { labels: rows.map(class).collect(), names: names.names() });
-        }
-        let number = |r: usize| match table.number(r, column).map(|x| x as f32) {
-            Some(x) if x.is_finite() => Ok(x),
-            Some(_) => Err(table.too_large(r, column)),
-            None => {
-                let (place, cell) = (table.location(r, column), &table.rows[r][column]);
-                Err(Error::data(format!("{place}: the target `{cell}` is not a number"))
-                    .hint("for text labels, set `[dataset] task = \"classification\"`"))
-            }
-        };
-        let mut values = rows.map(number).collect::<Result<Vec<f32>>>()?;
-        let scaled = self.standardise_target;
-        let scale = if scaled { standardise(&mut values, 1, 0, train) } else { Scale::NONE };
-        Ok(Targets::Numbers { values, scale })
-    }
-
-    /// The number of features, the row-major feature values, filled and standardised, and how that was done.
-    fn features(
-        &self,
-        table: &RawTable,
-        columns: &[(usize, ColumnType)],
-        train: &Part,
-    ) -> (usize, Vec<f32>, Vec<ColumnEncoding>) {
-        let width: usize = columns.iter().map(|(_, kind)| kind.width()).sum();
-        let mut values = vec![0.0; width * table.rows.len()];
-        for (row, mut out) in values.chunks_exact_mut(width.max(1)).enumerate() {
-            for (column, kind) in columns {
-                let (own, rest) = out.split_at_mut(kind.width());
-                table.encode(row, *column, kind, own);
-                out = rest;
-            }
-        }
-        let (mut at, mut encodings) = (0, Vec::with_capacity(columns.len()));
-        for (column, kind) in columns {
-            let places = at..at + kind.width();
-            let fill: Vec<f32> =
-                places.clone().map(|place| self.fill(&mut values, width, place, train)).collect();
-            let scale = match self.standardise && *kind == ColumnType::Numbers {
-                true => standardise(&mut values, width, at, train),
-                false => Scale::NONE,
-            };
-            let name = table.header[*column].clone();
-            encodings.push(ColumnEncoding { name, kind: column_kind(kind, &fill, scale) });
-            at = places.end;
-        }
-        (width, values, encodings)
-    }
-
-    /// Replaces blank cells by the mean of the training rows, or zero; returns that.
-    fn fill(&self, values: &mut [f32], width: usize, place: usize, train: &Part) -> f32 {
-        let known = (0..train.len()).map(|i| values[train.get(i) * width + place]).filter(|x| !x.is_nan());
-        let (sum, count) = known.fold((0.0, 0usize), |(sum, n), x| (sum + f64::from(x), n + 1));
-        let filler = if self.blanks == Blanks::Mean && count > 0 { (sum / count as f64) as f32 } else { 0.0 };
-        values.iter_mut().skip(place).step_by(width).filter(|x| x.is_nan()).for_each(|x| *x = filler);
-        filler
     }
 }

@@ -1,40 +1,13 @@
-//! How the cells of a table become inputs, as checkpoints carry it; and the rows of other tables, encoded in the same way
-//! for predictions.
+//! The rows of text files as inputs, by the encoding that a checkpoint carries: for predictions.
 
-use super::csv_set::Targets;
-use super::csv_table::{CategoryIndex, ColumnType, line_of, number};
-use super::table::Blanks;
-use super::table_values::Scale;
+use super::csv_table::line_of;
+use super::table_cells::{Cells, find};
+use crate::data::TableEncoding;
 use crate::data::store::absolute;
-use crate::data::{ColumnEncoding, ColumnKind, TableEncoding, TargetEncoding};
 use crate::error::{Error, IoContext, Result};
 use crate::show;
-use crate::spec::did_you_mean;
 use csv::{ByteRecord, StringRecord};
 use std::path::Path;
-
-/// A column that was filled and scaled so.
-pub(super) fn column_kind(kind: &ColumnType, fill: &[f32], Scale { mean, std }: Scale) -> ColumnKind {
-    match kind {
-        ColumnType::Numbers => {
-            ColumnKind::Number { mean, std, fill: f64::from(fill.first().copied().unwrap_or(0.0)) }
-        }
-        ColumnType::Categories(names) => ColumnKind::Category {
-            categories: names.names(),
-            fill: fill.iter().map(|x| f64::from(*x)).collect(),
-        },
-    }
-}
-
-pub(super) fn target_encoding(name: &str, targets: &Targets) -> TargetEncoding {
-    let name = name.to_owned();
-    match targets {
-        Targets::Numbers { scale: Scale { mean, std }, .. } => {
-            TargetEncoding::Number { name, mean: *mean, std: *std }
-        }
-        Targets::Classes { names, .. } => TargetEncoding::Class { name, classes: names.clone() },
-    }
-}
 
 /// A row of a table.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,8 +42,13 @@ pub fn read_rows(encoding: &TableEncoding, path: &Path) -> Result<Vec<InputRow>>
         let what = format!("{} is empty: its first line has the names of the columns", path.display());
         return Err(Error::data(what));
     }
-    let columns = encoding.columns.iter().map(|column| Cells::new(path, (&header, delimiter), column));
-    let columns = columns.collect::<Result<Vec<Cells<'_>>>>()?;
+    let names: Vec<String> = header.iter().map(str::to_owned).collect();
+    let (place, hint) = (path.display().to_string(), columns_hint(char::from(delimiter)));
+    let columns = encoding
+        .columns
+        .iter()
+        .map(|column| Ok(Cells::new(find(&place, &names, &column.name, &hint)?, column)))
+        .collect::<Result<Vec<Cells<'_>>>>()?;
     let mut rows = Vec::new();
     for record in reader.byte_records() {
         let record = record.map_err(damaged)?;
@@ -78,6 +56,12 @@ pub fn read_rows(encoding: &TableEncoding, path: &Path) -> Result<Vec<InputRow>>
         rows.push(InputRow { line, values: values(encoding, &columns, header.len(), record) });
     }
     Ok(rows)
+}
+
+fn columns_hint(delimiter: char) -> String {
+    format!(
+        "the model was trained with it; columns are found by the names in the first line, between `{delimiter}`"
+    )
 }
 
 /// The inputs of a row that has as many cells as there are names in the header.
@@ -102,90 +86,12 @@ fn values(
     Ok(values)
 }
 
-/// The cells of one column.
-struct Cells<'a> {
-    at: usize,
-    encoding: &'a ColumnEncoding,
-    /// The categories of the column.
-    index: CategoryIndex,
-}
-
-impl<'a> Cells<'a> {
-    fn new(
-        path: &Path,
-        (header, delimiter): (&StringRecord, u8),
-        encoding: &'a ColumnEncoding,
-    ) -> Result<Self> {
-        let ColumnEncoding { name, kind } = encoding;
-        let places = |same: &dyn Fn(&str) -> bool| -> Vec<usize> {
-            (0..header.len()).filter(|at| same(&header[*at])).collect()
-        };
-        // Spaces around a name count only where another has none; columns of Parquet and SQLite may have some.
-        let mut found = places(&|column| column == name);
-        if found.is_empty() {
-            found = places(&|column| column.trim() == name.trim());
-        }
-        let (path, shown) = (path.display(), show::name(name));
-        let at = match found[..] {
-            [at] => at,
-            [] => {
-                let near = did_you_mean(name, header.iter().map(str::trim));
-                let hint = format!(
-                    "the model was trained with it; columns are found by the names in the first line, between `{}`",
-                    char::from(delimiter)
-                );
-                return Err(Error::data(format!("{path} has no column `{shown}`{near}")).hint(hint));
-            }
-            _ => return Err(Error::data(format!("{path} has {} columns `{shown}`", found.len()))),
-        };
-        let index = match kind {
-            ColumnKind::Number { .. } => CategoryIndex::default(),
-            ColumnKind::Category { categories, .. } => categories.iter().cloned().collect(),
-        };
-        Ok(Self { at, encoding, index })
-    }
-
-    /// Appends the inputs of a cell, computed as for training.
-    fn push(&self, table: &TableEncoding, cell: &str, values: &mut Vec<f32>) -> Result<(), String> {
-        let trimmed = cell.trim();
-        // Spaces are part of a category only in Parquet and SQLite.
-        let category = self.index.index_of(cell).or_else(|| self.index.index_of(trimmed));
-        let marked = |cell: &str| table.blank_marks.iter().any(|mark| mark == cell);
-        let blank = marked(cell) || self.index.index_of(cell).is_none() && marked(trimmed);
-        if blank && table.blanks == Blanks::Error {
-            return Err("the cell is empty, and the model was trained without empty cells".to_owned());
-        }
-        if blank && table.blanks == Blanks::Drop {
-            return Err("the cell is empty; such rows were dropped in training".to_owned());
-        }
-        match &self.encoding.kind {
-            ColumnKind::Number { mean, std, fill } => {
-                let x = if blank { Some(*fill) } else { number(trimmed) };
-                let x = x.ok_or_else(|| format!("`{}` is not a number", show::name(cell)))? as f32;
-                if x.is_infinite() {
-                    return Err(format!("`{}` is too large", show::name(cell)));
-                }
-                values.push(Scale { mean: *mean, std: *std }.apply(x));
-            }
-            ColumnKind::Category { fill, .. } if blank => values.extend(fill.iter().map(|x| *x as f32)),
-            ColumnKind::Category { categories, .. } => {
-                let place = category.ok_or_else(|| {
-                    let near = did_you_mean(cell, categories.iter().map(String::as_str));
-                    format!("`{}` is none of the categories of training{near}", show::name(cell))
-                })?;
-                values.extend((0..categories.len()).map(|i| if i == place { 1.0 } else { 0.0 }));
-            }
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::data::sets::csv;
     use crate::data::testing::{configure, sample};
-    use crate::data::{Encoding, Splits};
+    use crate::data::{ColumnEncoding, ColumnKind, Encoding, Splits};
 
     const TABLE: &str = "id;size;kind;y\n1;0.5;a;10\n2;;b;20\n3;7.25;a;40\n4;2;;50\n";
 
@@ -217,6 +123,42 @@ mod tests {
                 assert_eq!(found, sample(&*splits.train, i, 0).0, "{blanks}, row {i}");
             }
         }
+    }
+
+    /// Unix milliseconds of one minute, and a target that follows from them: f32 has one value for all.
+    #[test]
+    fn large_numbers_keep_their_differences_as_features_targets_and_in_predictions() {
+        let start = 1_700_000_000_000_i64;
+        let rows: String = (0..60).map(|i| format!("{};{}\n", start + i * 1000, start + 600 + i)).collect();
+        let (_folder, path) = written(&format!("depart;arrive\n{rows}"));
+        let open = |more: &str| {
+            let path = path.display();
+            let keys =
+                format!("path = '{path}'\ndelimiter = ';'\ntarget = 'arrive'\nval_split = 0.0\n{more}");
+            configure(&csv, &keys).unwrap().open().unwrap()
+        };
+        let splits = open("");
+        assert_eq!(splits.train.remarks().len(), 1, "{:?}", splits.train.remarks());
+        let deviation = ((60.0 * 60.0 - 1.0) / 12.0_f64).sqrt();
+        for i in 0..60 {
+            let expected = f64::from(((i as f64 - 29.5) / deviation) as f32);
+            let (input, target) = sample(&*splits.train, i, 0);
+            let near = |found: f64| (found - expected).abs() < 1e-6;
+            assert!(near(input[0]) && near(target[0]), "{input:?}, {target:?}, {expected}");
+        }
+        assert_eq!(splits.train.target_scale(), deviation);
+        let Some(Encoding::Table(encoding)) = splits.train.encoding() else { panic!("it is a table") };
+        let rows = read_rows(&encoding, &path).unwrap();
+        for (i, row) in rows.into_iter().enumerate() {
+            assert_eq!(f64::from(row.values.unwrap()[0]), sample(&*splits.train, i, 0).0[0]);
+        }
+        let said = open("standardise = false\nstandardise_target = false").train.remarks();
+        let warned = |column: &str, key: &str| {
+            let (of, hint) = (format!("column `{column}`: 60 different numbers"), format!("{key} = true`"));
+            said.iter()
+                .any(|line| line.starts_with("warning: ") && line.contains(&of) && line.contains(&hint))
+        };
+        assert!(warned("depart", "standardise") && warned("arrive", "standardise_target"), "{said:?}");
     }
 
     #[test]
