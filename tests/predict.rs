@@ -139,6 +139,47 @@ fn numbers_are_in_the_units_of_the_table() {
     assert!((mae / measured - 1.0).abs() < 1e-4, "{mae} against {measured}");
 }
 
+/// Held-out rows have another mean, another order of columns, and lack a class: the checkpoint's encoding counts, on all ranks.
+#[test]
+fn held_out_rows_are_evaluated_as_they_are_predicted() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let (data, rows) = (dir.path().join("t.csv"), table());
+    std::fs::write(&data, csv([0, 1, 2, 3], &rows)).unwrap();
+    let dataset = |path: &Path| {
+        format!(
+            "name = \"csv\"\npath = \"{}\"\ntarget = \"species\"\ntask = \"classification\"\nblanks = \"mean\"\nval_split = 0.0",
+            path.display()
+        )
+    };
+    let model = "name = \"mlp\"\nhidden = [16]";
+    let run = trained(dir.path(), &spec(model, &dataset(&data), ""));
+    // No Adelie, and no short ones.
+    let held_out: Vec<[String; 4]> = rows
+        .into_iter()
+        .filter(|row| row[0] != "Adelie" && row[1].parse::<f64>().is_ok_and(|length| length > 42.0))
+        .collect();
+    let path = dir.path().join("held-out.csv");
+    std::fs::write(&path, csv([3, 2, 0, 1], &held_out)).unwrap();
+    let (code, lines, said) = predict(&[run.to_str().unwrap(), path.to_str().unwrap()]);
+    assert_eq!((code, lines.len()), (Some(0), held_out.len()), "{said}");
+    let correct = lines.iter().zip(&held_out).filter(|(line, row)| line["class"] == row[0].as_str()).count();
+    let other = dir.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let spec = write_spec(&other, &spec(model, &dataset(&path), ""));
+    let output = output_of(
+        ddp_run()
+            .arg("eval")
+            .arg(&spec)
+            .args(["--json", "--split", "train", "--per-class", "--nproc-per-node", "2", "--checkpoint"])
+            .arg(newest(&run)),
+    );
+    assert_code(&output, 0);
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found["accuracy"].as_f64().unwrap(), correct as f64 / held_out.len() as f64, "{found}");
+    assert!(correct * 2 > held_out.len(), "{correct} of {}", held_out.len());
+}
+
 /// Writes images of two classes, and returns those of the validation split by path.
 fn write_images(root: &Path) -> BTreeMap<PathBuf, &'static str> {
     let mut val = BTreeMap::new();

@@ -167,6 +167,14 @@ impl TextEncoding {
 }
 
 impl Encoding {
+    /// That of a table, if it is one.
+    pub fn table(&self) -> Option<&TableEncoding> {
+        match self {
+            Self::Table(table) => Some(table),
+            Self::Images(_) | Self::Text(_) => None,
+        }
+    }
+
     /// The names of the classes, by index, if outputs are scores of classes.
     pub fn classes(&self) -> Option<&[String]> {
         match self {

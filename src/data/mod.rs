@@ -19,6 +19,7 @@ mod loader;
 pub mod mt19937;
 mod own_transform;
 mod peek;
+mod recoded;
 mod resample;
 mod resized_crop;
 pub mod rng;
@@ -44,6 +45,7 @@ pub use images::ImageSource;
 pub use loader::{Loader, LoaderOptions};
 pub use own_transform::{Sample, SampleRng, Transform, TransformKind, TransformPlan, transformed};
 pub use peek::{input_of, picture_of};
+pub use recoded::recoded;
 pub(crate) use sample::no_field;
 pub use sample::{FieldMut, FieldsMut, SampleMut};
 pub use sampler::{DistributedSampler, EvalBatches, EvalShard, Order, Prefix};
@@ -102,6 +104,13 @@ pub trait DatasetSource: Send + Sync + std::fmt::Debug {
     }
     /// Called on every rank, after `prepare`.
     fn open(&self) -> Result<Splits>;
+    /// As `open`, for the evaluation of a checkpoint whose samples were encoded as `known`: a data set that measures its encoding
+    /// (means, deviations, categories) takes this one. By default as `open`; classes and characters in another order, and images that
+    /// are normalised otherwise, are changed to `known` in any case.
+    fn open_encoded(&self, known: &Encoding) -> Result<Splits> {
+        let _ = known;
+        self.open()
+    }
 }
 
 /// One field of a sample, such as its input or its target: its shape and element type.

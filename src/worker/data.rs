@@ -3,15 +3,20 @@
 use super::fit;
 use super::parts::DataParts;
 use crate::comm::{ProcessGroup, Wait};
-use crate::data::{DataFacts, Dataset, Splits, transformed};
+use crate::data::{DataFacts, Dataset, Encoding, Splits, recoded, transformed};
 use crate::error::{Error, Result};
 use crate::launch::logs::SAID;
 use crate::show;
 use std::sync::Arc;
 
 /// Rank 0 prepares the files, then the first rank of each other node, which finds nothing to do where nodes share them; all without
-/// a deadline. Then every rank opens them.
-pub(super) fn open_data(data: &DataParts<'_>, group: &dyn ProcessGroup, local_rank: usize) -> Result<Splits> {
+/// a deadline. Then every rank opens them, encoded as `known` if that is given.
+pub(super) fn open_data(
+    data: &DataParts<'_>,
+    known: Option<&Encoding>,
+    group: &dyn ProcessGroup,
+    local_rank: usize,
+) -> Result<Splits> {
     let mut tell = |line: &str| {
         tracing::info!(target: SAID, "{line}");
         inform!("{}", show::message(line));
@@ -24,7 +29,7 @@ pub(super) fn open_data(data: &DataParts<'_>, group: &dyn ProcessGroup, local_ra
         data.source.prepare(&mut tell).map_err(Error::of_data)?;
     }
     group.barrier(Wait::WhilePeersLive)?;
-    let splits = opened(data)?;
+    let splits = opened(data, known)?;
     if group.rank() == 0 {
         splits.train.remarks().iter().for_each(|line| tell(line));
     }
@@ -32,10 +37,13 @@ pub(super) fn open_data(data: &DataParts<'_>, group: &dyn ProcessGroup, local_ra
     Ok(splits)
 }
 
-/// The data set as samples are taken from it.
-pub(super) fn opened(data: &DataParts<'_>) -> Result<Splits> {
-    let splits = data.source.open().map_err(Error::of_data)?;
-    Ok(transformed(splits, data.transforms))
+/// The data set as samples are taken from it, encoded as `known` if that is given.
+pub(super) fn opened(data: &DataParts<'_>, known: Option<&Encoding>) -> Result<Splits> {
+    let splits = match known {
+        Some(known) => data.source.open_encoded(known).and_then(|splits| recoded(data.name, splits, known)),
+        None => data.source.open(),
+    };
+    Ok(transformed(splits.map_err(Error::of_data)?, data.transforms))
 }
 
 /// The facts known from the open data sets.

@@ -2,9 +2,10 @@
 
 use super::compute::compute;
 use super::data::{facts_of, open_data};
+use super::exchange::share_json;
 use super::metrics::{self, Reported};
 use super::parts::RankParts;
-use super::{fit, same_data, spec_changes, state};
+use super::{Usage, fit, same_data, spec_changes, state};
 use crate::checkpoint::{CheckpointStore, Loaded, RankBy, load};
 use crate::comm::{Phase, Place, ProcessGroup, Wait};
 use crate::data::{Dataset, Encoding, Fingerprint, Splits};
@@ -164,7 +165,10 @@ pub fn evaluate(
     local_rank: usize,
     group: &dyn ProcessGroup,
 ) -> Result<Evaluation> {
-    let splits = open_data(&parts.data, group, local_rank)?;
+    // Rank 0 may still be reading the checkpoint.
+    group.barrier(Wait::WhilePeersLive)?;
+    let known = share_json(loaded.map(Usage::encoding_of).transpose()?.flatten(), group)?;
+    let splits = open_data(&parts.data, known.as_ref(), group, local_rank)?;
     let (facts, fingerprint) = (facts_of(&splits), Fingerprint::of(&splits));
     group.barrier(Wait::WhilePeersLive)?;
     same_data::check_data_sets(&fingerprint, group)?;
@@ -176,7 +180,11 @@ pub fn evaluate(
         let saved = state::saved(loaded)?;
         let changed = saved.data.differs(&fingerprint, ", now ");
         warnings.extend(changed.map(|what| {
-            format!("the data set has changed since this checkpoint was made: {what}. What is measured on the data, such as the scale of columns, is measured anew")
+            let anew = match known {
+                Some(_) => "",
+                None => ". The checkpoint does not say how it was encoded: what is measured on the data, such as the scale of columns, is measured anew",
+            };
+            format!("the data set has changed since this checkpoint was made: {what}{anew}")
         }));
         warnings.extend(spec_changes::of_meaning(parts.spec(), loaded));
         let weights = loaded.weights(wanted.averaged);

@@ -25,7 +25,7 @@ pub fn check_data_sets(own: &Fingerprint, group: &dyn ProcessGroup) -> Result<()
 /// # Errors
 /// It is missing or damaged (exit 78).
 pub fn present(data: &DataParts<'_>) -> Result<Fingerprint> {
-    open_data(data, &SoloGroup::default(), 0).map(|splits| Fingerprint::of(&splits))
+    open_data(data, None, &SoloGroup::default(), 0).map(|splits| Fingerprint::of(&splits))
 }
 
 /// The fingerprint of the data set that a checkpoint was trained on; `None` if its state has none.

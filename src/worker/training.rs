@@ -71,7 +71,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     if matches!(job.recorder.progress, ProgressMode::Plain | ProgressMode::None) {
         forbid_bars();
     }
-    let splits = open_data(&parts.data, &*group, job.local_rank)?;
+    let splits = open_data(&parts.data, None, &*group, job.local_rank)?;
     let (facts, fingerprint) = (facts_of(&splits), Fingerprint::of(&splits));
     // One rank's disk may be much slower than another's.
     group.barrier(Wait::WhilePeersLive)?;

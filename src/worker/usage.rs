@@ -43,27 +43,48 @@ impl Usage {
     /// # Errors
     /// Exit code 74: it is of a newer version, or can't be decoded. 78: the job names what this program lacks.
     pub fn read(text: &str, loaded: &Loaded, registry: &Registry) -> Result<(Self, Plan)> {
-        let place = loaded.path.join(crate::checkpoint::USAGE_FILE).display().to_string();
+        let usage = Self::parse(text, loaded)?;
+        let tree = JobTree::parse(&place(loaded), &usage.spec, &[])?;
+        let plan = Plan::resolve(&tree, registry, WorldRequest::of(1))?;
+        Ok((usage, plan))
+    }
+
+    /// How the samples of a checkpoint were encoded; `None` if it does not say it.
+    ///
+    /// # Errors
+    /// As [`Usage::read`].
+    pub fn encoding_of(loaded: &Loaded) -> Result<Option<Encoding>> {
+        Ok(loaded
+            .usage
+            .as_ref()
+            .map(|text| Self::parse(text, loaded))
+            .transpose()?
+            .and_then(|it| it.encoding))
+    }
+
+    fn parse(text: &str, loaded: &Loaded) -> Result<Self> {
+        let place = place(loaded);
         let invalid = |e: serde_json::Error| Error::checkpoint(format!("{place} is invalid: {e}"));
         let Version { version } = serde_json::from_str(text).map_err(invalid)?;
         if version > VERSION {
             return Err(Error::checkpoint(format!("{place} has version {version}, from a newer ddp-run"))
                 .hint(format!("this one reads up to version {VERSION}")));
         }
-        let usage: Self = serde_json::from_str(text).map_err(invalid)?;
-        let tree = JobTree::parse(&place, &usage.spec, &[])?;
-        let plan = Plan::resolve(&tree, registry, WorldRequest::of(1))?;
-        Ok((usage, plan))
+        serde_json::from_str(text).map_err(invalid)
     }
 
     /// For a checkpoint of an earlier version: from the data set, which must be there.
     pub fn of_data(plan: &Plan) -> Result<Self> {
         let data = RankParts::of(plan).data;
         data.source.prepare(&mut |_| ()).map_err(Error::of_data)?;
-        let splits = opened(&data)?;
+        let splits = opened(&data, None)?;
         fit::samples(data.name, &splits)?;
         Ok(Self::new(plan, &facts_of(&splits), splits.train.encoding()))
     }
+}
+
+fn place(loaded: &Loaded) -> String {
+    loaded.path.join(crate::checkpoint::USAGE_FILE).display().to_string()
 }
 
 #[derive(Deserialize)]

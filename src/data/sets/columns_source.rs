@@ -10,7 +10,7 @@ use super::text::Windowing;
 use crate::data::images::ImageSetBuilder;
 use crate::data::split::{Part, SplitOptions};
 use crate::data::transforms::TransformOptions;
-use crate::data::{DataFacts, DatasetSource, FieldFacts, FieldKind, Splits};
+use crate::data::{DataFacts, DatasetSource, Encoding, FieldFacts, FieldKind, Splits, TableEncoding};
 use crate::error::{Error, Result};
 use crate::show;
 use crate::spec::{Fields, choice};
@@ -169,6 +169,17 @@ impl<S: RowStore> DatasetSource for ColumnsSource<S> {
     }
 
     fn open(&self) -> Result<Splits> {
+        self.open_as(None)
+    }
+
+    fn open_encoded(&self, known: &Encoding) -> Result<Splits> {
+        self.open_as(known.table())
+    }
+}
+
+impl<S: RowStore> ColumnsSource<S> {
+    /// A table is encoded as `known`, if that is given.
+    fn open_as(&self, known: Option<&TableEncoding>) -> Result<Splits> {
         let mut stored = self.store.open(&mut |_| ())?;
         if stored.val.is_some() && self.split.val_split > 0.0 {
             let message = format!("{} has a validation split, but `val_split` is set too", stored.place);
@@ -185,7 +196,7 @@ impl<S: RowStore> DatasetSource for ColumnsSource<S> {
                 splits.test = opened.test.map(|test| builder.set(&test, Part::all(test.len()), false));
                 Ok(splits)
             }
-            Roles::Table { keys, target } => open_table(&mut stored, keys, target, &self.split),
+            Roles::Table { keys, target } => open_table(&mut stored, keys, target, &self.split, known),
             Roles::Text { keys } => {
                 let SplitOptions { val_split, max_train, max_val, .. } = self.split;
                 let windows = Windowing { block_size: keys.block_size, val_split, max_train, max_val };
@@ -193,9 +204,7 @@ impl<S: RowStore> DatasetSource for ColumnsSource<S> {
             }
         }
     }
-}
 
-impl<S: RowStore> ColumnsSource<S> {
     fn images(
         &self,
         stored: &Stored,

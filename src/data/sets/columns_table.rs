@@ -3,10 +3,11 @@
 use super::columns::{Cell, Kind, RowSet, Stored, column, same_in_splits};
 use super::csv_table::RawTable;
 use super::table::{Sections, TableKeys, Task};
+use super::table_known::known_columns;
 use super::text::{Texts, Windowing};
-use crate::data::Splits;
 use crate::data::fingerprint::digest_of_parts;
 use crate::data::split::SplitOptions;
+use crate::data::{Splits, TableEncoding};
 use crate::error::{Error, Result};
 use crate::show;
 use csv::StringRecord;
@@ -19,8 +20,9 @@ pub(super) fn open_table(
     keys: &TableKeys,
     target: &str,
     split: &SplitOptions,
+    known: Option<&TableEncoding>,
 ) -> Result<Splits> {
-    let names = names(&*stored.train, keys, target)?;
+    let names = names(&*stored.train, keys, target, known)?;
     if let Some(test) = &stored.test
         && !is_labelled(&**test, target, keys)?
     {
@@ -35,13 +37,14 @@ pub(super) fn open_table(
     for set in &sets {
         same_in_splits(&*stored.train, &**set, &used)?;
     }
-    let table = raw_table(&stored.place, sets, &names, keys.blank_marks.clone())?;
+    let blanks = known.map_or(&keys.blank_marks, |known| &known.blank_marks);
+    let table = raw_table(&stored.place, sets, &names, blanks.clone())?;
     let sections = Sections {
         train: stored.train.len(),
         val: stored.val.as_ref().map(|set| set.len()),
         test: stored.test.as_ref().map(|set| set.len()),
     };
-    with_classes(keys, &*stored.train, &names).splits(table, target, sections, split)
+    with_classes(keys, &*stored.train, &names).splits(table, target, sections, split, known)
 }
 
 /// The cells of these columns in the rows of `sets`.
@@ -59,20 +62,30 @@ pub(super) fn raw_table(
     Ok(table)
 }
 
-/// The columns in use: the features, then the target.
-fn names(set: &dyn RowSet, keys: &TableKeys, target: &str) -> Result<Vec<String>> {
+/// The columns in use: the features, which are those of `known` if that is given, then the target.
+fn names(
+    set: &dyn RowSet,
+    keys: &TableKeys,
+    target: &str,
+    known: Option<&TableEncoding>,
+) -> Result<Vec<String>> {
     column(set, target, "target")?;
-    let mut names: Vec<String> = match &keys.features {
-        Some(names) => {
+    let mut names: Vec<String> = match (known, &keys.features) {
+        (Some(known), _) => {
+            let header: Vec<String> = set.columns().iter().map(|column| column.name.clone()).collect();
+            let places = known_columns(set.place(), &header, known)?;
+            places.into_iter().map(|at| header[at].clone()).collect()
+        }
+        (None, Some(names)) => {
             names.iter().try_for_each(|name| column(set, name, "features").map(drop))?;
             names.clone()
         }
-        None => {
+        (None, None) => {
             let others = set.columns().iter().filter(|column| column.name != target && !column.counter);
             others.map(|column| column.name.clone()).collect()
         }
     };
-    for name in keys.categories.keys() {
+    for name in keys.categories.keys().filter(|_| known.is_none()) {
         column(set, name, "categories")?;
     }
     names.push(target.to_owned());
@@ -151,8 +164,12 @@ fn with_classes(keys: &TableKeys, set: &dyn RowSet, names: &[String]) -> TableKe
     for column in set.columns() {
         let Some(classes) = &column.classes else { continue };
         if names.last() != Some(&column.name) || keys.task == Task::Classification {
-            let numbers = (0..classes.len()).map(|i| i.to_string()).collect();
-            keys.categories.entry(column.name.clone()).or_insert(numbers);
+            let own = keys.categories.contains_key(&column.name);
+            if names.last() == Some(&column.name) && !own {
+                keys.class_names = Some(classes.clone());
+            }
+            let numbers = || (0..classes.len()).map(|i| i.to_string()).collect();
+            keys.categories.entry(column.name.clone()).or_insert_with(numbers);
         }
     }
     keys.categories.retain(|name, _| names.contains(name));

@@ -4,7 +4,7 @@ use super::csv_table::RawTable;
 use super::table::{Sections, TableKeys};
 use crate::data::split::SplitOptions;
 use crate::data::store::NamedFile;
-use crate::data::{DataFacts, DatasetSource, Splits};
+use crate::data::{DataFacts, DatasetSource, Encoding, Splits, TableEncoding};
 use crate::error::Result;
 use crate::spec::Fields;
 use schemars::JsonSchema;
@@ -53,7 +53,7 @@ impl DatasetSource for CsvSource {
     }
 
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
-        self.file.prepare(&|path| self.read(path).map(drop), say)
+        self.file.prepare(&|path| self.read(path, None).map(drop), say)
     }
 
     fn files(&self) -> Vec<PathBuf> {
@@ -61,16 +61,21 @@ impl DatasetSource for CsvSource {
     }
 
     fn open(&self) -> Result<Splits> {
-        self.read(&self.file.path)
+        self.read(&self.file.path, None)
+    }
+
+    fn open_encoded(&self, known: &Encoding) -> Result<Splits> {
+        self.read(&self.file.path, known.table())
     }
 }
 
 impl CsvSource {
-    fn read(&self, path: &Path) -> Result<Splits> {
+    fn read(&self, path: &Path, known: Option<&TableEncoding>) -> Result<Splits> {
         let delimiter = self.delimiter.bytes().next().unwrap_or(b',');
-        let table = RawTable::read(path, delimiter, self.keys.blank_marks.clone())?;
+        let blanks = known.map_or(&self.keys.blank_marks, |known| &known.blank_marks);
+        let table = RawTable::read(path, delimiter, blanks.clone())?;
         let sections = Sections { train: table.rows.len(), ..Sections::default() };
-        self.keys.splits(table, &self.target, sections, &self.split)
+        self.keys.splits(table, &self.target, sections, &self.split, known)
     }
 }
 

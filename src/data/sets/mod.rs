@@ -54,6 +54,7 @@ mod sqlite_rows;
 mod table;
 mod table_cells;
 mod table_encoding;
+mod table_known;
 mod table_measured;
 mod table_values;
 mod text;

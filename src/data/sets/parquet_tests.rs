@@ -318,3 +318,5 @@ fn texts_are_joined() {
 
 #[path = "parquet_error_tests.rs"]
 mod errors;
+#[path = "parquet_known_tests.rs"]
+mod known;

@@ -2,9 +2,10 @@
 //! with the mean and standard deviation of the training rows only, so validation data does not leak into training.
 
 use super::csv_remarks::remarks;
-use super::csv_set::{CsvSet, Rows};
+use super::csv_set::{CsvSet, Rows, Targets};
 use super::csv_table::{BLANK_MARKS, ColumnType, RawTable};
 use super::table_cells::encode;
+use super::table_known::{known_columns, known_remarks};
 use super::table_measured::{Measured, target_encoding};
 use super::table_values::content;
 use crate::data::images::class_facts;
@@ -65,6 +66,9 @@ pub(super) struct TableKeys {
     pub standardise: bool,
     #[serde(skip)]
     pub standardise_target: bool,
+    /// What the numbers of the target stand for, if its file says it.
+    #[serde(skip)]
+    pub class_names: Option<Vec<String>>,
 }
 
 // Read only for `regression`.
@@ -133,16 +137,20 @@ impl TableKeys {
     }
 
     /// The samples of a table: those of training are split if the spec wants that, else the validation samples are those of their
-    /// section, or those of the test section.
+    /// section, or those of the test section. They are encoded as `known`, or as the training samples have it.
     pub fn splits(
         &self,
         mut table: RawTable,
         target: &str,
         mut sections: Sections,
         split: &SplitOptions,
+        known: Option<&TableEncoding>,
     ) -> Result<Splits> {
         let target = table.column(target, "target")?;
-        let columns = self.columns(&table, target)?;
+        let columns = match known {
+            Some(known) => known_columns(&table.path, &table.header, known)?,
+            None => self.columns(&table, target)?,
+        };
         let rows = sections;
         self.handle_blanks(&mut table, &columns, target, &mut sections)?;
         let emptied = |before: Option<usize>, after: Option<usize>| before > Some(0) && after == Some(0);
@@ -154,21 +162,15 @@ impl TableKeys {
             });
         }
         let (train, own_val) = split.split(sections.train);
-        let kinds = columns
-            .iter()
-            .map(|&c| Ok((c, table.column_type(c, &self.categories)?)))
-            .collect::<Result<Vec<(usize, ColumnType)>>>()?;
-        let Measured { columns: measured, targets, warnings } =
-            self.measured(&table, &kinds, target, &train)?;
-        let encoding = TableEncoding {
-            delimiter: char::from(table.delimiter),
-            columns: measured,
-            blanks: self.blanks,
-            blank_marks: table.blank_marks().to_vec(),
-            target: target_encoding(&table.header[target], &targets),
+        let (encoding, targets, remarks) = match known {
+            Some(known) => {
+                let targets = self.known_targets(&table, target, known)?;
+                let remarks = known_remarks(&table, target, &targets);
+                (known.clone(), targets, remarks)
+            }
+            None => self.inferred(&table, &columns, target, &train)?,
         };
         let values = encode(&table, &encoding, &columns)?;
-        let remarks = remarks(&table, &kinds, (target, &targets), &self.categories, warnings);
         let content = content(&table, columns.iter().chain([&target]));
         let rows = Arc::new(Rows { width: encoding.width(), values, targets, remarks, content, encoding });
         let set = |part| Arc::new(CsvSet { rows: rows.clone(), part }) as Arc<dyn Dataset>;
@@ -180,6 +182,30 @@ impl TableKeys {
             None => test.clone().map(|test| test.limited(split.max_val)),
         };
         Ok(Splits { train: set(train), val: val.map(set), test: test.map(set) })
+    }
+
+    /// The encoding that the columns suggest and the training rows have, the targets in it, and what is told of it.
+    fn inferred(
+        &self,
+        table: &RawTable,
+        columns: &[usize],
+        target: usize,
+        train: &Part,
+    ) -> Result<(TableEncoding, Targets, Vec<String>)> {
+        let kinds = columns
+            .iter()
+            .map(|&c| Ok((c, table.column_type(c, &self.categories)?)))
+            .collect::<Result<Vec<(usize, ColumnType)>>>()?;
+        let Measured { columns, targets, warnings } = self.measured(table, &kinds, target, train)?;
+        let encoding = TableEncoding {
+            delimiter: char::from(table.delimiter),
+            columns,
+            blanks: self.blanks,
+            blank_marks: table.blank_marks().to_vec(),
+            target: target_encoding(&table.header[target], &targets),
+        };
+        let remarks = remarks(table, &kinds, (target, &targets), &self.categories, warnings);
+        Ok((encoding, targets, remarks))
     }
 
     /// The feature columns: those in `features`, otherwise all but the target.

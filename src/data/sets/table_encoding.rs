@@ -162,6 +162,36 @@ mod tests {
     }
 
     #[test]
+    fn another_table_is_encoded_as_the_checkpoint_says() {
+        let (splits, encoding) = opened("blanks = 'mean'");
+        let known = Encoding::Table(encoding.clone());
+        let open = |text: &str, more: &str| {
+            let (_folder, path) = written(text);
+            let keys = format!("path = '{}'\ntarget = 'y'\nval_split = 0.0\n{more}", path.display());
+            configure(&csv, &keys).unwrap().open_encoded(&known)
+        };
+        // Other columns, in another order, and other means.
+        let rows = "kind,other,y,size,id\na,x,40,7.25,3\na,x,40,7.25,3\n,x,50,2,4\n";
+        let found = open(rows, "blanks = 'mean'").unwrap().train;
+        assert_eq!(
+            (found.encoding(), found.target_scale()),
+            (Some(known.clone()), splits.train.target_scale())
+        );
+        for (row, trained) in [(0, 2), (1, 2), (2, 3)] {
+            assert_eq!(sample(&*found, row, 0), sample(&*splits.train, trained, 0));
+        }
+        assert_eq!(open(rows, "blanks = 'drop'").unwrap().train.len(), 2, "which rows count is the spec's");
+        for (text, why) in [
+            ("kind,y,size,id\nc,1,1,1\n", "line 2, column `kind`: `c` is none of the categories of training"),
+            ("kind,y,size,id\na,1,many,1\n", "line 2, column `size`: `many` is not a number"),
+            ("kind,y,id\na,1,1\n", "has no column `size`"),
+        ] {
+            let error = open(text, "").err().unwrap().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
     fn cells_that_cannot_be_used_are_named_and_lose_only_their_row() {
         let (_, encoding) = opened("blanks = 'drop'");
         let (_folder, path) = written("id;size;kind\n1;1;a\n2;;a\n3;many;a\n4;1;c\n5;2;a\n");

@@ -89,7 +89,8 @@ impl TableKeys {
             };
             let class = |r: usize| names.index_of(&table.rows[r][column]).unwrap_or(0) as i64;
             let labels = (0..table.rows.len()).map(class).collect();
-            return Ok(Targets::Classes { labels, names: names.names() });
+            let names = self.class_names.clone().unwrap_or_else(|| names.names());
+            return Ok(Targets::Classes { labels, names });
         }
         let numbers = target_numbers(table, column)?;
         let scaled = self.standardise_target;
