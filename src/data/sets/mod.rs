@@ -26,6 +26,7 @@ mod mnist;
 mod official;
 mod parquet;
 mod parquet_files;
+mod parquet_names;
 #[cfg(feature = "parquet")]
 mod parquet_pack;
 #[cfg(feature = "parquet")]

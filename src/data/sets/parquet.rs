@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 /// Parquet files: a data set of Hugging Face as `git clone` or `hf download` leaves it (files like
 /// `train-00000-of-00002.parquet` in `data` or in the folder of a configuration, `CONFIG/train/0000.parquet`), or other
-/// files. The parts of a split are read in the order of their names. Classes and images are taken from the metadata that
+/// files. The parts of a split are read in the order of their names; what stands before their numbers names it,
+/// so that `validation_matched` and `validation_mismatched` are two splits, of which a key chooses one. Classes and images are taken from the metadata that
 /// Hugging Face writes; without it, `target` and `image` may be needed. Images are unpacked to `cache` once, still encoded.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Default)]
 #[serde(default)]

@@ -1,18 +1,13 @@
 //! Finds the Parquet files of the splits of a data set, by their names or by the keys of the spec.
 
 use super::columns::listed;
+use super::parquet_names::{Place, parts_fit, place};
 use crate::error::{Error, IoContext, Result};
 use crate::show;
 use crate::spec::did_you_mean;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Words in names that stand for training, validation and test, as in Hugging Face's `datasets`.
-const WORDS: [&[&str]; 3] = [
-    &["train", "training"],
-    &["validation", "valid", "val", "dev"],
-    &["test", "testing", "eval", "evaluation"],
-];
 /// Names of the splits, and of their keys.
 const SPLITS: [&str; 3] = ["train", "val", "test"];
 /// Folders within folders that are searched.
@@ -80,9 +75,9 @@ pub(super) fn find(wanted: Wanted<'_>) -> Result<Found> {
     if splits[0].is_empty() {
         return Err(no_training(folder, &ignored));
     }
-    // What the spec names may be a part of a split.
-    for split in (0..3).filter(|split| by_key[*split].is_none()) {
-        whole(&splits[split], SPLITS[split])?;
+    for split in 0..3 {
+        // What the spec names may be a part of a split.
+        parts_fit(&splits[split], SPLITS[split], by_key[split].is_some())?;
     }
     Ok(Found { splits, ignored })
 }
@@ -172,40 +167,86 @@ fn take(folder: &Path, files: &mut Vec<Listed>, pattern: &str, key: &str) -> Res
 fn by_name(wanted: Wanted<'_>, files: Vec<Listed>, splits: &mut [Vec<PathBuf>; 3]) -> Result<Vec<PathBuf>> {
     let open: Vec<bool> =
         (0..3).map(|split| wanted.by_key[split].is_none() && splits[split].is_empty()).collect();
-    let mut configs: BTreeMap<String, Vec<(Option<usize>, PathBuf)>> = BTreeMap::new();
+    let mut configs: BTreeMap<String, Vec<(Place, Listed)>> = BTreeMap::new();
     for file in files {
-        let (split, config) = place(&file.name);
-        configs.entry(config).or_default().push((split, file.path));
+        let place = place(&file.name);
+        configs.entry(place.config.clone()).or_default().push((place, file));
     }
     // Where no name implies a split, all files are for training.
-    if splits.iter().all(Vec::is_empty) && configs.values().flatten().all(|(split, _)| split.is_none()) {
-        configs.values_mut().flatten().for_each(|(split, _)| *split = Some(0));
+    let unnamed = configs.values().flatten().all(|(place, _)| place.split.is_none());
+    if splits.iter().all(Vec::is_empty) && unnamed {
+        configs.values_mut().flatten().for_each(|(place, _)| place.split = Some(0));
     }
     let mut ignored = Vec::new();
+    let mut candidates = [const { Candidates::new() }; 3];
     let config = configuration(wanted, &configs)?;
     for (name, files) in configs {
-        for (split, path) in files {
-            match split.filter(|split| open[*split] && Some(&name) == config.as_ref()) {
-                Some(split) => splits[split].push(path),
-                None => ignored.push(path),
+        for (place, file) in files {
+            match place.split.filter(|split| open[*split] && Some(&name) == config.as_ref()) {
+                Some(split) => candidates[split].entry(place.name).or_default().push(file),
+                None => ignored.push(file.path),
             }
         }
     }
+    only_candidates(wanted.path, &candidates)?;
+    for (split, found) in candidates.into_iter().enumerate().filter(|(split, _)| open[*split]) {
+        splits[split] = found.into_values().flatten().map(|file| file.path).collect();
+    }
     Ok(ignored)
+}
+
+/// The files of each name that stands for a split.
+type Candidates = BTreeMap<String, Vec<Listed>>;
+
+/// Checks that one name stands for each split: `validation_matched` and `validation_mismatched` are two.
+fn only_candidates(root: &Path, candidates: &[Candidates; 3]) -> Result<()> {
+    let several: Vec<usize> = (0..3).filter(|split| candidates[*split].len() > 1).collect();
+    if several.is_empty() {
+        return Ok(());
+    }
+    let found = several.iter().map(|split| {
+        let names = listed(candidates[*split].keys().map(String::as_str));
+        format!("\n  {}: {names}", SPLITS[*split])
+    });
+    let keys = several.iter().filter_map(|split| {
+        let first = candidates[*split].values().next()?;
+        Some(format!("`{} = \"{}\"`", SPLITS[*split], show::name(&pattern(first))))
+    });
+    let what = format!("{} has several splits of one kind:{}", root.display(), found.collect::<String>());
+    Err(Error::data(what)
+        .hint(format!("choose one of each in `[dataset]`, as in {}", keys.collect::<Vec<_>>().join(" and "))))
+}
+
+/// A pattern of the files of one candidate.
+fn pattern(files: &[Listed]) -> String {
+    let (first, last) = match files {
+        [] => return String::new(),
+        [only] => return only.name.clone(),
+        [first, .., last] => (&first.name, &last.name),
+    };
+    // Sorted names have in common what the first and the last have.
+    let same = first
+        .char_indices()
+        .zip(last.chars())
+        .find(|((_, a), b)| a != b)
+        .map_or(first.len(), |((at, _), _)| at);
+    let start = first[..same].trim_end_matches(|c: char| c.is_ascii_digit());
+    let digits = first[start.len()..].starts_with(|c: char| c.is_ascii_digit());
+    format!("{start}{}*.parquet", if digits { "[0-9]" } else { "" })
 }
 
 /// The configuration to be read; `None` if there are no files of a split by name.
 fn configuration(
     wanted: Wanted<'_>,
-    configs: &BTreeMap<String, Vec<(Option<usize>, PathBuf)>>,
+    configs: &BTreeMap<String, Vec<(Place, Listed)>>,
 ) -> Result<Option<String>> {
-    let parted = configs.iter().filter(|(_, files)| files.iter().any(|(split, _)| split.is_some()));
+    let parted = configs.iter().filter(|(_, files)| files.iter().any(|(place, _)| place.split.is_some()));
     let names: Vec<&str> = parted.map(|(name, _)| name.as_str()).collect();
     let root = wanted.path.display();
     let shown = || listed(names.iter().map(|name| if name.is_empty() { "." } else { name }));
     // Files that the spec names determine the configuration of the other splits.
     if let (None, Some(pattern)) = (wanted.config, wanted.by_key[0]) {
-        return Ok(Some(place(pattern).1));
+        return Ok(Some(place(pattern).config));
     }
     match (wanted.config, &names[..]) {
         (Some(config), _) => match names.iter().find(|name| **name == config) {
@@ -222,59 +263,6 @@ fn configuration(
         (None, _) => Err(Error::data(format!("{root} has several configurations: {}", shown()))
             .hint("set `[dataset] config` to one of them")),
     }
-}
-
-/// The split that a name implies, and the configuration: the folders above, without `data` and the folder of the split.
-fn place(name: &str) -> (Option<usize>, String) {
-    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
-    let mut parts: Vec<&str> = stem.split('/').collect();
-    let file = parts.pop().unwrap_or_default();
-    let split = split_of_name(file).or_else(|| {
-        let at = parts.iter().rposition(|folder| split_of_name(folder).is_some())?;
-        split_of_name(parts.remove(at))
-    });
-    parts.retain(|folder| *folder != "data");
-    (split, parts.join("/"))
-}
-
-/// The split that the first such word of a name implies.
-fn split_of_name(name: &str) -> Option<usize> {
-    let name = name.to_lowercase();
-    let mut words = name.split(|c: char| !c.is_alphanumeric());
-    words.find_map(|word| WORDS.iter().position(|words| words.contains(&word)))
-}
-
-/// Checks that files which say that they are `00000-of-00002` are all there.
-fn whole(files: &[PathBuf], split: &str) -> Result<()> {
-    let mut seen: BTreeMap<(PathBuf, String, usize), BTreeSet<usize>> = BTreeMap::new();
-    for path in files {
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        if let Some((before, index, count)) = part(&stem) {
-            let folder = path.parent().unwrap_or(path).to_owned();
-            seen.entry((folder, before.to_owned(), count)).or_default().insert(index);
-        }
-    }
-    for ((folder, before, count), there) in seen {
-        let absent: Vec<usize> = (0..count.min(1 << 20)).filter(|index| !there.contains(index)).collect();
-        if let Some(first) = absent.first() {
-            let (folder, missing) = (folder.display(), absent.len());
-            return Err(Error::data(format!(
-                "{folder}: {missing} of {count} files of the split `{split}` are missing, such as \
-                 {before}{first:05}-of-{count:05}.parquet"
-            ))
-            .hint("the download is unfinished: repeat it; or name the files to use in `[dataset]`"));
-        }
-    }
-    Ok(())
-}
-
-/// The text before the numbers of `train-00000-of-00002`, and the numbers.
-fn part(stem: &str) -> Option<(&str, usize, usize)> {
-    let at = stem.find("-of-")?;
-    let before = stem[..at].trim_end_matches(|c: char| c.is_ascii_digit());
-    let rest = &stem[at + 4..];
-    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    Some((before, stem[before.len()..at].parse().ok()?, rest[..digits].parse().ok()?))
 }
 
 #[cfg(test)]

@@ -125,6 +125,79 @@ fn an_unfinished_download_is_an_error() {
     assert_eq!((splits[0].len(), splits[2].len()), (2, 1));
 }
 
+/// Splits are what stands before the numbers, and one of several is chosen by its key.
+#[test]
+fn splits_of_one_kind_are_never_merged() {
+    let error = |files: &[&str]| found(folder(files).path(), None, [None; 3]).unwrap_err();
+    let mnli = [
+        "data/train-00000-of-00001.parquet",
+        "data/validation_matched-00000-of-00001.parquet",
+        "data/validation_mismatched-00000-of-00002.parquet",
+        "data/validation_mismatched-00001-of-00002.parquet",
+    ];
+    assert_eq!(
+        error(&mnli),
+        "DIR has several splits of one kind:\n  val: `data/validation_matched`, `data/validation_mismatched`\n\n\
+         hint: choose one of each in `[dataset]`, as in `val = \"data/validation_matched-00000-of-00001.parquet\"`"
+    );
+    let all = folder(&mnli);
+    let chosen = "data/validation_mismatched-*.parquet";
+    let (splits, ignored) = found(all.path(), None, [None, Some(chosen), None]).unwrap();
+    assert_eq!(
+        (&splits[1][..], ignored),
+        (&mnli[2..].iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()[..], 1)
+    );
+    // Two at once; the pattern of parts leaves out `train-extra`.
+    let both = error(&[
+        "train-00000-of-00002.parquet",
+        "train-00001-of-00002.parquet",
+        "train-extra-00000-of-00001.parquet",
+        "test_gen.parquet",
+        "test_sft.parquet",
+    ]);
+    assert!(both.contains("\n  train: `train`, `train-extra`\n  test: `test_gen`, `test_sft`"), "{both}");
+    assert!(both.ends_with("`train = \"train-[0-9]*.parquet\"` and `test = \"test_gen.parquet\"`"), "{both}");
+    for (files, names) in [
+        (
+            ["train_sft-00000-of-00001.parquet", "train_gen-00000-of-00001.parquet"],
+            "train: `train_gen`, `train_sft`",
+        ),
+        (["train/0.parquet", "partial-train/0.parquet"], "train: `partial-train/`, `train/`"),
+        (["train/0.parquet", "train.parquet"], "train: `train`, `train/`"),
+        (["train.parquet", "data/train.parquet"], "train: `data/train`, `train`"),
+        // No name implies a split.
+        (["en-00000-of-00001.parquet", "de-00000-of-00001.parquet"], "train: `de`, `en`"),
+    ] {
+        let error = error(&files);
+        assert!(error.contains(&format!(":\n  {names}\n\n")), "{error}");
+    }
+    // Numbers alone make no other split.
+    for files in
+        [["train_1.parquet", "train_2.parquet"], ["train/a.parquet", "train/b-00000-of-00001.parquet"]]
+    {
+        assert_eq!(found(folder(&files).path(), None, [None; 3]).unwrap().0[0], files);
+    }
+}
+
+#[test]
+fn two_versions_of_a_split_do_not_double_the_data() {
+    for versions in [
+        ["data/train-00000-of-00001-b42a775f407cee45.parquet", "data/train-00000-of-00001.parquet"],
+        ["data/train-00000-of-00001.parquet", "data/train-00001-of-00002.parquet"],
+        ["data/train-00000-of-00001.parquet", "data/train.parquet"],
+    ] {
+        let folder = folder(&versions);
+        let [one, other] = versions.map(|name| name.strip_prefix("data/").unwrap());
+        let expected = format!("DIR/data has two versions of the split `train`: `{one}` and `{other}`");
+        for train in [None, Some("data/train*.parquet")] {
+            let error = found(folder.path(), None, [train, None, None]).unwrap_err();
+            assert!(error.starts_with(&expected), "{error}");
+        }
+        let (splits, _) = found(folder.path(), None, [Some(versions[1]), None, None]).unwrap();
+        assert_eq!(splits[0], [versions[1]]);
+    }
+}
+
 #[test]
 fn says_where_nothing_was_found() {
     let folder = folder(&["data/test.parquet"]);
