@@ -102,14 +102,19 @@ fn dataset(root: &str, found: &ImageSurvey) -> Vec<String> {
         let why = format!("{bad} of {read} images that were read can't be decoded");
         lines.push(commented("bad_images = \"skip\"", &why));
     }
-    match found.val {
-        Some(images) => lines.push(format!("# Validation: the {images} images in `val`.")),
-        None => {
+    match (found.val, found.test) {
+        (Some(images), _) => {
+            lines.push(format!("# Validation: the {images} images of the validation folder."))
+        }
+        (None, Some(images)) => lines.push(format!(
+            "# Validation: the {images} test images; `val_split = 0.2` takes a part of training instead."
+        )),
+        (None, None) => {
             lines.push(commented("val_split = 0.2", "part of the images for validation, drawn at random"))
         }
     }
     if let Some(images) = found.test {
-        lines.push(format!("# `ddp-run eval --split test` measures the {images} images in `test`."));
+        lines.push(format!("# `ddp-run eval --split test` measures the {images} images of the test folder."));
     }
     lines.extend(hints());
     lines

@@ -1,9 +1,10 @@
 //! `image-folder`: PNG and JPEG files, one folder per class. `root/train/<class>/…` with `root/val/<class>/…` (and
-//! `root/test`), or `root/<class>/…` alone with `val_split`. The loader's workers decode the files.
+//! `root/test`; other names: `image_splits`), or `root/<class>/…` alone with `val_split`. The loader's workers decode the files.
 
 use super::image_decode::{DecodeError, decode};
 use super::image_files::{ImageList, find_images, unreadable};
 use super::image_pixels::Pixels;
+use super::image_splits::SplitFolders;
 use crate::data::image_config::ChannelStats;
 use crate::data::images::{ImageSetBuilder, ImageSource, Original};
 use crate::data::split::{Part, SplitOptions};
@@ -36,7 +37,8 @@ choice! {
 }
 
 /// PNG and JPEG files: `root/train/<class>/…` with `root/val/<class>/…` and `root/test/<class>/…`, or `root/<class>/…`
-/// with `val_split`. Hidden files, folders without images and other formats are ignored; the run reports how many.
+/// with `val_split`. `train`, `val` and `test` may have the other names that `parquet` takes (`training`; `valid`, `validation`, `dev`; `testing`, `eval`,
+/// `evaluation`), in any case. With `train` and `test` alone, the test images are the validation split, unless `val_split` is set. Hidden files, folders without images and other formats are ignored; the run reports how many.
 #[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 #[schemars(extend("required" = ["root"]))]
@@ -101,8 +103,8 @@ impl DatasetSource for FolderSource {
 
     fn open(&self) -> Result<Splits> {
         let Folders { train, val, test } = self.list_splits(&mut |_| ())?;
-        if val.is_some() && self.split.val_split > 0.0 {
-            let message = format!("{} has a folder `val`, but `val_split` is set too", self.root.display());
+        if let Some(val) = val.as_ref().filter(|_| self.split.val_split > 0.0) {
+            let message = format!("there is the folder {}, but `val_split` is set too", val.folder.display());
             return Err(Error::data(message).hint("remove `val_split`, or move the folder away"));
         }
         let [val, test] = [val, test]
@@ -110,7 +112,7 @@ impl DatasetSource for FolderSource {
         let (val, test) = (val?, test?);
         let classes = train.classes.clone();
         let builder = ImageSetBuilder::new(self.channels, self.image_size, classes, self.transform.clone());
-        let mut splits = builder.splits(self.source(&train), val, &self.split);
+        let mut splits = builder.splits(self.source(&train), val.or(test.clone()), &self.split);
         splits.test = test.map(|t| builder.set(&t, Part::all(t.len()), false));
         Ok(splits)
     }
@@ -125,14 +127,25 @@ struct Folders {
 
 impl FolderSource {
     fn list_splits(&self, say: &mut dyn FnMut(&str)) -> Result<Folders> {
-        let train = self.root.join("train");
-        let parted = train.is_dir();
-        let mut other = |name: &str| {
-            let folder = self.root.join(name);
-            (parted && folder.is_dir()).then(|| self.list_images(&folder, say)).transpose()
+        let folders = SplitFolders::find(&self.root)?;
+        let mut other = |folder: &Option<PathBuf>| {
+            folder.as_ref().map(|folder| self.list_images(folder, say)).transpose()
         };
-        let (val, test) = (other("val")?, other("test")?);
-        let train = self.list_training_images(if parted { &train } else { &self.root }, say)?;
+        let (val, mut test) = (other(&folders.val)?, other(&folders.test)?);
+        let train = self.list_training_images(&folders.train, say)?;
+        if let Some(val) = val.as_ref().filter(|val| val.images.is_empty()) {
+            return Err(no_images(&val.folder));
+        }
+        if let Some(unlabelled) = test.take_if(|test| test.images.is_empty()) {
+            let folder = unlabelled.folder.display();
+            say(&format!("{folder}: not used, because it has no folders of classes with images"));
+        }
+        if let Some(unused) = folders.unused_in_words() {
+            say(&format!("{}: {unused}", self.root.display()));
+        }
+        if let (None, Some(test), true) = (&val, &test, self.split.val_split == 0.0) {
+            say(&format!("{}: validation uses these test images", test.folder.display()));
+        }
         Ok(Folders { train, val, test })
     }
 
@@ -208,6 +221,12 @@ pub(super) fn training_labels(found: &ImageList, training: &[String]) -> Result<
         })
     };
     found.classes.iter().map(label).collect()
+}
+
+/// The error of a validation folder without images.
+pub(super) fn no_images(folder: &Path) -> Error {
+    Error::data(format!("{} has no images", folder.display()))
+        .hint("put a subfolder of PNG or JPEG files per class into it, or remove it")
 }
 
 /// The error of a folder that is none of this data set.

@@ -69,6 +69,44 @@ fn random_resized_crop_takes_its_window_from_the_whole_image() {
 }
 
 #[test]
+fn every_folder_beside_training_is_used_or_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let grey = |name: &str| save(root.join(name), 8, 8, [1; 3], [1; 3]);
+    ["train/cat/1.png", "train/dog/1.png", "Valid/dog/1.png", "eval/cat/1.png", "eval/dog/2.png"]
+        .iter()
+        .for_each(|name| grey(name));
+    assert_eq!(said(root, ""), [""; 0]);
+    let splits = open(root, "").unwrap();
+    assert_eq!((splits.val.unwrap().len(), splits.test.unwrap().len()), (1, 2));
+    let error = open(root, "val_split = 0.5").err().unwrap().to_string();
+    assert!(error.contains("/Valid, but `val_split` is set too"), "{error}");
+    // Without a validation folder, the test images are the validation split.
+    std::fs::rename(root.join("Valid"), root.join("holdout")).unwrap();
+    let place = root.display();
+    let unused = format!(
+        "{place}: not used, beside the training images: `holdout` (folders of validation images are `validation`, `valid`, `val`, `dev`)"
+    );
+    assert_eq!(said(root, ""), [unused.clone(), format!("{place}/eval: validation uses these test images")]);
+    let splits = open(root, "").unwrap();
+    assert_eq!((splits.val.unwrap().len(), splits.test.unwrap().len()), (2, 2));
+    assert_eq!(said(root, "val_split = 0.5"), [unused]);
+    assert_eq!(open(root, "val_split = 0.5").unwrap().val.unwrap().len(), 1);
+    // Images without classes are no test split, and no validation split.
+    std::fs::remove_dir_all(root.join("eval")).unwrap();
+    grey("test/1.png");
+    assert!(
+        said(root, "").iter().any(|line| line.contains("/test: not used, because")),
+        "{:?}",
+        said(root, "")
+    );
+    assert!(open(root, "").unwrap().val.is_none());
+    std::fs::create_dir_all(root.join("dev/cat")).unwrap();
+    let error = open(root, "").err().unwrap().to_string();
+    assert!(error.contains("/dev has no images"), "{error}");
+}
+
+#[test]
 fn splits_a_single_folder() {
     let folder = tempfile::tempdir().unwrap();
     for i in 0..10u8 {

@@ -2,12 +2,13 @@
 
 use super::image_decode::decode;
 use super::image_files::find_images;
-use super::image_folder::{invalid, training_labels};
+use super::image_folder::{invalid, no_images, training_labels};
+use super::image_splits::SplitFolders;
 use crate::data::store::absolute;
 use crate::error::{Error, Result};
 use crate::show::count;
 use image::DynamicImage;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Images that are read, at equal distances.
 const READ: usize = 24;
@@ -17,9 +18,9 @@ const READ: usize = 24;
 pub struct ImageSurvey {
     /// Classes by name, each with its training images.
     pub classes: Vec<(String, usize)>,
-    /// Images in `val`, if there is such a folder beside `train`.
+    /// Images of the validation folder, if there is one beside that of training.
     pub val: Option<usize>,
-    /// Images in `test`, if there is such a folder beside `train`.
+    /// Images of the test folder, if there is one with images of classes.
     pub test: Option<usize>,
     /// The length of the shorter side of the images that were read, the median.
     pub side: usize,
@@ -35,9 +36,8 @@ pub struct ImageSurvey {
 /// Exit 78: it is not a folder with at least two classes, or none of the images that were read can be decoded.
 pub fn survey_images(root: &Path) -> Result<ImageSurvey> {
     let root = &absolute(root);
-    let train = root.join("train");
-    let parted = train.is_dir();
-    let folder = if parted { &train } else { root };
+    let folders = SplitFolders::find(root)?;
+    let folder = &folders.train;
     if !folder.is_dir() {
         return Err(invalid(root, "it is not a folder"));
     }
@@ -47,19 +47,16 @@ pub fn survey_images(root: &Path) -> Result<ImageSurvey> {
         let found = format!("{} and {} were found", count(classes, "class"), count(images, "image"));
         return Err(invalid(root, &found));
     }
-    let other = |name: &str| match parted && root.join(name).is_dir() {
-        true => {
-            let list = find_images(&root.join(name)).map_err(Error::of_data)?;
-            training_labels(&list, &found.classes)?;
-            match list.images.len() {
-                0 => Err(Error::data(format!("{}: the folder `{name}` has no images", root.display()))
-                    .hint("put a subfolder of PNG or JPEG files per class into it, or remove it")),
-                images => Ok(Some(images)),
-            }
-        }
-        false => Ok(None),
+    let other = |folder: &Option<PathBuf>| -> Result<Option<usize>> {
+        let Some(folder) = folder else { return Ok(None) };
+        let list = find_images(folder).map_err(Error::of_data)?;
+        training_labels(&list, &found.classes)?;
+        Ok(Some(list.images.len()))
     };
-    let (val, test) = (other("val")?, other("test")?);
+    let (val, test) = (other(&folders.val)?, other(&folders.test)?.filter(|images| *images > 0));
+    if let (Some(0), Some(folder)) = (val, &folders.val) {
+        return Err(no_images(folder));
+    }
     let apart = found.images.len().div_ceil(READ).max(1);
     let sample = || found.images.iter().step_by(apart).map(|(path, _)| decode(path));
     let images: Vec<DynamicImage> = sample().filter_map(|image| image.ok()).collect();
@@ -122,7 +119,7 @@ mod tests {
         };
         ["train/a/1.png", "train/b/1.png"].into_iter().for_each(write);
         let refused = || survey_images(folder.path()).unwrap_err();
-        assert!(refused().message.contains("the folder `val` has no images"), "{}", refused());
+        assert!(refused().message.ends_with("/val has no images"), "{}", refused());
         assert!(refused().hint.is_some_and(|hint| hint.contains("or remove it")));
         write("val/c/1.png");
         assert!(refused().message.ends_with("has a class that is missing from training: c"), "{}", refused());

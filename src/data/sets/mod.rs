@@ -21,6 +21,7 @@ mod image_files;
 mod image_folder;
 mod image_input;
 mod image_pixels;
+mod image_splits;
 mod image_survey;
 mod mnist;
 mod official;
