@@ -24,6 +24,7 @@ mod stats;
 mod store;
 mod tensor;
 pub mod tensor_file;
+mod tensor_metadata;
 mod writer;
 
 #[cfg(test)]

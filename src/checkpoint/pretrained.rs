@@ -11,6 +11,7 @@ use pytorch_reader::{DType, PytorchReader};
 
 use super::tensor::{Dtype, TensorData, TensorMap};
 use super::tensor_file::read_tensor_file;
+use super::tensor_metadata::tensor_with_metadata;
 use crate::error::{Error, Result};
 use crate::show;
 
@@ -41,6 +42,13 @@ pub fn read_weights(path: &Path) -> Result<TensorMap> {
 
 fn read_pytorch(path: &Path) -> Result<TensorMap, String> {
     let reader = PytorchReader::new(path).map_err(|e| e.to_string())?;
+    if let Some(name) = tensor_with_metadata(path, &reader.metadata().format_type)? {
+        return Err(format!(
+            "tensor `{}` is a negative or conjugate view of other numbers; call `resolve_neg()` or \
+             `resolve_conj()` of it before `torch.save`",
+            show::name(&name)
+        ));
+    }
     let file_len = std::fs::metadata(path).map_err(|e| e.to_string())?.len();
     let total = reader.tensors().values().try_fold(0u64, |n, t| n.checked_add(t.byte_len() as u64));
     // Views may share a storage and entries may be compressed, so the file's size is not a strict bound. But a few
@@ -101,6 +109,10 @@ mod tests {
     /// In the layout of `torch.save("checkpoint_of_run_021.pt")`.
     const ZIP64: &[u8] = include_bytes!("testdata/zip64.pt");
 
+    /// A bias whose storage has [0.5, -0.5], with `{"neg": True}`, in the layouts of today and before 1.6.
+    const NEGATIVE: [&[u8]; 2] =
+        [include_bytes!("testdata/negative.pt"), include_bytes!("testdata/negative_legacy.pt")];
+
     fn read_bytes(bytes: &[u8]) -> Result<TensorMap> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
@@ -123,6 +135,15 @@ mod tests {
     fn reads_a_file_whose_stem_has_21_characters() {
         let weights = read_bytes(ZIP64).unwrap();
         assert_eq!(weights.get("fc.bias").unwrap().to_f32_vec(), [0.5, -0.5]);
+    }
+
+    /// `pytorch-reader` would return [0.5, -0.5], where PyTorch has [-0.5, 0.5].
+    #[test]
+    fn a_tensor_with_a_negative_bit_is_refused() {
+        for bytes in NEGATIVE {
+            let error = read_bytes(bytes).unwrap_err();
+            assert!(error.message.contains("tensor `fc.bias` is a negative or conjugate view"), "{error}");
+        }
     }
 
     #[test]
