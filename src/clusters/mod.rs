@@ -14,7 +14,8 @@
 //! 6. None of these: the supervisor of this machine.
 //!
 //! Launchers that contradict each other are rejected. The ranks meet at `--rdzv-endpoint`, else at MASTER_ADDR and
-//! MASTER_PORT, else at the address that the launcher provides.
+//! MASTER_PORT, else at the address that the launcher provides. Where that port is not reserved for rank 0, they agree on
+//! one (`comm/rendezvous/ports.rs`).
 
 pub mod flags;
 mod indexed_job;

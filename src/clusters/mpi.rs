@@ -49,10 +49,14 @@ fn pmi(vars: &Vars<'_>) -> Result<Option<Claim>> {
     Ok(Some(Claim { launcher: Launcher::Mpich, rank, world, local, node: None }))
 }
 
-/// A port that is the same for all ranks of one mpirun on this machine and differs between runs: derived from Open
-/// MPI's name of the run, or from the process that started all ranks. In the range of [`slurm::port`].
-pub(super) fn port(vars: &Vars<'_>, starter: u32) -> u16 {
-    let run = vars.text("PMIX_NAMESPACE").unwrap_or_else(|| starter.to_string());
+/// The name of one mpirun on this machine: Open MPI's, or the process that started all ranks.
+pub(super) fn run_name(vars: &Vars<'_>, starter: u32) -> String {
+    vars.text("PMIX_NAMESPACE").unwrap_or_else(|| starter.to_string())
+}
+
+/// A port that is the same for all ranks of the mpirun `run`, and mostly differs between runs. In the range of
+/// [`slurm::port`].
+pub(super) fn port(run: &str) -> u16 {
     let digest = Sha256::digest(run.as_bytes());
     15000 + u16::from_le_bytes([digest[0], digest[1]]) % 16000
 }

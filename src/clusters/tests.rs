@@ -6,6 +6,7 @@ mod several;
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::comm::rendezvous::{Ports, StoreKey};
 use crate::error::ExitCode;
 use crate::launch::{Endpoint, Place};
 use crate::nodes::KeySource;
@@ -34,6 +35,11 @@ fn endpoint(vars: &[(&str, &str)]) -> Endpoint {
 
 fn connect(host: &str, port: u16) -> Endpoint {
     Endpoint::Connect { host: host.into(), port }
+}
+
+/// The ranks agree on a port, `first` if no other program has it.
+fn agreed(host: &str, first: u16) -> Endpoint {
+    Endpoint::Agreed { host: host.into(), ports: Ports { store: None, first, run: String::new() } }
 }
 
 #[track_caller]
@@ -75,19 +81,30 @@ fn reads_torchruns_variables() {
     let worker = worker(&TORCHRUN);
     let place = Place { rank: 5, local_rank: 1, world_size: 8, local_world_size: 4, node_rank: 1, nnodes: 2 };
     assert_eq!(worker.place, place);
-    assert_eq!(worker.endpoint(None).expect("known"), connect("node0", 29500));
+    assert_eq!(worker.endpoint(None).expect("known"), agreed("node0", 29500));
     assert_eq!(worker.to_string(), "torchrun: rank 5 of 8");
     assert_eq!(worker.key, Some(KeySource::Home("/home/me/.config/ddp-run/secret".into())));
     assert_eq!((worker.run_id.as_str(), worker.attempt), ("none", 1));
 }
 
 #[test]
-fn rank_0_avoids_the_port_of_torchruns_store() {
-    let zero =
-        [("RANK", "0"), ("LOCAL_RANK", "0"), ("GROUP_RANK", "0"), ("TORCHELASTIC_USE_AGENT_STORE", "True")];
-    assert_eq!(endpoint(&with(&zero)), Endpoint::Listen { host: "node0".into(), port: 29501 });
-    let top = with(&[("MASTER_PORT", "65535"), ("TORCHELASTIC_USE_AGENT_STORE", "True")]);
-    assert_eq!(endpoint(&top), connect("node0", 65534));
+fn ranks_agree_on_a_port_through_torchruns_store() {
+    let at = |address: &str, attempt: u32, first| {
+        let key = format!("ddp-run/port-of-rank-0/none/{attempt}");
+        let store = Some(StoreKey { address: address.into(), key });
+        let host = address.rsplit_once(':').expect("a port").0.trim_matches(['[', ']']).to_owned();
+        Endpoint::Agreed { host, ports: Ports { store, first, run: String::new() } }
+    };
+    let store = ("TORCHELASTIC_USE_AGENT_STORE", "True");
+    let zero = [("RANK", "0"), ("LOCAL_RANK", "0"), ("GROUP_RANK", "0"), store];
+    assert_eq!(endpoint(&with(&zero)), at("node0:29500", 1, 29501));
+    let again = with(&[("TORCHELASTIC_RESTART_COUNT", "2"), ("MASTER_ADDR", "::1"), store]);
+    assert_eq!(endpoint(&again), at("[::1]:29500", 3, 29501));
+    assert_eq!(endpoint(&with(&[("MASTER_PORT", "65535"), store])), at("node0:65535", 1, 65534));
+    assert_eq!(endpoint(&with(&[("TORCHELASTIC_USE_AGENT_STORE", "False")])), agreed("node0", 29500));
+    assert_eq!(endpoint(&with(&[("DDP_RUN_PORT", "7000"), store])), connect("node0", 7000));
+    let zero = with(&[("RANK", "0"), ("LOCAL_RANK", "0"), ("GROUP_RANK", "0"), ("DDP_RUN_PORT", "7")]);
+    assert_eq!(endpoint(&zero), Endpoint::Listen { host: "node0".into(), port: 7 });
     assert_eq!(endpoint(&with(&[("DDP_RUN_PORT", "7000")])), connect("node0", 7000));
 }
 
@@ -150,7 +167,7 @@ fn a_task_of_a_slurm_step_is_a_rank() {
     let task = worker(&STEP);
     let place = Place { rank: 3, local_rank: 1, world_size: 5, local_world_size: 2, node_rank: 1, nnodes: 3 };
     assert_eq!(task.place, place);
-    assert_eq!(task.endpoint(None).expect("known"), connect("n02", 15372));
+    assert_eq!(task.endpoint(None).expect("known"), agreed("n02", 15372));
     assert_eq!(task.to_string(), "Slurm: job 12.0, task 3 of 5 on node n03");
     assert_eq!((task.attempt, task.threads, task.run_id.as_str()), (1, None, "slurm-12.0"));
     let requeued = worker(&merged(&STEP, &[("SLURM_RESTART_COUNT", "2"), ("SLURM_CPUS_PER_TASK", "4")]));
@@ -167,7 +184,7 @@ fn a_task_of_a_slurm_step_is_a_rank() {
             ("SLURM_LOCALID", "3"),
         ],
     );
-    assert_eq!(endpoint(&one_node), connect("127.0.0.1", 15372));
+    assert_eq!(endpoint(&one_node), agreed("127.0.0.1", 15372));
 }
 
 #[test]
@@ -219,9 +236,9 @@ const HYDRA: [(&str, &str); 5] = [
     ("HOME", "/h"),
 ];
 
-fn port_of(endpoint: Endpoint) -> u16 {
+fn port_of(endpoint: Endpoint) -> (u16, String) {
     match endpoint {
-        Endpoint::Connect { host, port } if host == "127.0.0.1" => port,
+        Endpoint::Agreed { host, ports } if host == "127.0.0.1" => (ports.first, ports.run),
         other => panic!("{other:?}"),
     }
 }
@@ -242,7 +259,10 @@ fn ranks_of_an_mpirun_on_one_host_use_loopback_and_a_port_per_run() {
     };
     assert_eq!(by(100).0, place);
     assert_eq!(by(100), by(100));
-    assert_ne!(by(100).1, by(101).1, "another mpirun");
+    assert_ne!(by(100).1.0, by(101).1.0, "another mpirun");
+    assert_eq!(by(100).1.1, "100", "should the ports be the same, the secret is not");
+    let given = merged(&OPEN_MPI, &[("MASTER_PORT", "7")]);
+    assert_eq!(endpoint(&given), connect("127.0.0.1", 7));
 }
 
 #[test]

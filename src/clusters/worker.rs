@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::vars::{Vars, inconsistent};
 use super::{Claim, Launcher, mpi, slurm};
-use crate::comm::rendezvous::Secret;
+use crate::comm::rendezvous::{Ports, Secret, StoreKey};
 use crate::error::{Error, Result};
 use crate::launch::{Endpoint, Place};
 use crate::nodes::{KeySource, RdzvEndpoint};
@@ -35,6 +35,8 @@ pub enum Rendezvous {
     Solo,
     /// Rank 0 listens there.
     At { host: String, port: u16 },
+    /// Rank 0 is on this host; its port is not reserved.
+    Agreed { host: String, ports: Ports },
     /// The launcher does not provide one, so `--rdzv-endpoint` must.
     Unknown { why: String, hint: String },
 }
@@ -53,13 +55,14 @@ impl WorkerEnv {
             Launcher::Torchrun | Launcher::Environment => vars.number::<u32>("TORCHELASTIC_RESTART_COUNT")?,
             _ => vars.number("SLURM_RESTART_COUNT")?,
         };
+        let attempt = restarts.unwrap_or(0).saturating_add(1);
         Ok(Self {
             launcher: claim.launcher,
-            rendezvous: rendezvous(vars, &claim, &place, starter)?,
+            rendezvous: rendezvous(vars, &claim, &place, &Run { id: &run_id, attempt, starter })?,
             place,
             key: key(vars),
             run_id,
-            attempt: restarts.unwrap_or(0).saturating_add(1),
+            attempt,
             threads: vars.number("SLURM_CPUS_PER_TASK")?.filter(|n| of_slurm && *n > 0),
             node_name: vars.text("SLURMD_NODENAME").filter(|_| of_slurm),
         })
@@ -78,6 +81,9 @@ impl WorkerEnv {
             (Some(RdzvEndpoint::Tcp { host, port }), _) => Ok(at(host, *port)),
             (Some(RdzvEndpoint::File(path)), _) => Ok(Endpoint::File { path: path.clone() }),
             (None, Rendezvous::At { host, port }) => Ok(at(host, *port)),
+            (None, Rendezvous::Agreed { host, ports }) => {
+                Ok(Endpoint::Agreed { host: host.clone(), ports: ports.clone() })
+            }
             (None, Rendezvous::Unknown { why, hint }) => Err(Error::usage(why.clone()).hint(hint.clone())),
         }
     }
@@ -89,6 +95,8 @@ impl WorkerEnv {
     pub fn secret(&self, endpoint: &Endpoint) -> Result<Secret> {
         let at = match endpoint {
             Endpoint::Listen { host, port } | Endpoint::Connect { host, port } => format!("{host}:{port}"),
+            Endpoint::Agreed { host, ports } if ports.run.is_empty() => format!("{host}:{}", ports.first),
+            Endpoint::Agreed { host, ports } => format!("{host}:{} {}", ports.first, ports.run),
             Endpoint::File { path } => path.display().to_string(),
             Endpoint::Inherited { addr, .. } => addr.to_string(),
             Endpoint::Solo => return Ok(Secret::generate()?),
@@ -131,7 +139,14 @@ fn place(claim: &Claim) -> Result<Place> {
     Ok(Place { rank, local_rank, world_size: world, local_world_size, node_rank, nnodes })
 }
 
-fn rendezvous(vars: &Vars<'_>, claim: &Claim, place: &Place, starter: u32) -> Result<Rendezvous> {
+/// What distinguishes this start of the ranks from others.
+struct Run<'a> {
+    id: &'a str,
+    attempt: u32,
+    starter: u32,
+}
+
+fn rendezvous(vars: &Vars<'_>, claim: &Claim, place: &Place, run: &Run<'_>) -> Result<Rendezvous> {
     if claim.world == 1 {
         return Ok(Rendezvous::Solo);
     }
@@ -140,31 +155,52 @@ fn rendezvous(vars: &Vars<'_>, claim: &Claim, place: &Place, starter: u32) -> Re
     if port == Some(0) || chosen == Some(0) {
         return Err(inconsistent("MASTER_PORT is 0; every rank must know the port in advance"));
     }
-    // torchrun's agent runs its store on MASTER_PORT, and says so in this variable.
-    let taken = vars.text("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|v| v.eq_ignore_ascii_case("true"));
-    let port = port.map(|p| if taken { p.checked_add(1).unwrap_or(p - 1) } else { p });
+    // torchrun's port is that of its agent's store, or one that was free when it looked.
+    let of_torchrun = claim.launcher == Launcher::Torchrun || has_agent_store(vars);
+    if let (Some(host), Some(port), None, true) = (&host, port, chosen, of_torchrun) {
+        return Ok(Rendezvous::Agreed {
+            host: host.clone(),
+            ports: ports_of_torchrun(vars, host, port, run),
+        });
+    }
     let one_node = place.local_world_size == place.world_size;
-    let loopback = || "127.0.0.1".to_owned();
-    let known = match claim.launcher {
-        Launcher::Slurm => match slurm::step(vars)? {
-            Some((job, step)) => {
-                let first = || if one_node { Ok(loopback()) } else { slurm::first_host(vars) };
-                Some((host.map_or_else(first, Ok)?, chosen.or(port).unwrap_or(slurm::port(job, step))))
-            }
-            None => None,
-        },
+    let given = chosen.or(port);
+    // The launcher's own port is derived from the run's name; another program may have it.
+    let derived = match claim.launcher {
+        Launcher::Slurm => slurm::step(vars)?.map(|(job, step)| (slurm::port(job, step), String::new())),
         Launcher::OpenMpi | Launcher::Mpich if one_node => {
-            let port = chosen.or(port).unwrap_or_else(|| mpi::port(vars, starter));
-            Some((host.unwrap_or_else(loopback), port))
+            let name = mpi::run_name(vars, run.starter);
+            Some((mpi::port(&name), name))
         }
-        _ => host.clone().zip(chosen.or(port)),
+        _ => None,
     };
-    Ok(match known {
-        Some((host, port)) => Rendezvous::At { host, port },
-        None => {
-            unknown(claim, if vars.text("MASTER_ADDR").is_some() { "MASTER_PORT" } else { "MASTER_ADDR" })
+    let host = match (host, &derived) {
+        (None, Some(_)) if one_node => Some("127.0.0.1".to_owned()),
+        (None, Some(_)) => Some(slurm::first_host(vars)?),
+        (host, _) => host,
+    };
+    Ok(match (host, given, derived) {
+        (Some(host), Some(port), _) => Rendezvous::At { host, port },
+        (Some(host), None, Some((first, run))) => {
+            Rendezvous::Agreed { host, ports: Ports { store: None, first, run } }
         }
+        (Some(_), None, None) => unknown(claim, "MASTER_PORT"),
+        (None, ..) => unknown(claim, "MASTER_ADDR"),
     })
+}
+
+fn has_agent_store(vars: &Vars<'_>) -> bool {
+    vars.text("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|v| v.eq_ignore_ascii_case("true"))
+}
+
+/// With a store at MASTER_PORT, the first candidate is the next port.
+fn ports_of_torchrun(vars: &Vars<'_>, host: &str, port: u16, run: &Run<'_>) -> Ports {
+    let store = has_agent_store(vars).then(|| StoreKey {
+        address: if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") },
+        key: format!("ddp-run/port-of-rank-0/{}/{}", run.id, run.attempt),
+    });
+    let next = || port.checked_add(1).unwrap_or(port - 1);
+    Ports { first: if store.is_some() { next() } else { port }, store, run: String::new() }
 }
 
 /// What is missing, and how to provide it.

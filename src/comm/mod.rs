@@ -198,12 +198,15 @@ pub struct CommError {
     pub peer: Option<usize>,
     /// A sentence that names the rank, the call and the peer.
     pub message: String,
+    /// What to do about it.
+    #[serde(skip)]
+    pub(crate) hint: Option<String>,
 }
 
 impl CommError {
     /// Creates an error from its parts.
     pub fn new(kind: CommErrorKind, peer: Option<usize>, message: impl Into<String>) -> Self {
-        Self { kind, peer, message: message.into() }
+        Self { kind, peer, message: message.into(), hint: None }
     }
 
     /// The group could not be formed; no rank is to blame.
@@ -214,6 +217,11 @@ impl CommError {
     /// The same error, caused by `peer`.
     pub(crate) fn of(self, peer: Option<usize>) -> Self {
         Self { peer, ..self }
+    }
+
+    /// The same error with a way out.
+    pub(crate) fn hint(self, hint: &str) -> Self {
+        Self { hint: Some(hint.to_owned()), ..self }
     }
 
     /// A timeout before the first call is a failure of the rendezvous.
@@ -233,6 +241,6 @@ impl From<CommError> for crate::error::Error {
             CommErrorKind::Misuse | CommErrorKind::Mismatch => ExitCode::Internal,
             CommErrorKind::PeerLost | CommErrorKind::Timeout | CommErrorKind::Aborted => ExitCode::Collective,
         };
-        Error::new(code, e.message.clone()).cause(e)
+        Error { hint: e.hint.clone(), ..Error::new(code, e.message.clone()) }.cause(e)
     }
 }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::logs::{LogFormat, Verbosity};
 use super::os;
 use super::stop::StopFlag;
-use crate::comm::rendezvous::Secret;
+use crate::comm::rendezvous::{Ports, Secret};
 use crate::error::{Error, ExitCode, Result};
 use crate::telemetry::{ProfileSteps, ProgressMode, Provenance};
 
@@ -60,6 +60,8 @@ pub enum Endpoint {
     Listen { host: String, port: u16 },
     /// Other ranks: rank 0 listens there.
     Connect { host: String, port: u16 },
+    /// Under an external launcher that reserves no port for rank 0, which is on this host.
+    Agreed { host: String, ports: Ports },
     /// Rank 0 writes its address to this file, and the others read it.
     File { path: PathBuf },
 }

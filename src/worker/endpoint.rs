@@ -22,7 +22,14 @@ pub(super) fn rendezvous_endpoint(
             RendezvousEndpoint::Bind(bind_address(handoff, parts, host, *port)?)
         }
         (Endpoint::Connect { host, port }, None) => {
-            RendezvousEndpoint::Connect(address_of_rank_0(handoff, parts, host, *port)?)
+            RendezvousEndpoint::Connect(format!("{}:{port}", host_of_rank_0(handoff, parts, host)?))
+        }
+        (Endpoint::Agreed { host, ports }, None) if rank_0 => {
+            let address = bind_address(handoff, parts, host, ports.first)?.ip();
+            RendezvousEndpoint::BindAgreed(address, ports.clone())
+        }
+        (Endpoint::Agreed { host, ports }, None) => {
+            RendezvousEndpoint::ConnectAgreed(host_of_rank_0(handoff, parts, host)?, ports.clone())
         }
         (Endpoint::File { path }, None) if rank_0 => {
             let Addresses { listen, advertised } = own_addresses(handoff, parts)?;
@@ -42,14 +49,12 @@ fn meeting<'a>(handoff: &Handoff, parts: &GroupParts<'_>, host: &'a str, port: u
     Ok(Meeting { host, port, bind, interface, nnodes })
 }
 
-/// The address at which this rank reaches rank 0, whose name for others is `host`.
-fn address_of_rank_0(handoff: &Handoff, parts: &GroupParts<'_>, host: &str, port: u16) -> Result<String> {
+/// The host at which this rank reaches rank 0, whose name for others is `host`.
+fn host_of_rank_0(handoff: &Handoff, parts: &GroupParts<'_>, host: &str) -> Result<String> {
     let first_node = handoff.place.node_rank == 0;
-    Ok(match meeting(handoff, parts, host, port)?.address_on_own_machine(first_node)? {
-        Some(own) => own.to_string(),
-        None if host.contains(':') => format!("[{host}]:{port}"),
-        None => format!("{host}:{port}"),
-    })
+    let own = meeting(handoff, parts, host, 0)?.address_on_own_machine(first_node)?;
+    let host = own.map_or_else(|| host.to_owned(), |own| own.ip().to_string());
+    Ok(if host.contains(':') { format!("[{host}]") } else { host })
 }
 
 /// The address that rank 0 binds if others reach it as `host`.

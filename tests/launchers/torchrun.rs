@@ -2,13 +2,18 @@
 
 use crate::common::alone;
 use crate::trial::*;
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
 
 fn torchrun(flags: &[&str]) -> Option<Command> {
+    torchrun_with(&[&["--standalone"], flags].concat())
+}
+
+fn torchrun_with(flags: &[&str]) -> Option<Command> {
     let path = std::env::var_os("DDP_RUN_TORCHRUN").map(PathBuf::from);
     let mut command = Command::new(path.or_else(|| found("torchrun"))?);
-    command.args(["--standalone", "--nproc-per-node", "2"]).args(flags).arg("--no-python");
+    command.args(["--nproc-per-node", "2"]).args(flags).arg("--no-python");
     Some(command)
 }
 
@@ -20,6 +25,21 @@ fn torchruns_workers_train_as_ddp_runs_own() {
     let told = trial.run(torchrun, &trial.ddp_run(&[]));
     assert!(told.contains("launched by torchrun: rank 0 of 2"), "{told}");
     trial.assert_same_bits();
+}
+
+/// With the agent's store at MASTER_PORT, whose next port another program has, and without a store.
+#[test]
+fn torchruns_workers_meet_although_the_next_port_is_taken() {
+    let _alone = alone();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = (taken.local_addr().expect("bound").port() - 1).to_string();
+    let static_at = ["--nnodes", "1", "--master-addr", "127.0.0.1", "--master-port", &port];
+    for (flags, no_store) in [(&static_at[..], "0"), (&["--standalone"], "1")] {
+        let Some(mut torchrun) = torchrun_with(flags) else { return };
+        torchrun.env("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", no_store);
+        let trial = Trial::new();
+        trial.run(torchrun, &trial.ddp_run(&["--set", "distributed.init_timeout=60"]));
+    }
 }
 
 #[test]

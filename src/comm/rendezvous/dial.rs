@@ -2,6 +2,7 @@
 
 use super::accept::{ProofError, authenticate};
 use super::io::{StreamError, poll_until, read_message, write_by};
+use super::ports::{PortSearch, Ports};
 use super::wire::{self, MAX_REPORT, Message};
 use super::{CommError, Secret, file};
 use rustix::event::{PollFd, PollFlags};
@@ -20,6 +21,8 @@ const LEAST: Duration = Duration::from_millis(1);
 /// its part. A live process answers in milliseconds. A listener that does not respond for longer than both is the wrong one (a
 /// stopped process, a host that vanished), or is not ready yet and loses nothing by another attempt.
 pub(crate) const ATTEMPT: Duration = Duration::from_secs(10);
+/// The same for one candidate of several ports, which may belong to any program.
+const CANDIDATE: Duration = Duration::from_secs(2);
 
 /// Where the other side listens.
 #[derive(Clone, Debug)]
@@ -28,6 +31,8 @@ pub(crate) enum Target {
     At(String),
     /// The address in this file, read at each attempt.
     File(PathBuf),
+    /// A host, and how to find the port.
+    Agreed(String, Ports),
 }
 
 impl fmt::Display for Target {
@@ -35,6 +40,8 @@ impl fmt::Display for Target {
         match self {
             Target::At(address) => f.write_str(address),
             Target::File(path) => write!(f, "the address in {}", path.display()),
+            Target::Agreed(host, ports) if ports.store.is_none() => write!(f, "{host}, {ports}"),
+            Target::Agreed(_, ports) => write!(f, "{ports}"),
         }
     }
 }
@@ -59,6 +66,14 @@ pub(super) enum DialError {
     /// The watched connection has something to read, or is closed.
     Watched,
     Failed(CommError),
+}
+
+/// Whether the other side is at an address.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Known {
+    Sure,
+    /// Another program may listen there.
+    Guessed,
 }
 
 enum AttemptError {
@@ -86,8 +101,9 @@ impl Dial<'_> {
         mut join: impl FnMut(&TcpStream) -> Result<Vec<u8>, CommError>,
     ) -> Result<TcpStream, DialError> {
         let (mut pause, mut last) = (FIRST_PAUSE, String::new());
+        let mut search = PortSearch::default();
         loop {
-            match self.attempt(answer, &mut join) {
+            match self.attempt(answer, &mut search, &mut join) {
                 Ok(stream) => return Ok(stream),
                 Err(AttemptError::Watched) => return Err(DialError::Watched),
                 Err(AttemptError::Fatal(why)) => return Err(DialError::Failed(CommError::rendezvous(why))),
@@ -96,6 +112,9 @@ impl Dial<'_> {
                     last = why
                 }
                 Err(AttemptError::Retry(_)) => {}
+            }
+            if search.goes_on() && Instant::now() < self.deadline {
+                continue;
             }
             let mut fds: Vec<PollFd<'_>> = self.watch.iter().map(|w| PollFd::new(w, PollFlags::IN)).collect();
             let until = (Instant::now() + pause).min(self.deadline);
@@ -115,29 +134,36 @@ impl Dial<'_> {
     fn attempt(
         &self,
         answer: bool,
+        search: &mut PortSearch,
         join: &mut impl FnMut(&TcpStream) -> Result<Vec<u8>, CommError>,
     ) -> Result<TcpStream, AttemptError> {
-        let stream = self.connect()?;
+        let (address, known) = self.address(search)?;
+        let stream = self.connect(&address)?;
         stream.set_nonblocking(true).map_err(|e| AttemptError::Retry(e.to_string()))?;
         stream.set_nodelay(true).map_err(|e| AttemptError::Retry(e.to_string()))?;
-        let (me, peer, target) = (self.me, self.peer, self.target);
-        let until = self.attempt.map_or(self.deadline, |a| (Instant::now() + a).min(self.deadline));
+        let (me, peer) = (self.me, self.peer);
+        let candidate = known == Known::Guessed && matches!(self.target, Target::Agreed(..));
+        let longest = if candidate { Some(CANDIDATE) } else { self.attempt };
+        let until = longest.map_or(self.deadline, |a| (Instant::now() + a).min(self.deadline));
         authenticate(&stream, self.secret, self.watch, until).map_err(|e| match e {
             ProofError::Stream(StreamError::Deadline) => AttemptError::Retry(no_response(&stream)),
             ProofError::Stream(t) => t.into(),
-            // The address in a file may be left over from another run.
-            _ if matches!(target, Target::File(_)) => {
-                AttemptError::Retry("the process that listens there does not have the run's secret".into())
+            _ if known == Known::Guessed => AttemptError::Retry(format!(
+                "the process that listens at {address} does not have the run's secret"
+            )),
+            // Rank 0 may have left its port before it was restarted.
+            ProofError::NotDdpRun if matches!(self.target, Target::Agreed(..)) => {
+                AttemptError::Retry(format!("the process that listens at {address} is not ddp-run"))
             }
             ProofError::NotDdpRun => {
-                AttemptError::Fatal(format!("{me} expected {peer} at {target}, but the process there is not ddp-run"))
+                AttemptError::Fatal(format!("{me} expected {peer} at {address}, but the process there is not ddp-run"))
             }
             ProofError::Refused => AttemptError::Fatal(format!(
-                "{peer} at {target} rejected {me}'s proof of the run's secret: they were started with different \
+                "{peer} at {address} rejected {me}'s proof of the run's secret: they were started with different \
                  secrets"
             )),
             ProofError::WrongSecret => AttemptError::Fatal(format!(
-                "the process at {target} does not have the secret of {me}: it is not {peer} of this run"
+                "the process at {address} does not have the secret of {me}: it is not {peer} of this run"
             )),
         })?;
         write_by(&stream, &join(&stream).map_err(|e| AttemptError::Fatal(e.message))?, self.deadline)?;
@@ -149,7 +175,7 @@ impl Dial<'_> {
                 Ok(Message::Outdated(why)) => return Err(AttemptError::Retry(why.to_owned())),
                 _ => {
                     return Err(AttemptError::Fatal(format!(
-                        "{peer} at {target} sent an unexpected message"
+                        "{peer} at {address} sent an unexpected message"
                     )));
                 }
             }
@@ -157,15 +183,25 @@ impl Dial<'_> {
         Ok(stream)
     }
 
-    fn connect(&self) -> Result<TcpStream, AttemptError> {
-        // A name may resolve only after its pod or node is up.
-        let target = match self.target {
-            Target::At(address) => address.clone(),
+    /// The `host:port` of this attempt.
+    fn address(&self, search: &mut PortSearch) -> Result<(String, Known), AttemptError> {
+        match self.target {
+            Target::At(address) => Ok((address.clone(), Known::Sure)),
+            // It may be left over from another run.
             Target::File(path) => file::lookup(path)
                 .map_err(|e| AttemptError::Retry(e.to_string()))?
-                .ok_or_else(|| AttemptError::Retry("the file has no address yet".into()))?,
-        };
-        let addresses = resolve(&target, self.deadline)
+                .map(|address| (address, Known::Guessed))
+                .ok_or_else(|| AttemptError::Retry("the file has no address yet".into())),
+            Target::Agreed(host, ports) => {
+                let (port, known) = search.next(ports, self.deadline).map_err(AttemptError::Retry)?;
+                Ok((format!("{host}:{port}"), if known { Known::Sure } else { Known::Guessed }))
+            }
+        }
+    }
+
+    fn connect(&self, target: &str) -> Result<TcpStream, AttemptError> {
+        // A name may resolve only after its pod or node is up.
+        let addresses = resolve(target, self.deadline)
             .map_err(|e| AttemptError::Retry(format!("cannot resolve `{target}`: {e}")))?;
         let mut last = "the name resolves to no address".to_owned();
         for (n, address) in addresses.into_iter().enumerate() {
@@ -195,7 +231,7 @@ fn no_response(stream: &TcpStream) -> String {
 }
 
 /// The system's resolver has no deadline, so a name is looked up on a thread that may outlast the deadline.
-fn resolve(target: &str, deadline: Instant) -> Result<Vec<SocketAddr>, String> {
+pub(super) fn resolve(target: &str, deadline: Instant) -> Result<Vec<SocketAddr>, String> {
     if let Ok(address) = target.parse() {
         return Ok(vec![address]);
     }

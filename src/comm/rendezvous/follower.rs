@@ -5,6 +5,7 @@ use super::dial::{Dial, DialError, Target};
 use super::identity::Identity;
 use super::io::{StreamError, poll_until, read_message};
 use super::mesh::{MeshBuilder, name_ranks, send_message};
+use super::ports::OTHER_PORT;
 use super::wire::{self, Entry, MAX_MESSAGE, Message, Purpose};
 use super::{CommError, Mesh, MeshOptions, RendezvousConfig, deadline_of};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -100,6 +101,7 @@ fn join(
             Ok(me.join(Purpose::Rendezvous, listen))
         })
         .map_err(|e| match e {
+            DialError::Failed(e) if matches!(target, Target::Agreed(..)) => e.of(Some(0)).hint(OTHER_PORT),
             DialError::Failed(e) => e.of(Some(0)),
             DialError::Watched => CommError::rendezvous("the rendezvous ended"),
         })?;

@@ -8,6 +8,7 @@
 
 mod accept;
 mod accept_error;
+mod agent_store;
 mod auth;
 mod dial;
 pub(crate) mod file;
@@ -16,15 +17,18 @@ mod identity;
 mod io;
 mod leader;
 mod mesh;
+mod ports;
 mod secret;
 mod supervisor;
 #[cfg(test)]
 mod tests;
 mod wire;
 
+pub(crate) use agent_store::StoreKey;
 pub(crate) use dial::{ATTEMPT, Target};
 pub(crate) use io::{StreamError, poll_until, read_by, write_by};
 pub(crate) use mesh::name_ranks;
+pub(crate) use ports::Ports;
 pub use secret::{Secret, SecretText};
 pub(crate) use supervisor::{SupervisorEvent, SupervisorListener, connect_supervisor};
 #[cfg(test)]
@@ -41,7 +45,7 @@ use std::time::{Duration, Instant};
 /// Pause between two attempts to bind an address that another process has.
 const BIND_PAUSE: Duration = Duration::from_millis(50);
 
-/// Where the rendezvous takes place. Rank 0 uses one of the first three, the others one of the last two.
+/// Where the rendezvous takes place. Rank 0 uses one of the first four, the others one of the last three.
 #[derive(Debug)]
 pub enum Endpoint {
     /// Already bound, for instance by the supervisor, which then knows the port.
@@ -58,10 +62,14 @@ pub enum Endpoint {
         /// The file that they read.
         file: PathBuf,
     },
+    /// Listen at this address, on a port that the ranks agree on.
+    BindAgreed(IpAddr, Ports),
     /// `host:port` of rank 0; names are resolved again at each attempt.
     Connect(String),
     /// Rank 0 writes its `host:port` to this file, which is read again at each attempt.
     Lookup(PathBuf),
+    /// Rank 0's host, and how the ranks agree on its port.
+    ConnectAgreed(String, Ports),
 }
 
 /// This process's rank, where it connects to the others, and the time limits. All but `rank` and `endpoint` must be equal on
@@ -153,8 +161,15 @@ pub(crate) fn form_mesh(
             })?;
             leader::run(config, options, listener, deadline)
         }
+        Endpoint::BindAgreed(address, ports) => {
+            let (listener, _published) = ports.listen(rank, address, deadline)?;
+            leader::run(config, options, listener, deadline)
+        }
         Endpoint::Connect(address) => follower::run(config, options, &Target::At(address), deadline),
         Endpoint::Lookup(path) => follower::run(config, options, &Target::File(path), deadline),
+        Endpoint::ConnectAgreed(host, ports) => {
+            follower::run(config, options, &Target::Agreed(host, ports), deadline)
+        }
     }
 }
 
@@ -179,7 +194,8 @@ fn bind(
         };
         let taken = error.kind() == std::io::ErrorKind::AddrInUse;
         if !taken || Instant::now() >= deadline {
-            return Err(CommError::rendezvous(format!("rank {rank} cannot listen on {address}: {error}")));
+            let error = CommError::rendezvous(format!("rank {rank} cannot listen on {address}: {error}"));
+            return Err(if taken { error.hint(ports::OTHER_PORT) } else { error });
         }
         in_use.take().into_iter().for_each(|tell| tell());
         let _ = poll_until(&mut [], Some((Instant::now() + BIND_PAUSE).min(deadline)));
@@ -208,7 +224,8 @@ fn check(config: &RendezvousConfig) -> Result<(), CommError> {
             )));
         }
     }
-    let listens = !matches!(config.endpoint, Endpoint::Connect(_) | Endpoint::Lookup(_));
+    let listens =
+        !matches!(config.endpoint, Endpoint::Connect(_) | Endpoint::Lookup(_) | Endpoint::ConnectAgreed(..));
     if *world_size > 1 && listens != (*rank == 0) {
         return Err(CommError::rendezvous(format!(
             "rank 0 must listen and the other ranks must connect; rank {rank} is configured otherwise"

@@ -1,6 +1,7 @@
 //! Whole rendezvous over loopback, with valid peers and with the foreign connections that they must tolerate.
 
 mod by_file;
+mod by_ports;
 mod stale_processes;
 mod unresponsive;
 
