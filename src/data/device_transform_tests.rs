@@ -29,7 +29,11 @@ fn compare(device: &Device, shapes: &[ImageShape], crops: &[Option<usize>], cuto
                 let stats =
                     (vec![0.49, 0.25, 0.1][..channels].to_vec(), vec![0.25, 0.5, 0.2][..channels].to_vec());
                 let augment = Augment { crop, flip, cutout, ..Augment::default() };
-                let options = TransformOptions { normalize: normalised.then_some(stats), augment };
+                let options = TransformOptions {
+                    normalize: normalised.then_some(stats),
+                    augment,
+                    ..Default::default()
+                };
                 let transform = options.build(shape, true);
                 let key = |i: usize| SampleKey { seed: 3, epoch: 1, sample: i as u64 };
                 let mut expected = vec![f32::NAN; bytes.len()];

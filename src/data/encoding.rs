@@ -1,6 +1,7 @@
 //! What a trained model's use needs of its data set: how inputs become numbers, and what outputs stand for. A checkpoint
 //! carries it, so that it can be used without the data.
 
+use super::scaling::{Interpolation, Resize, Scaling};
 use super::sets::Blanks;
 use super::transforms::TransformOptions;
 use super::{FieldFacts, FieldKind};
@@ -18,7 +19,7 @@ pub enum Encoding {
     Text(TextEncoding),
 }
 
-/// Images are scaled by their shorter side, cropped at the centre, and normalised.
+/// Images are scaled to squares (`resize`, `interpolation`) and normalised.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ImageEncoding {
     /// 1 for grey, 3 for colour.
@@ -29,12 +30,18 @@ pub struct ImageEncoding {
     pub mean: Vec<f64>,
     /// What the difference is divided by, a number per channel.
     pub std: Vec<f64>,
+    /// How the shape of an image is made a square.
+    #[serde(default)]
+    pub resize: Resize,
+    /// How pixels are interpolated.
+    #[serde(default)]
+    pub interpolation: Interpolation,
     /// By index.
     pub classes: Vec<String>,
 }
 
 impl ImageEncoding {
-    /// The encoding of images that `transform` normalises.
+    /// The encoding of images that `transform` scales and normalises.
     pub(crate) fn new(
         channels: usize,
         size: usize,
@@ -43,7 +50,8 @@ impl ImageEncoding {
     ) -> Self {
         let none = || (vec![0.0; channels], vec![1.0; channels]);
         let (mean, std) = transform.normalize.clone().unwrap_or_else(none);
-        Self { channels, size, mean, std, classes }
+        let Scaling { resize, interpolation } = transform.scaling;
+        Self { channels, size, mean, std, resize, interpolation, classes }
     }
 }
 

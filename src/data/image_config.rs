@@ -2,6 +2,7 @@
 
 use super::color_jitter::ColorJitter;
 use super::resized_crop::ResizedCrop;
+use super::scaling::Scaling;
 use super::transforms::{Augment, TransformOptions};
 use crate::spec::schema::ONLY_WORDS;
 use crate::spec::{Fields, Syntax, syntax};
@@ -157,6 +158,8 @@ impl TransformOptions {
         Self {
             normalize: normalize.then_some((mean, std)),
             augment: Augment::read(fields, &augment, channels),
+            // Only data sets of files have images of any size.
+            scaling: Scaling::default(),
         }
     }
 }

@@ -21,10 +21,12 @@ mod own_transform;
 mod peek;
 mod recoded;
 mod resample;
+mod resample_float;
 mod resized_crop;
 pub mod rng;
 mod sample;
 mod sampler;
+mod scaling;
 mod sets;
 mod split;
 mod standard;
@@ -49,6 +51,7 @@ pub use recoded::recoded;
 pub(crate) use sample::no_field;
 pub use sample::{FieldMut, FieldsMut, SampleMut};
 pub use sampler::{DistributedSampler, EvalBatches, EvalShard, Order, Prefix};
+pub use scaling::{Interpolation, Resize};
 pub use sets::{
     Blanks, ColumnsFormat, ColumnsProposal, CsvProposal, Holds, ImageSurvey, InputRow, UnusableRow,
     images_below, propose_columns, propose_csv, read_image, read_rows, read_text, survey_images,

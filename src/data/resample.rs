@@ -2,6 +2,8 @@
 //! does with PIL images: a triangle filter that widens when the image shrinks (antialias), with weights in fixed point, in
 //! two passes, each rounded to bytes. Earlier versions of Pillow always narrow first; pixels then differ by one at most.
 
+use std::ops::Range;
+
 /// An image as planes of bytes (channel, row, column).
 #[derive(Clone, Copy)]
 pub struct Picture<'a> {
@@ -24,40 +26,47 @@ const BITS: u32 = 32 - 8 - 2;
 
 /// Writes the window of `picture`, scaled to `[height, width]`, to `out`.
 pub fn resized_crop(picture: Picture<'_>, window: Window, to: [usize; 2], out: &mut [u8]) {
+    resized_part(picture, window, to, Window { top: 0, left: 0, height: to[0], width: to[1] }, out);
+}
+
+/// As `resized_crop`, of which it writes this part.
+pub fn resized_part(picture: Picture<'_>, window: Window, to: [usize; 2], part: Window, out: &mut [u8]) {
     let [height, width] = picture.size;
-    let (rows, columns) = (Filter::new(window.height, to[0]), Filter::new(window.width, to[1]));
+    let mut rows = Filter::new(window.height, to[0], part.top..part.top + part.height);
+    let mut columns = Filter::new(window.width, to[1], part.left..part.left + part.width);
     // Pillow's order of the passes: found by trying its version 13.0.0.
     let gained = |from: usize, to: usize| from as isize - to as isize;
     let (shorter, narrower) = (gained(window.height, to[0]), gained(window.width, to[1]));
     let shorten_first = shorter > 0 && shorter > 2 * narrower;
-    let size = if shorten_first { to[0] * window.width } else { window.height * to[1] };
-    let mut between = vec![0; size];
-    for (plane, out) in picture.pixels.chunks_exact(height * width).zip(out.chunks_exact_mut(to[0] * to[1])) {
-        let source = &plane[window.top * width + window.left..];
+    // The first pass leaves out what the second does not read.
+    let read = if shorten_first { columns.begin_at_0() } else { rows.begin_at_0() };
+    let mut between = vec![0; if shorten_first { part.height * read.len() } else { read.len() * part.width }];
+    let planes = picture.pixels.chunks_exact(height * width);
+    for (plane, out) in planes.zip(out.chunks_exact_mut(part.height * part.width)) {
         if shorten_first {
-            rows.shorten(source, width, &mut between);
-            columns.narrow(&between, window.width, out);
+            rows.shorten(&plane[window.top * width + window.left + read.start..], width, &mut between);
+            columns.narrow(&between, read.len(), out);
         } else {
-            columns.narrow(source, width, &mut between);
-            rows.shorten(&between, to[1], out);
+            columns.narrow(&plane[(window.top + read.start) * width + window.left..], width, &mut between);
+            rows.shorten(&between, part.width, out);
         }
     }
 }
 
-/// The weights of all output positions along one axis.
+/// The weights of output positions along one axis.
 struct Filter {
     /// For each output position its first source position and its part of `weights`.
-    spans: Vec<(usize, std::ops::Range<usize>)>,
+    spans: Vec<(usize, Range<usize>)>,
     weights: Vec<i32>,
 }
 
 impl Filter {
-    fn new(from: usize, to: usize) -> Self {
-        let mut filter = Self { spans: Vec::with_capacity(to), weights: Vec::new() };
+    fn new(from: usize, to: usize, part: Range<usize>) -> Self {
+        let mut filter = Self { spans: Vec::with_capacity(part.len()), weights: Vec::new() };
         let scale = from as f64 / to as f64;
         // Also the filter's support.
         let widened = scale.max(1.0);
-        for i in 0..to {
+        for i in part {
             let center = (i as f64 + 0.5) * scale;
             // Without scaling Pillow copies. A cast of a negative number is 0.
             let first = if from == to { i } else { (center - widened + 0.5) as usize };
@@ -70,6 +79,14 @@ impl Filter {
             filter.spans.push((first, begin..filter.weights.len()));
         }
         filter
+    }
+
+    /// Counts source positions from the first that it reads; returns those that it reads.
+    fn begin_at_0(&mut self) -> Range<usize> {
+        let start = self.spans.first().map_or(0, |(first, _)| *first);
+        let end = self.spans.last().map_or(0, |(first, weights)| first + weights.len());
+        self.spans.iter_mut().for_each(|(first, _)| *first -= start);
+        start..end
     }
 
     /// The pass along rows, of which `source` has one every `stride` bytes.

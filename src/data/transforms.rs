@@ -7,6 +7,7 @@ use super::color_jitter::ColorJitter;
 use super::resample::{Picture, resized_crop};
 use super::resized_crop::ResizedCrop;
 use super::rng::{CounterRng, Stream};
+use super::scaling::Scaling;
 
 /// Channels, height, width.
 pub type ImageShape = [usize; 3];
@@ -17,6 +18,8 @@ pub struct TransformOptions {
     /// Mean and standard deviation per channel; `None` keeps pixels in [0, 1].
     pub normalize: Option<(Vec<f64>, Vec<f64>)>,
     pub augment: Augment,
+    /// How images of files get the size of the samples.
+    pub scaling: Scaling,
 }
 
 /// The random transforms of the training split, in the order in which they are applied.
@@ -181,7 +184,7 @@ mod tests {
     }
 
     fn options(augment: Augment) -> TransformOptions {
-        TransformOptions { normalize: Some((vec![0.5, 0.25], vec![0.5, 0.2])), augment }
+        TransformOptions { normalize: Some((vec![0.5, 0.25], vec![0.5, 0.2])), augment, ..Default::default() }
     }
 
     fn pixels() -> Vec<u8> {
@@ -212,7 +215,7 @@ mod tests {
         for (i, (&o, p)) in out.iter().zip(pixels()).enumerate() {
             assert!(close(o, normalised(i / 30, p)), "{i}: {o}");
         }
-        let raw = TransformOptions { normalize: None, augment: ALL };
+        let raw = TransformOptions { augment: ALL, ..Default::default() };
         assert!(run(&raw, false, 3).iter().zip(pixels()).all(|(&o, p)| close(o, f32::from(p) / 255.0)));
     }
 

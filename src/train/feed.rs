@@ -120,7 +120,8 @@ mod tests {
 
     fn images() -> Images {
         let augment = Augment { crop: Some(2), flip: true, cutout: Some(2), ..Augment::default() };
-        let options = TransformOptions { normalize: Some((vec![0.3], vec![0.4])), augment };
+        let options =
+            TransformOptions { normalize: Some((vec![0.3], vec![0.4])), augment, ..Default::default() };
         Images { transform: options.build([1, 6, 5], true), mask: false, damaged: None, gate: None }
     }
 

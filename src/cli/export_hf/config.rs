@@ -1,7 +1,7 @@
 //! `config.json` and `preprocessor_config.json`.
 
 use super::Exported;
-use crate::data::{Encoding, ImageEncoding};
+use crate::data::{Encoding, ImageEncoding, Resize};
 use crate::telemetry::provenance::Versions;
 use serde_json::{Map, Value, json};
 
@@ -32,18 +32,23 @@ pub(super) fn config(exported: &Exported) -> Value {
     Value::Object(config)
 }
 
-/// As image processors of the hub's libraries have it. Images are scaled by their shorter side, then cropped at the centre.
+/// As image processors of the hub's libraries have it.
 pub(super) fn preprocessor(images: &ImageEncoding) -> Value {
-    let ImageEncoding { channels, size, mean, std, .. } = images;
+    let ImageEncoding { channels, size, mean, std, resize, .. } = images;
+    let square = json!({ "height": size, "width": size });
+    let (scaled, crop) = match resize {
+        Resize::Crop => (json!({ "shortest_edge": size }), true),
+        Resize::Squash => (square.clone(), false),
+    };
     let plain = mean.iter().all(|m| *m == 0.0) && std.iter().all(|s| *s == 1.0);
     json!({
         "do_convert_rgb": *channels == 3,
         "do_resize": true,
-        "size": { "shortest_edge": size },
+        "size": scaled,
         // Bilinear, in Pillow's numbers.
         "resample": 2,
-        "do_center_crop": true,
-        "crop_size": { "height": size, "width": size },
+        "do_center_crop": crop,
+        "crop_size": square,
         "do_rescale": true,
         "rescale_factor": 1.0 / 255.0,
         "do_normalize": !plain,

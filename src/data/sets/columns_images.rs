@@ -212,7 +212,7 @@ impl ImageSource for Images {
     }
 
     fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {
-        self.pixels.fitted(&self.decoded(index)?, scratch);
+        self.pixels.fitted(self.decoded(index)?, scratch);
         Ok((scratch, self.labels[index]))
     }
 

@@ -56,7 +56,7 @@ struct ContentKeys {
 struct ImageKeys {
     /// The column of the images. Default: the one that the file says has images, or the one of bytes. Only for images.
     image: Option<String>,
-    /// Width and height to which images are scaled. Only for images.
+    /// Width and height of the samples, to which images are scaled (`resize`). Only for images.
     #[default = 224]
     #[schemars(range(min = 8, max = 1024))]
     image_size: usize,
@@ -99,6 +99,7 @@ impl<S: RowStore> ColumnsSource<S> {
     pub fn read(fields: &mut Fields<'_>, store: S) -> Self {
         let ContentKeys { content, target } = fields.config();
         let images = fields.config_if(content == Contents::Images);
+        let scaling = fields.config_if(content == Contents::Images).unwrap_or_default();
         let wanted = target.clone().unwrap_or_default();
         let table = TableKeys::read(fields, content == Contents::Table, &wanted);
         let text = fields.config_if(content == Contents::Text);
@@ -113,7 +114,10 @@ impl<S: RowStore> ColumnsSource<S> {
         let roles = match (images, table, text) {
             (Some(keys), ..) => {
                 let keys: ImageKeys = keys;
-                let transform = TransformOptions::read(fields, keys.channels, DEFAULT_STATS);
+                let transform = TransformOptions {
+                    scaling,
+                    ..TransformOptions::read(fields, keys.channels, DEFAULT_STATS)
+                };
                 Roles::Images { keys, target, transform }
             }
             (_, Some(keys), _) => Roles::Table { keys, target: wanted },
@@ -211,10 +215,11 @@ impl<S: RowStore> ColumnsSource<S> {
         (image, target): (&str, &str),
         say: &mut dyn FnMut(&str),
     ) -> Result<ImageSplits> {
-        let Roles::Images { keys, .. } = &self.roles else {
+        let Roles::Images { keys, transform, .. } = &self.roles else {
             return Err(Error::internal("the data set has no images"));
         };
-        let pixels = Pixels { size: keys.image_size as u32, channels: keys.channels };
+        let scaling = transform.scaling;
+        let pixels = Pixels { size: keys.image_size, channels: keys.channels, scaling };
         open_images(stored, image, target, pixels, say)
     }
 }

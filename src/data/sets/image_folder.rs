@@ -46,7 +46,7 @@ struct FolderSource {
     /// The folder.
     #[schemars(extend("x-changes-results" = false, "format" = "path"))]
     root: PathBuf,
-    /// Width and height to which images are scaled.
+    /// Width and height of the samples, to which images are scaled (`resize`).
     #[default = 224]
     #[schemars(range(min = 8, max = 1024))]
     image_size: usize,
@@ -72,7 +72,10 @@ pub fn image_folder(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
         // Messages show absolute paths.
         root: absolute(&own.root),
         split: SplitOptions::read(fields),
-        transform: TransformOptions::read(fields, own.channels, DEFAULT_STATS),
+        transform: TransformOptions {
+            scaling: fields.config(),
+            ..TransformOptions::read(fields, own.channels, DEFAULT_STATS)
+        },
         ..own
     })
 }
@@ -199,7 +202,11 @@ impl FolderSource {
         Arc::new(Images {
             content: found.content(),
             images: found.images.clone(),
-            pixels: Pixels { size: self.image_size as u32, channels: self.channels },
+            pixels: Pixels {
+                size: self.image_size,
+                channels: self.channels,
+                scaling: self.transform.scaling,
+            },
         })
     }
 
@@ -252,7 +259,7 @@ impl ImageSource for Images {
     }
 
     fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {
-        self.pixels.fitted(&self.decoded(index)?, scratch);
+        self.pixels.fitted(self.decoded(index)?, scratch);
         Ok((scratch, self.images[index].1))
     }
 

@@ -4,6 +4,7 @@
 use super::image_decode::{DecodeError, decode};
 use super::image_files::{is_hidden, is_image, sorted};
 use super::image_pixels::Pixels;
+use crate::data::scaling::Scaling;
 use crate::data::transforms::TransformOptions;
 use crate::data::{ImageEncoding, SampleKey};
 use crate::error::Result;
@@ -18,9 +19,10 @@ pub fn read_image(encoding: &ImageEncoding, path: &Path) -> Result<Vec<f32>, Str
         DecodeError::Io(e) => format!("cannot read it: {e}"),
         DecodeError::Invalid(why) => format!("cannot decode it: {why}"),
     })?;
-    let ImageEncoding { channels, size, mean, std, .. } = encoding;
+    let ImageEncoding { channels, size, mean, std, resize, interpolation, .. } = encoding;
+    let scaling = Scaling { resize: *resize, interpolation: *interpolation };
     let mut planes = Vec::new();
-    Pixels { size: *size as u32, channels: *channels }.fitted(&decoded, &mut planes);
+    Pixels { size: *size, channels: *channels, scaling }.fitted(decoded, &mut planes);
     let options = TransformOptions { normalize: Some((mean.clone(), std.clone())), ..Default::default() };
     let mut values = vec![0.0; planes.len()];
     // Without augmentation nothing is drawn.
