@@ -2,7 +2,7 @@
 
 use super::image_decode::{DecodeError, decode};
 use crate::data::Content;
-use crate::data::store::{Cache, write_atomically};
+use crate::data::store::{Cache, stamp, write_atomically};
 use crate::error::{IoContext, Result, is_transient};
 use crate::show;
 use data_encoding::HEXLOWER;
@@ -206,7 +206,7 @@ pub(super) fn unreadable(
     Ok(bad)
 }
 
-/// Identifies these files by path, size and mtime, and the version of this program, since its decoders may change.
+/// Identifies these files by path and `stamp`, and the version of this program, since its decoders may change.
 fn identity(images: &[(PathBuf, usize)]) -> Result<String> {
     let mut hasher = Sha256::new();
     hasher.update(env!("CARGO_PKG_VERSION"));
@@ -220,9 +220,8 @@ fn identity(images: &[(PathBuf, usize)]) -> Result<String> {
             }
             found => found.doing("read", path)?,
         };
-        let time = meta.modified().doing("read", path)?;
         hasher.update(path.as_os_str().as_encoded_bytes());
-        hasher.update(format!("\0{} {time:?}\n", meta.len()));
+        hasher.update(format!("\0{}\n", stamp(&meta)));
     }
     Ok(HEXLOWER.encode(&hasher.finalize()[..16]))
 }

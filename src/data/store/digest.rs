@@ -1,6 +1,6 @@
 //! Checks the sizes and digests of files, and records verified files in the cache.
 
-use super::place::Cache;
+use super::place::{Cache, stamp};
 use crate::error::{Error, IoContext, Result};
 use data_encoding::HEXLOWER;
 use md5::Md5;
@@ -8,7 +8,6 @@ use sha2::Sha256;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The expected digest of a file, in lower-case hexadecimal.
@@ -69,7 +68,7 @@ impl fmt::Display for FileSpec {
     }
 }
 
-/// Checks a file's size and digest. A file already verified and unchanged since (by size, mtime and inode) is not read
+/// Checks a file's size and digest. A file already verified and unchanged since (by its `stamp`) is not read
 /// again; this is recorded in `cache`, and without a usable cache the file is read every time.
 pub fn verify(path: &Path, spec: &FileSpec, cache: &Cache) -> Result<()> {
     let meta = fs::metadata(path).doing("read", path)?;
@@ -79,8 +78,7 @@ pub fn verify(path: &Path, spec: &FileSpec, cache: &Cache) -> Result<()> {
         return Err(damaged(path, spec, &format!("{} bytes", meta.len())));
     }
     let Some(expected) = &spec.digest else { return Ok(()) };
-    let stamp =
-        format!("{} {}.{:09} {} {expected}\n", meta.len(), meta.mtime(), meta.mtime_nsec(), meta.ino());
+    let stamp = format!("{} {expected}\n", stamp(&meta));
     let note = cache.record_path(path);
     if note.as_ref().is_some_and(|note| fs::read_to_string(note).is_ok_and(|noted| noted == stamp)) {
         return Ok(());
@@ -156,10 +154,11 @@ mod tests {
         let path = folder.path().join("abc");
         fs::write(&path, "abc").unwrap();
         verify(&path, &spec(3, ABC), &cache).unwrap();
-        // Same size, inode and mtime: only reading the file would show the change.
-        let time = fs::metadata(&path).unwrap().modified().unwrap();
+        // With a record for it, only reading the file would show the change.
         fs::write(&path, "xyz").unwrap();
-        File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+        let digest = spec(3, ABC).digest.unwrap();
+        let record = format!("{} {digest}\n", stamp(&fs::metadata(&path).unwrap()));
+        fs::write(cache.record_path(&path).unwrap(), record).unwrap();
         verify(&path, &spec(3, ABC), &cache).unwrap();
         // Another cache has no record of it.
         assert!(verify(&path, &spec(3, ABC), &Cache::at(folder.path().join("other"))).is_err());

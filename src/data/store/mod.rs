@@ -16,7 +16,8 @@ pub use fetch::{Refusal, Wanted, fetch};
 pub use named::{NamedFile, Published};
 pub use pickle::read_batch;
 pub use place::{
-    Cache, absolute, create_atomically, identity, is_writable, with_temporary_path, write_atomically,
+    Cache, absolute, create_atomically, identity, is_writable, stamp, with_temporary_path,
+    write_atomically,
 };
 pub use unpack::{Member, gunzip, untar};
 pub use url::Url;

@@ -72,13 +72,20 @@ pub fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// A short hash of a file's path, size and mtime.
+/// What changes with a file: its size, its times and its inode. A copy with the times of the original (`cp -p`) has another change time.
+pub fn stamp(meta: &fs::Metadata) -> String {
+    let (modified, changed) = ((meta.mtime(), meta.mtime_nsec()), (meta.ctime(), meta.ctime_nsec()));
+    let [modified, changed] = [modified, changed].map(|(s, ns)| format!("{s}.{ns:09}"));
+    format!("{} {modified} {changed} {}", meta.len(), meta.ino())
+}
+
+/// A short hash of a file's path and [`stamp`].
 pub fn identity(path: &Path) -> Result<String> {
     let meta = fs::metadata(path).doing("read", path)?;
     let canonical = path.canonicalize().doing("read", path)?;
     let mut hasher = Sha256::new();
     hasher.update(canonical.as_os_str().as_encoded_bytes());
-    hasher.update(format!(" {} {}.{:09}", meta.len(), meta.mtime(), meta.mtime_nsec()));
+    hasher.update(format!(" {}", stamp(&meta)));
     Ok(HEXLOWER.encode(&hasher.finalize()[..8]))
 }
 
@@ -150,6 +157,29 @@ mod tests {
         .unwrap();
         assert_eq!(fs::read_to_string(target.join("a")).unwrap(), "theirs");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    /// As `cp -p` and `rsync -t` do it.
+    #[test]
+    fn a_file_that_is_replaced_with_equal_size_and_time_is_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        fs::write(&path, "old").unwrap();
+        let (before, time) = (identity(&path).unwrap(), fs::metadata(&path).unwrap().modified().unwrap());
+        assert_eq!(identity(&path).unwrap(), before);
+        let with_time = |path: &Path| {
+            fs::write(path, "new").unwrap();
+            fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+            assert_eq!(fs::metadata(path).unwrap().modified().unwrap(), time);
+        };
+        with_time(&folder.path().join("b"));
+        fs::rename(folder.path().join("b"), &path).unwrap();
+        let renamed = identity(&path).unwrap();
+        assert_ne!(renamed, before);
+        // Written in place: only the change time is another, whose clock may tick a hundred times a second.
+        while identity(&path).unwrap() == renamed {
+            with_time(&path);
+        }
     }
 
     #[test]
