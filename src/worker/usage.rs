@@ -8,6 +8,7 @@ use crate::data::{DataFacts, Encoding};
 use crate::error::{Error, Result};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
+use crate::show;
 use crate::spec::JobTree;
 use serde::{Deserialize, Serialize};
 
@@ -76,7 +77,8 @@ impl Usage {
     /// For a checkpoint of an earlier version: from the data set, which must be there.
     pub fn of_data(plan: &Plan) -> Result<Self> {
         let data = RankParts::of(plan).data;
-        data.source.prepare(&mut |_| ()).map_err(Error::of_data)?;
+        let mut tell = |line: &str| inform!("{}", show::message(line));
+        data.source.prepare(&mut tell).map_err(Error::of_data)?;
         let splits = opened(&data, None)?;
         fit::samples(data.name, &splits)?;
         Ok(Self::new(plan, &facts_of(&splits), splits.train.encoding()))

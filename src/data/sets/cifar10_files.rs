@@ -79,8 +79,9 @@ impl Files {
             Some(origin) => origin,
             None => self.fetch(say)?,
         };
-        let target = self.0.place(self.0.root(), origin.unpacks_to(), || self.cached(&origin))?;
-        say(&format!("unpacking {} to {}", origin.path().display(), target.display()));
+        let beside = self.0.root().join(origin.unpacks_to());
+        let target = self.0.unpacked_place(beside, false, || self.cached(&origin))?;
+        say(&self.0.unpacking(origin.path(), &target, FILES.len() as u64 * FILE_BYTES));
         create_atomically(&target, |folder| self.unpack(&origin, folder))
     }
 

@@ -129,6 +129,34 @@ fn unpacks_to_the_cache_if_root_is_read_only() {
 }
 
 #[test]
+fn archives_are_unpacked_where_the_spec_says() {
+    let place = Place::new();
+    let archive_path = place.root().join("cifar-10-binary.tar.gz");
+    fs::write(&archive_path, archive()).unwrap();
+    let unpacked = |more: &str| {
+        let source = place.source(&format!("verify = false\n{more}"));
+        let said = prepare(&*source).unwrap();
+        assert_is_the_set(&*source);
+        let folder = source.files().remove(0);
+        let size = fs::metadata(&archive_path).unwrap().len() as f64 / 1e3;
+        let line = format!("unpacking {} ({size:.1} kB) to {}", archive_path.display(), folder.display());
+        assert_eq!(said, [line]);
+        fs::remove_dir_all(&folder).unwrap();
+        folder.starts_with(place.cache())
+    };
+    assert!(!unpacked(""));
+    assert!(unpacked("unpack = 'cache'"));
+    // What is unpacked would be a part of the work tree.
+    fs::create_dir(place.folder.path().join(".git")).unwrap();
+    assert!(unpacked(""));
+    assert!(!unpacked("unpack = 'root'"));
+    let official = place.source("");
+    let said = std::cell::RefCell::new(Vec::new());
+    official.prepare(&mut |line| said.borrow_mut().push(line.to_owned())).unwrap_err();
+    assert!(said.borrow()[0].ends_with("/cache/cifar-10-batches-bin (184.4 MB)"), "{said:?}");
+}
+
+#[test]
 fn reads_the_python_release_as_folder_and_archive() {
     let place = Place::new();
     let py = place.root().join("cifar-10-batches-py");

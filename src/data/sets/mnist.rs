@@ -7,8 +7,8 @@ use crate::data::image_config::ChannelStats;
 use crate::data::images::{ImageSetBuilder, ImageSource};
 use crate::data::split::SplitOptions;
 use crate::data::store::{
-    Cache, DataFile, Digest, FileSpec, Wanted, absolute, create_atomically, fetch, gunzip, identity,
-    is_writable, verify, with_temporary_path,
+    Cache, DataFile, Digest, FileSpec, Wanted, absolute, create_atomically, fetch, gunzip, identity, verify,
+    with_temporary_path,
 };
 use crate::data::transforms::TransformOptions;
 use crate::data::{Content, DataFacts, DatasetKind, DatasetSource, Splits};
@@ -202,13 +202,13 @@ impl MnistSource {
             None => self.fetch(i, say)?,
         };
         verify(&gz, &self.spec(i), &self.files.cache)?;
-        let beside = gz.with_extension("");
         let of_cache = self.files.cache.folder().is_some_and(|cache| gz.starts_with(cache));
-        let target = match !of_cache && gz.parent().is_some_and(is_writable) {
-            true => beside,
-            false => self.cached(i, Some(&gz))?,
+        let beside = match of_cache {
+            true => self.files.root().join(self.set.folders[0]).join(STEMS[i]),
+            false => gz.with_extension(""),
         };
-        say(&format!("unpacking {} to {}", gz.display(), target.display()));
+        let target = self.files.unpacked_place(beside, of_cache, || self.cached(i, Some(&gz)))?;
+        say(&self.files.unpacking(&gz, &target, SIZES[i]));
         create_atomically(&target, |path| self.unpack(i, &gz, path))
     }
 

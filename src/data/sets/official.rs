@@ -2,10 +2,12 @@
 
 use crate::data::images::class_facts;
 use crate::data::split::SplitOptions;
-use crate::data::store::{Cache, Refusal, Url, is_writable};
+use crate::data::store::{Cache, Refusal, Url, in_git_work_tree, is_writable, megabytes};
 use crate::data::transforms::ImageShape;
 use crate::data::{DataFacts, FieldFacts, FieldKind};
 use crate::error::{Error, Result};
+use crate::files::folder;
+use crate::spec::choice;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
@@ -18,6 +20,15 @@ pub(super) const CIFAR10: [&str; CLASSES] =
     ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
 /// Images of each official test set.
 const TEST_IMAGES: usize = 10_000;
+
+choice! {
+    /// Where archives are unpacked.
+    Unpack:
+    /// To `root`.
+    Root = "root",
+    /// To the cache.
+    Cache = "cache",
+}
 
 /// Images of ten classes from the official files. `cifar10` reads the folder `cifar-10-batches-bin`,
 /// `cifar-10-binary.tar.gz`, `cifar-10-batches-py` or `cifar-10-python.tar.gz` in `root`. The MNIST sets read the four IDX files, gzipped or not, in `root`, `root/mnist` or
@@ -35,9 +46,12 @@ pub(super) struct OfficialFiles {
     // No default of the plan: only a folder that is set is created.
     #[schemars(extend("x-changes-results" = false, "format" = "path"))]
     root: Option<PathBuf>,
-    /// Where files are downloaded and unpacked when `root` is missing or read-only. Default: `~/.cache/ddp-run`.
+    /// Where files are downloaded when `root` is missing or read-only, and unpacked (`unpack`). Default: `~/.cache/ddp-run`.
     #[schemars(extend("x-changes-results" = false, "format" = "path"))]
     pub cache: Cache,
+    /// Where archives are unpacked: `root`, beside the archive, or `cache`. Default: `root`, unless it is read-only or in a work tree of git.
+    #[schemars(extend("x-changes-results" = false))]
+    unpack: Option<Unpack>,
     /// Download missing files.
     #[default = true]
     #[schemars(extend("x-changes-results" = false))]
@@ -78,6 +92,30 @@ impl OfficialFiles {
         cached: impl FnOnce() -> Result<PathBuf>,
     ) -> Result<PathBuf> {
         if is_writable(folder) { Ok(folder.join(name)) } else { cached() }
+    }
+
+    /// Where an archive is unpacked: to `beside` or to the cache. `shared` archives are in the cache themselves.
+    pub fn unpacked_place(
+        &self,
+        beside: PathBuf,
+        shared: bool,
+        cached: impl FnOnce() -> Result<PathBuf>,
+    ) -> Result<PathBuf> {
+        let folder = folder(&beside);
+        let fits = || !shared && is_writable(folder) && !in_git_work_tree(folder);
+        match self.unpack {
+            Some(Unpack::Root) => Ok(beside),
+            None if fits() => Ok(beside),
+            Some(Unpack::Cache) | None => cached(),
+        }
+    }
+
+    /// The line about an archive that is unpacked to `size` bytes, if it is the official one.
+    pub fn unpacking(&self, archive: &Path, to: &Path, size: u64) -> String {
+        let packed = std::fs::metadata(archive).ok().filter(|meta| meta.is_file());
+        let packed = packed.map_or(String::new(), |meta| format!(" ({})", megabytes(meta.len())));
+        let size = if self.verify { format!(" ({})", megabytes(size)) } else { String::new() };
+        format!("unpacking {}{packed} to {}{size}", archive.display(), to.display())
     }
 
     /// The facts of a data set with `train` training images. The sizes of files that are not verified are unknown.

@@ -5,7 +5,7 @@ use super::columns::Cell;
 use super::columns_images::no_image;
 use super::parquet_rows::in_file;
 use crate::data::fingerprint::digest_of_parts;
-use crate::data::store::{Cache, DataFile, create_atomically, identity};
+use crate::data::store::{Cache, DataFile, create_atomically, identity, megabytes};
 use crate::error::{Error, IoContext, Result};
 use data_encoding::HEXLOWER;
 use std::fs::File;
@@ -42,7 +42,14 @@ pub(super) fn packed(
     if let Some(pack) = Pack::open(&target, rows) {
         return Ok(pack);
     }
-    say(&format!("{}: unpacking {rows} images to {}", path.display(), target.display()));
+    // Images are stored as they are: packed and unpacked they take about the same.
+    let size = std::fs::metadata(path).map_or(0, |meta| meta.len());
+    say(&format!(
+        "{}: unpacking {rows} images to {} (about {})",
+        path.display(),
+        target.display(),
+        megabytes(size)
+    ));
     // A file of that name is damaged, or of another version: it is replaced.
     let write = |to: &Path| {
         let mut file = BufWriter::new(File::create(to).doing("create", to)?);

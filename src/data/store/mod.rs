@@ -12,11 +12,11 @@ mod url;
 
 pub use data_file::DataFile;
 pub use digest::{Digest, FileSpec, verify};
-pub use fetch::{Refusal, Wanted, fetch};
+pub use fetch::{Refusal, Wanted, fetch, megabytes};
 pub use named::{NamedFile, Published};
 pub use pickle::read_batch;
 pub use place::{
-    Cache, absolute, create_atomically, identity, is_writable, stamp, with_temporary_path,
+    Cache, absolute, create_atomically, identity, in_git_work_tree, is_writable, stamp, with_temporary_path,
     write_atomically,
 };
 pub use unpack::{Member, gunzip, untar};

@@ -95,6 +95,12 @@ pub fn is_writable(folder: &Path) -> bool {
     permitted && rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
+/// Whether a folder is in a work tree of git, of which unpacked files would become a part.
+pub fn in_git_work_tree(folder: &Path) -> bool {
+    let folder = folder.canonicalize().unwrap_or_else(|_| absolute(folder));
+    folder.ancestors().any(|above| above.join(".git").exists())
+}
+
 /// Calls `fill` to create a file or a folder at a path beside `target`, then renames it. If another process was faster, its
 /// result is kept.
 pub fn create_atomically(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {

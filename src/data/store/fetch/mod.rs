@@ -17,6 +17,7 @@ mod tests;
 mod transfer;
 
 pub use permission::Refusal;
+pub use progress::megabytes;
 
 use super::digest::{FileSpec, verify};
 use super::place::Cache;

@@ -76,7 +76,8 @@ fn bar(target: ProgressDrawTarget, first: u64, total: Option<u64>) -> ProgressBa
     bar
 }
 
-fn megabytes(bytes: u64) -> String {
+/// `170.1 MB`.
+pub fn megabytes(bytes: u64) -> String {
     match bytes {
         0..100_000 => format!("{:.1} kB", bytes as f64 / 1e3),
         _ => format!("{:.1} MB", bytes as f64 / 1e6),
