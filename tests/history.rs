@@ -177,6 +177,58 @@ fn rejected_and_complete_starts_change_nothing() {
     assert_eq!(resumed_at(&run.out), [32]);
 }
 
+/// Also in the folder of the spec itself, and under a launcher of ranks.
+#[test]
+fn files_that_no_run_has_written_stay() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("exp1");
+    fs::create_dir(&out).unwrap();
+    let spec = out.join("job.toml");
+    fs::write(&spec, format!("# my notes\n{SPEC}")).unwrap();
+    let run = Run { spec, out, dir };
+    let mut names = vec!["job.toml"];
+    for name in ["metrics.jsonl", "report.html", "run.json", "logs/rank-0.log"] {
+        fs::create_dir_all(run.out.join(name).parent().unwrap()).unwrap();
+        fs::write(run.out.join(name), "{\"mine\": 1}\n").unwrap();
+        names.push(name);
+    }
+    let before = content(&run.out);
+    let log = || fs::read_to_string(run.out.join("logs/rank-0.log")).unwrap();
+    let refuses = |name: &str, flags: &[&str]| {
+        for output in [train(&run.spec, &run.out, flags), output_of(&mut run.launched("one", "0", flags))] {
+            assert_code(&output, 74);
+            let named = format!("{} was not written by a run, and ", run.out.join(name).display());
+            assert!(stderr(&output).contains(&named), "{}", stderr(&output));
+        }
+    };
+    refuses("metrics.jsonl", &[]);
+    refuses("metrics.jsonl", &["--resume", "never"]);
+    assert!(content(&run.out) == before && log() == "{\"mine\": 1}\n");
+    // Each of them alone.
+    for name in names {
+        let only = run.dir.path().join("only");
+        fs::create_dir_all(only.join(name).parent().unwrap()).unwrap();
+        fs::copy(run.out.join(name), only.join(name)).unwrap();
+        let output = train(&run.spec, &only, &[]);
+        assert_code(&output, 74);
+        assert!(
+            stderr(&output).contains(&format!("only/{name} was not written by a run")),
+            "{}",
+            stderr(&output)
+        );
+        assert!(!only.join(".lock").exists());
+        fs::remove_dir_all(only).unwrap();
+    }
+    // The folder of a run is its own, and another spec in it is not.
+    let own = run.dir.path().join("own");
+    assert_code(&train(&run.spec, &own, &[]), 0);
+    assert_code(&train(&own.join("job.toml"), &own, &["--resume", "never"]), 0);
+    fs::copy(&run.spec, own.join("job.toml")).unwrap();
+    assert_code(&train(&run.spec, &own, &[]), 74);
+    assert_code(&train(&run.spec, Path::new("/"), &[]), 2);
+}
+
 /// A name in use continues that run only with its spec.
 #[test]
 fn a_changed_spec_is_another_run_unless_it_is_accepted() {

@@ -39,6 +39,7 @@ pub fn run(plan: &Plan, dir: Option<&Path>, print: &mut dyn FnMut(&str) -> Resul
     if let Some(dir) = dir {
         // Before the measurement, which takes minutes.
         std::fs::create_dir_all(dir).doing("create", dir)?;
+        Report::may_write(dir)?;
     }
     let machine = Machine::here();
     for warning in machine.warnings(plan.world, "processes") {

@@ -13,6 +13,9 @@ use crate::telemetry::provenance;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
+/// A key of all files with measurements.
+pub const MARK: &str = "\"command_line\"";
+
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     pub machine: Machine,
@@ -82,9 +85,24 @@ impl Report {
         }
     }
 
+    /// The files that are written into `dir`.
+    fn paths(dir: &Path) -> [PathBuf; 2] {
+        ["allreduce.json", "allreduce.svg"].map(|name| dir.join(name))
+    }
+
+    /// Checks that files of the same names in `dir` are of earlier measurements.
+    ///
+    /// # Errors
+    /// Exit code 74: they are of others.
+    pub fn may_write(dir: &Path) -> Result<()> {
+        let [json, svg] = Self::paths(dir);
+        files::replaces_no_other(&json, &[MARK])?;
+        files::replaces_no_other(&svg, &[" · ddp-run "])
+    }
+
     /// Writes both files into `dir`, which must exist, and returns their paths.
     pub fn write(&self, dir: &Path) -> Result<[PathBuf; 2]> {
-        let paths = [dir.join("allreduce.json"), dir.join("allreduce.svg")];
+        let paths = Self::paths(dir);
         files::replace_json(&paths[0], self)?;
         files::replace(&paths[1], svg::render(self).as_bytes())?;
         Ok(paths)

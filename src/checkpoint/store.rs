@@ -102,6 +102,11 @@ impl CheckpointStore {
         Ok(entries)
     }
 
+    /// Whether a store has entries of this name.
+    pub fn writes(name: &str) -> bool {
+        name == LOCK_FILE || is_leftover(name) || format::parse_step_dir(name).is_some()
+    }
+
     fn names(&self) -> io::Result<Vec<String>> {
         let dir = match fs::read_dir(&self.dir) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -232,11 +237,7 @@ impl CheckpointStore {
     /// Removes leftovers of dead writers and restores a checkpoint that one had set aside. Does nothing while another
     /// process writes.
     fn clean(&self) -> io::Result<()> {
-        let names: Vec<String> = self
-            .names()?
-            .into_iter()
-            .filter(|n| n.starts_with(TEMP_PREFIX) || n.starts_with(OLD_PREFIX))
-            .collect();
+        let names: Vec<String> = self.names()?.into_iter().filter(|name| is_leftover(name)).collect();
         if names.is_empty() {
             return Ok(());
         }
@@ -288,6 +289,12 @@ impl CheckpointStore {
             },
         }
     }
+}
+
+/// Whether a folder of this name is what a save or a removal has left, or is working on.
+fn is_leftover(name: &str) -> bool {
+    let of = [TEMP_PREFIX, OLD_PREFIX].iter().find_map(|prefix| name.strip_prefix(prefix));
+    of.is_some_and(|of| of.trim_start_matches("gone-").starts_with("step-"))
 }
 
 /// An error and the part of the checkpoint that it concerns.

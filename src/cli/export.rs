@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::export_hf;
+use super::outputs::destroys_nothing;
 use crate::checkpoint::{Dtype, ExportOptions, export};
 use crate::error::{Error, Result};
 use crate::registry::Registry;
@@ -70,6 +71,7 @@ pub fn run(args: &ExportArgs, registry: &Registry) -> Result<()> {
         return export_hf::run(args, dir, &options, registry);
     }
     let Some(out) = &args.out else { return Err(Error::usage("the file to write is missing")) };
+    destroys_nothing(out, &[&args.checkpoint])?;
     let report = export(&args.checkpoint, out, &options)?;
     for warning in &report.warnings {
         say!("warning: {warning}");

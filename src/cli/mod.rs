@@ -18,6 +18,7 @@ mod inspect;
 mod list;
 mod lsp;
 mod man;
+mod outputs;
 mod plan;
 mod predict;
 mod rehearse;

@@ -1,6 +1,7 @@
 //! `ddp-run plan SPEC`: shows the resolved plan, without a socket or the data. Devices are counted as `train` does, but none is opened.
 //! With a cluster, it predicts the job's time and cost there.
 
+use super::outputs::destroys_nothing;
 use crate::device;
 use crate::error::{Error, Result};
 use crate::files;
@@ -69,6 +70,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
     }
     let prediction = forecast::predict(&cluster, &worlds, &|world| plan(Some(world)))?;
     if let Some(path) = &args.prediction {
+        destroys_nothing(path, &[file])?;
         files::replace_json(path, &prediction)?;
     }
     super::print(&match args.format {

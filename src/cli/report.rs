@@ -1,5 +1,6 @@
 //! `ddp-run report RUN…`: writes the run's `report.html` again from its folder, or a page that compares several runs.
 
+use super::outputs::destroys_nothing;
 use crate::error::{Error, ExitCode, Result};
 use crate::files;
 use crate::telemetry::{prediction, report};
@@ -43,7 +44,17 @@ pub fn run(args: &Args) -> Result<()> {
     let written = match (&args.out, &args.runs[..]) {
         (None, [run]) => report::write(run).map_err(of_folder)?,
         (out, runs) => {
-            let out = out.clone().unwrap_or_else(|| PathBuf::from("compare.html"));
+            let out = match out {
+                Some(out) => {
+                    destroys_nothing(out, &[])?;
+                    out.clone()
+                }
+                None => {
+                    let out = PathBuf::from("compare.html");
+                    files::replaces_no_other(&out, &[report::MARK])?;
+                    out
+                }
+            };
             let folders: Vec<&Path> = runs.iter().map(PathBuf::as_path).collect();
             report::write_to(&folders, &out).map_err(of_folder)?;
             out

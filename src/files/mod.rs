@@ -1,9 +1,11 @@
 //! Atomic file creation: each file is written under a temporary name beside its place and then renamed. Reading of files that are to be
-//! files (`read`), and temporary folders (`temporary`).
+//! files (`read`), temporary folders (`temporary`), and files of others under the names of this program (`own`).
 
+mod own;
 mod read;
 mod temporary;
 
+pub(crate) use own::{is_own, replaces_no_other};
 pub(crate) use read::{open, read, read_text};
 pub(crate) use temporary::{Place, Temporary};
 

@@ -22,12 +22,13 @@ pub const FILES: [&str; 12] = [
     "evaluations",
     "tensorboard",
     "report.html",
-    "run.json",
     "job.toml",
     "specs",
     "profile.json",
     "profile",
     "prediction.json",
+    // Last: without it, what a killed start has not moved would be no run's.
+    "run.json",
 ];
 
 /// A run's folder and the new numbered folder.
@@ -47,7 +48,7 @@ pub fn archive_all(out_dir: &Path) -> Result<PathBuf> {
     archive.fill(&["logs"], || {
         let own = checkpoints(&archive.dir);
         // Checkpoints first: a folder without them does not count as resumable.
-        let mut moved = match is_elsewhere(&own) {
+        let mut moved = match is_elsewhere(&own) || has_others(&own) {
             true => archive.to_checkpoint_folder(CheckpointStore::read_only(&own).list()?)?,
             false => vec![(own, checkpoints(&archive.kept))],
         };
@@ -148,6 +149,12 @@ impl Archive {
 /// dangling link is moved as it is.
 fn is_elsewhere(folder: &Path) -> bool {
     folder.is_dir() && (folder.is_symlink() || mount(folder) != folder.parent().and_then(mount))
+}
+
+/// Whether a folder of checkpoints has something that no run has written, which stays in place.
+fn has_others(checkpoints: &Path) -> bool {
+    let entries = fs::read_dir(checkpoints).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name()).any(|name| !CheckpointStore::writes(&name.to_string_lossy()))
 }
 
 /// Errors after which the numbered folder is created inside.

@@ -97,6 +97,16 @@ impl FolderLock {
         files::open(&out_dir.join(".lock")).is_ok_and(|mut file| holder(&mut file).is_some())
     }
 
+    /// Whether `.lock` of `out_dir` has what no run notes there.
+    pub(super) fn is_of_others(out_dir: &Path) -> bool {
+        let mut text = Vec::new();
+        let read =
+            files::open(&out_dir.join(".lock")).and_then(|file| file.take(MAX_NOTE).read_to_end(&mut text));
+        // A run that was killed may have left a part of its note.
+        let notes: &[u8] = b"{\"run\":";
+        read.is_ok() && !text.starts_with(notes) && !notes.starts_with(&text)
+    }
+
     /// Whether a run other than `run` or its earlier attempts is writing to `out_dir` now. Creates and locks nothing.
     pub fn is_held_by_another_run(out_dir: &Path, run: &RunId) -> bool {
         let Ok(file) = files::open(&out_dir.join(".lock")) else { return false };

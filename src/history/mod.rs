@@ -11,9 +11,11 @@
 mod archive;
 mod folder_state;
 mod lock;
+mod others;
 
 pub use archive::FILES;
 pub use lock::FolderLock;
+pub use others::{LOG_HEADERS, is_of_a_run, is_resolved, log_of_others, writes_to_no_others};
 
 use crate::checkpoint::sha256_hex;
 use crate::error::{Error, ExitCode, IoContext, Result};
@@ -155,13 +157,13 @@ impl Start<'_> {
     fn write_spec(&self) -> Result<String> {
         let text = self.job_toml.as_bytes();
         let digest = sha256_hex(text);
-        files::replace(&self.out_dir.join("job.toml"), text)?;
-        // The start is not recorded yet: after a kill here, the next one writes both.
+        // Before `job.toml`: after a kill, that is known as a run's by its copy. The next start writes both.
         if let Some(own) = spec_named(self.out_dir, &digest).filter(|own| !own.exists()) {
             let folder = files::folder(&own);
             std::fs::create_dir_all(folder).doing("create", folder)?;
             files::replace(&own, text)?;
         }
+        files::replace(&self.out_dir.join("job.toml"), text)?;
         Ok(digest)
     }
 }

@@ -114,6 +114,21 @@ fn starting_over_moves_all_files_of_the_run() {
     assert_eq!(fs::read_dir(folder.beside(1)).unwrap().count(), 0);
 }
 
+#[test]
+fn what_others_put_beside_checkpoints_stays() {
+    let folder = Folder::new(&[10, 20]);
+    let own = checkpoints(&folder.1);
+    for name in [".lock", "notes.txt"] {
+        fs::write(own.join(name), "mine").unwrap();
+    }
+    fs::create_dir(own.join(".tmp-mine")).unwrap();
+    CheckpointStore::open(&own).unwrap();
+    folder.accept(&start("b"), None);
+    assert_eq!((steps(&folder.1), steps(&folder.beside(1))), (vec![], vec![10, 20]));
+    assert!(own.join("notes.txt").is_file() && own.join(".tmp-mine").is_dir());
+    assert_eq!(fs::read_dir(checkpoints(&folder.beside(1))).unwrap().count(), 2);
+}
+
 /// Otherwise each crash before the first save would add a folder with a copy of all previous logs.
 #[test]
 fn unsaved_steps_are_archived_only_if_the_plan_changes() {

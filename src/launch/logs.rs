@@ -23,13 +23,14 @@ use super::error_file::write_error_file_of;
 use super::failure::Failure;
 use super::handoff::{Handoff, JobHandoff};
 use crate::error::{Error, IoContext, Result};
+use crate::history::LOG_HEADERS;
 use crate::say::StderrWriter;
 use crate::telemetry::{Profile, host_name, profile};
 
 /// Prefix of a header line; [`tail`] uses it to find the beginning of an attempt.
-const HEADER: &str = "=== ddp-run ";
+const HEADER: &str = LOG_HEADERS[0];
 /// The same with `--log-format json`, in its message.
-const JSON_HEADER: &str = "begins: ddp-run ";
+const JSON_HEADER: &str = LOG_HEADERS[1];
 
 /// Number of lines and bytes of a log that a report shows.
 pub const TAIL_LINES: usize = 15;

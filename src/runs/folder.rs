@@ -4,7 +4,7 @@ use super::course::{Course, RankedBy};
 use crate::checkpoint::{CheckpointStore, Entry, RankBy};
 use crate::error::{ExitCode, IoContext, Result};
 use crate::files;
-use crate::history::{FolderLock, checkpoints};
+use crate::history::{FolderLock, checkpoints, is_resolved};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::show;
@@ -82,8 +82,7 @@ pub struct RunFolder {
 impl RunFolder {
     /// Whether `folder` is one: it has what only a run writes.
     pub fn is_one(folder: &Path) -> bool {
-        let resolved =
-            || files::read(&folder.join("job.toml")).is_ok_and(|text| text.starts_with(b"# Resolved by"));
+        let resolved = || is_resolved(&folder.join("job.toml"));
         let saved =
             || CheckpointStore::read_only(checkpoints(folder)).list().is_ok_and(|all| !all.is_empty());
         let removed = || is_being_removed(folder) && is_empty(folder);

@@ -4,7 +4,7 @@
 use crate::clusters::slurm::SlurmJob;
 use crate::clusters::{self, LaunchFlags, NodeEnv};
 use crate::error::{ExitCode, Result};
-use crate::history::FolderLock;
+use crate::history::{FolderLock, writes_to_no_others};
 use crate::launch::{JobHandoff, LocalLaunch, StopFlag};
 use crate::nodes::{Limits, NodeRange, Nodes};
 use crate::plan::Plan;
@@ -72,6 +72,7 @@ fn take_folder(
     stop: &StopFlag,
 ) -> Result<Option<FolderLock>> {
     let run = clusters::run_id(&|name| std::env::var(name).ok(), job.rdzv_id.as_deref())?;
+    writes_to_no_others(&job.out_dir, &job.logs())?;
     let patience = *plan.distributed.init_timeout;
     let lock = FolderLock::take(&job.out_dir, &run, patience, &|| stop.requested())?;
     job.provenance = Some(provenance_of(plan, job, launcher, run));

@@ -37,6 +37,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Interval between attempts to take the lock.
 const PAUSE: Duration = Duration::from_millis(20);
+/// The page in the sweep's folder.
+const PAGE: &str = "sweep.html";
 
 /// A sweep that has ended.
 pub struct Outcome {
@@ -59,18 +61,24 @@ pub fn run(prepared: Prepared, ranking: Ranking<'_>, stop: &StopFlag) -> Result<
         return Err(Error::spec(format!("{} is the folder of a run", folder.display()))
             .hint("`--out DIR` puts the sweep elsewhere"));
     }
+    let spec = folder.join(state::SPEC);
+    if File::read(&folder)?.is_none() {
+        files::replaces_no_other(&spec, &[])?;
+        files::replaces_no_other(&folder.join(PAGE), &[])?;
+    }
     std::fs::create_dir_all(folder.join(children::LOGS)).doing("create", &folder)?;
     let _lock = lock(&folder)?;
     let mut file = prepared.file();
     if let Some(before) = File::read(&folder)? {
         file.continues(&before, &folder)?;
     }
-    files::replace(&folder.join(state::SPEC), prepared.spec_toml.as_bytes())?;
     let behind = prepared.behind();
     let children = file.children.iter().zip(behind).map(|(record, behind)| record.child(behind)).collect();
     let schedule = Schedule::new(prepared.rules, children);
     let mut running = Running { prepared: &prepared, schedule, file, ranking };
+    // Before the spec, which is known by it as the sweep's.
     running.save()?;
+    files::replace(&spec, prepared.spec_toml.as_bytes())?;
     let progress = Progress::new(&running.file, &running.schedule);
     let mut processes = Children::new(&prepared, stop)?;
     running.until_all_ended(&mut processes, &progress)?;
@@ -159,7 +167,7 @@ impl Running<'_> {
     fn outcome(self) -> Result<Outcome> {
         let folder = self.prepared.folder.clone();
         let ranking = self.schedule.ranking();
-        let page = folder.join("sweep.html");
+        let page = folder.join(PAGE);
         files::replace(&page, page::render(&self.file, &ranking).as_bytes())?;
         let code = match () {
             () if self.schedule.has(State::Failed) => ExitCode::WorkerFailed,

@@ -15,7 +15,7 @@ use crate::comm::Backend;
 use crate::comm::rendezvous::Secret;
 use crate::device;
 use crate::error::{Error, ExitCode, IoContext, Result};
-use crate::history::{FolderLock, Start};
+use crate::history::{FolderLock, Start, log_of_others, writes_to_no_others};
 use crate::launch::logs::SAID;
 use crate::launch::{
     Endpoint, Handoff, JobHandoff, OnSecondSignal, Place, SelfExit, StopFlag, clear_notes, cores, logs,
@@ -70,6 +70,13 @@ pub fn run_external(
     let first = handoff.place.rank == 0;
     let run = clusters::run_id(&|name| std::env::var(name).ok(), handoff.job.rdzv_id.as_deref())?;
     let held_by_another_run = FolderLock::is_held_by_another_run(&handoff.job.out_dir, &run);
+    // Rank 0 reports the error of a file that no run has written, after the rendezvous too.
+    let others = match first && !held_by_another_run {
+        true => writes_to_no_others(&handoff.job.out_dir, &handoff.log_dir),
+        false => Ok(()),
+    };
+    let is_log_of_others = log_of_others(&handoff.job.out_dir, &handoff.log_dir).is_some();
+    let writes = !held_by_another_run && !is_log_of_others && others.is_ok();
     if first {
         handoff.job.provenance = Some(provenance_of(plan, &handoff.job, &launcher, run));
     }
@@ -79,7 +86,7 @@ pub fn run_external(
     }
     // Rank 0 reports the error when the other ranks can receive it.
     let mut profile = None;
-    if held_by_another_run {
+    if !writes {
         logs::init_without(&handoff.job)?;
     } else {
         std::fs::create_dir_all(&handoff.log_dir).doing("create", &handoff.log_dir)?;
@@ -90,7 +97,7 @@ pub fn run_external(
     }
     tracing::info!(target: SAID, "launched by {launcher}");
     let mut failure_report = FailureReport::new(&handoff, stop);
-    failure_report.writes = !held_by_another_run;
+    failure_report.writes = writes;
     let requeue = requeue_on_stop(parts.requeue, first);
     // Known once the folder is this run's.
     let before = Arc::new(OnceLock::<Before>::new());
@@ -117,6 +124,7 @@ pub fn run_external(
     let patience = *parts.group.distributed.init_timeout;
     let lock = run.map(|run| {
         || {
+            others?;
             // A stop request ends this process as any before training, and the other ranks with it.
             let lock = FolderLock::take(&handoff.job.out_dir, run, patience, &|| false)?;
             // As with the lock, the other ranks receive the error.

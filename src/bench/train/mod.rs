@@ -17,6 +17,8 @@ use std::path::Path;
 
 /// Steps before those that are measured: allocations, the order of the buckets, a device's kernels.
 const WARM_UP: usize = 10;
+/// The file in the folder of `--out`.
+const FILE: &str = "train.json";
 
 /// A measurement.
 #[derive(Clone, Debug)]
@@ -44,6 +46,7 @@ pub fn run(what: &Measurement, dir: Option<&Path>, print: &mut dyn FnMut(&str) -
     if let Some(dir) = dir {
         // Before the measurement, which takes minutes.
         std::fs::create_dir_all(dir).doing("create", dir)?;
+        files::replaces_no_other(&dir.join(FILE), &[crate::bench::report::MARK])?;
     }
     let machine = Machine::here();
     let most = what.cases.iter().map(|(world, threads)| world * threads).max().unwrap_or(0);
@@ -68,7 +71,7 @@ pub fn run(what: &Measurement, dir: Option<&Path>, print: &mut dyn FnMut(&str) -
         warnings,
         rows,
     };
-    let path = dir.join("train.json");
+    let path = dir.join(FILE);
     files::replace_json(&path, &report)?;
     print(&format!("\nwrote {}\n", path.display()))
 }

@@ -5,13 +5,14 @@ mod lines;
 mod out;
 mod text;
 
+use super::outputs::destroys_nothing;
 use super::used::Used;
 use crate::data::Encoding;
 use crate::device::{self, DeviceSpec, of_rank};
 use crate::error::{Error, Result};
 use crate::registry::Registry;
 use crate::worker::{Predictor, RankParts, keep_kernels};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Apply a checkpoint's model to images, rows of tables or texts
 #[derive(Clone, Debug, clap::Args)]
@@ -55,6 +56,10 @@ fn parse_device(text: &str) -> Result<DeviceSpec, String> {
 /// Exit 74: there is no such checkpoint. 78: some inputs can't be used, each of which has a line about it; or the model can't be
 /// used in this way.
 pub fn run(args: &Args, registry: &Registry) -> Result<()> {
+    if let Some(out) = args.out.as_deref().filter(|out| *out != Path::new("-")) {
+        let inputs: Vec<&Path> = args.inputs.iter().map(PathBuf::as_path).collect();
+        destroys_nothing(out, &inputs)?;
+    }
     let used = Used::open(&args.run, args.checkpoint.as_deref(), registry)?;
     used.loaded.warnings.iter().for_each(|warning| say!("warning: {warning}"));
     let spec = args.device.unwrap_or(used.plan.device);

@@ -28,9 +28,16 @@ pub(super) fn path(run_dir: &Path) -> PathBuf {
     run_dir.join("report.html")
 }
 
+/// What each page has in its title.
+pub(crate) const MARK: &str = "· ddp-run</title>";
+
 /// Writes `report.html` to the run's folder and returns its path.
+///
+/// # Errors
+/// As [`write_to`]; or the file there is no report (74).
 pub fn write(run_dir: &Path) -> Result<PathBuf> {
     let path = path(run_dir);
+    crate::files::replaces_no_other(&path, &[MARK])?;
     write_to(&[run_dir], &path)?;
     Ok(path)
 }

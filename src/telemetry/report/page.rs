@@ -1,10 +1,10 @@
 //! The frame of a page: style, charts, data and script. It loads nothing (small pictures are in it), and the one script that its content-security
 //! policy allows, by its hash, is its own; without it the page shows static drawings of the same charts.
 
-use super::escape;
 use super::figures::{Figure, PageData};
 use super::records::Run;
 use super::timeline::{Kind, Mark};
+use super::{MARK, escape};
 use crate::telemetry::chart;
 use data_encoding::BASE64;
 use sha2::{Digest, Sha256};
@@ -76,7 +76,7 @@ pub(super) fn whole(
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; {images}style-src 'unsafe-inline'{policy}\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <meta name=\"color-scheme\" content=\"light dark\">{links}\
-         <title>{} · ddp-run</title><style>{}{STYLE}{}</style></head><body><main>{body}</main>{scripts}</body></html>\n",
+         <title>{} {MARK}<style>{}{STYLE}{}</style></head><body><main>{body}</main>{scripts}</body></html>\n",
         escape(title),
         chart::STYLE,
         frame.map_or("", |frame| frame.style)

@@ -98,11 +98,14 @@ impl Table {
         if path.is_file() {
             let found = files::read(&path).doing("read", &path)?;
             let (names, mut rows) = parse(&path, &found)?;
-            let at = names.iter().position(|name| name == key);
-            let Some(at) = at.or(names.is_empty().then_some(0)) else {
-                let why = format!("{} is another table: it has no column `{key}`", path.display());
+            let missing = |column: &&str| !names.is_empty() && names.iter().all(|name| name != column);
+            if let Some(column) =
+                [key, "step", "epoch", "samples_per_s"].iter().find(|column| missing(column))
+            {
+                let why = format!("{} is another table: it has no column `{column}`", path.display());
                 return Err(Error::data(why));
-            };
+            }
+            let at = names.iter().position(|name| name == key).unwrap_or(0);
             rows.retain(|row| row[at].parse().is_ok_and(|number: u64| number < limit));
             let kept = text(&names, &rows);
             if kept != found {

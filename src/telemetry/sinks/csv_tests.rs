@@ -83,12 +83,15 @@ fn a_resumed_run_removes_what_it_repeats() {
 fn another_table_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("steps.csv");
-    fs::write(&path, "name,price\na,1\n").unwrap();
-    let mut sink = Csv { folder: dir.path().to_owned() }.sink();
-    let error = sink.start(&run(Path::new("/nowhere"), 0, 0)).unwrap_err();
-    assert!(error.message.ends_with("steps.csv is another table: it has no column `step`"), "{error}");
-    sink.event(&step(1)).unwrap();
-    assert_eq!(fs::read_to_string(&path).unwrap(), "name,price\na,1\n");
+    for (mine, lacks) in [("name,price\na,1\n", "step"), ("step,epoch,cost\n7,0,1\n", "samples_per_s")] {
+        fs::write(&path, mine).unwrap();
+        let mut sink = Csv { folder: dir.path().to_owned() }.sink();
+        let error = sink.start(&run(Path::new("/nowhere"), 0, 0)).unwrap_err();
+        let why = format!("steps.csv is another table: it has no column `{lacks}`");
+        assert!(error.message.ends_with(&why), "{error}");
+        sink.event(&step(1)).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), mine);
+    }
 }
 
 #[cfg(target_os = "linux")]

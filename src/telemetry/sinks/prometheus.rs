@@ -1,8 +1,8 @@
 //! `prometheus`: the run's state as a file in Prometheus' text format, for node_exporter's textfile collector.
 
 use super::{FOLDER, SinkConfig, metrics, number};
-use crate::error::{IoContext, Result};
-use crate::files::{Draft, folder};
+use crate::error::{Error, IoContext, Result};
+use crate::files::{Draft, folder, is_own};
 use crate::telemetry::{EventObserver, ObservedRun};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -78,6 +78,10 @@ impl EventObserver for TextFile {
 
 impl TextFile {
     fn write(&mut self) -> Result<()> {
+        if self.written.is_none() && !is_own(&self.path, &["ddp_run_"]) {
+            let why = format!("{} is of another program: it has no `ddp_run_…`", self.path.display());
+            return Err(Error::data(why));
+        }
         (self.unwritten, self.written) = (false, Some(Instant::now()));
         // Readers see one file or the other. What a power failure leaves of it is replaced by the next start.
         let written = Draft::new(&self.path).and_then(|mut draft| {

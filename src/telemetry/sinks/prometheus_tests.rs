@@ -146,3 +146,16 @@ fn a_file_that_cannot_be_written_is_an_error_each_time() {
     sink.end().unwrap();
     assert_eq!(samples(&dir.path().join("collector/run.prom")).len(), 12);
 }
+
+#[test]
+fn a_file_of_another_program_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("node.prom");
+    fs::write(&path, "node_load1 0.5\n").unwrap();
+    let mut sink = Prometheus { path: path.clone() }.sink();
+    let error = sink.start(&run(dir.path(), 0, 0)).unwrap_err();
+    assert!(error.message.ends_with("node.prom is of another program: it has no `ddp_run_…`"), "{error}");
+    sink.event(&step(1)).unwrap_err();
+    sink.end().unwrap_err();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "node_load1 0.5\n");
+}
