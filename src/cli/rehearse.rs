@@ -30,7 +30,7 @@ pub struct Args {
     /// One fault of a kind
     #[arg(long)]
     pub quick: bool,
-    /// Phases in which ranks fail, as in forward,save [default: all]; without evaluate the runs do not evaluate
+    /// Phases in which ranks fail, as in forward,save [default: all]; without evaluate and generate the runs do not evaluate
     #[arg(long, value_name = "LIST", value_delimiter = ',', hide_possible_values = true, value_parser = moment())]
     pub phases: Vec<Moment>,
     /// Play the trials in this folder, which is new or empty, and keep them [default: a temporary one]

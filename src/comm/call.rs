@@ -89,7 +89,7 @@ impl Call<'_> {
     pub(super) fn time_limit(&self, timeout: Duration) -> Option<Duration> {
         match self {
             Call::Barrier(Wait::WhilePeersLive) => None,
-            Call::Barrier(Wait::AtMost(duration)) => Some(*duration),
+            Call::Barrier(Wait::Longer(by)) => Some(timeout.saturating_add(*by)),
             _ => Some(timeout),
         }
     }

@@ -74,8 +74,8 @@ pub enum Wait {
     Deadline,
     /// As long as every peer's connection is alive: for work of unbounded length, such as rank 0 preparing data.
     WhilePeersLive,
-    /// At most this long.
-    AtMost(Duration),
+    /// The group's timeout, and this much longer.
+    Longer(Duration),
 }
 
 /// A process group: `world_size` processes that call the same collectives in the same order.

@@ -21,6 +21,8 @@ named! {
         /// The optimizer's update.
         Update = "update",
         Evaluate = "evaluate",
+        /// After an evaluation of a language model: rank 0 generates texts, and the others wait.
+        Generate = "generate",
         Save = "save",
         /// After the last step.
         Finish = "finish",

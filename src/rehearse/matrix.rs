@@ -1,6 +1,7 @@
 //! Which faults are rehearsed, of how many ranks, and which are not, and why.
 
 use crate::comm::Phase;
+use crate::plan::Plan;
 
 /// Optimizer steps that are done when a rank fails in the middle of training: one more than are saved.
 pub const STRUCK: u64 = 3;
@@ -49,12 +50,30 @@ impl Moment {
     /// The optimizer steps that are done then; `None` for the first time that it is reached.
     fn step(self) -> Option<u64> {
         match self {
-            Self::Connect | Self::Phase(Phase::Setup | Phase::Evaluate | Phase::Finish) => None,
+            Self::Connect | Self::Phase(Phase::Setup | Phase::Evaluate | Phase::Generate | Phase::Finish) => {
+                None
+            }
             Self::Phase(Phase::Save) => Some(2 * SAVE_EVERY),
             Self::Phase(Phase::Data | Phase::Forward | Phase::Backward | Phase::Sync | Phase::Update) => {
                 Some(STRUCK)
             }
         }
+    }
+
+    /// Whether a run of `plan` has it, as far as that is known before its data are.
+    pub fn is_in(self, plan: &Plan) -> bool {
+        let facts = &plan.dataset.facts;
+        self != Self::Phase(Phase::Generate)
+            || facts
+                .input
+                .as_ref()
+                .zip(facts.target.as_ref())
+                .is_none_or(|(input, target)| plan.settings().details.has_texts(input, target))
+    }
+
+    /// Whether it follows from an evaluation.
+    pub fn needs_evaluation(self) -> bool {
+        matches!(self, Self::Phase(Phase::Evaluate | Phase::Generate))
     }
 
     /// Whether the others wait for a silent rank with a deadline then.
@@ -158,6 +177,9 @@ impl Wanted {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::{FieldFacts, FieldKind};
+    use crate::plan::testing::resolved;
+    use crate::registry::Registry;
 
     fn wanted(world: usize, nodes: usize, quick: bool) -> Wanted {
         Wanted { world, nodes, quick, moments: Moment::all() }
@@ -179,10 +201,22 @@ mod tests {
             }
         }
         assert_eq!(faults.last().map(String::as_str), Some("lose a node, which comes back"));
-        assert_eq!((faults.len(), all.left_out().len()), (2 * (10 + 8) + 4, 1));
+        assert_eq!((faults.len(), all.left_out().len()), (2 * (11 + 9) + 4, 1));
         let one = wanted(1, 1, false);
         assert!(!names(&one).iter().any(|name| name.starts_with("stop rank")));
         assert_eq!(one.left_out().len(), 2);
+    }
+
+    #[test]
+    fn texts_are_generated_after_evaluations_of_language_models() {
+        let generate = Moment::Phase(Phase::Generate);
+        let spec = "name = \"x\"\nepochs = 1\nbatch_size = 8\n[model]\nname = \"gpt\"\n\
+            [dataset]\nname = \"text\"\npath = \"missing.txt\"\nblock_size = 16\n[optimizer]\nname = \"sgd\"\nlr = 0.1\n";
+        let mut plan = resolved(&Registry::standard(), spec, &[], 2).unwrap();
+        assert!(generate.is_in(&plan) && generate.needs_evaluation() && generate.has_deadline());
+        let pixels = FieldFacts { shape: vec![4], kind: FieldKind::Float };
+        (plan.dataset.facts.input, plan.dataset.facts.target) = (Some(pixels.clone()), Some(pixels));
+        assert!(!generate.is_in(&plan) && Moment::Phase(Phase::Evaluate).is_in(&plan));
     }
 
     #[test]

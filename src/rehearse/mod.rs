@@ -13,7 +13,6 @@ pub use matrix::{LEAST_STEPS, Moment};
 pub use report::{Report, Setting};
 pub use trial::Tried;
 
-use crate::comm::Phase;
 use crate::error::{IoContext, Result};
 use crate::files::Place;
 use crate::launch::{OnSecondSignal, StopFlag};
@@ -55,12 +54,12 @@ pub enum Told<'a> {
 /// The run fails without a fault, with its exit code; files can't be written (74); the backend needs a launcher (2); it was asked to end (75).
 pub fn run(plan: &Plan, request: &Request, tell: &mut dyn FnMut(Told<'_>) -> Result<()>) -> Result<Report> {
     let moments = match request.moments.is_empty() {
-        true => Moment::all(),
+        true => Moment::all().into_iter().filter(|moment| moment.is_in(plan)).collect(),
         false => request.moments.clone(),
     };
     let wanted =
         Wanted { world: plan.world.nproc_per_node, nodes: request.nodes, quick: request.quick, moments };
-    let evaluates = !wanted.quick && wanted.moments.contains(&Moment::Phase(Phase::Evaluate));
+    let evaluates = !wanted.quick && wanted.moments.iter().any(|moment| moment.needs_evaluation());
     let mut short = reduced(plan, request.steps, evaluates)?;
     // From now on a signal does not end this process at once: the folder is removed first.
     request.stop.on_second(OnSecondSignal::Exit);
@@ -134,6 +133,7 @@ fn limit(took: Duration, timeouts: Timeouts) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comm::Phase;
 
     #[test]
     fn the_time_that_faults_take_is_estimated() {

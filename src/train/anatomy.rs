@@ -30,7 +30,7 @@ impl From<Phase> for Part {
             Phase::Sync => Self::Comm,
             Phase::Update => Self::Optimizer,
             Phase::Save => Self::Checkpoint,
-            Phase::Setup | Phase::Evaluate | Phase::Finish => Self::Other,
+            Phase::Setup | Phase::Evaluate | Phase::Generate | Phase::Finish => Self::Other,
         }
     }
 }

@@ -46,7 +46,7 @@ pub use evaluate::evaluate_by_batches;
 pub use judged::Judged;
 pub use loss_scale::LossScale;
 pub use mixing::Mixing;
-pub use observer::{Observer, RunTensors};
+pub use observer::{Observer, RunTensors, TEXT_TIME};
 pub use position::Position;
 pub use replicas::{Divergence, ReplicaConfig};
 pub use stragglers::Stragglers;

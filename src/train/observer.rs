@@ -8,12 +8,16 @@ use crate::models::Model;
 use crate::telemetry::Digest;
 use std::time::Duration;
 
+/// How long rank 0 may generate texts after an evaluation; the other ranks wait so much longer than `distributed.timeout`.
+pub const TEXT_TIME: Duration = Duration::from_secs(2);
+
 /// Receives the events of one rank's training, in order, on the training thread.
 pub trait Observer {
     fn epoch_begins(&mut self, position: &Position, algebra: &BatchAlgebra);
     /// Called after each optimizer step; `position` already counts it.
     fn step(&mut self, position: &Position, report: &StepReport);
     /// Rank 0 only, after an evaluation of `dataset` and before [`Observer::epoch`]: `model` has the weights that were evaluated.
+    /// It may generate texts for [`TEXT_TIME`].
     fn evaluated(
         &mut self,
         _position: &Position,

@@ -21,6 +21,14 @@ pub struct Details {
     pub samples: usize,
 }
 
+impl Details {
+    /// Whether rank 0 may generate texts after an evaluation of samples with this input and target.
+    pub fn has_texts(&self, input: &FieldFacts, target: &FieldFacts) -> bool {
+        let is_index = |field: &FieldFacts| matches!(field.kind, FieldKind::Index(_));
+        self.samples > 0 && !target.shape.is_empty() && is_index(input) && is_index(target)
+    }
+}
+
 /// The predictions for a split whose samples have one class each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tally {

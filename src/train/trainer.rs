@@ -11,10 +11,10 @@ use super::in_flight::InFlight;
 use super::replicas::Replicas;
 use super::saves::Saves;
 use super::spans::Spans;
-use super::{Anatomy, Clock, Observer, Position, Settings, Sums, Updater, WeightAverage, buffers};
+use super::{Anatomy, Clock, Observer, Position, Settings, Sums, TEXT_TIME, Updater, WeightAverage, buffers};
 use crate::checkpoint::Every;
 use crate::comm::{Phase, Place, ProcessGroup, Wait};
-use crate::data::{Dataset, DistributedSampler, FieldKind, LoaderOptions, Prefix, Splits};
+use crate::data::{Dataset, DistributedSampler, LoaderOptions, Prefix, Splits};
 use crate::ddp::{BucketLayout, HookState, Reducer, TapLadder};
 use crate::device::{Precision, is_host};
 use crate::error::{Error, Result};
@@ -348,13 +348,15 @@ impl<'a> Trainer<'a> {
         let task = &*self.settings.task;
         let Evaluated { sums, tally } =
             evaluate(&*self.model, task, dataset, options, &*self.group, details)?;
+        let has_texts = details.has_texts(&dataset.input(), &dataset.target());
+        if has_texts {
+            self.report_phase(Phase::Generate);
+        }
         if self.group.rank() == 0 {
             self.observer.evaluated(&self.position, &*self.model, &**dataset, tally.as_ref());
         }
-        let target = dataset.target();
-        if details.samples > 0 && !target.shape.is_empty() && matches!(target.kind, FieldKind::Index(_)) {
-            // Rank 0 generates texts, for which a step's deadline need not suffice.
-            self.group.barrier(Wait::WhilePeersLive)?;
+        if has_texts {
+            self.group.barrier(Wait::Longer(TEXT_TIME))?;
         }
         Ok(sums)
     }

@@ -10,10 +10,10 @@ use crate::telemetry::EpochEvent;
 use crate::telemetry::evaluations::{
     Classes, EvaluationRecord, Evaluations, GeneratedText, RecordedPicture, WorstSample, class_name,
 };
-use crate::train::{Details, Judged, Position, Settings, Tally};
+use crate::train::{Details, Judged, Position, Settings, TEXT_TIME, Tally};
 use data_encoding::BASE64;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Texts of an evaluation.
 const TEXTS: u64 = 2;
@@ -23,9 +23,6 @@ const PROMPT: usize = 32;
 
 /// Tokens that are generated of each text.
 const TOKENS: usize = 200;
-
-/// For all texts of an evaluation: of a large model they are shorter.
-const TIME: Duration = Duration::from_secs(2);
 
 /// Sharper than the model's own probabilities, as texts of small models are usually shown.
 const TEMPERATURE: f64 = 0.8;
@@ -150,7 +147,7 @@ fn texts(
         prompt.truncate(PROMPT.min(encoding.block_size / 2).max(1));
         let before = shown(&prompt);
         let next = Next { evaluator: &evaluator, encoding, vocabulary: vocabulary.len(), sampling, number };
-        let tokens = next.tokens(prompt, || begun.elapsed() < TIME)?;
+        let tokens = next.tokens(prompt, || begun.elapsed() < TEXT_TIME)?;
         let cut = tokens.len() < TOKENS;
         texts.push(GeneratedText { prompt: before, text: shown(&tokens), cut });
     }

@@ -44,7 +44,7 @@ impl StepTime {
             Phase::Backward => &mut self.backward,
             Phase::Sync => &mut self.sync,
             Phase::Update => &mut self.update,
-            Phase::Setup | Phase::Evaluate | Phase::Save | Phase::Finish => return None,
+            Phase::Setup | Phase::Evaluate | Phase::Generate | Phase::Save | Phase::Finish => return None,
         })
     }
 }

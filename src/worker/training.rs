@@ -144,9 +144,7 @@ fn final_barrier(group: &dyn ProcessGroup, parts: &RankParts<'_>) -> Result<()> 
     let wait = match group.rank() {
         0 => Wait::Deadline,
         // Time for a save in progress and another one.
-        _ if parts.checkpoint.asynchronous => {
-            Wait::AtMost(parts.group.distributed.timeout.saturating_add(2 * SAVE_DEADLINE))
-        }
+        _ if parts.checkpoint.asynchronous => Wait::Longer(2 * SAVE_DEADLINE),
         _ => Wait::WhilePeersLive,
     };
     match group.barrier(wait) {

@@ -71,3 +71,21 @@ pub fn a_finished_run_is_done_even_if_a_rank_hangs_while_exiting(busy: Busy) {
         trial.assert_nothing_is_left(&what);
     });
 }
+
+pub fn a_rank_stopped_while_texts_are_generated_is_blamed_at_the_deadline(busy: Busy) {
+    busy.at_once([(2, 0), (3, 2)], |(world, rank), busy| {
+        let trial = Trial::of_text(world);
+        let what = format!("rank {rank} of {world} stopped while texts are generated");
+        let fault = format!("stop:rank={rank},phase=generate");
+        let ended = trial.hang(rank, &fault, &["--set", "distributed.timeout=12", "--set", SHUTDOWN], busy);
+        assert_eq!(ended.code, Some(91), "{what}: {}", ended.told);
+        trial.assert_struck(rank);
+        assert!(ended.told.contains(&format!("error: rank {rank} of {world} ")), "{what}: {}", ended.told);
+        for other in (0..world).filter(|other| *other != rank) {
+            let record = trial.record(other).unwrap_or_else(|| panic!("{what}: rank {other} left no record"));
+            assert_eq!((&record["phase"], &record["error"]["kind"]), (&"generate".into(), &"timeout".into()));
+            assert_eq!(record["error"]["peer"], rank, "{what}: {record}");
+        }
+        trial.assert_nothing_is_left(&what);
+    });
+}

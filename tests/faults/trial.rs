@@ -18,6 +18,12 @@ pub const SPEC: &str = "name = \"faults\"\nseed = 3\nepochs = 2\nbatch_size = 4\
     [metrics]\nlog_every = 1\n\
     [launch]\nthreads = 1\n";
 
+/// A language model of two epochs.
+const TEXT_SPEC: &str = "name = \"texts\"\nseed = 3\nepochs = 2\nbatch_size = 8\n\
+    [model]\nname = \"gpt\"\nn_layer = 1\nn_head = 2\nn_embd = 16\n\
+    [dataset]\nname = \"text\"\npath = 'PLACE/text.txt'\nblock_size = 16\n\
+    [optimizer]\nname = \"adamw\"\n[launch]\nthreads = 1\n";
+
 /// For the ranks that are not stopped to say whom they blame, while other tests run.
 pub const SHUTDOWN: &str = "launch.shutdown_timeout=8";
 
@@ -46,9 +52,22 @@ pub struct Ended {
 
 impl Trial {
     pub fn new(world: usize) -> Self {
+        Self::of(world, SPEC)
+    }
+
+    /// `PLACE` in the spec is the folder of the trial.
+    pub fn of(world: usize, spec: &str) -> Self {
         let dir = tempfile::tempdir().expect("tempdir");
-        write_spec(dir.path(), SPEC);
+        write_spec(dir.path(), &spec.replace("PLACE", &dir.path().display().to_string()));
         Self { out: dir.path().join("run"), world, dir }
+    }
+
+    /// The trial of a language model, which generates texts after each evaluation.
+    pub fn of_text(world: usize) -> Self {
+        let trial = Self::of(world, TEXT_SPEC);
+        let text = "to be or not to be, that is the question. ".repeat(40);
+        fs::write(trial.dir.path().join("text.txt"), text).expect("the scratch folder is writable");
+        trial
     }
 
     /// `train` on the run's folder; the caller adds flags.

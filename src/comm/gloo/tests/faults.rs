@@ -10,7 +10,7 @@ const CALLS: [fn(&GlooGroup) -> Outcome; 7] = [
     |g| all_reduce(g, 10),
     |g| all_reduce(g, 1_000_000),
     |g| g.barrier(Wait::WhilePeersLive),
-    |g| g.barrier(Wait::AtMost(AMPLE)),
+    |g| g.barrier(Wait::Longer(AMPLE)),
     |g| g.broadcast((&mut vec![1f32; 1_000_000]).into(), 2),
     |g| g.reduce((&mut vec![1f32; 10]).into(), ReduceOp::Sum, 2),
     |g| g.all_gather((&vec![1f32; 10]).into(), (&mut vec![0f32; 10 * g.world_size()]).into()),
@@ -115,10 +115,11 @@ fn ranks_may_finish_at_different_moments() {
 #[test]
 fn an_unresponsive_rank_is_blamed_even_by_ranks_that_wait_for_another() {
     let timeout = Duration::from_millis(300);
-    let calls: [fn(&GlooGroup) -> Outcome; 5] = [
+    let calls: [fn(&GlooGroup) -> Outcome; 6] = [
         |g| all_reduce(g, 10),
         |g| all_reduce(g, 1_000_000),
         |g| g.barrier(Wait::Deadline),
+        |g| g.barrier(Wait::Longer(Duration::from_millis(300))),
         |g| g.broadcast((&mut vec![1f32; 1_000_000]).into(), 0),
         |g| g.all_gather((&vec![1f32; 10]).into(), (&mut vec![0f32; 10 * g.world_size()]).into()),
     ];

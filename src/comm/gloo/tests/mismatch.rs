@@ -147,8 +147,8 @@ fn a_mismatch_detected_late_is_reported_with_the_call_that_caused_it() {
         engine.begin(header, Some(AMPLE)).unwrap();
         engine.announce(0).unwrap();
         drop(engine);
-        let late = groups[0].barrier(Wait::AtMost(AMPLE)).unwrap_err();
-        [late, groups[1].barrier(Wait::AtMost(AMPLE)).unwrap_err(), root.join().unwrap()]
+        let late = groups[0].barrier(Wait::Longer(AMPLE)).unwrap_err();
+        [late, groups[1].barrier(Wait::Longer(AMPLE)).unwrap_err(), root.join().unwrap()]
     });
     for error in results {
         assert_eq!(error.kind, CommErrorKind::Mismatch, "{error}");
