@@ -145,7 +145,9 @@ impl Own {
             Some((name, loss)) => (Objective::Loss(name), loss?),
             None => (Objective::Standard(standard?), Arc::new(standard?)),
         };
-        let task = Arc::new(Rows { loss: loss.clone(), metrics: self.metrics });
+        let smoothed = matches!(objective,
+            Objective::Standard(StandardLoss::CrossEntropy { label_smoothing }) if label_smoothing > 0.0);
+        let task = Arc::new(Rows { loss: loss.clone(), smoothed, metrics: self.metrics });
         Some(TaskPlan { objective, named, loss: Some(loss), task })
     }
 }

@@ -12,6 +12,8 @@ pub struct StepOutput {
     pub(crate) gradients: Gradients,
     /// By the names of metrics: numerator and denominator.
     pub(crate) ratios: Vec<(String, [Term; 2])>,
+    /// `[1]`: the mean cross-entropy of the rows, where the loss smooths their labels.
+    pub(crate) unsmoothed: Option<Tensor<1>>,
 }
 
 /// What becomes of the ranks' gradients.
@@ -71,7 +73,7 @@ impl StepOutput {
     }
 
     fn of(loss: Tensor<1>, measured: Measured) -> Self {
-        Self { loss, measured, gradients: Gradients::Averaged, ratios: Vec::new() }
+        Self { loss, measured, gradients: Gradients::Averaged, ratios: Vec::new(), unsmoothed: None }
     }
 
     /// Adds the gradients of the ranks instead of averaging them. For a loss of the rows of all ranks, which every rank

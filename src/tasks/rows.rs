@@ -2,13 +2,15 @@
 
 use super::{AnyTask, Batch, Lighter, Loss, Metric, MetricFacts, StepContext, StepOutput};
 use crate::error::Result;
-use crate::models::{AnyNet, Target};
+use crate::models::{AnyNet, Target, cross_entropy};
 use burn::tensor::Tensor;
 use std::sync::Arc;
 
 /// Classification, regression and language modelling: by the loss, and by what the targets are.
 pub(super) struct Rows {
     pub loss: Arc<dyn Loss>,
+    /// The loss is cross-entropy with label smoothing.
+    pub smoothed: bool,
     /// By name.
     pub metrics: Vec<(String, Arc<dyn Metric>)>,
 }
@@ -27,6 +29,11 @@ impl AnyTask for Rows {
         let loss = mixed_loss(&*self.loss, outputs.clone(), batch.target.clone(), context.lighter.clone());
         let target = batch.target.without_autodiff();
         let mut output = StepOutput::of_rows(loss, outputs.clone());
+        // Of sequences, whose perplexity is that of the plain loss.
+        if self.smoothed && target.shape().len() > 1 {
+            let labels = target.clone().flat_index();
+            output.unsmoothed = Some(cross_entropy(outputs.clone().inner(), labels, 0.0));
+        }
         for (name, metric) in &self.metrics {
             let [numerator, denominator] = metric.measure(outputs.clone().inner(), target.clone());
             output = output.metric(name, numerator, denominator);

@@ -30,7 +30,8 @@ struct Classification {}
 struct Regression {}
 
 /// The task of sequences of tokens whose targets are tokens, too: usually the next ones. Its loss is cross-entropy unless `[loss]` says
-/// otherwise, and it measures `accuracy` and `perplexity`.
+/// otherwise, and it measures `accuracy` and `perplexity`, which is that of
+/// the cross-entropy without `train.label_smoothing`.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default)]
 struct LanguageModelling {}

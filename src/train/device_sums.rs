@@ -1,6 +1,6 @@
 //! [`Sums`] of a batch whose outputs stay on the device: they are reduced there to a few numbers, which are read on demand.
 
-use super::Sums;
+use super::sums::{Ratio, Sums};
 use crate::data::{FieldData, HostBatch};
 use crate::device::{Readback, read};
 use crate::error::Result;
@@ -26,6 +26,7 @@ struct Rest {
 
 enum Kind {
     MeanLoss,
+    Unsmoothed,
     Correct,
     Top5,
     Absolute,
@@ -44,10 +45,11 @@ impl BatchSums {
     /// memory.
     pub fn new(output: StepOutput, target: &Target, batch: &HostBatch, host: bool) -> Result<Self> {
         output.check()?;
-        let StepOutput { loss, measured, ratios, .. } = output;
+        let StepOutput { loss, measured, ratios, unsmoothed, .. } = output;
         let target_scale = batch.target_scale;
         let mut known = Sums { samples: batch.len as f64, ..Sums::default() };
         let mut values = vec![(Kind::MeanLoss, loss)];
+        values.extend(unsmoothed.map(|mean| (Kind::Unsmoothed, mean)));
         match measured {
             Measured::Count(count) => known.rows = count as f64,
             Measured::Rows(outputs) if host => {
@@ -128,6 +130,9 @@ fn with(mut known: Sums, kinds: Vec<Kind>, values: Vec<f32>) -> Sums {
         let value = f64::from(value);
         match kind {
             Kind::MeanLoss => known.loss = value * known.rows,
+            Kind::Unsmoothed => {
+                known.unsmoothed = Ratio { numerator: value * known.rows, denominator: known.rows };
+            }
             Kind::Correct => known.correct = value,
             Kind::Top5 => known.top5 = value,
             Kind::Absolute => known.absolute = value,
@@ -163,7 +168,11 @@ fn count(mask: Tensor<2, Bool>) -> Tensor<1> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comm::SoloGroup;
     use crate::data::HostField;
+    use crate::device::Compute;
+    use crate::models::{LinearNet, Model, NetModel};
+    use crate::tasks::{Batch, Own, StandardLoss, StepContext};
     use burn::tensor::{Device, TensorData};
     use std::collections::BTreeMap;
 
@@ -249,6 +258,32 @@ mod tests {
         let (got, expected) = both(&outputs, 2, &host);
         assert_eq!(got, expected);
         assert_eq!((got.samples, got.rows, got.correct, got.loss), (2.0, 6.0, 3.0, 4.5));
+    }
+
+    #[test]
+    fn perplexity_is_that_of_the_loss_without_label_smoothing() {
+        let model = NetModel::new(&Compute::host(), 1, |device| Ok(LinearNet::new(2, 3, device))).unwrap();
+        let evaluator = model.evaluator();
+        let host = batch(vec![1], FieldData::Index(vec![1, 0]), 2);
+        let input = HostField { shape: vec![2], data: FieldData::Float(vec![1.0, -2.0, 0.5, 3.0]) };
+        let sums = |label_smoothing, here| {
+            let loss = StandardLoss::CrossEntropy { label_smoothing };
+            let task = Own::default().plan(Some(loss)).unwrap().build();
+            let [input, target] =
+                [&input, &host.target].map(|field| Target::from_host(field, 2, &evaluator.device()));
+            let batch = Batch { input, target: target.clone(), fields: BTreeMap::new() };
+            let context = SoloGroup::default();
+            let output = task.step(evaluator.net(), batch, &StepContext::new(false, &context)).unwrap();
+            let mut sums = BatchSums::new(output, &target, &host, here).unwrap().read().unwrap();
+            sums.add(&sums.clone());
+            sums
+        };
+        for here in [true, false] {
+            let (plain, smoothed) = (sums(0.0, here), sums(0.4, here));
+            assert!((smoothed.mean_loss() - plain.mean_loss()).abs() > 1e-3, "{smoothed:?}");
+            assert_eq!(smoothed.perplexity(), plain.mean_loss().exp(), "{smoothed:?}");
+            assert_eq!(plain.perplexity(), plain.mean_loss().exp());
+        }
     }
 
     #[test]

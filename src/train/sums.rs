@@ -27,6 +27,9 @@ pub struct Sums {
     #[serde(deserialize_with = "nan_if_null")]
     pub target_squared: f64,
     pub elements: f64,
+    /// Cross-entropy and rows of sequences, where `loss` is smoothed.
+    #[serde(default, skip_serializing_if = "Ratio::is_empty")]
+    pub unsmoothed: Ratio,
     /// The task's metrics, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ratios: BTreeMap<String, Ratio>,
@@ -39,6 +42,12 @@ pub struct Ratio {
     pub numerator: f64,
     #[serde(deserialize_with = "nan_if_null")]
     pub denominator: f64,
+}
+
+impl Ratio {
+    fn is_empty(&self) -> bool {
+        self.denominator == 0.0
+    }
 }
 
 impl Sums {
@@ -61,10 +70,12 @@ impl Sums {
             target,
             target_squared,
             elements,
+            unsmoothed,
             ratios,
         } = self;
         let fixed = [loss, rows, samples, correct, top5, absolute, squared, target, target_squared, elements];
-        fixed.into_iter().chain(ratios.values_mut().flat_map(|r| [&mut r.numerator, &mut r.denominator]))
+        let ratios = std::iter::once(unsmoothed).chain(ratios.values_mut());
+        fixed.into_iter().chain(ratios.flat_map(|r| [&mut r.numerator, &mut r.denominator]))
     }
 
     pub fn add(&mut self, other: &Sums) {
@@ -149,9 +160,12 @@ impl Sums {
         let total = self.target_squared - self.target * self.target / self.elements;
         if total > 1e-12 * self.target_squared { 1.0 - self.squared / total } else { f64::NAN }
     }
-    /// `exp` of the mean cross-entropy.
+    /// `exp` of the mean cross-entropy, without label smoothing.
     pub fn perplexity(&self) -> f64 {
-        self.mean_loss().exp()
+        match &self.unsmoothed {
+            none if none.is_empty() => self.mean_loss().exp(),
+            Ratio { numerator, denominator } => (numerator / denominator).exp(),
+        }
     }
 }
 

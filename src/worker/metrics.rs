@@ -17,7 +17,8 @@ pub struct Reported {
     /// The metrics of the targets' kind.
     pub standard: bool,
     pub top5: bool,
-    pub perplexity: bool,
+    /// The loss is the cross-entropy of tokens: `perplexity`, and the outputs are scores of the tokens that follow.
+    pub tokens: bool,
 }
 
 impl Reported {
@@ -27,12 +28,12 @@ impl Reported {
             Some(FieldKind::Index(classes)) => classes,
             _ => 0,
         };
-        let tokens = facts.target.as_ref().is_some_and(|t| !t.shape.is_empty());
+        let sequences = facts.target.as_ref().is_some_and(|t| !t.shape.is_empty());
         let cross_entropy = matches!(task.standard(), Some(StandardLoss::CrossEntropy { .. }));
         Self {
             standard: task.own().is_none(),
             top5: classes > 0 && top5.of(classes),
-            perplexity: tokens && cross_entropy,
+            tokens: sequences && cross_entropy,
         }
     }
 }
@@ -47,7 +48,7 @@ pub fn named(sums: &Sums, reported: Reported) -> Vec<(&str, f64)> {
         true => {
             metrics.push(("accuracy", sums.accuracy()));
             metrics.extend(reported.top5.then(|| ("top5", sums.top5())));
-            metrics.extend(reported.perplexity.then(|| ("perplexity", sums.perplexity())));
+            metrics.extend(reported.tokens.then(|| ("perplexity", sums.perplexity())));
         }
         false => {}
     }
@@ -68,7 +69,7 @@ pub fn names(parts: &RankParts<'_>) -> Vec<String> {
     if reported.standard && kind != Some(FieldKind::Float) {
         names.push("accuracy");
         names.extend((reported.top5 || kind.is_none()).then_some("top5"));
-        names.extend((reported.perplexity || kind.is_none()).then_some("perplexity"));
+        names.extend((reported.tokens || kind.is_none()).then_some("perplexity"));
     }
     let own = parts.task.metrics().into_iter().map(|metric| metric.name.to_string());
     names.into_iter().map(str::to_owned).chain(own).collect()

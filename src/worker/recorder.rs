@@ -157,8 +157,7 @@ impl Recorder {
             metrics.write(&event)?;
             observers.pass(&event);
         }
-        let tokens = reported.perplexity;
-        let notes = Notes::open(&out_dir, position.step, best, &self.settings, tokens, encoding)?;
+        let notes = Notes::open(&out_dir, position.step, best, &self.settings, reported.tokens, encoding)?;
         self.first = Some(First {
             notes,
             reported,

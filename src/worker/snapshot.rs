@@ -133,7 +133,7 @@ pub fn state(made: &RunFacts, position: &Position, hook: Option<&HookState>, sec
 fn metrics(made: &RunFacts, position: &Position) -> serde_json::Value {
     let Some(measured) = &position.measured else { return serde_json::Value::Null };
     let json = |sums: &Sums| {
-        let reported = Reported { standard: made.standard, top5: true, perplexity: true };
+        let reported = Reported { standard: made.standard, top5: true, tokens: true };
         super::metrics::evaluation(sums, reported).json()
     };
     let mut metrics = serde_json::json!({ "train": json(&measured.train) });
