@@ -51,6 +51,7 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::fmt;
+use std::sync::Arc;
 
 /// Updates one parameter tensor at a time. The caller owns all tensor state, and saves and restores it under the names
 /// from [`slots`](Optimizer::slots); new state is all zeros.
@@ -129,6 +130,12 @@ pub trait Optimizer: Send + Sync + fmt::Debug {
     fn slot_shape(&self, slot: usize, shape: &[usize]) -> Vec<usize> {
         let _ = slot;
         shape.to_vec()
+    }
+
+    /// The optimizer for matrices that the module has as the transpose of the state dict's (`burn::nn::Linear`), if it
+    /// updates them differently.
+    fn of_transposed(&self) -> Option<Arc<dyn Optimizer>> {
+        None
     }
 
     /// Updates one parameter in place.

@@ -41,6 +41,9 @@ pub struct Muon {
     pub weight_decay: f64,
     /// Which parameters get weight decay.
     pub decay: DecayOn,
+    /// Matrices are the transpose of those in the state dict.
+    #[serde(skip)]
+    transposed: bool,
 }
 
 choice! {
@@ -48,7 +51,7 @@ choice! {
     AdjustLr:
     /// 0.2 sqrt(max(rows, columns)): updates of AdamW's magnitude, so that the same learning rate suits both.
     MatchRmsAdamw = "match-rms-adamw",
-    /// sqrt(max(1, rows / columns)), of the array as the module has it: `burn::nn::Linear` has the transpose of PyTorch's.
+    /// sqrt(max(1, rows / columns)) of the matrix in the state dict, where a linear layer has a row per output.
     Original = "original",
 }
 
@@ -59,7 +62,10 @@ impl Muon {
 
     /// The factors of the parameter and of the orthogonalised update.
     fn shrink_and_size(&self, lr: f64, shape: &[usize]) -> (f32, f32) {
-        let (rows, cols) = as_matrix(shape);
+        let (rows, cols) = match as_matrix(shape) {
+            (cols, rows) if self.transposed => (rows, cols),
+            matrix => matrix,
+        };
         let (a, b) = (rows as f64, cols as f64);
         let adjusted = lr
             * match self.adjust_lr {
@@ -82,6 +88,10 @@ impl UpdateRule for Muon {
 
     fn slot_shape(&self, slot: usize, shape: &[usize]) -> Vec<usize> {
         if (slot == 0) == (shape.len() >= 2) { shape.to_vec() } else { vec![0] }
+    }
+
+    fn of_transposed(&self) -> Option<Self> {
+        Some(Self { transposed: true, ..self.clone() })
     }
 
     fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 /// An [`Optimizer`] and its keys.
 pub trait UpdateRule:
@@ -22,6 +23,11 @@ pub trait UpdateRule:
 
     fn slot_shape(&self, _slot: usize, shape: &[usize]) -> Vec<usize> {
         shape.to_vec()
+    }
+
+    /// As [`Optimizer::of_transposed`].
+    fn of_transposed(&self) -> Option<Self> {
+        None
     }
 
     /// Updates a parameter of this shape; arguments as in [`Optimizer::update`].
@@ -116,6 +122,10 @@ impl<T: UpdateRule> Optimizer for T {
 
     fn slot_shape(&self, slot: usize, shape: &[usize]) -> Vec<usize> {
         UpdateRule::slot_shape(self, slot, shape)
+    }
+
+    fn of_transposed(&self) -> Option<Arc<dyn Optimizer>> {
+        Some(Arc::new(UpdateRule::of_transposed(self)?))
     }
 
     fn update(

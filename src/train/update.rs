@@ -6,7 +6,7 @@ use super::optimizer_state::OptimizerState;
 use crate::ddp::{Reducer, Slot};
 use crate::device::is_host;
 use crate::error::Result;
-use crate::models::{Model, StateEntry};
+use crate::models::{Layout, Model, StateEntry};
 use crate::optim::{OptimizerPlan, Rule, clip_coefficient, clip_on_device, global_norm, norm_on_device};
 use burn::tensor::{Device, Tensor};
 
@@ -29,9 +29,16 @@ impl Updater {
         entries: &[StateEntry],
         device: &Device,
     ) -> Self {
-        let rules = plan.rules();
+        let mut rules = plan.rules();
         let names = |e: &StateEntry| plan.rule_of(e.names().map(|e| e.name.as_str()));
-        let of: Vec<Option<usize>> = entries.iter().map(|e| names(e).filter(|_| e.trainable())).collect();
+        let mut of: Vec<Option<usize>> = entries.iter().map(|e| names(e).filter(|_| e.trainable())).collect();
+        for (_, of) in entries.iter().zip(&mut of).filter(|(e, _)| e.layout == Layout::Transposed) {
+            let Some(Rule { lr, optimizer }) = of.map(|rule| rules[rule].clone()) else { continue };
+            if let Some(optimizer) = optimizer.of_transposed() {
+                *of = Some(rules.len());
+                rules.push(Rule { lr, optimizer });
+            }
+        }
         let lengths = entries.iter().zip(&of).map(|(e, rule)| {
             let Some(rule) = rule else { return Vec::new() };
             let (optimizer, shape) = (&rules[*rule].optimizer, e.module_shape());

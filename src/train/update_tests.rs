@@ -4,9 +4,11 @@ use super::*;
 use crate::comm::SoloGroup;
 use crate::ddp::{BucketCaps, BucketLayout};
 use crate::device::{Compute, Gradient};
-use crate::models::{ALL, Mlp, NetModel};
+use crate::models::{ALL, Mlp, Net, NetModel};
 use crate::optim::testing::plan;
 use burn::backend::Flex;
+use burn::module::Module;
+use burn::nn::LinearConfig;
 use burn::tensor::DType;
 use std::sync::Arc;
 
@@ -30,19 +32,33 @@ fn six_steps(optimizer: &str, device: &Device) -> Vec<Vec<f32>> {
     let names: Vec<String> = model.entries().iter().map(|e| e.name.clone()).collect();
     assert_eq!(names, ["0.weight", "0.bias", "2.weight", "2.bias"]);
     model.freeze(&|number| plan.rule_of([names[number].as_str()].into_iter()).is_none());
-    let mut updater = Updater::new(&plan, Some(2.0), model.entries(), model.device());
+    steps(6, &plan, Some(2.0), &mut model);
+    values(&model)
+}
+
+fn values(model: &dyn Model) -> Vec<Vec<f32>> {
+    let mut values = Vec::new();
+    model.read(ALL, &mut |_, own| values.push(own.to_vec())).unwrap();
+    values
+}
+
+/// Steps with rates that fall by a tenth.
+fn steps(count: u64, plan: &OptimizerPlan, clip_norm: Option<f64>, model: &mut dyn Model) {
+    let device = model.device().clone();
+    let names: Vec<String> = model.entries().iter().map(|e| e.name.clone()).collect();
+    let mut updater = Updater::new(plan, clip_norm, model.entries(), &device);
     let sizes: Vec<_> = model.entries().iter().map(|e| e.trainable().then(|| e.numel())).collect();
     let layout = BucketLayout::new(&sizes, BucketCaps { first: 32, rest: 32 });
     let group = Arc::new(SoloGroup::default());
     let mut reducer = Reducer::new(layout, model.device(), false, names, group, None).unwrap();
-    for step in 1..=6 {
+    for step in 1..=count {
         reducer.begin(0, true);
         for (number, len) in sizes.iter().enumerate().filter_map(|(number, len)| Some((number, (*len)?))) {
             let values: Vec<f32> = (0..len).map(|i| gradient(number, i, step)).collect();
             let tensor = Tensor::<1>::from_floats(values.as_slice(), &device.clone().without_autodiff());
             reducer.sink().ready(
                 number,
-                match is_host(device) {
+                match is_host(&device) {
                     true => Gradient::Host(tensor.try_into_primitive::<Flex>().unwrap()),
                     false => Gradient::Device(tensor),
                 },
@@ -51,16 +67,13 @@ fn six_steps(optimizer: &str, device: &Device) -> Vec<Vec<f32>> {
         reducer.finish().unwrap();
         let rates = updater.rates(|base| base * 0.9f64.powi(step as i32 - 1));
         match reducer.take_from_device() {
-            None => drop(updater.apply(&mut model, &reducer, step, &rates, 1.0).unwrap()),
+            None => drop(updater.apply(model, &reducer, step, &rates, 1.0).unwrap()),
             Some(gradients) => {
                 let norm = updater.norm(&gradients, 1.0, 1.0);
-                updater.apply_on_device(&mut model, gradients, norm, step, &rates, 1.0, 1.0);
+                updater.apply_on_device(model, gradients, norm, step, &rates, 1.0, 1.0);
             }
         }
     }
-    let mut values = Vec::new();
-    model.read(ALL, &mut |_, own| values.push(own.to_vec())).unwrap();
-    values
 }
 
 /// `0.weight` is frozen, `2.weight` has other values, `2.bias` no decay, `0.bias` those of the table.
@@ -131,4 +144,42 @@ fn state_follows_the_groups() {
 #[test]
 fn a_parameter_counts_its_own_updates() {
     assert_eq!([(1, 0), (9, 0), (9, 8), (9, 9)].map(|(step, since)| own_step(step, since)), [1, 9, 1, 1]);
+}
+
+/// A linear layer of Burn's, whose module has the transpose of PyTorch's weight.
+#[derive(Module, Debug)]
+struct Linear {
+    linear: burn::nn::Linear,
+}
+
+impl Net for Linear {}
+
+/// `torch.optim.Muon` of a weight `[outputs, inputs]`: `"original"` is sqrt(max(1, outputs / inputs)), `"match-rms-adamw"`
+/// 0.2 sqrt(max(outputs, inputs)).
+#[test]
+fn muon_scales_by_the_shape_of_the_state_dict() {
+    for (inputs, outputs, expected) in [(2, 8, 2.0 / (0.2 * 8f32.sqrt())), (8, 2, 1.0 / (0.2 * 8f32.sqrt()))]
+    {
+        let update_of = |adjust: &str| {
+            let linear = |device: &Device| {
+                let linear = LinearConfig::new(inputs, outputs).with_bias(false).init(device);
+                Ok(Linear { linear })
+            };
+            let mut model = NetModel::new(&Compute::host(), 0, linear).unwrap();
+            assert_eq!(model.entries()[0].shape, [outputs, inputs]);
+            assert_eq!(model.entries()[0].layout, Layout::Transposed);
+            model.edit(ALL, &mut |_, values| values.fill(0.0)).unwrap();
+            let optimizer =
+                format!("name = \"muon\"\nlr = 1.0\nweight_decay = 0.0\nadjust_lr = \"{adjust}\"");
+            steps(1, &plan(&optimizer), None, &mut model);
+            values(&model).remove(0)
+        };
+        let (original, matched) = (update_of("original"), update_of("match-rms-adamw"));
+        for (original, matched) in original.iter().zip(&matched) {
+            assert!(
+                (original / matched - expected).abs() < 1e-5,
+                "{inputs} inputs: {original} and {matched}"
+            );
+        }
+    }
 }
