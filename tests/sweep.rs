@@ -202,6 +202,33 @@ fn the_runs_of_successive_halving_go_on_with_the_bits_of_whole_runs() {
     trial.assert_is_the_run_of(best + 1, &[&lr]);
 }
 
+/// Whether a table has a validation split is known when it is read.
+#[test]
+fn runs_that_measure_nothing_are_not_continued_by_number() {
+    let _alone = alone();
+    let trial = Trial::of("");
+    let path = trial.folder.path().join("table.csv");
+    let rows: String = (0..40).map(|i| format!("{i},{}\n", 2 * i)).collect();
+    fs::write(&path, format!("x,y\n{rows}")).expect("a file");
+    let csv = format!("name = \"csv\"\npath = {path:?}\ntarget = \"y\"\nval_split = 0\n");
+    let random = "name = \"random\"\nsamples = 80\nfeatures = 4\nval_split = 0.2\n";
+    fs::write(&trial.spec, SPEC.replace(random, &csv)).expect("a file");
+    let sweep = |metric, code| {
+        let grid = ["--grid", "optimizer.lr=1e-6,1e-2,1e-5", "--min-epochs", "1", "--metric", metric];
+        trial.sweep(&grid, code)
+    };
+    let refused = sweep("val.loss", 78);
+    assert!(
+        stderr(&refused).contains("the runs can't be ranked: `val.loss` is never measured"),
+        "{}",
+        stderr(&refused)
+    );
+    assert_eq!(trial.state()["children"][1]["state"], "waiting", "the first has told that there is nothing");
+    fs::remove_dir_all(&trial.out).expect("removed");
+    sweep("train.loss", 0);
+    assert_eq!(trial.state()["children"][1]["values"].as_array().map(Vec::len), Some(3), "the best goes on");
+}
+
 #[test]
 fn a_longer_run_continues_a_copy_of_a_shorter_one() {
     let _alone = alone();

@@ -25,6 +25,7 @@ use crate::files::{self, Held};
 use crate::launch::StopFlag;
 use crate::runs::Ranking;
 use crate::show::count;
+use crate::telemetry::{Event, read_events};
 use children::Children;
 use progress::Progress;
 use schedule::{Ended, Schedule, State};
@@ -75,7 +76,7 @@ pub fn run(prepared: Prepared, ranking: Ranking<'_>, stop: &StopFlag) -> Result<
     let behind = prepared.behind();
     let children = file.children.iter().zip(behind).map(|(record, behind)| record.child(behind)).collect();
     let schedule = Schedule::new(prepared.rules, children);
-    let mut running = Running { prepared: &prepared, schedule, file, ranking };
+    let mut running = Running { prepared: &prepared, schedule, file, ranking, unranked: false };
     // Before the spec, which is known by it as the sweep's.
     running.save()?;
     files::replace(&spec, prepared.spec_toml.as_bytes())?;
@@ -92,6 +93,8 @@ struct Running<'a> {
     schedule: Schedule,
     file: File,
     ranking: Ranking<'a>,
+    /// A run has measured nothing that tells which runs are to continue.
+    unranked: bool,
 }
 
 impl Running<'_> {
@@ -117,7 +120,9 @@ impl Running<'_> {
                 if running > 0 {
                     progress.say(&format!("stopping: {} to save and end", count(running, "run")));
                 }
-                progress.say("the same command continues the sweep");
+                if !self.unranked {
+                    progress.say("the same command continues the sweep");
+                }
                 processes.stop();
             }
         }
@@ -145,6 +150,11 @@ impl Running<'_> {
             children::End::Stopped => Ended::Stopped,
             children::End::Failed(code) => Ended::Failed(code),
         };
+        // Without a value, the first runs would continue, not the best.
+        if self.prepared.rules.rungs > 1 && ended == Ended::Done(None) && !self.is_measured(at)? {
+            self.unranked = true;
+            self.schedule.stop();
+        }
         self.schedule.ended(at, ended);
         self.save()?;
         progress.ended(&self.file, at, ended, &self.prepared.log_of(at));
@@ -157,6 +167,16 @@ impl Running<'_> {
         run.course.best.map(|best| best.value)
     }
 
+    /// Whether a child has measured the metric, if only as NaN.
+    fn is_measured(&self, at: usize) -> Result<bool> {
+        let events = read_events(&self.prepared.folder_of(at).join("metrics.jsonl"))?;
+        let has_value = |event: &Event| match event {
+            Event::Epoch(epoch) => epoch.value(&self.file.metric).is_some(),
+            _ => false,
+        };
+        Ok(events.iter().any(has_value))
+    }
+
     fn save(&mut self) -> Result<()> {
         for (record, child) in self.file.children.iter_mut().zip(self.schedule.children()) {
             record.take(child);
@@ -165,6 +185,9 @@ impl Running<'_> {
     }
 
     fn outcome(self) -> Result<Outcome> {
+        if self.unranked {
+            return Err(prepare::not_ranked(&self.file.metric));
+        }
         let folder = self.prepared.folder.clone();
         let ranking = self.schedule.ranking();
         let page = folder.join(PAGE);

@@ -109,9 +109,12 @@ fn measured(children: &[ChildPlan]) -> Result<()> {
     // What is resolved to 0 has no best checkpoint.
     let never = |plan: &&Plan| plan.checkpoint.keep_best == Some(0) && !plan.is_set("checkpoint.keep_best");
     let Some(plan) = children.iter().map(|child| &child.plan).find(never) else { return Ok(()) };
-    let metric = plan.checkpoint.best.name();
-    Err(Error::spec(format!("the runs can't be ranked: `{metric}` is never measured"))
-        .hint("`--metric train.loss`, or a validation set, as of `--set dataset.val_split=0.1`"))
+    Err(not_ranked(plan.checkpoint.best.name()))
+}
+
+pub(super) fn not_ranked(metric: &str) -> Error {
+    Error::spec(format!("the runs can't be ranked: `{metric}` is never measured"))
+        .hint("`--metric train.loss`, or a validation set, as of `--set dataset.val_split=0.1`")
 }
 
 /// The plan of one child, and its share of this machine.
