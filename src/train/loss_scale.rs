@@ -62,6 +62,22 @@ mod tests {
         assert_eq!(continued(None, false), (None, 1.0));
     }
 
+    /// Optimizers correct their bias by the updates that there were.
+    #[test]
+    fn skipped_steps_are_no_updates_in_another_precision_either() {
+        let mut position = Position::new(Batching::of(1, 1, 1));
+        position.step = 10;
+        for (scaled, skips, updates) in
+            [(true, 3, 7), (false, 0, 7), (true, 2, 5), (true, 1, 4), (false, 0, 4)]
+        {
+            position.continue_scaled(scaled);
+            position.loss_scale.iter_mut().for_each(|scale| scale.skipped += skips);
+            let saved = serde_json::to_string(&position).unwrap();
+            position = serde_json::from_str(&saved).unwrap();
+            assert_eq!(position.updates(), updates, "{saved}");
+        }
+    }
+
     #[test]
     fn overflows_halve_the_scale_and_2000_good_steps_double_it() {
         let mut scale = LossScale::default();

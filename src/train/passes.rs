@@ -146,13 +146,16 @@ impl Trainer<'_> {
         self.report_phase(Phase::Update);
         let lr = self.lr(&self.position);
         let rates = self.updater.rates(|base| self.rate(base, &self.position));
-        let grad_norm = self.updater.apply(&mut *self.model, &self.reducer, step, &rates, weight);
-        let grad_norm = grad_norm.map_err(|error| self.with_hook_hint(error))?;
+        let update = self.position.updates() + 1;
+        let grad_norm = self.updater.apply(&mut *self.model, &self.reducer, update, &rates, weight)?;
+        if !grad_norm.is_finite() {
+            return Err(self.with_hook_hint(not_finite::gradient(step, grad_norm)));
+        }
         if let Some(order) = self.reducer.learn_order()? {
             self.position.bucket_order = Some(order);
         }
         buffers::after_step(self.settings.train.buffers, &mut *self.model, &*self.group)?;
-        self.follow_weights(step)?;
+        self.follow_weights(update)?;
         self.digest_state(&mut digests)?;
         self.check_replicas_after(step)?;
         let seconds = begun.elapsed().as_secs_f64();

@@ -49,6 +49,9 @@ pub struct Position {
     /// With `precision = "f16"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_scale: Option<LossScale>,
+    /// Steps that the loss scales of earlier parts of the run skipped, before another precision.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub skipped: u64,
     /// With `[early_stop]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early_stop: Option<Waiting>,
@@ -117,7 +120,7 @@ impl Position {
 
     /// Updates of the parameters: steps, but for those that a loss scale skipped.
     pub fn updates(&self) -> u64 {
-        self.step.saturating_sub(self.loss_scale.map_or(0, |scale| scale.skipped))
+        self.step.saturating_sub(self.skipped + self.loss_scale.map_or(0, |scale| scale.skipped))
     }
 
     /// What the loss is multiplied by: the loss scale, if there is one.
@@ -129,7 +132,14 @@ impl Position {
     /// are.
     pub(super) fn continue_scaled(&mut self, scaled: bool) -> f64 {
         let before = self.loss_factor();
-        self.loss_scale = scaled.then(|| self.loss_scale.unwrap_or_default());
+        match (self.loss_scale, scaled) {
+            (None, true) => self.loss_scale = Some(LossScale::default()),
+            (Some(scale), false) => {
+                self.skipped += scale.skipped;
+                self.loss_scale = None;
+            }
+            _ => {}
+        }
         self.loss_factor() / before
     }
 
@@ -159,6 +169,10 @@ impl Position {
             self.epoch_sums = Sums::default();
         }
     }
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The update of one optimizer step from averaged gradients: norm, clipping, then each parameter. In host memory it is
 //! fused and in place; on a device all operations are enqueued, and the caller reads the norm.
 
-use super::not_finite;
 use super::optimizer_state::OptimizerState;
 use crate::ddp::{Reducer, Slot};
 use crate::device::is_host;
@@ -97,17 +96,14 @@ impl Updater {
         &mut self.state
     }
 
-    /// Applies optimizer step number `step` (from 1) in host memory, with the rates of [`Updater::rates`]. Gradients are
-    /// sums over micro-batches equal to `weight` full ones, averaged over ranks. Returns the L2 norm of all gradients before clipping.
-    ///
-    /// # Errors
-    /// A gradient that is not finite; nothing has changed then. All ranks hold the same averaged gradients, so all of
-    /// them fail in the same step.
+    /// Applies update number `update` (from 1) in host memory, with the rates of [`Updater::rates`]. Gradients are
+    /// sums over micro-batches equal to `weight` full ones, averaged over ranks. Returns the L2 norm of all gradients before clipping. If it is
+    /// not finite, nothing has changed; all ranks hold the same averaged gradients, so it is so on all of them.
     pub fn apply(
         &mut self,
         model: &mut dyn Model,
         reducer: &Reducer,
-        step: u64,
+        update: u64,
         rates: &[f64],
         weight: f64,
     ) -> Result<f64> {
@@ -120,7 +116,7 @@ impl Updater {
             let all = (0..shapes.len()).filter_map(|index| reducer.slot(index));
             let grad_norm = global_norm(all.map(gradient)) * mean;
             if !grad_norm.is_finite() {
-                return Err(not_finite::gradient(step, grad_norm));
+                return Ok(grad_norm);
             }
             let clip = self.clip_norm.map_or(1.0, |max| clip_coefficient(grad_norm, max));
             let scale = clip * mean as f32;
@@ -128,7 +124,7 @@ impl Updater {
             let trained = |index: usize| of[index].is_some();
             model.edit(&trained, &mut |index, values| {
                 let (Some(slot), Some(rule)) = (reducer.slot(index), of[index]) else { return };
-                let (step, optimizer) = (own_step(step, since[index]), &rules[rule].optimizer);
+                let (step, optimizer) = (own_step(update, since[index]), &rules[rule].optimizer);
                 let (shape, mut arrays) = (&shapes[index], state.slices(index));
                 optimizer.update(step, rates[rule], scale, shape, values, gradient(slot), &mut arrays);
             })?;
@@ -156,7 +152,7 @@ impl Updater {
         model: &mut dyn Model,
         gradients: Vec<Option<Tensor<1>>>,
         norm: Tensor<1>,
-        step: u64,
+        update: u64,
         rates: &[f64],
         weight: f64,
         loss_scale: f64,
@@ -167,16 +163,16 @@ impl Updater {
         let mut gradients = gradients;
         model.update(&mut |index, param| {
             let (Some(gradient), Some(rule)) = (gradients[index].take(), of[index]) else { return param };
-            let (step, optimizer) = (own_step(step, since[index]), &rules[rule].optimizer);
+            let (step, optimizer) = (own_step(update, since[index]), &rules[rule].optimizer);
             let (shape, arrays) = (&shapes[index], state.tensors(index));
             optimizer.update_on_device(step, rates[rule], scale.clone(), shape, param, gradient, arrays)
         });
     }
 }
 
-/// The number of a parameter's own update in step `step` of the run.
-fn own_step(step: u64, since: u64) -> u64 {
-    step.saturating_sub(since).max(1)
+/// The number of a parameter's own update in update number `update` of the run.
+fn own_step(update: u64, since: u64) -> u64 {
+    update.saturating_sub(since).max(1)
 }
 
 #[cfg(test)]

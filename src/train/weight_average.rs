@@ -93,10 +93,10 @@ impl WeightAverage {
 }
 
 impl Trainer<'_> {
-    /// Updates the average of the weights, if there is one, after optimizer step number `step`.
-    pub(super) fn follow_weights(&mut self, step: u64) -> Result<()> {
+    /// Updates the average of the weights, if there is one, after an update; `update` counts them.
+    pub(super) fn follow_weights(&mut self, update: u64) -> Result<()> {
         let Some(average) = &mut self.average else { return Ok(()) };
-        average.follow(&mut *self.model, step, self.position.ema.get_or_insert(0))
+        average.follow(&mut *self.model, update, self.position.ema.get_or_insert(0))
     }
 
     /// Exchanges the average of the weights, if there is one, and the model's.
