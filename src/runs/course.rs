@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::telemetry::{
-    EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent, StepEvent, for_each_event,
+    EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent, StepEvent, for_each_event, rate_of,
 };
 use std::path::Path;
 
@@ -41,7 +41,8 @@ pub struct Course {
     pub end: Option<EndEvent>,
     /// Seconds of all epochs.
     seconds: f64,
-    samples: f64,
+    /// Samples, and the seconds that they took.
+    trained_in: (f64, f64),
 }
 
 impl Course {
@@ -79,7 +80,8 @@ impl Course {
         // A damaged line may have any number.
         self.epochs = epoch.epoch.saturating_add(1);
         self.seconds += epoch.seconds;
-        self.samples += epoch.seconds * epoch.samples_per_s;
+        let (samples, timed) = epoch.trained();
+        self.trained_in = (self.trained_in.0 + samples, self.trained_in.1 + timed);
         let splits = [("train", Some(&epoch.train)), ("val", epoch.val.as_ref())];
         for (split, metrics) in splits {
             for (name, value) in metrics.into_iter().flat_map(Metrics::iter) {
@@ -112,11 +114,19 @@ impl Course {
         self.end.as_ref().map(|end| end.seconds).or(of_epochs)
     }
 
+    /// About how many seconds a run of so many epochs or optimizer steps takes until its end; `None` before the end of its first epoch.
+    pub fn seconds_left(&self, epochs: u64, max_steps: Option<u64>) -> Option<f64> {
+        let last = self.last_epoch.as_ref().filter(|last| last.step > 0)?;
+        let (steps, done) = (last.step as f64, last.epoch.saturating_add(1) as f64);
+        let all = (steps / done * epochs as f64).min(max_steps.map_or(f64::INFINITY, |max| max as f64));
+        Some(self.seconds / steps * (all - self.step as f64).max(0.0))
+    }
+
     /// Mean of all epochs; before the end of the first, the mean of the last steps.
     pub fn samples_per_s(&self) -> Option<f64> {
-        match self.seconds > 0.0 {
-            true => Some(self.samples / self.seconds),
-            false => self.last_step.as_ref().map(|step| step.samples_per_s),
+        match &self.last_epoch {
+            Some(_) => rate_of(self.trained_in),
+            None => self.last_step.as_ref().map(|step| step.samples_per_s).filter(|rate| rate.is_finite()),
         }
     }
 

@@ -64,11 +64,14 @@ pub struct StepEvent {
     #[serde(deserialize_with = "nan_if_null")]
     pub loss: f64,
     pub lr: f64,
+    /// NaN, and without a key in the file, if no time has passed by the clock.
+    #[serde(default = "nan", skip_serializing_if = "is_not_finite", deserialize_with = "nan_if_null")]
     pub samples_per_s: f64,
     /// Global gradient norm before clipping, if it is computed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grad_norm: Option<f64>,
-    /// Fraction of the time that the training step waited for data, 0 to 1.
+    /// Fraction of the time that the training step waited for data, 0 to 1; NaN as `samples_per_s`.
+    #[serde(default = "nan", skip_serializing_if = "is_not_finite", deserialize_with = "nan_if_null")]
     pub data_wait: f64,
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "none_if_other")]
     pub times: Option<RankTimes>,
@@ -87,8 +90,11 @@ pub struct EpochEvent {
     pub seconds: f64,
     pub step: u64,
     pub lr: f64,
+    /// NaN, and without a key in the file, if no time has passed by the clock.
+    #[serde(default = "nan", skip_serializing_if = "is_not_finite", deserialize_with = "nan_if_null")]
     pub samples_per_s: f64,
-    /// Fraction of the time that training steps waited for data, 0 to 1.
+    /// Fraction of the time that training steps waited for data, 0 to 1; NaN as `samples_per_s`.
+    #[serde(default = "nan", skip_serializing_if = "is_not_finite", deserialize_with = "nan_if_null")]
     pub data_wait: f64,
 }
 
@@ -101,6 +107,25 @@ impl EpochEvent {
             _ => self.val.as_ref()?.get(name),
         }
     }
+
+    /// Samples and seconds of the epoch, of which [`rate_of`] makes a rate.
+    pub fn trained(&self) -> (f64, f64) {
+        match self.samples_per_s.is_finite() {
+            true => (self.seconds * self.samples_per_s, self.seconds),
+            false => (0.0, 0.0),
+        }
+    }
+}
+
+/// Samples per second of all these epochs together.
+pub fn rate_over<'a>(epochs: impl Iterator<Item = &'a EpochEvent>) -> Option<f64> {
+    let trained = epochs.map(EpochEvent::trained);
+    rate_of(trained.fold((0.0, 0.0), |(samples, seconds), of| (samples + of.0, seconds + of.1)))
+}
+
+/// Samples per second; `None` of a time that is too short to tell.
+pub fn rate_of((samples, seconds): (f64, f64)) -> Option<f64> {
+    (seconds >= 0.1).then(|| samples / seconds)
 }
 
 /// Written when a checkpoint is complete on disk.
@@ -218,6 +243,14 @@ impl Metrics {
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
         self.values.iter().map(|(n, v)| (n.as_str(), v.as_f64().unwrap_or(f64::NAN)))
     }
+}
+
+fn nan() -> f64 {
+    f64::NAN
+}
+
+fn is_not_finite(value: &f64) -> bool {
+    !value.is_finite()
 }
 
 /// Reads NaN from `null`: JSON has no NaN, and serde_json writes `null` for values that are not finite.
@@ -378,5 +411,21 @@ mod tests {
         let Event::Step(step) = serde_json::from_str(line).unwrap() else { panic!("a step") };
         assert!(step.loss.is_nan());
         assert_eq!(serde_json::to_string(&Event::Step(step)).unwrap(), line);
+    }
+
+    /// As with a clock that stands still; `null` is what development builds wrote then.
+    #[test]
+    fn rates_that_are_not_finite_have_no_key() {
+        let step = StepEvent { samples_per_s: f64::INFINITY, data_wait: f64::NAN, ..StepEvent::default() };
+        let epoch = EpochEvent { samples_per_s: f64::NAN, data_wait: f64::NAN, ..EpochEvent::sample(0, 0.5) };
+        for event in [Event::Step(step), Event::Epoch(epoch)] {
+            let line = serde_json::to_string(&event).unwrap();
+            assert!(!line.contains("samples_per_s") && !line.contains("data_wait"), "{line}");
+            let nulls = line.replace("\"lr\"", "\"samples_per_s\":null,\"data_wait\":null,\"lr\"");
+            for text in [&line, &nulls] {
+                let read = serde_json::from_str::<Event>(text).unwrap();
+                assert_eq!(serde_json::to_string(&read).unwrap(), line);
+            }
+        }
     }
 }

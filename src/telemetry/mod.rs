@@ -45,7 +45,7 @@ pub use digests::read_digests;
 pub use digests::{DifferentTensor, Digest, DigestGroup, DigestLine, DigestWriter, Digests, cut_digests};
 pub use events::{
     CheckpointEvent, DivergenceEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent,
-    Stamped, StepEvent, nan_if_null,
+    Stamped, StepEvent, nan_if_null, rate_of,
 };
 pub use host::{Host, host_name, memory_of};
 pub use numbers::{rate, seconds, significant};

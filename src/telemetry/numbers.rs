@@ -36,12 +36,20 @@ pub(super) fn exponent(value: f64) -> String {
 
 /// A rate per second.
 pub fn rate(per_second: f64) -> String {
-    if per_second >= 10.0 { format!("{per_second:.0}") } else { format!("{per_second:.2}") }
+    match per_second {
+        _ if !per_second.is_finite() => "–".to_owned(),
+        10.0.. => format!("{per_second:.0}"),
+        _ => format!("{per_second:.2}"),
+    }
 }
 
-/// A time in seconds, as `12.3 s`; from ten minutes on in the format of [`clock`].
+/// A time in seconds, as `12.3 s` or `40 ms`; from ten minutes on in the format of [`clock`].
 pub fn seconds(seconds: f64) -> String {
-    if seconds < 600.0 { format!("{seconds:.1} s") } else { clock(seconds) }
+    match seconds {
+        0.0..0.095 => format!("{:.0} ms", seconds * 1e3),
+        600.0.. => clock(seconds),
+        _ => format!("{seconds:.1} s"),
+    }
 }
 
 /// `42s`, `3m07s`, `2h05m`, `3d04h`.

@@ -1,7 +1,7 @@
 //! Progress output: one status line on a terminal, plain lines elsewhere, and a summary of each epoch.
 
 use super::bar::{StatusLine, Words};
-use super::events::EpochEvent;
+use super::events::{EpochEvent, rate_of};
 use super::numbers::{clock, epoch_of, exponent, rate, seconds, significant};
 use super::screen;
 use crate::say::StderrWriter;
@@ -73,16 +73,14 @@ pub fn tutorial_line(line: EpochLine) -> String {
     format!("[GPU: {rank} Epoch: {epoch}, Batch size: {batch_size} | Steps {steps}]")
 }
 
-/// `epoch 1/12  train loss 1.234 acc 55.1 %  val loss … acc …  12.3 s  1234 samples/s  data wait 0.1 %`; of `epochs`.
+/// `epoch 1/12  train loss 1.234 acc 55.1 %  val loss … acc …  12.3 s  1234 samples/s  data wait 0.1 %`; of `epochs`. An epoch that is
+/// too short has no rate and no wait.
 pub fn epoch_summary(event: &EpochEvent, epochs: u64) -> String {
-    format!(
-        "{}{}  {}  {} samples/s  data wait {}",
-        epoch_of(event.epoch, epochs),
-        metrics_words(event),
-        seconds(event.seconds),
-        rate(event.samples_per_s),
-        percent(event.data_wait)
-    )
+    let rates = rate_of(event.trained()).map_or_else(String::new, |per_second| {
+        format!("  {} samples/s  data wait {}", rate(per_second), percent(event.data_wait))
+    });
+    let (epoch, metrics) = (epoch_of(event.epoch, epochs), metrics_words(event));
+    format!("{epoch}{metrics}  {}{rates}", seconds(event.seconds))
 }
 
 /// `  train loss 1.234 acc 55.1 %  val loss …`
@@ -298,6 +296,8 @@ mod tests {
             epoch_summary(&event, 12),
             "epoch 1/12  train loss 1.234e-5 mae 12346  12.3 s  1234 samples/s  data wait 0.1 %"
         );
+        event.seconds = 0.04;
+        assert_eq!(epoch_summary(&event, 12), "epoch 1/12  train loss 1.234e-5 mae 12346  40 ms");
     }
 
     /// Completes a step this long after the start.

@@ -1,6 +1,6 @@
 //! The last lines of a complete run on the terminal: its length, its last and best metrics, and what to do next.
 
-use super::events::{CheckpointEvent, EndEvent, EpochEvent, Event};
+use super::events::{CheckpointEvent, EndEvent, EpochEvent, Event, rate_over};
 use super::numbers::{epoch_of, rate, seconds};
 use super::progress::{metric_words, metrics_words};
 use super::report;
@@ -49,10 +49,8 @@ pub fn summary(events: &[Event], end: &EndEvent, run: &Run<'_>) -> String {
 
 /// `done: 756 steps in 10.2 s, 4,905 samples/s, 1 restart`
 fn headline(events: &[Event], epochs: &[&EpochEvent], end: &EndEvent) -> String {
-    let trained: f64 = epochs.iter().map(|e| e.seconds).sum();
-    let samples: f64 = epochs.iter().map(|e| e.seconds * e.samples_per_s).sum();
-    let speed =
-        if trained > 0.0 { format!(", {} samples/s", rate(samples / trained)) } else { String::new() };
+    let speed = rate_over(epochs.iter().copied());
+    let speed = speed.map_or_else(String::new, |speed| format!(", {} samples/s", rate(speed)));
     let restarts = match events.iter().filter(|e| matches!(e, Event::Restart(r) if r.attempt > 1)).count() {
         0 => String::new(),
         n => format!(", {}", count(n, "restart")),

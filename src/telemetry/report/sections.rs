@@ -4,8 +4,9 @@ use super::escape;
 use super::records::{Anatomy, Run};
 use crate::error::ExitCode;
 use crate::show::count;
-use crate::telemetry::events::{EndEvent, EpochEvent, Event};
-use crate::telemetry::numbers::{exponent, seconds, significant};
+use crate::telemetry::events::{EndEvent, EpochEvent, Event, rate_of, rate_over};
+use crate::telemetry::numbers::{exponent, rate, seconds, significant};
+use crate::telemetry::progress::percent;
 use crate::telemetry::provenance::{Git, Provenance};
 use std::fmt::Write;
 
@@ -95,8 +96,8 @@ pub(super) fn tiles(out: &mut String, run: &Run) {
     }
     if !epochs.is_empty() {
         tiles.push(("time in epochs", seconds(epochs.iter().map(|e| e.seconds).sum())));
-        let mean = epochs.iter().map(|e| e.samples_per_s).sum::<f64>() / epochs.len() as f64;
-        tiles.push(("samples/s", format!("{mean:.0}")));
+        let speed = rate_over(epochs.iter().copied());
+        tiles.extend(speed.map(|speed| ("samples/s", rate(speed))));
     }
     out.push_str("<dl class=\"tiles\">");
     for (label, value) in tiles {
@@ -166,17 +167,17 @@ pub(super) fn epochs(out: &mut String, run: &Run) {
         let _ = write!(out, "<tr><td>{}</td>", e.epoch + 1);
         for (metrics, names) in [(Some(&e.train), &train), (e.val.as_ref(), &val)] {
             for name in names {
-                let value = metrics.and_then(|m| m.get(name)).map_or("–".to_owned(), significant);
+                let value =
+                    metrics.and_then(|m| m.get(name)).map_or("–".to_owned(), |value| value_of(name, value));
                 let _ = write!(out, "<td>{value}</td>");
             }
         }
-        let wait = 100.0 * e.data_wait;
+        let per_second = rate_of(e.trained());
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
+        let (speed, wait) =
+            (or_none(per_second.map(rate)), or_none(per_second.map(|_| percent(e.data_wait))));
         let lr = exponent(e.lr);
-        let _ = write!(
-            out,
-            "<td>{lr}</td><td>{:.1}</td><td>{:.0}</td><td>{wait:.1} %</td></tr>",
-            e.seconds, e.samples_per_s
-        );
+        let _ = write!(out, "<td>{lr}</td><td>{:.1}</td><td>{speed}</td><td>{wait}</td></tr>", e.seconds);
     }
     out.push_str("</tbody></table></div></section>");
 }
