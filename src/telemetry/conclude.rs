@@ -20,13 +20,12 @@ impl Before {
         Self { stamp: stamp(&path), path, since: Instant::now() }
     }
 
-    /// Records how the run ended, unless rank 0 recorded the same, and writes the report if it is out of date. Rank 0
-    /// may be dead, or know only that it lost a peer: its end event is replaced. It may also have been killed between
-    /// its last line and the report. A run that failed before it wrote metrics leaves those of an earlier run
-    /// unchanged.
-    pub fn conclude(&self, run_dir: &Path, code: u8, reason: &str) -> Result<()> {
+    /// Records how the run ended, unless rank 0 recorded the same. Rank 0 may be dead, or know only that it lost a peer:
+    /// its end event is replaced. A run that failed before it wrote metrics leaves those of an earlier run unchanged.
+    /// Returns whether the report is out of date: rank 0 may also have been killed between its last line and the report.
+    fn record(&self, run_dir: &Path, code: u8, reason: &str) -> Result<bool> {
         if stamp(&self.path) == self.stamp {
-            return Ok(());
+            return Ok(false);
         }
         // The metrics may have been archived, with nothing written since.
         let mut events = if self.path.exists() { read_events(&self.path)? } else { Vec::new() };
@@ -40,21 +39,29 @@ impl Before {
             let end = recorded.unwrap_or_else(|| self.end(run_dir, &events));
             let end = Event::End(EndEvent { reason: reason.to_owned(), exit_code: code, ..end });
             MetricsWriter::replace_end(&self.path, events.len(), &end)?;
-        } else if written(&report::path(run_dir)) >= written(&self.path) {
-            return Ok(());
+            return Ok(true);
         }
-        report::write(run_dir).map(drop)
+        Ok(written(&report::path(run_dir)) < written(&self.path))
     }
 
-    /// [Concludes](Self::conclude) a run that has `ended`, with a warning if that can't be written.
+    /// [Records](Self::record) the end and writes the report if that is out of date. Returns what could not be written.
+    fn conclude(&self, run_dir: &Path, code: u8, reason: &str) -> Option<String> {
+        match self.record(run_dir, code, reason) {
+            Ok(false) => None,
+            Ok(true) => Some(format!("cannot write the report: {}", report::write(run_dir).err()?.message)),
+            Err(e) => Some(format!("cannot write the end of the run to its metrics: {}", e.message)),
+        }
+    }
+
+    /// Records how a run has `ended`, with a warning about what can't be written.
     pub fn conclude_or_warn(&self, run_dir: &Path, ended: &Result<ExitCode>) {
         let (code, reason) = match ended {
             Ok(ExitCode::Stopped) => (ExitCode::Stopped, "stopped"),
             Ok(code) => (*code, "done"),
             Err(e) => (e.code, e.message.lines().next().unwrap_or_default()),
         };
-        if let Err(e) = self.conclude(run_dir, code as u8, reason) {
-            tracing::warn!("cannot write the end of the run to its metrics: {}", e.message);
+        if let Some(problem) = self.conclude(run_dir, code as u8, reason) {
+            tracing::warn!("{problem}");
         }
     }
 
@@ -110,19 +117,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("metrics.jsonl");
         let before = Before::of(folder.path());
-        before.conclude(folder.path(), 78, "invalid spec").unwrap();
+        assert_eq!(before.conclude(folder.path(), 78, "invalid spec"), None);
         assert!(!path.exists());
         let write = |event: &Event| MetricsWriter::open(&path).unwrap().write(&Stamped::now(event)).unwrap();
         write(&Event::End(end(91, "rank 1 closed its connection")));
-        before.conclude(folder.path(), 90, "rank 1 was killed").unwrap();
+        assert_eq!(before.conclude(folder.path(), 90, "rank 1 was killed"), None);
         // One end event, with the duration that rank 0 recorded.
         let first = [end(90, "rank 1 was killed")];
         assert_eq!(ends(folder.path()), first);
         let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
         assert!(page.contains("rank 1 was killed (exit code 90)"), "{page}");
         // The same again, or an attempt that wrote nothing: the recorded end stays.
-        before.conclude(folder.path(), 90, "once more").unwrap();
-        Before::of(folder.path()).conclude(folder.path(), 78, "a wrong start").unwrap();
+        assert_eq!(before.conclude(folder.path(), 90, "once more"), None);
+        assert_eq!(Before::of(folder.path()).conclude(folder.path(), 78, "a wrong start"), None);
         assert_eq!(ends(folder.path()), first);
         // Rank 0 was killed in the next attempt and did not record it.
         let before = Before::of(folder.path());
@@ -138,15 +145,35 @@ mod tests {
         let parent = provenance::Parent { path: checkpoint, step: 9, seconds: 1e6 };
         let start = Provenance { parent: Some(parent), ..provenance::sample(folder.path()) };
         provenance::write(&folder.path().join("run.json"), start).unwrap();
-        before.conclude(folder.path(), 90, "rank 0 was killed").unwrap();
+        assert_eq!(before.conclude(folder.path(), 90, "rank 0 was killed"), None);
         let [kept, last] = &ends(folder.path())[..] else { panic!("{:?}", ends(folder.path())) };
         assert_eq!((kept, last.step, last.reason.as_str()), (&first[0], 9, "rank 0 was killed"));
         assert!(last.seconds > 1e6, "{last:?}");
         // A run that started over and was killed before its first line.
         let before = Before::of(folder.path());
         write(&Event::Restart(RestartEvent { attempt: 1, reason: "nothing was saved".into() }));
-        before.conclude(folder.path(), 90, "rank 0 was killed").unwrap();
+        assert_eq!(before.conclude(folder.path(), 90, "rank 0 was killed"), None);
         assert_eq!(ends(folder.path()).last().map(|end| end.step), Some(0));
+    }
+
+    #[test]
+    fn the_file_that_could_not_be_written_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        let before = Before::of(folder.path());
+        let silent = Event::End(end(91, "rank 1 is silent"));
+        MetricsWriter::open(&file("metrics.jsonl")).unwrap().write(&Stamped::now(&silent)).unwrap();
+        std::fs::create_dir(file("report.html")).unwrap();
+        let problem = before.conclude(folder.path(), 90, "rank 1 was killed").unwrap();
+        assert!(
+            problem.starts_with("cannot write the report: ") && problem.contains("report.html"),
+            "{problem}"
+        );
+        assert_eq!(ends(folder.path()), [end(90, "rank 1 was killed")]);
+        std::fs::remove_file(file("metrics.jsonl")).unwrap();
+        std::fs::create_dir(file("metrics.jsonl")).unwrap();
+        let problem = before.conclude(folder.path(), 90, "rank 1 was killed").unwrap();
+        assert!(problem.starts_with("cannot write the end of the run to its metrics: "), "{problem}");
     }
 
     #[test]
@@ -163,7 +190,7 @@ mod tests {
                 let page = File::options().append(true).open(&page).unwrap();
                 page.set_modified(SystemTime::UNIX_EPOCH).unwrap();
             }
-            before.conclude(folder.path(), 91, "rank 1 is silent").unwrap();
+            assert_eq!(before.conclude(folder.path(), 91, "rank 1 is silent"), None);
             let html = std::fs::read_to_string(&page).unwrap();
             assert!(html.contains("rank 1 is silent (exit code 91)") && !torn.exists(), "{html}");
         }
