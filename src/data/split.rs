@@ -12,7 +12,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, SmartDefault)]
 pub struct SplitOptions {
     pub val_split: f64,
-    #[default(Rest::default().split_seed)]
+    #[default(Seed::default().split_seed)]
     pub split_seed: u64,
     pub max_train: Option<usize>,
     pub max_val: Option<usize>,
@@ -39,13 +39,20 @@ struct PartOfRows {
     val_split: f64,
 }
 
+// Read only where samples are drawn.
 #[derive(Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 #[schemars(extend("x-section" = "Splits"))]
-struct Rest {
+struct Seed {
     /// Seed of the split, which equals PyTorch's `random_split` with this seed.
     #[default = 42]
     split_seed: u64,
+}
+
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default)]
+#[schemars(extend("x-section" = "Splits"))]
+struct Limits {
     /// Use at most this many training samples, the first of the split.
     #[schemars(range(min = 1))]
     max_train: Option<usize>,
@@ -67,8 +74,19 @@ impl SplitOptions {
         Self::with(val_split, fields)
     }
 
+    /// Reads those of texts, which are cut: no seed has an effect. `why` says so of one that is set (`with …`).
+    pub fn of_texts(fields: &mut Fields<'_>, why: &str) -> Self {
+        let PartOfSamples { val_split } = fields.config();
+        fields.misplaced(&["split_seed"], why);
+        // It is read if it is set, so that it is reported as misplaced, not as unknown.
+        let is_set = fields.has("split_seed");
+        fields.config_if::<Seed>(is_set);
+        let Limits { max_train, max_val } = fields.config();
+        Self { val_split, max_train, max_val, ..Self::default() }
+    }
+
     fn with(val_split: f64, fields: &mut Fields<'_>) -> Self {
-        let Rest { split_seed, max_train, max_val } = fields.config();
+        let (Seed { split_seed }, Limits { max_train, max_val }) = (fields.config(), fields.config());
         Self { val_split, split_seed, max_train, max_val }
     }
 

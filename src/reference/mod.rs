@@ -7,6 +7,8 @@ mod json_schema;
 mod key;
 mod lookup;
 #[cfg(test)]
+mod round_trip_tests;
+#[cfg(test)]
 mod tests;
 
 pub use json_schema::json_schema;

@@ -110,7 +110,11 @@ impl<S: RowStore> ColumnsSource<S> {
                 "it names the column that the model predicts",
             );
         }
-        let split = SplitOptions::read(fields);
+        const WITH_TEXT: &str = "with `content = \"text\"`";
+        let split = match content {
+            Contents::Text => SplitOptions::of_texts(fields, WITH_TEXT),
+            Contents::Images | Contents::Table => SplitOptions::read(fields),
+        };
         let roles = match (images, table, text) {
             (Some(keys), ..) => {
                 let keys: ImageKeys = keys;
@@ -122,7 +126,7 @@ impl<S: RowStore> ColumnsSource<S> {
             }
             (_, Some(keys), _) => Roles::Table { keys, target: wanted },
             (.., text) => {
-                fields.misplaced(&["target", "split_seed"], "with `content = \"text\"`");
+                fields.misplaced(&["target"], WITH_TEXT);
                 Roles::Text { keys: text.unwrap_or_default() }
             }
         };
