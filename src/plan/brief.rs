@@ -132,13 +132,15 @@ impl Plan {
         let batch = &self.batch;
         let of = |n: Option<usize>| n.map_or_else(String::new, |n| show_count(n as u64));
         let samples = self.dataset.facts.train.unwrap_or(0);
-        let left = position.steps_left(self.epochs, samples, self.loader.drop_last);
-        let all = position.step.saturating_add(left).min(self.train.max_steps.unwrap_or(u64::MAX));
+        let (max_steps, drop_last) = (self.train.max_steps, self.loader.drop_last);
+        let all_epochs = self.epochs.unwrap_or_else(|| position.epochs_of(max_steps, samples, drop_last));
+        let left = position.steps_left(all_epochs, samples, drop_last);
+        let all = position.step.saturating_add(left).min(max_steps.unwrap_or(u64::MAX));
         let done = match position.step {
             0 => String::new(),
             done => format!(", {} of them done", show_count(done)),
         };
-        let epochs = plural(self.epochs as usize, "epoch");
+        let epochs = plural(all_epochs as usize, "epoch");
         // Epochs before a change of the batch had another number of steps.
         let each = match position.batching == position.first {
             true => format!(" of {}", of(batch.steps_per_epoch)),
@@ -147,7 +149,7 @@ impl Plan {
         let mut line = format!(
             "{} in {} {epochs}{each}{done}; {} samples a step",
             show_count(all),
-            show_count(self.epochs),
+            show_count(all_epochs),
             global_batch(&position.batching)
         );
         for (what, n) in [("repeated", batch.padded), ("left out", batch.dropped)] {

@@ -18,10 +18,9 @@ pub(super) struct JobConfig {
     pub name: String,
     /// Seed of every random number: initial weights, shuffling, augmentation, dropout.
     pub seed: u64,
-    /// Passes over the training data.
-    #[default = 1]
+    /// Passes over the training data. Default: 1, or as many as `train.max_steps` takes if that is set.
     #[schemars(range(min = 1))]
-    pub epochs: u64,
+    pub epochs: Option<u64>,
     /// Samples per process and micro-batch.
     #[default = 1]
     #[schemars(range(min = 1, max = 1_073_741_824))]

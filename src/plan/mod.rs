@@ -50,7 +50,8 @@ use std::collections::BTreeSet;
 pub struct Plan {
     pub name: String,
     pub seed: u64,
-    pub epochs: u64,
+    /// `None`: as many as `train.max_steps` takes.
+    pub epochs: Option<u64>,
     /// Samples per process and micro-batch.
     pub batch_size: usize,
     /// How often a checkpoint is saved.
@@ -177,7 +178,7 @@ impl Plan {
     pub fn settings(&self) -> Settings {
         Settings {
             seed: self.seed,
-            epochs: self.epochs,
+            epochs: self.epochs.unwrap_or(u64::MAX),
             precision: self.precision,
             loader: self.loader,
             task: self.task.build(),
@@ -203,11 +204,21 @@ impl Plan {
 
     /// Optimizer steps of the whole run; `None` if this depends on the data.
     pub fn total_steps(&self) -> Option<u64> {
-        let by_epochs = self.batch.steps_per_epoch.map(|steps| self.epochs.saturating_mul(steps as u64));
+        let by_epochs = self.epochs.zip(self.batch.steps_per_epoch);
+        let by_epochs = by_epochs.map(|(epochs, steps)| epochs.saturating_mul(steps as u64));
         match (by_epochs, self.train.max_steps) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
+    }
+
+    /// Epochs of the whole run, the last of which may be cut short; `None` if this depends on the data.
+    pub fn total_epochs(&self) -> Option<u64> {
+        let by_steps = || {
+            let (max_steps, each) = self.train.max_steps.zip(self.batch.steps_per_epoch)?;
+            Some(max_steps.div_ceil((each as u64).max(1)))
+        };
+        self.epochs.or_else(by_steps)
     }
 }
 

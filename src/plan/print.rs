@@ -82,6 +82,10 @@ impl Plan {
             ("steps per epoch", count(batch.steps_per_epoch)),
             ("steps in all", self.total_steps().map_or_else(unknown, show_count)),
         ];
+        if self.epochs.is_none() {
+            let epochs = self.total_epochs().map_or_else(unknown, show_count);
+            rows.push(("epochs", format!("{epochs}, by `train.max_steps`")));
+        }
         if let (Some(padded), Some(dropped)) = (batch.padded, batch.dropped) {
             let samples = |n: usize, what: &str| match n {
                 0 => "none".to_owned(),
@@ -169,6 +173,7 @@ impl Plan {
             "world": self.world,
             "batch": self.batch,
             "total_steps": self.total_steps(),
+            "total_epochs": self.total_epochs(),
             "data": self.dataset.facts,
             "loss": self.task.json(),
             "optimizer": self.optimizer,

@@ -35,6 +35,10 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
         OptimizerPlan::configure(&mut root.req_section("optimizer"), by_name(&registry.optimizers));
     let mut schedule = Schedule::configure(root, by_name(&registry.schedules));
     let task = own.plan(loss);
+    let epochs = match train.max_steps {
+        Some(_) => epochs,
+        None => Some(root.or_default("epochs", epochs, 1)),
+    };
     checks::mixing(root, &train, task.as_ref(), &facts);
     checks::plateau(root, &mut schedule, task.as_ref(), &facts, train.eval_every);
     let ema = Ema::read(&mut root.section("ema"));

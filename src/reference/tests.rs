@@ -114,7 +114,7 @@ fn keys_that_are_required_have_no_default_and_groups_have_the_optimizers_keys() 
         json!(["name", "batch_size", "model", "dataset", "optimizer"])
     );
     assert_eq!(schema["properties"]["batch_size"].get("default"), None);
-    assert_eq!(schema["properties"]["epochs"]["default"], 1);
+    assert_eq!(schema["properties"]["seed"]["default"], 0);
     let adamw = variant(&schema["properties"]["optimizer"], "adamw");
     assert_eq!(adamw["properties"]["group"]["anyOf"][0]["$ref"], "#/definitions/group-of-adamw");
     let group = &schema["definitions"]["group-of-adamw"]["properties"];

@@ -57,14 +57,16 @@ pub fn why_not_a_beginning(plan: &Plan) -> Option<String> {
 /// Whether `short` ends before `long` in any case.
 fn is_shorter(short: &Plan, long: &Plan) -> bool {
     let steps = |plan: &Plan| plan.train.max_steps.unwrap_or(u64::MAX);
-    let (epochs, steps) = (short.epochs.cmp(&long.epochs), steps(short).cmp(&steps(long)));
+    let epochs = |plan: &Plan| plan.epochs.unwrap_or(u64::MAX);
+    let (epochs, steps) = (epochs(short).cmp(&epochs(long)), steps(short).cmp(&steps(long)));
     [epochs, steps].contains(&Ordering::Less) && ![epochs, steps].contains(&Ordering::Greater)
 }
 
 /// Whether the evaluation at the end of `short` is one of `long`, too: another one would be in its metrics, and could be its best.
 fn ends_measured(short: &Plan, long: &Plan) -> bool {
     let every = long.train.eval_every;
-    every <= 1 || short.train.max_steps == long.train.max_steps && short.epochs.is_multiple_of(every)
+    let whole = short.epochs.is_some_and(|epochs| epochs.is_multiple_of(every));
+    every <= 1 || short.train.max_steps == long.train.max_steps && whole
 }
 
 /// Makes the run folder `to` a copy of `from`, completely or not at all.

@@ -40,7 +40,13 @@ pub fn lengths(config: &SweepConfig, children: &[ChildPlan]) -> Result<Vec<Strin
             );
             return Err(Error::spec(what).hint("a larger `min_epochs`, or `--set train.eval_every=1`"));
         }
-        let whole = plans().map(|plan| plan.epochs).max().unwrap_or(1);
+        let whole = plans().map(Plan::total_epochs).collect::<Option<Vec<u64>>>();
+        let Some(whole) = whole.and_then(|all| all.into_iter().max()) else {
+            return Err(Error::spec(
+                "how many epochs `train.max_steps` takes is not known before the data is read",
+            )
+            .hint("`--set epochs=N`, or `--min-steps`"));
+        };
         if least >= whole {
             return Err(never_longer(&count(least as usize, "epoch"), &whole.to_string()));
         }

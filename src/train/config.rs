@@ -142,6 +142,7 @@ impl TrainConfig {
 #[derive(Clone)]
 pub struct Settings {
     pub seed: u64,
+    /// `u64::MAX` where only `max_steps` ends the run.
     pub epochs: u64,
     pub precision: Precision,
     pub loader: LoaderConfig,
@@ -169,6 +170,12 @@ impl Settings {
         step.is_multiple_of(self.log_every.max(1))
     }
 
+    /// Epochs of the whole run, for messages: where only `max_steps` ends it, as many as that takes from this position on.
+    pub fn all_epochs(&self, position: &Position, samples: usize) -> u64 {
+        let by_steps = || position.epochs_of(self.train.max_steps, samples, self.loader.drop_last);
+        Some(self.epochs).filter(|epochs| *epochs != u64::MAX).unwrap_or_else(by_steps)
+    }
+
     /// Whether the run is complete.
     pub fn is_over(&self, position: &Position) -> bool {
         position.is_over(self.epochs, self.train.max_steps) || self.ends_early(position).is_some()
@@ -194,11 +201,8 @@ impl Settings {
     /// Why a run that has more epochs ends at this position, the end of an epoch.
     fn pauses(&self, here: &Position) -> Option<String> {
         let after = self.train.stop_after.filter(|after| here.epoch >= *after)?;
-        Some(format!(
-            "it was to end after {} of {}",
-            count(here.epoch.min(after) as usize, "epoch"),
-            self.epochs
-        ))
+        let all = if self.epochs == u64::MAX { String::new() } else { format!(" of {}", self.epochs) };
+        Some(format!("it was to end after {}{all}", count(here.epoch.min(after) as usize, "epoch")))
     }
 }
 

@@ -111,6 +111,16 @@ impl Position {
         later.saturating_mul(per_epoch).saturating_add(steps)
     }
 
+    /// Epochs of a run that only `max_steps` ends, from here on with this batching.
+    pub fn epochs_of(&self, max_steps: Option<u64>, samples: usize, drop_last: bool) -> u64 {
+        let Some(max_steps) = max_steps else { return u64::MAX };
+        let left = max_steps.saturating_sub(self.step);
+        let in_epoch = self.steps_left(self.epoch + 1, samples, drop_last);
+        let per_epoch = self.batching.algebra(samples, drop_last).steps_per_epoch().max(1);
+        let current = u64::from(left > 0 || self.step_in_epoch > 0);
+        (self.epoch + current).saturating_add(left.saturating_sub(in_epoch).div_ceil(per_epoch))
+    }
+
     /// Whether a run of this many epochs or steps is complete, including the metrics of an epoch that `max_steps` cuts
     /// short.
     pub fn is_over(&self, epochs: u64, max_steps: Option<u64>) -> bool {
@@ -268,6 +278,25 @@ mod tests {
             };
             prop_assert_eq!(sorted(got), sorted(seen(&mut whole, n, drop_last, u64::MAX)));
         }
+    }
+
+    #[test]
+    fn a_run_of_steps_has_as_many_epochs_as_they_take() {
+        // Seven steps each.
+        let of = |epoch, in_epoch, max| {
+            let position = Position {
+                epoch,
+                micro: in_epoch,
+                step_in_epoch: in_epoch,
+                step: 7 * epoch + in_epoch,
+                ..Position::new(Batching::of(1, 8, 1))
+            };
+            position.epochs_of(Some(max), 50, false)
+        };
+        assert_eq!([of(0, 0, 1), of(0, 0, 7), of(0, 0, 8), of(0, 0, 1000)], [1, 1, 2, 143]);
+        assert_eq!([of(3, 2, 23), of(3, 2, 28), of(3, 2, 29), of(4, 0, 28)], [4, 4, 5, 4]);
+        let other = Position { batching: Batching::of(2, 8, 1), ..Position::new(Batching::of(1, 8, 1)) };
+        assert_eq!(other.epochs_of(Some(1000), 50, false), 250, "of four steps from here on");
     }
 
     #[test]

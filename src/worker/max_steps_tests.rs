@@ -24,6 +24,22 @@ fn a_run_that_max_steps_cut_in_mid_epoch_resumes_to_the_same_bits() {
 }
 
 #[test]
+fn max_steps_alone_trains_as_many_epochs_as_it_takes() {
+    let spec = SPEC.replace("epochs = 6\n", "");
+    let sets = ["train.max_steps=27", "scheduler.name=cosine", "optimizer.momentum=0.9"];
+    let (alone, both, cut) = (Run::of(&spec), Run::of(SPEC), Run::of(&spec));
+    alone.train(1, &sets).unwrap();
+    let ends: Vec<_> = alone.epochs().iter().map(|e| (e.0, e.1)).collect();
+    assert_eq!(ends, [(0, 8), (1, 16), (2, 24), (3, 27)]);
+    // As with the epochs that it takes, also after a stop.
+    both.train(1, &[&sets[..], &["epochs=4"]].concat()).unwrap();
+    alone.assert_same(&both);
+    assert_eq!(cut.until(1, &sets, 19).unwrap(), Ended::Stopped);
+    cut.train(1, &sets).unwrap();
+    cut.assert_same(&alone);
+}
+
+#[test]
 fn a_run_with_all_steps_done_does_nothing() {
     let run = Run::of(SPEC);
     let sets = and(&["train.max_steps=11"]);

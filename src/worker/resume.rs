@@ -102,7 +102,8 @@ pub(super) fn resume(
     let kept = optimizer::kept(parts.spec(), &loaded.state, &updater.all_slots());
     let changes = [change, kept, frozen, thawed, ema.map(str::to_owned)];
     let job_toml = job.start.map_or("", |start| start.job_toml);
-    announce(parts, settings, &loaded, &position, changes, job_toml);
+    let epochs = settings.all_epochs(&position, samples);
+    announce(parts, settings, &loaded, (&position, epochs), changes, job_toml);
     let parent = Parent {
         step: position.step,
         complete: settings.is_over(&position),
@@ -128,13 +129,13 @@ fn find_checkpoint(job: &Job<'_>) -> Result<Option<Loaded>> {
     }
 }
 
-/// Prints the resume. `changes`: changes of the batching, what a changed optimizer keeps, what is trained now, and a new or
-/// dropped average. `job_toml` is this start's spec.
+/// Prints the resume at the position `here` of a run of `epochs`. `changes`: changes of the batching, what a changed optimizer
+/// keeps, what is trained now, and a new or dropped average. `job_toml` is this start's spec.
 fn announce(
     parts: &RankParts<'_>,
     settings: &Settings,
     loaded: &Loaded,
-    here: &Position,
+    (here, epochs): (&Position, u64),
     changes: [Option<String>; 5],
     job_toml: &str,
 ) {
@@ -145,10 +146,9 @@ fn announce(
         warn(&format!("the spec has changed since checkpoint {} was made{lines}", loaded.path.display()));
     }
     let line = format!(
-        "resumes at step {} (epoch {}/{}) from {}",
+        "resumes at step {} (epoch {}/{epochs}) from {}",
         loaded.state.global_step,
-        (here.epoch + 1).min(settings.epochs),
-        settings.epochs,
+        (here.epoch + 1).min(epochs),
         loaded.path.display()
     );
     for line in [line].into_iter().chain(changes.into_iter().flatten()) {

@@ -99,7 +99,8 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     group.note(Place { step: position.step, phase: Phase::Setup });
     // All ranks are ready: from here on the run's folder changes.
     group.barrier(Wait::WhilePeersLive)?;
-    let mut recorder = Recorder::new(settings.clone(), group.rank());
+    let epochs = settings.all_epochs(&position, splits.train.len());
+    let mut recorder = Recorder::new(Settings { epochs, ..settings.clone() }, group.rank());
     let begun = job.start.is_some_and(|start| start.begun());
     if group.rank() == 0 && accepted(&job, parent.as_ref())? {
         if !begun {

@@ -222,6 +222,25 @@ fn computes_steps_and_sizes_from_the_world_size() {
     assert_eq!(resolve(&["dataset.known=false"]).total_steps(), None);
 }
 
+/// 125 steps per epoch.
+#[test]
+fn epochs_follow_from_max_steps_where_only_that_is_given() {
+    let of = |sets: &[&str]| {
+        let plan = resolve(sets);
+        (plan.epochs, plan.total_epochs(), plan.total_steps())
+    };
+    assert_eq!(of(&[]), (Some(1), Some(1), Some(125)));
+    assert_eq!(of(&["train.max_steps=300"]), (None, Some(3), Some(300)));
+    assert_eq!(of(&["train.max_steps=300", "epochs=2"]), (Some(2), Some(2), Some(250)));
+    assert_eq!(of(&["train.max_steps=300", "epochs=9"]), (Some(9), Some(9), Some(300)));
+    assert_eq!(of(&["train.max_steps=300", "dataset.known=false"]), (None, None, Some(300)));
+    let text = resolve(&["train.max_steps=300"]).text();
+    assert!(text.contains("  epochs            3, by `train.max_steps`\n"), "{text}");
+    // The number of processes is no part of what a run is.
+    let two = resolve_for(JOB, &["train.max_steps=300"], WorldRequest::of(2)).unwrap();
+    assert_eq!((two.total_epochs(), two.hash), (Some(5), resolve(&["train.max_steps=300"]).hash));
+}
+
 /// Anything done or stored per process would take forever or exhaust memory.
 #[test]
 fn resolves_a_huge_world_without_work_per_process() {
