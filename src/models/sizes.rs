@@ -41,31 +41,42 @@ pub(super) struct Size {
     key: &'static str,
     known: fn(&DataFacts) -> Result<usize>,
     /// Whether the size in the spec may be larger than that of the data.
-    at_least: fn(&DataFacts) -> bool,
+    at_least: bool,
     given: Option<usize>,
 }
 
 impl Size {
-    /// Reports a size in the spec that does not fit the data.
-    pub fn new(
+    /// That of the data. Reports another one in the spec.
+    pub fn exactly(
         fields: &mut Fields<'_>,
         facts: &DataFacts,
         (key, given): (&'static str, Option<usize>),
         known: fn(&DataFacts) -> Result<usize>,
-        at_least: fn(&DataFacts) -> bool,
     ) -> Self {
-        let size = Self { key, known, at_least, given };
-        if let Some(problem) = size.mismatch(facts) {
-            fields.problem(key, problem);
+        Self { key, known, at_least: false, given }.checked(fields, facts)
+    }
+
+    /// That of the data, or a larger one in the spec. Reports a smaller one.
+    pub fn at_least(
+        fields: &mut Fields<'_>,
+        facts: &DataFacts,
+        (key, given): (&'static str, Option<usize>),
+        known: fn(&DataFacts) -> Result<usize>,
+    ) -> Self {
+        Self { key, known, at_least: true, given }.checked(fields, facts)
+    }
+
+    fn checked(self, fields: &mut Fields<'_>, facts: &DataFacts) -> Self {
+        if let Some(problem) = self.mismatch(facts) {
+            fields.problem(self.key, problem);
         }
-        size
+        self
     }
 
     fn mismatch(&self, facts: &DataFacts) -> Option<String> {
         let (given, known) = (self.given?, (self.known)(facts).ok()?);
-        let at_least = (self.at_least)(facts);
-        let least = if at_least { "at least " } else { "" };
-        (given < known || !at_least && given != known)
+        let least = if self.at_least { "at least " } else { "" };
+        (given < known || !self.at_least && given != known)
             .then(|| format!("the data set requires {least}{known}, found {given}"))
     }
 
@@ -76,19 +87,6 @@ impl Size {
             None => self.given.map_or_else(|| (self.known)(facts), Ok),
         }
     }
-}
-
-pub(super) fn at_least(_: &DataFacts) -> bool {
-    true
-}
-
-pub(super) fn exactly(_: &DataFacts) -> bool {
-    false
-}
-
-/// A classifier may have more outputs than classes in the data; a regression needs exactly one per value of the target.
-pub(super) fn at_least_for_classes(facts: &DataFacts) -> bool {
-    !matches!(&facts.target, Some(FieldFacts { kind: FieldKind::Float, .. }))
 }
 
 /// Length and vocabulary size of a window of tokens.

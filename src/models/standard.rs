@@ -1,8 +1,6 @@
 //! The built-in models: the keys of their `[model]` tables, and the facts that each needs from the data set.
 
-use super::sizes::{
-    Size, at_least, at_least_for_classes, check_input, exactly, features, image, outputs, tokens,
-};
+use super::sizes::{Size, check_input, features, image, outputs, tokens};
 use super::{
     Cnn, CnnConfig, Depth, Gpt, GptConfig, LinearNet, Mlp, Model, ModelKind, ModelSource, Net, NetModel,
     Preset, ResNet, Stem, TensorFacts, Vit, VitConfig, VitPreset,
@@ -115,8 +113,8 @@ struct LinearTable {
 fn linear(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     check_input(fields, facts, features(facts));
     let table: LinearTable = fields.config();
-    let inputs = Size::new(fields, facts, ("in_features", table.in_features), features, exactly);
-    let out = Size::new(fields, facts, ("out_features", table.out_features), outputs, at_least_for_classes);
+    let inputs = Size::exactly(fields, facts, ("in_features", table.in_features), features);
+    let out = Size::exactly(fields, facts, ("out_features", table.out_features), outputs);
     source(facts, move |facts: &DataFacts, device: &Device| {
         Ok(LinearNet::new(inputs.of(facts)?, out.of(facts)?, device))
     })
@@ -144,8 +142,8 @@ struct MlpTable {
 fn mlp(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     check_input(fields, facts, features(facts));
     let table: MlpTable = fields.config();
-    let inputs = Size::new(fields, facts, ("in_features", table.in_features), features, exactly);
-    let out = Size::new(fields, facts, ("num_classes", table.num_classes), outputs, at_least_for_classes);
+    let inputs = Size::exactly(fields, facts, ("in_features", table.in_features), features);
+    let out = Size::exactly(fields, facts, ("num_classes", table.num_classes), outputs);
     source(facts, move |facts: &DataFacts, device: &Device| {
         let mut sizes = vec![inputs.of(facts)?];
         sizes.extend(&table.hidden);
@@ -177,7 +175,7 @@ struct CnnTable {
 fn cnn(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     check_input(fields, facts, image(facts));
     let CnnTable { num_classes, channels, hidden, dropout } = fields.config();
-    let out = Size::new(fields, facts, ("num_classes", num_classes), outputs, at_least_for_classes);
+    let out = Size::exactly(fields, facts, ("num_classes", num_classes), outputs);
     if let Ok([_, height, width]) = image(facts)
         && (height.min(width) >> channels.len()) == 0
     {
@@ -210,7 +208,7 @@ struct ResNetTable {
 fn resnet(depth: Depth, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     check_input(fields, facts, image(facts));
     let ResNetTable { num_classes, stem } = fields.config();
-    let out = Size::new(fields, facts, ("num_classes", num_classes), outputs, at_least_for_classes);
+    let out = Size::exactly(fields, facts, ("num_classes", num_classes), outputs);
     source(facts, move |facts: &DataFacts, device: &Device| {
         let [channels, _, _] = image(facts)?;
         let classes = out.of(facts)?;
@@ -262,7 +260,7 @@ fn vit(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     let mlp_dim = fields.or_default("mlp_dim", table.mlp_dim, 4 * hidden_dim);
     let (dropout, attention_dropout) = (table.dropout, table.attention_dropout);
     let classes = ("num_classes", table.num_classes);
-    let classes = Size::new(fields, facts, classes, outputs, at_least_for_classes);
+    let classes = Size::exactly(fields, facts, classes, outputs);
     if !hidden_dim.is_multiple_of(num_heads) {
         let found = format!("must be a multiple of num_heads = {num_heads}, found {hidden_dim}");
         fields.problem("hidden_dim", found);
@@ -330,8 +328,8 @@ fn gpt(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     let n_head = fields.or_default("n_head", table.n_head, heads);
     let n_embd = fields.or_default("n_embd", table.n_embd, width);
     let (block, vocab) = (("block_size", table.block_size), ("vocab_size", table.vocab_size));
-    let block = Size::new(fields, facts, block, |facts| Ok(tokens(facts)?.0), at_least);
-    let vocab = Size::new(fields, facts, vocab, |facts| Ok(tokens(facts)?.1), at_least);
+    let block = Size::at_least(fields, facts, block, |facts| Ok(tokens(facts)?.0));
+    let vocab = Size::at_least(fields, facts, vocab, |facts| Ok(tokens(facts)?.1));
     if !n_embd.is_multiple_of(n_head) {
         fields.problem("n_embd", format!("must be a multiple of n_head = {n_head}, found {n_embd}"));
     }

@@ -74,7 +74,7 @@ fn accepts(parts: &RankParts<'_>, dataset: &dyn Dataset, model: &dyn Model) -> R
             Error::spec(format!("{what} from data set `{}`: {why}", parts.data.name))
         })?;
         evaluated(name, &outputs)?;
-        compares(outputs.dims(), samples, &target).map_err(|why| {
+        compares(outputs.dims(), samples, &input, &target).map_err(|why| {
             let e = Error::spec(format!("model `{name}` {why}"));
             match parts.task.standard() {
                 Some(_) => e,
@@ -155,8 +155,14 @@ fn values(field: &FieldFacts) -> usize {
     field.shape.iter().product()
 }
 
-/// Checks for one row of outputs per class index, or one output per number.
-fn compares([rows, width]: [usize; 2], samples: usize, target: &FieldFacts) -> Result<(), String> {
+/// Checks for one row of outputs per class index, or one output per number. Only the outputs for tokens may be more than there are: a
+/// vocabulary is often padded.
+fn compares(
+    [rows, width]: [usize; 2],
+    samples: usize,
+    input: &FieldFacts,
+    target: &FieldFacts,
+) -> Result<(), String> {
     let (expected, each) = match target.kind {
         FieldKind::Float => (samples, "sample"),
         FieldKind::Index(_) => (samples * values(target), "target"),
@@ -171,7 +177,9 @@ fn compares([rows, width]: [usize; 2], samples: usize, target: &FieldFacts) -> R
             let numbers = values(target);
             Err(format!("returns {width} outputs per sample; the data set's targets have {numbers}"))
         }
-        FieldKind::Index(classes) if width < classes => {
+        FieldKind::Index(classes)
+            if width < classes || width > classes && matches!(input.kind, FieldKind::Float) =>
+        {
             Err(format!("returns {width} outputs per target; the data set has {classes} classes"))
         }
         _ => Ok(()),

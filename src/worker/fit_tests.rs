@@ -85,6 +85,7 @@ fn mismatches_are_reported_before_anything_is_written() {
         (own(2, 3, 0), "CSV", "model `own` returns 3 outputs per sample; the data set's targets have 1"),
         (own(2, 1, 3), "CSV", "model `own` returns 3 rows of outputs for 4 samples"),
         (own(2, 2, 0), classes, "model `own` returns 2 outputs per target; the data set has 3 classes"),
+        (own(2, 5, 0), classes, "model `own` returns 5 outputs per target; the data set has 3 classes"),
         (
             own(7, 1, 0),
             "CSV",
@@ -98,7 +99,12 @@ fn mismatches_are_reported_before_anything_is_written() {
         (
             "name = \"mlp\"\nnum_classes = 2".into(),
             classes,
-            "model.num_classes: the data set requires at least 3, found 2",
+            "model.num_classes: the data set requires 3, found 2",
+        ),
+        (
+            "name = \"mlp\"\nnum_classes = 5".into(),
+            classes,
+            "model.num_classes: the data set requires 3, found 5",
         ),
         ("name = \"mlp\"\nnum_classes = 2".into(), "CSV", "the data set requires 1, found 2"),
         (
@@ -143,11 +149,10 @@ fn a_run_without_an_optimizer_step_is_refused_whatever_its_data() {
     assert_eq!(all_steps("drop_last = false\nmax_train = 3").0.unwrap(), Ended::Done);
 }
 
-/// More outputs than classes are allowed.
 #[test]
 fn matching_parts_train() {
     let dir = tempfile::tempdir().unwrap();
-    let own = "name = \"own\"\ninputs = 2\noutputs = 5\nrows = 0";
+    let own = "name = \"own\"\ninputs = 2\noutputs = 3\nrows = 0";
     let plan = plan(own, "CSV\ntask = \"classification\"", dir.path());
     std::fs::create_dir(dir.path().join("run")).unwrap();
     assert_eq!(trained(plan, &dir.path().join("run")).unwrap(), Ended::Done);
@@ -170,4 +175,7 @@ fn a_table_that_is_too_small_for_the_vocabulary_is_found_before_the_run() {
     let told = "model `table` does not accept 4 samples of shape [4] (indices) from data set `text`: ";
     assert!(error.message.contains(told), "{error}");
     assert_eq!(run(5).unwrap(), Ended::Done);
+    // Five scores for four tokens.
+    std::fs::write(&text, "abcd".repeat(20)).unwrap();
+    assert_eq!(run(6).unwrap(), Ended::Done);
 }
