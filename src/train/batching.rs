@@ -66,9 +66,9 @@ impl Batching {
     pub fn on(&self, world: usize, accumulate: usize, on_resize: OnResize) -> Self {
         match on_resize {
             OnResize::KeepGlobalBatch => {
-                let per_micro = Self { world, ..*self }.micro_batch();
-                let nearest = (2 * self.kept + per_micro) / (2 * per_micro);
-                Self { world, accumulate: nearest.max(1), ..*self }
+                let per_micro = Self { world, ..*self }.micro_batch() as u128;
+                let nearest = (2 * self.kept as u128 + per_micro) / (2 * per_micro);
+                Self { world, accumulate: usize::try_from(nearest).unwrap_or(usize::MAX).max(1), ..*self }
             }
             OnResize::KeepLocalBatch => Self::of(world, self.batch_size, accumulate),
         }
@@ -109,6 +109,9 @@ mod tests {
         assert_eq!((on(5).accumulate, on(5).global_batch()), (2, 20));
         assert_eq!((on(7).accumulate, on(16).accumulate), (2, 1));
         assert_eq!(four.on(1, 3, OnResize::KeepLocalBatch), Batching::of(1, 2, 3));
+        // The largest values that specs may have, on many nodes.
+        let most = Batching::of(1 << 16, 1 << 30, 1 << 20);
+        assert_eq!(most.on(1 << 16, 1 << 20, OnResize::KeepGlobalBatch).global_batch(), usize::MAX);
     }
 
     #[test]

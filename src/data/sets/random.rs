@@ -22,7 +22,7 @@ use std::sync::Arc;
 struct RandomSource {
     /// Samples before the split.
     #[default = 2048]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = 268_435_456))]
     samples: usize,
     /// Numbers per sample.
     #[default = 20]
@@ -42,9 +42,16 @@ struct RandomSource {
     split: SplitOptions,
 }
 
+/// Most numbers of the generating function, which every rank keeps in memory.
+const MAX_TRUTH: usize = 1 << 28;
+
 /// Reads the `[dataset]` table.
 pub fn random(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     let own: RandomSource = fields.config();
+    if own.outputs * (own.features + 1) > MAX_TRUTH {
+        let message = format!("`features` times `outputs` is too large: {} x {}", own.features, own.outputs);
+        fields.problem("outputs", message);
+    }
     Arc::new(RandomSource { split: SplitOptions::read(fields), ..own })
 }
 
@@ -140,6 +147,20 @@ mod tests {
             |table, epoch| sample(&*configure(&random, table).unwrap().open().unwrap().train, 5, epoch);
         assert_eq!(sample(&*splits.train, 5, 0), fifth("", 9));
         assert_ne!(sample(&*splits.train, 5, 0), fifth("seed = 1", 0));
+    }
+
+    #[test]
+    fn refuses_sizes_that_no_memory_holds() {
+        let problem = |table| configure(&random, table).err().unwrap_or_default();
+        let most = problem("samples = 9223372036854775807");
+        assert!(
+            most.contains("expected an integer from 1 to 268435456, found 9223372036854775807"),
+            "{most}"
+        );
+        assert_eq!(problem("samples = 268435456"), "");
+        let product = problem("features = 1048576\noutputs = 1048576");
+        assert!(product.contains("`features` times `outputs` is too large"), "{product}");
+        assert_eq!(problem("features = 1048576\noutputs = 100"), "");
     }
 
     /// Stochastic gradient descent recovers the generating function.

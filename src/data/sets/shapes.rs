@@ -24,10 +24,11 @@ pub const FIGURES: [&str; 8] = ["circle", "square", "triangle", "cross", "ring",
 struct ShapesSource {
     /// Training images.
     #[default = 4000]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = 268_435_456))]
     train: usize,
     /// Validation images.
     #[default = 1000]
+    #[schemars(range(max = 268_435_456))]
     val: usize,
     /// Width and height.
     #[default = 24]
