@@ -119,9 +119,9 @@ impl BurnData {
             return Err(Error::spec("the data set already has a validation split")
                 .hint("remove `val_split` from `[dataset]`"));
         }
-        let (of_train, of_val) = options.split(train.len());
+        let (of_train, of_val) = options.split(train.len(), None)?;
         let val = match val {
-            Some(val) => Some((Part::all(val.len()).limited(options.max_val), val)),
+            Some(val) => Some((options.validation(Part::all(val.len()), None)?, val)),
             None => Some((of_val, train.clone())).filter(|(part, _)| part.len() > 0),
         };
         let input = match (train.input(), vocabulary) {

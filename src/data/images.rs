@@ -21,6 +21,10 @@ pub trait ImageSource: Send + Sync {
     }
     /// Image `index` and its class. `scratch` is a buffer for sources that read or compute the bytes.
     fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)>;
+    /// The class of image `index`, without its pixels where that is cheaper.
+    fn class(&self, index: usize) -> Result<usize> {
+        self.image(index, &mut Vec::new()).map(|(_, class)| class)
+    }
     /// As `image`, with the image's own height and width if it is not scaled to those of the samples:
     /// random-resized-crop scales its window itself.
     fn original<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Original<'a>> {
@@ -68,7 +72,11 @@ impl Dataset for ImageSet {
         Ok(())
     }
     fn content(&self) -> Option<Content> {
-        self.source.content()
+        self.source.content().map(|content| self.part.content(content))
+    }
+    fn class_counts(&self) -> Option<Vec<usize>> {
+        let classes = (0..self.part.len()).map(|i| self.source.class(self.part.get(i)).ok());
+        counts(self.encoding.classes.len(), classes)
     }
     fn encoding(&self) -> Option<Encoding> {
         Some(Encoding::Images((*self.encoding).clone()))
@@ -121,6 +129,15 @@ impl ImageSet {
     }
 }
 
+/// How many samples each class has; `None` if one of them is not known.
+pub(super) fn counts(classes: usize, samples: impl Iterator<Item = Option<usize>>) -> Option<Vec<usize>> {
+    let mut counts = vec![0; classes];
+    for class in samples {
+        *counts.get_mut(class?)? += 1;
+    }
+    Some(counts)
+}
+
 /// Facts of a target that is a class label.
 pub(super) fn class_facts(classes: usize) -> FieldFacts {
     FieldFacts { shape: vec![], kind: FieldKind::Index(classes) }
@@ -154,21 +171,25 @@ impl ImageSetBuilder {
     }
 
     /// Splits `train` into training and validation; without a split, validation is `test`, the official test set.
+    ///
+    /// # Errors
+    /// A class can't be read.
     pub fn splits(
         &self,
         train: Arc<dyn ImageSource>,
         test: Option<Arc<dyn ImageSource>>,
         options: &super::split::SplitOptions,
-    ) -> Splits {
-        let (training, validation) = options.split(train.len());
-        let whole = |source: &Arc<dyn ImageSource>, max| {
-            self.set(source, Part::all(source.len()).limited(max), false)
-        };
+    ) -> Result<Splits> {
+        let (training, validation) = options.split(train.len(), Some(&|index| train.class(index)))?;
         let val = match &test {
             _ if options.val_split > 0.0 => Some(self.set(&train, validation, false)),
-            Some(test) => Some(whole(test, options.max_val)),
+            Some(test) => {
+                let part = options.validation(Part::all(test.len()), Some(&|index| test.class(index)))?;
+                Some(self.set(test, part, false))
+            }
             None => None,
         };
-        Splits { train: self.set(&train, training, true), val, test: test.map(|test| whole(&test, None)) }
+        let test = test.map(|test| self.set(&test, Part::all(test.len()), false));
+        Ok(Splits { train: self.set(&train, training, true), val, test })
     }
 }

@@ -260,6 +260,11 @@ pub trait Dataset: Send + Sync {
     fn content(&self) -> Option<Content> {
         None
     }
+    /// How many samples of each class there are, if samples have one class each and this is known without reading them; by default
+    /// it is not. A run says which classes its training or its evaluation lacks.
+    fn class_counts(&self) -> Option<Vec<usize>> {
+        None
+    }
     /// How the data was interpreted, if that was inferred. Rank 0 prints each line; a line may begin with `warning: `.
     fn remarks(&self) -> Vec<String> {
         Vec::new()

@@ -159,7 +159,10 @@ impl Dataset for View {
         self.of.fields()
     }
     fn content(&self) -> Option<Content> {
-        self.of.content()
+        self.of.content().map(|content| self.part.content(content))
+    }
+    fn class_counts(&self) -> Option<Vec<usize>> {
+        self.of.class_counts().filter(|_| self.part.len() == self.of.len())
     }
     fn remarks(&self) -> Vec<String> {
         self.of.remarks()

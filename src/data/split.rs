@@ -1,12 +1,19 @@
 //! Divides samples into training and validation: `val_split` as in PyTorch's `random_split`, and limits for quick trials.
 
-use super::mt19937::random_split;
+use super::Content;
+use super::fingerprint::digest_of_parts;
+use super::mt19937::{random_split, randperm};
+use crate::error::Result;
 use crate::spec::Fields;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// The class of a stored sample.
+pub type ClassOf<'a> = &'a dyn Fn(usize) -> Result<usize>;
 
 /// The training and the validation split.
 #[derive(Clone, Copy, Debug, PartialEq, SmartDefault)]
@@ -44,7 +51,7 @@ struct PartOfRows {
 #[serde(default)]
 #[schemars(extend("x-section" = "Splits"))]
 struct Seed {
-    /// Seed of the split, which equals PyTorch's `random_split` with this seed.
+    /// Seed of the split, which equals PyTorch's `random_split` with this seed, and of the draw of `max_train` and `max_val`.
     #[default = 42]
     split_seed: u64,
 }
@@ -53,10 +60,10 @@ struct Seed {
 #[serde(default)]
 #[schemars(extend("x-section" = "Splits"))]
 struct Limits {
-    /// Use at most this many training samples, the first of the split.
+    /// Use at most this many training samples, drawn with `split_seed`, with each class in proportion. Of a text: its first.
     #[schemars(range(min = 1))]
     max_train: Option<usize>,
-    /// Use at most this many validation samples, the first of the split.
+    /// Use at most this many validation samples, drawn in the same way.
     #[schemars(range(min = 1))]
     max_val: Option<usize>,
 }
@@ -103,16 +110,71 @@ impl SplitOptions {
         (limit(n - split, self.max_train), val.map(|v| limit(v, self.max_val)))
     }
 
-    /// `random_split(range(n), [n - val, val])`. Without validation, training is all samples in order.
-    pub fn split(&self, n: usize) -> (Part, Part) {
+    /// `random_split(range(n), [n - val, val])`. Without validation, training is all samples in order. `class` is known where samples
+    /// have one class each.
+    ///
+    /// # Errors
+    /// `class` fails.
+    pub fn split(&self, n: usize, class: Option<ClassOf<'_>>) -> Result<(Part, Part)> {
         let val = self.val_of(n);
         if val == 0 {
-            return (Part::all(n).limited(self.max_train), Part::all(0));
+            return Ok((self.at_most(self.max_train, Part::all(n), class)?, Part::all(0)));
         }
         let parts = random_split(n, &[n - val, val], self.split_seed);
-        let part = |i: usize| Part { len: parts[i].len(), indices: Some(parts[i].as_slice().into()) };
-        (part(0).limited(self.max_train), part(1).limited(self.max_val))
+        let part = |i: usize, max: Option<usize>| -> Result<Part> {
+            // Already in random order.
+            let order: Vec<usize> = parts[i].iter().map(|index| *index as usize).collect();
+            match max.filter(|max| *max < order.len()) {
+                Some(max) => Ok(Part { limited: true, ..Part::of(first_of_each(order, max, class)?) }),
+                None => Ok(Part::of(order)),
+            }
+        };
+        Ok((part(0, self.max_train)?, part(1, self.max_val)?))
     }
+
+    /// At most `max_val` of the samples of `part`, which are in stored order.
+    ///
+    /// # Errors
+    /// `class` fails.
+    pub fn validation(&self, part: Part, class: Option<ClassOf<'_>>) -> Result<Part> {
+        self.at_most(self.max_val, part, class)
+    }
+
+    /// The drawn samples remain in stored order.
+    fn at_most(&self, max: Option<usize>, part: Part, class: Option<ClassOf<'_>>) -> Result<Part> {
+        let Some(max) = max.filter(|max| *max < part.len) else { return Ok(part) };
+        let order = randperm(part.len, self.split_seed);
+        let order = order.into_iter().map(|at| part.get(at as usize)).collect();
+        let mut drawn = first_of_each(order, max, class)?;
+        drawn.sort_unstable();
+        Ok(Part { limited: true, ..Part::of(drawn) })
+    }
+}
+
+/// `max` of the samples: of each class the first ones, as many as its share, and at least one while there is room; in their order.
+fn first_of_each(mut order: Vec<usize>, max: usize, class: Option<ClassOf<'_>>) -> Result<Vec<usize>> {
+    let Some(class) = class else {
+        order.truncate(max);
+        return Ok(order);
+    };
+    let classes = order.iter().map(|sample| class(*sample)).collect::<Result<Vec<usize>>>()?;
+    let mut sizes: BTreeMap<usize, u128> = BTreeMap::new();
+    let mut taken: Vec<(usize, u128)> = (0..)
+        .zip(&classes)
+        .map(|(at, class)| {
+            let size = sizes.entry(*class).or_default();
+            *size += 1;
+            (at, *size - 1)
+        })
+        .collect();
+    // Sample i of a class of n has its turn at i / n.
+    taken.sort_by(|(a, i), (b, j)| {
+        let (n, m) = (sizes[&classes[*a]], sizes[&classes[*b]]);
+        (i * m).cmp(&(j * n)).then(a.cmp(b))
+    });
+    taken.truncate(max);
+    taken.sort_unstable();
+    Ok(taken.into_iter().map(|(at, _)| order[at]).collect())
 }
 
 fn limit(n: usize, max: Option<usize>) -> usize {
@@ -125,21 +187,34 @@ pub struct Part {
     len: usize,
     /// `None`: in stored order.
     indices: Option<Arc<[u64]>>,
+    /// By `max_train` or `max_val`.
+    limited: bool,
 }
 
 impl Part {
     pub fn all(n: usize) -> Self {
-        Self { len: n, indices: None }
+        Self { len: n, indices: None, limited: false }
+    }
+
+    fn of(samples: Vec<usize>) -> Self {
+        let indices = samples.iter().map(|sample| *sample as u64).collect();
+        Self { len: samples.len(), indices: Some(indices), limited: false }
     }
 
     /// Consecutive samples.
     pub fn range(range: Range<usize>) -> Self {
-        Self { len: range.len(), indices: Some(range.map(|i| i as u64).collect()) }
+        Self::of(range.collect())
     }
 
-    /// The first `max` samples.
-    pub fn limited(self, max: Option<usize>) -> Self {
-        Self { len: limit(self.len, max), ..self }
+    /// The digest of a data set's samples as that of this part. Without a limit, the sizes of the splits tell parts apart.
+    pub fn content(&self, of: Content) -> Content {
+        match self.indices.as_ref().filter(|_| self.limited) {
+            Some(indices) => {
+                let samples: Vec<u8> = indices.iter().flat_map(|index| index.to_le_bytes()).collect();
+                digest_of_parts([&of[..], &samples])
+            }
+            None => of,
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -160,7 +235,7 @@ mod tests {
     #[test]
     fn sizes_match_split() {
         let options = SplitOptions { val_split: 0.1, max_val: Some(30), ..SplitOptions::default() };
-        let (train, val) = options.split(50_000);
+        let (train, val) = options.split(50_000, None).unwrap();
         assert_eq!((train.len(), val.len()), (45_000, 30));
         assert_eq!(options.sizes(50_000, Some(10_000)), (45_000, Some(30)));
         // The first indices of torch for [45000, 5000], seed 42.
@@ -168,7 +243,51 @@ mod tests {
         assert_eq!([val.get(0), val.get(1), val.get(2)], [17408, 40845, 3378]);
         assert_eq!(SplitOptions::default().sizes(50_000, Some(10_000)), (50_000, Some(10_000)));
         assert_eq!(SplitOptions::default().sizes(50_000, None), (50_000, None));
-        let (train, val) = SplitOptions { max_train: Some(3), ..SplitOptions::default() }.split(7);
-        assert_eq!((train.len(), train.get(2), val.len()), (3, 2, 0));
+        let (train, val) =
+            SplitOptions { max_train: Some(3), ..SplitOptions::default() }.split(7, None).unwrap();
+        assert_eq!((train.len(), val.len()), (3, 0));
+    }
+
+    /// 900 samples of class 0, then 90 of class 1, then 10 of class 2.
+    fn sorted(sample: usize) -> Result<usize> {
+        Ok(usize::from(sample >= 900) + usize::from(sample >= 990))
+    }
+
+    fn counts(part: &Part) -> [usize; 3] {
+        let mut counts = [0; 3];
+        (0..part.len()).for_each(|i| counts[sorted(part.get(i)).unwrap()] += 1);
+        counts
+    }
+
+    #[test]
+    fn a_limit_draws_from_each_class_its_share() {
+        for (max, expected) in [(3, [1, 1, 1]), (10, [8, 1, 1]), (100, [90, 9, 1]), (1000, [900, 90, 10])] {
+            let options =
+                SplitOptions { max_train: Some(max), max_val: Some(max), ..SplitOptions::default() };
+            let (train, _) = options.split(1000, Some(&sorted)).unwrap();
+            assert_eq!(counts(&train), expected, "{max}");
+            let val = options.validation(Part::all(1000), Some(&sorted)).unwrap();
+            assert_eq!(counts(&val), expected, "{max}");
+            assert!((1..max).all(|i| train.get(i - 1) < train.get(i)), "in stored order");
+            // Beside a validation split.
+            let options = SplitOptions { val_split: 0.5, ..options };
+            let (train, val) = options.split(1000, Some(&sorted)).unwrap();
+            let all = max == 1000;
+            assert_eq!((train.len(), val.len()), if all { (500, 500) } else { (max, max) });
+            assert!(all || counts(&train).iter().zip(expected).all(|(n, e)| n.abs_diff(e) <= 2), "{max}");
+        }
+    }
+
+    #[test]
+    fn a_limit_draws_with_the_seed_and_is_in_the_fingerprint() {
+        let of = |split_seed, max| {
+            let options = SplitOptions { split_seed, max_train: Some(max), ..SplitOptions::default() };
+            options.split(1000, None).unwrap().0
+        };
+        assert_eq!(of(1, 20), of(1, 20));
+        assert_ne!(of(1, 20), of(2, 20));
+        assert!((0..20).any(|i| of(1, 20).get(i) > 500), "not the first ones");
+        assert_ne!(of(1, 20).content([7; 32]), of(2, 20).content([7; 32]));
+        assert_eq!(of(1, 1000).content([7; 32]), [7; 32], "of all samples it is that of the data");
     }
 }

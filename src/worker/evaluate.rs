@@ -1,7 +1,7 @@
 //! Evaluates a checkpoint's model on one split of the data, over all ranks: `ddp-run eval`.
 
 use super::compute::compute;
-use super::data::{facts_of, open_data};
+use super::data::{facts_of, lacking, open_data};
 use super::exchange::share_json;
 use super::metrics::{self, Reported};
 use super::parts::RankParts;
@@ -175,7 +175,8 @@ pub fn evaluate(
     let on = compute(device, parts.precision)?;
     let mut model = parts.model.source.build(&facts, parts.seed, &on)?;
     fit::model(parts, &*splits.train, &*model)?;
-    let mut warnings = Vec::new();
+    let dataset = wanted.split.of(&splits).ok_or_else(|| no_split(parts.data.name, wanted.split, &splits))?;
+    let mut warnings = Vec::from_iter(lacking("the evaluated", &**dataset));
     if let Some(loaded) = loaded {
         let saved = state::saved(loaded)?;
         let changed = saved.data.differs(&fingerprint, ", now ");
@@ -195,7 +196,6 @@ pub fn evaluate(
         group.barrier(Wait::WhilePeersLive)?;
         state::share_model(&mut *model, group)?;
     }
-    let dataset = wanted.split.of(&splits).ok_or_else(|| no_split(parts.data.name, wanted.split, &splits))?;
     let options = parts.data.loader.options(parts.batch_size, parts.seed);
     group.note(Place { step: loaded.map_or(0, |loaded| loaded.state.global_step), phase: Phase::Evaluate });
     let details = Details { per_class: wanted.per_class, samples: 0 };

@@ -3,7 +3,7 @@
 use super::checkpoints::{Checkpoints, SAVE_DEADLINE};
 use super::common::Common;
 use super::compute::compute;
-use super::data::{facts_of, open_data};
+use super::data::{facts_of, lacking, open_data};
 use super::messages::warn;
 use super::metrics::Reported;
 use super::optimizer::Trained;
@@ -72,6 +72,11 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
         forbid_bars();
     }
     let splits = open_data(&parts.data, None, &*group, job.local_rank)?;
+    if group.rank() == 0 {
+        let val = splits.val.as_ref().and_then(|val| lacking("the validation", &**val));
+        let lacking = lacking("the training", &*splits.train).into_iter().chain(val);
+        lacking.for_each(|what| warn(&what));
+    }
     let (facts, fingerprint) = (facts_of(&splits), Fingerprint::of(&splits));
     // One rank's disk may be much slower than another's.
     group.barrier(Wait::WhilePeersLive)?;

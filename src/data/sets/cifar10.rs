@@ -60,7 +60,7 @@ impl DatasetSource for Cifar10Source {
         let (train, test) = (source(&names[..5])?, source(&names[5..])?);
         let classes = CIFAR10.map(str::to_owned).to_vec();
         let builder = ImageSetBuilder::new(SHAPE[0], SHAPE[1], classes, self.transform.clone());
-        Ok(builder.splits(train, Some(test), &self.split))
+        builder.splits(train, Some(test), &self.split)
     }
 }
 
@@ -101,6 +101,11 @@ impl ImageSource for Records {
 
     fn content(&self) -> Option<Content> {
         Some(self.content)
+    }
+
+    fn class(&self, index: usize) -> Result<usize> {
+        let (first, file) = &self.files[self.files.partition_point(|(first, _)| *first <= index) - 1];
+        Ok(usize::from(file.read((index - first) * RECORD, 1, &mut Vec::new())?[0]))
     }
 
     fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {

@@ -211,6 +211,10 @@ impl ImageSource for Images {
         Some(self.content)
     }
 
+    fn class(&self, index: usize) -> Result<usize> {
+        Ok(self.labels[index])
+    }
+
     fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {
         self.pixels.fitted(self.decoded(index)?, scratch);
         Ok((scratch, self.labels[index]))

@@ -200,7 +200,7 @@ impl<S: RowStore> ColumnsSource<S> {
                 let ImageKeys { channels, image_size, .. } = *keys;
                 let builder = ImageSetBuilder::new(channels, image_size, opened.classes, transform.clone());
                 let val = opened.val.or_else(|| opened.test.clone());
-                let mut splits = builder.splits(opened.train, val, &self.split);
+                let mut splits = builder.splits(opened.train, val, &self.split)?;
                 splits.test = opened.test.map(|test| builder.set(&test, Part::all(test.len()), false));
                 Ok(splits)
             }

@@ -1,7 +1,7 @@
 //! The rows of an encoded table as a [`Dataset`].
 
 use super::table_values::Scale;
-use crate::data::images::{class_facts, wrong_buffers};
+use crate::data::images::{class_facts, counts, wrong_buffers};
 use crate::data::split::Part;
 use crate::data::{
     Content, Dataset, Encoding, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, TableEncoding,
@@ -65,7 +65,11 @@ impl Dataset for CsvSet {
         }
     }
     fn content(&self) -> Option<Content> {
-        Some(self.rows.content)
+        Some(self.part.content(self.rows.content))
+    }
+    fn class_counts(&self) -> Option<Vec<usize>> {
+        let Targets::Classes { labels, names } = &self.rows.targets else { return None };
+        counts(names.len(), (0..self.part.len()).map(|i| usize::try_from(labels[self.part.get(i)]).ok()))
     }
     fn remarks(&self) -> Vec<String> {
         self.rows.remarks.clone()

@@ -115,7 +115,7 @@ impl DatasetSource for FolderSource {
         let (val, test) = (val?, test?);
         let classes = train.classes.clone();
         let builder = ImageSetBuilder::new(self.channels, self.image_size, classes, self.transform.clone());
-        let mut splits = builder.splits(self.source(&train), val.or(test.clone()), &self.split);
+        let mut splits = builder.splits(self.source(&train), val.or(test.clone()), &self.split)?;
         splits.test = test.map(|t| builder.set(&t, Part::all(t.len()), false));
         Ok(splits)
     }
@@ -256,6 +256,10 @@ impl ImageSource for Images {
 
     fn content(&self) -> Option<Content> {
         Some(self.content)
+    }
+
+    fn class(&self, index: usize) -> Result<usize> {
+        Ok(self.images[index].1)
     }
 
     fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {

@@ -138,7 +138,7 @@ impl DatasetSource for MnistSource {
         let test: Arc<dyn ImageSource> = Arc::new(IdxPair::open(&test_images?, &test_labels?)?);
         let classes = self.set.classes.map(str::to_owned).to_vec();
         let builder = ImageSetBuilder::new(SHAPE[0], SIDE, classes, self.transform.clone());
-        Ok(builder.splits(train, Some(test), &self.split))
+        builder.splits(train, Some(test), &self.split)
     }
 }
 
@@ -326,6 +326,10 @@ impl ImageSource for IdxPair {
 
     fn content(&self) -> Option<Content> {
         Some(self.content)
+    }
+
+    fn class(&self, index: usize) -> Result<usize> {
+        Ok(usize::from(self.labels[index]))
     }
 
     fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {

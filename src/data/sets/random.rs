@@ -72,7 +72,7 @@ impl DatasetSource for RandomSource {
         // The generating function: per output, one weight per feature and a bias.
         let mut truth = CounterRng::new(SampleKey { seed: self.seed, epoch: 0, sample: 0 }, Stream::Truth);
         let truth: Arc<[f32]> = (0..self.outputs * (self.features + 1)).map(|_| truth.normal()).collect();
-        let (train, val) = self.split.split(self.samples);
+        let (train, val) = self.split.split(self.samples, None)?;
         let set =
             |part| Arc::new(RandomSet { source: *self, truth: truth.clone(), part }) as Arc<dyn Dataset>;
         Ok(Splits { train: set(train), val: (self.split.val_split > 0.0).then(|| set(val)), test: None })

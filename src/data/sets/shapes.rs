@@ -78,7 +78,7 @@ impl DatasetSource for ShapesSource {
         let source = |first: usize, len: usize| -> Arc<dyn ImageSource> {
             Arc::new(Drawer { spec: self.clone(), first: first as u64, len })
         };
-        let mut splits = builder.splits(source(0, self.train), None, &SplitOptions::default());
+        let mut splits = builder.splits(source(0, self.train), None, &SplitOptions::default())?;
         // Validation images have indices beyond those of any training set.
         splits.val = Some(builder.set(&source(1 << 40, self.val), Part::all(self.val), false));
         Ok(splits)
@@ -96,10 +96,14 @@ impl ImageSource for Drawer {
         self.len
     }
 
+    fn class(&self, index: usize) -> Result<usize> {
+        // Classes alternate, so every set is balanced.
+        Ok(index % self.spec.classes)
+    }
+
     fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {
         let key = SampleKey { seed: self.spec.seed, epoch: 0, sample: self.first + index as u64 };
-        // Classes alternate, so every set is balanced.
-        let class = index % self.spec.classes;
+        let class = self.class(index)?;
         scratch.resize(self.spec.channels * self.spec.size * self.spec.size, 0);
         draw(&self.spec, key, class, scratch);
         Ok((scratch, class))

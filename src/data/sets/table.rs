@@ -9,7 +9,7 @@ use super::table_known::{known_columns, known_remarks};
 use super::table_measured::{Measured, target_encoding};
 use super::table_values::content;
 use crate::data::images::class_facts;
-use crate::data::split::{Part, SplitOptions};
+use crate::data::split::{ClassOf, Part, SplitOptions};
 use crate::data::{DataFacts, Dataset, FieldFacts, FieldKind, Splits, TableEncoding};
 use crate::error::{Error, Result};
 use crate::spec::{Fields, choice};
@@ -161,7 +161,10 @@ impl TableKeys {
                 _ => error.hint("every row has a blank cell, and `blanks = \"drop\"` drops it"),
             });
         }
-        let (train, own_val) = split.split(sections.train);
+        let class = self.class_numbers(&table, target);
+        let class = class.as_ref().map(|numbers| |row: usize| -> Result<usize> { Ok(numbers[row]) });
+        let class = class.as_ref().map(|class| class as ClassOf<'_>);
+        let (train, own_val) = split.split(sections.train, class)?;
         let (encoding, targets, remarks) = match known {
             Some(known) => {
                 let targets = self.known_targets(&table, target, known)?;
@@ -178,8 +181,8 @@ impl TableKeys {
         let test = sections.test.map(|n| Part::range(behind..behind + n));
         let val = match sections.val {
             _ if split.val_split > 0.0 => Some(own_val),
-            Some(n) => Some(Part::range(sections.train..sections.train + n).limited(split.max_val)),
-            None => test.clone().map(|test| test.limited(split.max_val)),
+            Some(n) => Some(split.validation(Part::range(sections.train..sections.train + n), class)?),
+            None => test.clone().map(|test| split.validation(test, class)).transpose()?,
         };
         Ok(Splits { train: set(train), val: val.map(set), test: test.map(set) })
     }
@@ -248,5 +251,18 @@ impl TableKeys {
             }
         }
         Ok(())
+    }
+
+    /// A number of each row's class by its text, in any order; `None` if the target is a number.
+    fn class_numbers(&self, table: &RawTable, target: usize) -> Option<Vec<usize>> {
+        if self.task != Task::Classification {
+            return None;
+        }
+        let (mut numbers, mut classes) = (BTreeMap::new(), Vec::with_capacity(table.rows.len()));
+        for row in &table.rows {
+            let next = numbers.len();
+            classes.push(*numbers.entry(&row[target]).or_insert(next));
+        }
+        Some(classes)
     }
 }
