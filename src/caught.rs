@@ -1,8 +1,9 @@
 //! Catches panics of users' model code on input that it does not accept.
 
+use crate::error::Error;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 thread_local! {
@@ -26,6 +27,11 @@ pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     done.map_err(|panic| message(&*panic) + &PLACE.take())
 }
 
+/// Ends a forward pass, which returns no errors, with an error that is no bug.
+pub fn end_with(error: Error) -> ! {
+    resume_unwind(Box::new(error))
+}
+
 /// Whether a panic of this thread will be caught here.
 pub fn expected() -> bool {
     EXPECTED.get()
@@ -33,7 +39,8 @@ pub fn expected() -> bool {
 
 /// The message of a panic.
 pub fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let error = panic.downcast_ref::<Error>().map(|error| &error.message);
+    let text = panic.downcast_ref::<String>().or(error).map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()
 }
 

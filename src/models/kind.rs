@@ -49,6 +49,10 @@ impl TensorFacts {
 pub trait ModelSource: Send + Sync {
     /// Names and shapes of its state, in registration order; `None` if they depend on data that has not been read.
     fn tensors(&self) -> Option<Vec<TensorFacts>>;
+    /// Values per channel that the smallest batch norm sees of one sample; `None` without batch norm, or if that is not known.
+    fn least_norm_values(&self, _facts: &DataFacts) -> Option<usize> {
+        None
+    }
     /// Builds the model with parameters drawn from `seed`. `facts` are those of the opened data.
     fn build(
         &self,

@@ -6,6 +6,8 @@
 
 use super::cast::{in_dtype, in_f32};
 use super::ops::{self, Activation, batch_norm_eval, batch_norm_train, conv2d, layer_norm, linear};
+use crate::caught::end_with;
+use crate::error::Error;
 use burn::module::{Initializer, Module, Param, RunningState};
 use burn::nn::Dropout;
 use burn::tensor::module as burn_ops;
@@ -129,7 +131,8 @@ impl BatchNorm2d {
     }
 
     /// On an autodiff device normalises by the batch statistics and updates the running ones, otherwise normalises by the
-    /// running ones; followed by a ReLU if `relu`.
+    /// running ones; followed by a ReLU if `relu`. One value per channel has no variance: training on it ends with an error,
+    /// as in PyTorch.
     pub fn forward(&self, x: Tensor<4>, relu: bool) -> Tensor<4> {
         let (weight, bias) = (self.weight.val(), self.bias.val());
         let device = x.device();
@@ -137,10 +140,17 @@ impl BatchNorm2d {
             let (mean, variance) = (self.running_mean.value(), self.running_var.value());
             return batch_norm_eval(x, weight, bias, mean, variance, BN_EPS, relu);
         }
-        let [batch, _, height, width] = x.dims();
+        let [batch, channels, height, width] = x.dims();
+        if batch * height * width < 2 {
+            let shape = format!("[{batch}, {channels}, {height}, {width}]");
+            let what =
+                format!("batch norm expects more than one value per channel in training, found {shape}");
+            let hint = "use another `batch_size`, or `drop_last = true` in `[dataset]`";
+            end_with(Error::spec(what).hint(hint));
+        }
         let count = (batch * height * width) as f32;
         let (out, statistics) = batch_norm_train(x, weight, bias, BN_EPS, relu);
-        let unbiased = statistics.variance * (count / (count - 1.0).max(1.0));
+        let unbiased = statistics.variance * (count / (count - 1.0));
         track(&self.running_mean, Tensor::from_inner(statistics.mean));
         track(&self.running_var, Tensor::from_inner(unbiased));
         out
@@ -197,5 +207,28 @@ impl Embedding {
     /// `[batch, time] -> [batch, time, width]`.
     pub fn forward(&self, index: Tensor<2, Int>) -> Tensor<3> {
         burn_ops::embedding(self.weight.val(), index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::caught::caught;
+
+    #[test]
+    fn batch_norm_refuses_one_value_per_channel_as_pytorch_does() {
+        let device = Device::flex();
+        let norm = BatchNorm2d::new(3, &device.clone().autodiff());
+        let trained = |dims: [usize; 4]| {
+            caught(|| norm.forward(Tensor::zeros(dims, &device.clone().autodiff()), false).dims())
+        };
+        let why = "batch norm expects more than one value per channel in training, found [1, 3, 1, 1]";
+        assert_eq!(trained([1, 3, 1, 1]).unwrap_err(), why);
+        for dims in [[2, 3, 1, 1], [1, 3, 1, 2]] {
+            assert_eq!(trained(dims), Ok(dims));
+        }
+        // An evaluation uses the running statistics.
+        let evaluated = norm.valid().forward(Tensor::zeros([1, 3, 1, 1], &device), false);
+        assert_eq!(evaluated.dims(), [1, 3, 1, 1]);
     }
 }

@@ -17,6 +17,18 @@ choice! {
     Cifar = "cifar",
 }
 
+impl Stem {
+    /// Pixels of the smallest maps, those of the last stage, for an image.
+    pub fn least_norm_values(self, [_, height, width]: [usize; 3]) -> usize {
+        let halvings = match self {
+            Stem::ImageNet => 5,
+            Stem::Cifar => 3,
+        };
+        let side = |side: usize| (0..halvings).fold(side, |side, _| side.div_ceil(2));
+        side(height) * side(width)
+    }
+}
+
 /// The number of blocks in each of the four stages, and whether they are bottlenecks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Depth {

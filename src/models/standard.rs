@@ -39,7 +39,11 @@ struct Source<N, B> {
     facts: DataFacts,
     build: B,
     net: std::marker::PhantomData<fn() -> N>,
+    /// [`ModelSource::least_norm_values`]
+    norm_values: NormValues,
 }
+
+type NormValues = Box<dyn Fn(&DataFacts) -> Option<usize> + Send + Sync>;
 
 impl<N, B> Source<N, B>
 where
@@ -64,6 +68,10 @@ where
         Some(NetModel::entries_of(&net).iter().map(TensorFacts::of).collect())
     }
 
+    fn least_norm_values(&self, facts: &DataFacts) -> Option<usize> {
+        (self.norm_values)(facts)
+    }
+
     fn build(&self, facts: &DataFacts, seed: u64, on: &Compute) -> Result<Box<dyn Model>> {
         Ok(Box::new(NetModel::new(on, seed, |device| self.net(facts, device))?))
     }
@@ -74,7 +82,15 @@ where
     N: Net,
     B: Fn(&DataFacts, &Device) -> Result<N> + Send + Sync + 'static,
 {
-    Arc::new(Source { facts: facts.clone(), build, net: std::marker::PhantomData })
+    source_with_norms(facts, build, Box::new(|_| None))
+}
+
+fn source_with_norms<N, B>(facts: &DataFacts, build: B, norm_values: NormValues) -> Arc<dyn ModelSource>
+where
+    N: Net,
+    B: Fn(&DataFacts, &Device) -> Result<N> + Send + Sync + 'static,
+{
+    Arc::new(Source { facts: facts.clone(), build, net: std::marker::PhantomData, norm_values })
 }
 
 /// A model kind from a function, for [`crate::registry::Registry::try_model`]. The `[model]` table, without `name` and the
@@ -189,7 +205,8 @@ fn cnn(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     })
 }
 
-/// Structure and tensor names are torchvision's.
+/// Structure and tensor names are torchvision's. As in PyTorch, batch norm trains on more than one value per channel only: where the
+/// last stage has maps of one pixel, no micro-batch may be a single sample.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(extend("x-summaries" = {
@@ -209,11 +226,13 @@ fn resnet(depth: Depth, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn M
     check_input(fields, facts, image(facts));
     let ResNetTable { num_classes, stem } = fields.config();
     let out = Size::exactly(fields, facts, ("num_classes", num_classes), outputs);
-    source(facts, move |facts: &DataFacts, device: &Device| {
+    let build = move |facts: &DataFacts, device: &Device| {
         let [channels, _, _] = image(facts)?;
         let classes = out.of(facts)?;
         Ok(ResNet::new(depth, stem, channels, classes, device))
-    })
+    };
+    let norm_values = move |facts: &DataFacts| Some(stem.least_norm_values(image(facts).ok()?));
+    source_with_norms(facts, build, Box::new(norm_values))
 }
 
 /// A vision transformer. Structure and tensor names are torchvision's.

@@ -64,6 +64,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     checks::requeue(root, slurm.requeue, save_every, checkpoint.on_preempt);
     checks::batches(root, &batch, &batching, loader.drop_last);
     let (dataset, model, optimizer) = (dataset?, model?, optimizer?);
+    checks::norms(root, model.source.least_norm_values(&facts), &batch, &batching, train.max_steps);
     // After a problem it may be impossible to build the model.
     let tensors = if root.is_sound() { model.source.tensors() } else { None };
     checks::groups(root, &optimizer, tensors.as_deref());

@@ -52,6 +52,30 @@ impl BatchAlgebra {
         all.map_or(0, |((n, padded), dropped)| (n + padded - dropped) / world.max(1))
     }
 
+    /// Why batch norm can't train on a micro-batch of a run that ends after `max_steps`, if it sees `values` per channel of one
+    /// sample.
+    pub fn too_few_for_norms(
+        &self,
+        batching: &Batching,
+        values: usize,
+        max_steps: Option<u64>,
+    ) -> Option<(String, &'static str)> {
+        let (size, taken) = (batching.batch_size.max(1), self.taken_per_rank(batching.world));
+        let last = taken % size;
+        let (what, hint) = match (values * size, values * last) {
+            (1, _) => ("a micro-batch", "use a larger `batch_size`"),
+            (_, 1) if max_steps.is_none_or(|max| max >= self.steps_per_epoch()) => {
+                let hint = "leave it out with `drop_last = true` in `[dataset]`, or use another `batch_size`";
+                ("the last micro-batch of an epoch", hint)
+            }
+            _ => return None,
+        };
+        let why = format!(
+            "{what} has one sample on each rank, of which a batch norm sees one value per channel; it requires more"
+        );
+        Some((why, hint))
+    }
+
     /// Samples of the last step of an epoch, if it has fewer than the others.
     pub fn short_step(&self) -> Option<usize> {
         let all = self.train_samples.zip(self.padded).zip(self.dropped);
@@ -110,6 +134,20 @@ mod tests {
         assert_eq!((algebra.steps_per_epoch(), algebra.short_step()), (3, Some(20)));
         assert_eq!(of(94, 2, 4, 1, false).short_step(), Some(6));
         assert_eq!(of(94, 2, 4, 1, true).short_step(), None);
+    }
+
+    #[test]
+    fn a_batch_norm_requires_more_than_one_value_per_channel() {
+        let found =
+            |n: usize, world: usize, batch: usize, drop_last: bool, values: usize, max: Option<u64>| {
+                let found = of(n, world, batch, 1, drop_last);
+                found.too_few_for_norms(&Batching::of(world, batch, 1), values, max).is_some()
+            };
+        assert!(found(33, 1, 32, false, 1, None) && found(66, 2, 32, false, 1, None));
+        assert!(!found(33, 1, 32, true, 1, None) && !found(33, 1, 31, false, 1, None));
+        assert!(!found(33, 1, 32, false, 4, None) && !found(32, 1, 32, false, 1, None));
+        assert!(found(32, 1, 1, true, 1, Some(1)) && !found(32, 1, 1, false, 4, None));
+        assert!(!found(33, 1, 32, false, 1, Some(1)) && found(33, 1, 32, false, 1, Some(2)));
     }
 
     #[test]

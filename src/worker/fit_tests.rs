@@ -1,13 +1,14 @@
 //! Parts that do not fit cause an error about the spec (exit 78), before anything is written.
 
-use super::testing;
+use super::parts::RankParts;
+use super::{fit, testing};
 use crate::data::DataFacts;
 use crate::error::{ExitCode, Result};
 use crate::models::{Input, Net};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::JobTree;
-use crate::train::Ended;
+use crate::train::{Batching, Ended, Position};
 use burn::module::Module;
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
@@ -156,6 +157,21 @@ fn matching_parts_train() {
     let plan = plan(own, "CSV\ntask = \"classification\"", dir.path());
     std::fs::create_dir(dir.path().join("run")).unwrap();
     assert_eq!(trained(plan, &dir.path().join("run")).unwrap(), Ended::Done);
+}
+
+/// With data whose size is not known before.
+#[test]
+fn a_batch_norm_of_one_value_per_channel_is_found_before_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan("name = \"resnet18\"", "name = \"shapes\"\ntrain = 32", dir.path()).unwrap();
+    let (parts, facts) = (RankParts::of(&plan), &plan.dataset.facts);
+    let on = |batching, samples| fit::norms(&parts, facts, &Position::new(batching), samples);
+    assert_eq!(on(Batching::of(1, 4, 1), 32).map_err(|e| e.message), Ok(()));
+    let error = on(Batching::of(1, 4, 1), 33).unwrap_err();
+    assert_eq!(error.code, ExitCode::Spec);
+    assert!(error.message.contains("one sample on each rank") && error.hint.is_some(), "{error}");
+    assert_eq!(on(Batching::of(2, 4, 1), 33).unwrap_err().code, ExitCode::Spec, "with the padding");
+    assert!(on(Batching::of(4, 4, 1), 36).is_err() && on(Batching::of(4, 4, 1), 32).is_ok());
 }
 
 /// A batch of the smallest indices fits every table.

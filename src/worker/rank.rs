@@ -50,10 +50,11 @@ pub fn run(registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     failure_report.end(done).or_else(|e| Ok(e.code))
 }
 
-/// A panic is a bug, with the exit code for bugs; the hook has already written it to the log.
+/// A panic is a bug, with the exit code for bugs; the hook has already written it to the log. An error of a forward pass is none.
 fn caught(work: impl FnOnce() -> Result<Ended>) -> Result<Ended> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        Err(Error::internal(format!("panicked: {}", crate::caught::message(&*panic))))
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| match panic.downcast::<Error>() {
+        Ok(error) => Err(*error),
+        Err(panic) => Err(Error::internal(format!("panicked: {}", crate::caught::message(&*panic)))),
     })
 }
 
@@ -323,4 +324,15 @@ fn work(
         },
         profile,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_a_forward_pass_is_no_bug() {
+        let refused = caught(|| crate::caught::end_with(Error::spec("too few values"))).unwrap_err();
+        assert_eq!((refused.code, refused.message.as_str()), (ExitCode::Spec, "too few values"));
+    }
 }

@@ -101,6 +101,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
         .unwrap_or_else(|| Position::new(parts.batching(group.world_size())));
     let average = ema::start(parts.ema, &*model, average, &position, &*group)?;
     fit::batches(parts.data.loader.drop_last, &position, splits.train.len())?;
+    fit::norms(&parts, &facts, &position, splits.train.len())?;
     group.note(Place { step: position.step, phase: Phase::Setup });
     // All ranks are ready: from here on the run's folder changes.
     group.barrier(Wait::WhilePeersLive)?;

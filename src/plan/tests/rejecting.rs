@@ -71,3 +71,24 @@ fn a_wrong_augmentation_has_a_replacement() {
     );
     assert_eq!(&spec[only.span.start..only.span.end], "'crp'");
 }
+
+/// Maps of one pixel in the last stage.
+#[test]
+fn a_batch_norm_of_one_value_per_channel_is_reported_at_the_batch_size() {
+    let spec = "name = 'a'\nbatch_size = 8\nmodel.name = 'resnet18'\noptimizer.name = 'sgd'\n\
+                [dataset]\nname = 'shapes'\ntrain = 33\n";
+    let registry = crate::registry::Registry::standard();
+    let found =
+        |sets: &[&str]| crate::plan::testing::resolved(&registry, spec, sets, 1).err().unwrap_or_default();
+    let last = found(&[]);
+    assert!(
+        last.contains("batch_size = 8\n") && last.contains("the last micro-batch of an epoch has"),
+        "{last}"
+    );
+    assert!(last.contains("hint: leave it out with `drop_last = true`"), "{last}");
+    for way_out in ["dataset.drop_last=true", "batch_size=7", "model.stem=cifar", "train.max_steps=3"] {
+        assert_eq!(found(&[way_out]), "", "{way_out}");
+    }
+    let each = found(&["batch_size=1"]);
+    assert!(each.contains("a micro-batch has one") && each.contains("use a larger `batch_size`"), "{each}");
+}
