@@ -103,6 +103,14 @@ fn pixels(own: &ImageEncoding, known: &ImageEncoding) -> Result<Option<Vec<[f64;
         let (own, known) = (own.channels, known.channels);
         return Err(format!("its images have channels = {own}, and those of the checkpoint {known}"));
     }
+    let scaling = |of: &ImageEncoding| {
+        let ImageEncoding { size, resize, interpolation, .. } = of;
+        format!("image_size = {size}, resize = \"{resize}\" and interpolation = \"{interpolation}\"")
+    };
+    if scaling(own) != scaling(known) {
+        let (own, known) = (scaling(own), scaling(known));
+        return Err(format!("its images have {own}, and those of the checkpoint {known}"));
+    }
     if (&own.mean, &own.std) == (&known.mean, &known.std) {
         return Ok(None);
     }
@@ -211,7 +219,7 @@ impl Dataset for Recoded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::TextEncoding;
+    use crate::data::{Interpolation, Resize, TextEncoding};
 
     fn names(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
@@ -223,6 +231,8 @@ mod tests {
             size: 2,
             mean: vec![mean],
             std: vec![std],
+            resize: Resize::default(),
+            interpolation: Interpolation::default(),
             classes: names(classes),
         })
     }
@@ -278,5 +288,13 @@ mod tests {
         assert!(changes(&text("xb"), &text("abcd")).unwrap_err().contains("character `x`"));
         let why = changes(&text("a"), &images(0.0, 1.0, &[])).unwrap_err();
         assert_eq!(why, "it has texts, and the checkpoint was trained with images");
+        let Encoding::Images(image) = images(0.0, 1.0, &[]) else { panic!() };
+        let squashed = Encoding::Images(ImageEncoding { resize: Resize::Squash, ..image.clone() });
+        let why = changes(&squashed, &Encoding::Images(image)).unwrap_err();
+        assert_eq!(
+            why,
+            "its images have image_size = 2, resize = \"squash\" and interpolation = \"tensor\", and those of the \
+             checkpoint image_size = 2, resize = \"crop\" and interpolation = \"tensor\""
+        );
     }
 }

@@ -241,8 +241,7 @@ fn a_resolved_plan_is_a_spec_with_the_same_plan() {
     };
     let of_targets: Vec<Table> = jobs.iter().filter(&mut is_new).cloned().collect();
     for table in &reference.tables {
-        let alone =
-            Component { name: String::new(), about: String::new(), declarations: table.declarations.clone() };
+        let alone = Component { declarations: table.declarations.clone(), ..Component::default() };
         let named = !table.components.is_empty();
         let components = if named { &table.components[..] } else { std::slice::from_ref(&alone) };
         for component in components {
