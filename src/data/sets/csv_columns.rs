@@ -1,9 +1,9 @@
 //! What a column of a table holds, and whether a model can use it.
 
 use super::csv_remarks::MANY_CATEGORIES;
-use super::csv_table::{RawTable, reads_as_number};
+use super::csv_table::{OTHER_MARKS, RawTable, number, reads_as_number};
 use crate::show;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// What the cells of a column are.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,6 +22,35 @@ pub(super) struct Column {
     pub values: usize,
     /// Why a model can't use it.
     pub useless: Option<String>,
+}
+
+/// The text that keeps a column of numbers from being one, and how many cells have such texts: one that stands for a missing value, or
+/// the only one among several numbers.
+pub(super) fn foreign_text(table: &RawTable, column: usize) -> Option<(&str, usize)> {
+    let cells = (0..table.rows.len()).filter(|r| !table.is_blank(*r, column)).map(|r| &table.rows[r][column]);
+    let is_number = |cell: &&str| number(cell).is_some() || reads_as_number(cell);
+    let (numbers, texts): (Vec<&str>, Vec<&str>) = cells.partition(is_number);
+    let different: BTreeSet<&str> = texts.iter().copied().collect();
+    let several = || numbers.iter().collect::<HashSet<_>>().len() > 2;
+    let marks = different.iter().all(|text| OTHER_MARKS.contains(text));
+    let found = !numbers.is_empty() && (marks || different.len() == 1 && several());
+    different.first().filter(|_| found).map(|text| (*text, texts.len()))
+}
+
+/// Whether a column that has no name, as the index that `to_csv()` of pandas writes, or the name of one has another whole number in each
+/// row.
+pub(super) fn is_index(table: &RawTable, column: usize) -> bool {
+    let name = table.header[column].trim().to_lowercase();
+    let called = name.is_empty() || name.starts_with("unnamed:") || called_index(&name);
+    let whole = |r: usize| table.number(r, column).filter(|x| x.fract() == 0.0).map(f64::to_bits);
+    let mut seen = HashSet::new();
+    called && table.rows.len() > 1 && (0..table.rows.len()).all(|r| whole(r).is_some_and(|x| seen.insert(x)))
+}
+
+/// Whether a name in lower case is one of a column that numbers rows.
+fn called_index(name: &str) -> bool {
+    let mut words = name.split(|c: char| !c.is_alphanumeric());
+    words.any(|word| ["id", "index", "rownum"].contains(&word))
 }
 
 impl Column {
@@ -73,6 +102,12 @@ impl Column {
                 "most cells are numbers, but not `{first}`; if it stands for an empty cell, add it to `blank_marks`"
             ));
         }
+        if let Some((mark, count)) = foreign_text(table, column) {
+            let mark = show::name(mark);
+            return Some(format!(
+                "numbers, but `{mark}` in {count} of {rows} cells; if it stands for an empty cell, add it to `blank_marks`"
+            ));
+        }
         if self.kind == Kind::Texts && texts.iter().all(|text| reads_as_number(text)) {
             return Some(format!("numbers with separators or units, such as `{first}`"));
         }
@@ -101,9 +136,7 @@ impl Column {
         let counts = || {
             (1..rows).all(|r| number(r).zip(number(r - 1)).is_some_and(|(own, before)| own == before + 1.0))
         };
-        let name = self.name.to_lowercase();
-        let mut words = name.split(|c: char| !c.is_alphanumeric());
-        self.values == rows && (words.any(|word| ["id", "index", "rownum"].contains(&word)) || counts())
+        self.values == rows && (called_index(&self.name.to_lowercase()) || counts())
     }
 
     /// `numbers`, or `5 texts, one-hot`.

@@ -1,7 +1,7 @@
 //! `california-housing`: a published table, read as `csv` reads it.
 
 use super::csv::CsvSource;
-use super::table::{Blanks, TableKeys};
+use super::table::{Blanks, TableKeys, check_features};
 use crate::data::DatasetSource;
 use crate::data::split::SplitOptions;
 use crate::data::store::{NamedFile, Published};
@@ -46,9 +46,7 @@ struct Housing {
 pub fn california_housing(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     let file = NamedFile::published(fields, &FILE);
     let Housing { features, blanks, standardise, standardise_target } = fields.config();
-    if features.as_ref().is_some_and(|features| features.iter().any(|column| column == TARGET)) {
-        fields.problem("features", format!("names the target `{TARGET}`"));
-    }
+    check_features(fields, features.as_deref(), TARGET);
     Arc::new(CsvSource {
         file,
         target: TARGET.to_owned(),

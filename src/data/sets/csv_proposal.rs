@@ -1,7 +1,7 @@
 //! Proposes how a model may learn from a table: the target, whether it is a number or a class, and the features, each with the reason.
 
 use super::csv_columns::{Column, Kind};
-use super::csv_table::{BLANK_MARKS, RawTable, reads_as_number};
+use super::csv_table::{BLANK_MARKS, OTHER_MARKS, RawTable, plain_number, reads_as_number};
 use super::table_values::labels;
 use crate::data::store::absolute;
 use crate::error::{Error, IoContext, Result};
@@ -22,12 +22,6 @@ const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 const TARGETS: [&str; 10] =
     ["target", "label", "labels", "class", "y", "outcome", "response", "output", "diagnosis", "species"];
 const LAST_WORDS: [&str; 7] = ["target", "label", "class", "outcome", "price", "value", "output"];
-
-/// Texts that people write where a value is missing, beside [`BLANK_MARKS`].
-const OTHER_MARKS: [&str; 12] =
-    ["?", "-", "--", ".", "None", "none", "NULL", "Null", "na", "n/a", "missing", "unknown"];
-/// How to write a cell instead of `$1,234.50`.
-const PLAIN_NUMBERS: &str = "write numbers without separators and units, as in 1234.5";
 
 /// How a model may learn from a table.
 #[derive(Debug)]
@@ -175,10 +169,11 @@ pub(super) fn propose(table: &RawTable, delimiter: char, marks: Vec<String>) -> 
     let unusable = |why: String| {
         let error = Error::data(format!("{}: {why}\n{}", table.path, reasons(&columns)));
         let cells = |c: usize| (0..table.rows.len()).map(move |r| &table.rows[r][c]);
-        let formatted = |c: usize| columns[c].useless.is_some() && cells(c).any(reads_as_number);
-        match (0..columns.len()).any(formatted) {
-            true => error.hint(PLAIN_NUMBERS),
-            false => error,
+        let formatted =
+            |c: usize| cells(c).find(|cell| columns[c].useless.is_some() && reads_as_number(cell));
+        match (0..columns.len()).find_map(formatted) {
+            Some(cell) => error.hint(plain_number(cell)),
+            None => error,
         }
     };
     let (target, target_reason, passed_over) =

@@ -1,7 +1,9 @@
 //! Reports how the columns of a table were interpreted, so that the user notices a wrong inference.
 
+use super::csv_columns::{foreign_text, is_index};
 use super::csv_set::Targets;
-use super::csv_table::{ColumnType, RawTable, reads_as_number};
+use super::csv_table::{ColumnType, RawTable, plain_number, reads_as_number};
+use super::table_blanks::Dropped;
 use crate::show;
 use std::collections::BTreeMap;
 
@@ -10,14 +12,13 @@ pub(super) const MANY_CATEGORIES: usize = 100;
 /// Maximum number of columns listed by name, per kind.
 const MAX_LISTED: usize = 20;
 
-/// The interpretation of `columns` and of the target. Columns in `categories` of the spec were not inferred. `rounded` are warnings of
-/// columns that lose values.
+/// The interpretation of `columns` and of the target. Columns in `categories` of the spec were not inferred. `more` are further warnings.
 pub(super) fn remarks(
     table: &RawTable,
     columns: &[(usize, ColumnType)],
     (target, targets): (usize, &Targets),
     categories: &BTreeMap<String, Vec<String>>,
-    rounded: Vec<String>,
+    (dropped, more): (Option<&Dropped>, Vec<String>),
 ) -> Vec<String> {
     let name = |column: usize| format!("`{}`", show::name(&table.header[column]));
     let numbers =
@@ -26,7 +27,7 @@ pub(super) fn remarks(
         ColumnType::Numbers => None,
         ColumnType::Categories(names) => Some(format!("{} ({})", name(*c), names.len())),
     });
-    let mut parts = vec![format!("{} rows", table.rows.len())];
+    let mut parts = vec![rows_in_words(table, dropped)];
     parts.extend(list_columns("numbers: ", numbers));
     parts.extend(list_columns("categories, one-hot: ", texts.collect()));
     parts.push(format!("target: {}, {}", name(target), targets.in_words()));
@@ -41,8 +42,37 @@ pub(super) fn remarks(
         );
     }
     add_warnings(&mut lines, table, guessed.filter_map(|(c, kind)| text_column_warning(table, *c, kind)));
-    add_warnings(&mut lines, table, rounded);
+    let indices = columns.iter().filter(|(c, kind)| *kind == ColumnType::Numbers && is_index(table, *c));
+    add_warnings(&mut lines, table, indices.map(|(c, _)| index_warning(table, *c)));
+    add_warnings(
+        &mut lines,
+        table,
+        dropped.map(|dropped| dropped.warnings(table, target)).unwrap_or_default(),
+    );
+    add_warnings(&mut lines, table, more);
     lines
+}
+
+/// `6 of 8 rows, the others have empty cells in `size` (1), `colour` (1)`.
+pub(super) fn rows_in_words(table: &RawTable, dropped: Option<&Dropped>) -> String {
+    let rows = table.rows.len();
+    let Some(dropped) = dropped else { return format!("{rows} rows") };
+    let column = |(c, n): &(usize, usize)| format!("`{}` ({n})", show::name(&table.header[*c]));
+    let columns = list_columns("", dropped.blank.iter().map(column).collect()).unwrap_or_default();
+    format!("{rows} of {} rows, the others have empty cells in {columns}", dropped.of)
+}
+
+/// Why a column is probably no feature.
+fn index_warning(table: &RawTable, column: usize) -> String {
+    let name = show::name(&table.header[column]);
+    let what = match name.trim() {
+        "" => format!(
+            "column {} has no name and numbers the rows, as `to_csv()` of pandas writes it",
+            column + 1
+        ),
+        name => format!("column `{name}` has another whole number in each row"),
+    };
+    format!("{what}: to leave it out, list the other columns in `[dataset] features`")
 }
 
 /// Adds warnings of one kind, which may be many.
@@ -78,7 +108,13 @@ fn text_column_warning(table: &RawTable, column: usize, kind: &ColumnType) -> Op
         show::name(first)
     );
     if texts().all(reads_as_number) {
-        return Some(format!("{taken}: write numbers without separators and units, as in 1234.5"));
+        return Some(format!("{taken}: {}", plain_number(first)));
+    }
+    if let Some((mark, count)) = foreign_text(table, column) {
+        let mark = show::name(mark);
+        return Some(format!(
+            "{taken}, although the others are numbers: if `{mark}`, in {count} cells, stands for a missing value, add it to `[dataset] blank_marks`"
+        ));
     }
     if names.len() <= MANY_CATEGORIES {
         return None;

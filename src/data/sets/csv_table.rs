@@ -13,6 +13,12 @@ const MAX_CATEGORIES: usize = 1000;
 /// Texts that count as blank by default.
 pub(super) const BLANK_MARKS: [&str; 6] = ["", "NA", "N/A", "NaN", "nan", "null"];
 
+/// Texts that people and programs write where a value is missing, beside [`BLANK_MARKS`].
+pub(super) const OTHER_MARKS: [&str; 17] = [
+    "?", "-", "--", ".", "None", "none", "NULL", "Null", "na", "n/a", "#N/A", "<NA>", "nil", "NONE", "NAN",
+    "missing", "unknown",
+];
+
 /// The place of a row, by its number in the table from 0: `FILE, row 7`.
 pub(super) type RowPlace = Box<dyn Fn(u64) -> String>;
 
@@ -89,10 +95,22 @@ fn one_column(name: &str) -> String {
     }
 }
 
-/// Whether a text is a number with thousands separators, currency signs or the like.
+/// The minus sign of typesetters, which word processors and some exports write.
+const MINUS: char = '\u{2212}';
+
+/// Whether a text is a number with thousands separators, currency signs, another minus sign or the like.
 pub(super) fn reads_as_number(text: &str) -> bool {
-    let plain: String = text.chars().filter(|c| !",'_ %$€£".contains(*c)).collect();
-    plain.len() < text.len() && plain.parse::<f64>().is_ok()
+    let plain = text.chars().filter(|c| !",'_ %$€£".contains(*c));
+    let plain: String = plain.map(|c| if c == MINUS { '-' } else { c }).collect();
+    plain != text && plain.parse::<f64>().is_ok()
+}
+
+/// How to write a cell that [`reads_as_number`].
+pub(super) fn plain_number(cell: &str) -> &'static str {
+    match cell.contains(MINUS) {
+        true => "write minus signs as `-` (U+002D), not `\u{2212}` (U+2212), as in -1234.5",
+        false => "write numbers without separators and units, as in 1234.5",
+    }
 }
 
 /// A finite number.
@@ -249,7 +267,7 @@ impl RawTable {
                 "{place}: `{cell}` is not a number, but most cells of the column are"
             ))
             .hint(match reads_as_number(cell) {
-                true => "write numbers without separators and units, as in 1234.5",
+                true => plain_number(cell),
                 false => "if it stands for a missing value, add it to `blank_marks`",
             }));
         }

@@ -183,7 +183,8 @@ fn remarks_describe_every_column() {
     assert_eq!(
         said(TABLE, ""),
         [
-            "t.csv: 6 rows; numbers: `size`, `weight`; categories, one-hot: `colour` (3); target: `price`, a number"
+            "t.csv: 6 of 8 rows, the others have empty cells in `size` (1), `colour` (1); numbers: `size`, `weight`; categories, one-hot: \
+             `colour` (3); target: `price`, a number"
         ]
     );
     let prices = "id,paid,price\na,\"1,234\",1\nb,\"2,345\",2\nc,7,3\n";
@@ -292,3 +293,6 @@ fn reads_the_real_tables() {
     assert_eq!(splits.train.target(), class_facts(3));
     assert_eq!(splits.train.len() + splits.val.unwrap().len(), 333);
 }
+
+#[path = "csv_warnings_tests.rs"]
+mod warnings;

@@ -54,6 +54,7 @@ mod sqlite_rows;
 #[path = "sqlite_missing.rs"]
 mod sqlite_rows;
 mod table;
+mod table_blanks;
 mod table_cells;
 mod table_encoding;
 mod table_known;

@@ -284,7 +284,9 @@ fn tables_are_read_as_csv_reads_them() {
     assert_eq!((dropped.train.len(), dropped.test.unwrap().len()), (1, 1));
     let said = dropped.train.remarks();
     assert!(
-        said[0].contains("2 rows; numbers: `size`, `new`, `count`; categories, one-hot: `colour` (2)"),
+        said[0].contains(
+            "2 of 4 rows, the others have empty cells in `size` (1), `colour` (1); numbers: `size`, `new`, `count`; categories"
+        ),
         "{said:?}"
     );
     let some = folder.table("target = 'price'\nfeatures = ['count', 'new']").unwrap().train;

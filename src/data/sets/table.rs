@@ -4,6 +4,7 @@
 use super::csv_remarks::remarks;
 use super::csv_set::{CsvSet, Rows, Targets};
 use super::csv_table::{BLANK_MARKS, ColumnType, RawTable};
+use super::table_blanks::Dropped;
 use super::table_cells::encode;
 use super::table_known::{known_columns, known_remarks};
 use super::table_measured::{Measured, target_encoding};
@@ -82,6 +83,19 @@ struct NumberTarget {
     standardise_target: bool,
 }
 
+/// Reports wrong names in `features`.
+pub(super) fn check_features(fields: &mut Fields<'_>, features: Option<&[String]>, target: &str) {
+    let Some(features) = features else { return };
+    let mut seen = BTreeSet::new();
+    if features.is_empty() {
+        fields.problem("features", "names no column");
+    } else if features.iter().any(|column| column == target) {
+        fields.problem("features", format!("names the target `{target}`"));
+    } else if let Some(twice) = features.iter().find(|column| !seen.insert(*column)) {
+        fields.problem("features", format!("`{twice}` is listed twice"));
+    }
+}
+
 /// Numbers of rows: those of the training samples come first in a table, then those of its other splits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sections {
@@ -92,7 +106,7 @@ pub(super) struct Sections {
 
 impl Sections {
     /// The sections of the rows that are kept.
-    fn kept(&self, keep: &[bool]) -> Self {
+    pub fn kept(&self, keep: &[bool]) -> Self {
         let count = |from: usize, n: usize| keep[from..from + n].iter().filter(|kept| **kept).count();
         let behind = self.train + self.val.unwrap_or(0);
         Self {
@@ -117,9 +131,7 @@ impl TableKeys {
     }
 
     fn check(&self, fields: &mut Fields<'_>, target: &str) {
-        if self.features.as_ref().is_some_and(|f| f.iter().any(|column| column == target)) {
-            fields.problem("features", format!("names the target `{target}`"));
-        }
+        check_features(fields, self.features.as_deref(), target);
         for (column, names) in &self.categories {
             let mut seen = BTreeSet::new();
             if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
@@ -152,7 +164,7 @@ impl TableKeys {
             None => self.columns(&table, target)?,
         };
         let rows = sections;
-        self.handle_blanks(&mut table, &columns, target, &mut sections)?;
+        let dropped = self.handle_blanks(&mut table, &columns, target, &mut sections)?;
         let emptied = |before: Option<usize>, after: Option<usize>| before > Some(0) && after == Some(0);
         if sections.train == 0 || emptied(rows.val, sections.val) || emptied(rows.test, sections.test) {
             let error = Error::data(format!("{} has no usable rows", table.path));
@@ -168,10 +180,10 @@ impl TableKeys {
         let (encoding, targets, remarks) = match known {
             Some(known) => {
                 let targets = self.known_targets(&table, target, known)?;
-                let remarks = known_remarks(&table, target, &targets);
+                let remarks = known_remarks(&table, target, &targets, dropped.as_ref());
                 (known.clone(), targets, remarks)
             }
-            None => self.inferred(&table, &columns, target, &train)?,
+            None => self.inferred(&table, &columns, target, &train, dropped.as_ref())?,
         };
         let values = encode(&table, &encoding, &columns)?;
         let content = content(&table, columns.iter().chain([&target]));
@@ -194,6 +206,7 @@ impl TableKeys {
         columns: &[usize],
         target: usize,
         train: &Part,
+        dropped: Option<&Dropped>,
     ) -> Result<(TableEncoding, Targets, Vec<String>)> {
         let kinds = columns
             .iter()
@@ -207,7 +220,7 @@ impl TableKeys {
             blank_marks: table.blank_marks().to_vec(),
             target: target_encoding(&table.header[target], &targets),
         };
-        let remarks = remarks(table, &kinds, (target, &targets), &self.categories, warnings);
+        let remarks = remarks(table, &kinds, (target, &targets), &self.categories, (dropped, warnings));
         Ok((encoding, targets, remarks))
     }
 
@@ -218,39 +231,12 @@ impl TableKeys {
         }
         match &self.features {
             Some(names) => names.iter().map(|name| table.column(name, "features")).collect(),
+            None if table.header.len() == 1 => Err(Error::data(format!(
+                "{} has no column besides the target: there is nothing to predict it by",
+                table.path
+            ))),
             None => Ok((0..table.header.len()).filter(|&c| c != target).collect()),
         }
-    }
-
-    /// Drops the rows with blank cells, or checks that blank cells can be filled. A blank target can't.
-    fn handle_blanks(
-        &self,
-        table: &mut RawTable,
-        columns: &[usize],
-        target: usize,
-        sections: &mut Sections,
-    ) -> Result<()> {
-        let blank_in = |table: &RawTable, row: usize| {
-            columns.iter().chain([&target]).copied().find(|&c| table.is_blank(row, c))
-        };
-        if self.blanks == Blanks::Drop {
-            let keep: Vec<bool> = (0..table.rows.len()).map(|r| blank_in(table, r).is_none()).collect();
-            *sections = sections.kept(&keep);
-            let mut keep = keep.into_iter();
-            table.rows.retain(|_| keep.next().unwrap_or(true));
-            return Ok(());
-        }
-        for row in 0..table.rows.len() {
-            if table.is_blank(row, target) {
-                return Err(Error::data(format!("{}: the target is blank", table.location(row, target)))
-                    .hint("`blanks = \"drop\"` drops such rows"));
-            }
-            if let Some(column) = blank_in(table, row).filter(|_| self.blanks == Blanks::Error) {
-                return Err(Error::data(format!("{}: the cell is blank", table.location(row, column)))
-                    .hint("set `[dataset] blanks` to \"mean\", \"zero\" or \"drop\""));
-            }
-        }
-        Ok(())
     }
 
     /// A number of each row's class by its text, in any order; `None` if the target is a number.

@@ -1,8 +1,10 @@
 //! A table in the encoding of a checkpoint, which is evaluated on it: nothing is measured.
 
+use super::csv_remarks::rows_in_words;
 use super::csv_set::Targets;
 use super::csv_table::{CategoryIndex, RawTable};
 use super::table::{TableKeys, Task};
+use super::table_blanks::Dropped;
 use super::table_cells::find;
 use super::table_measured::target_numbers;
 use super::table_values::Scale;
@@ -73,10 +75,15 @@ impl TableKeys {
 }
 
 /// What is told of the table.
-pub(super) fn known_remarks(table: &RawTable, target: usize, targets: &Targets) -> Vec<String> {
-    let (rows, name) = (table.rows.len(), show::name(&table.header[target]));
+pub(super) fn known_remarks(
+    table: &RawTable,
+    target: usize,
+    targets: &Targets,
+    dropped: Option<&Dropped>,
+) -> Vec<String> {
+    let (rows, name) = (rows_in_words(table, dropped), show::name(&table.header[target]));
     vec![format!(
-        "{}: {rows} rows; columns, categories and scales are the checkpoint's; target: `{name}`, {}",
+        "{}: {rows}; columns, categories and scales are the checkpoint's; target: `{name}`, {}",
         table.path,
         targets.in_words()
     )]

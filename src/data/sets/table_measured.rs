@@ -88,11 +88,13 @@ impl TableKeys {
                 None => classes(table, column),
             };
             let class = |r: usize| names.index_of(&table.rows[r][column]).unwrap_or(0) as i64;
-            let labels = (0..table.rows.len()).map(class).collect();
+            let labels: Vec<i64> = (0..table.rows.len()).map(class).collect();
             let names = self.class_names.clone().unwrap_or_else(|| names.names());
+            warnings.extend(equal_target(table, column, train, "class", |row| labels[row]));
             return Ok(Targets::Classes { labels, names });
         }
         let numbers = target_numbers(table, column)?;
+        warnings.extend(equal_target(table, column, train, "number", |row| numbers[row]));
         let scaled = self.standardise_target;
         let scale = if scaled { Scale::of(&numbers, train) } else { Scale::NONE };
         let values = numbers.iter().map(|x| scale.apply(*x)).collect();
@@ -115,6 +117,26 @@ pub(super) fn target_numbers(table: &RawTable, column: usize) -> Result<Vec<f64>
         }
     };
     (0..table.rows.len()).map(number).collect()
+}
+
+/// A warning about a target that is the same in all training rows.
+fn equal_target<T: PartialEq>(
+    table: &RawTable,
+    column: usize,
+    train: &Part,
+    what: &str,
+    of: impl Fn(usize) -> T,
+) -> Option<String> {
+    let mut rows = (0..train.len()).map(|i| train.get(i));
+    let first = rows.next()?;
+    let equal = train.len() > 1 && rows.all(|row| of(row) == of(first));
+    let (header, cell) = (show::name(&table.header[column]), show::name(&table.rows[first][column]));
+    equal.then(|| {
+        format!(
+            "the target `{header}` has one {what} in all training rows, `{cell}`: there is nothing to learn; `[dataset] target` \
+             names another column"
+        )
+    })
 }
 
 /// The encoding of the target column `name`.
