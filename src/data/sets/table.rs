@@ -42,8 +42,9 @@ choice! {
     Classification = "classification",
 }
 
-/// How the columns of a table become inputs and a target. Columns of numbers become inputs unchanged; columns of text are encoded one-hot.
-/// A run prints the type that it detected for each column.
+/// How the columns of a table become inputs and a target. A column of numbers is one input; columns of text are encoded one-hot.
+/// A run prints the type that it detected for each column, and warns of columns that are probably something else: numbers among marks
+/// for missing values, or an index.
 #[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 #[schemars(extend("x-section" = "Tables"))]
