@@ -113,7 +113,7 @@ pub(super) fn batches(root: &mut Fields<'_>, batch: &BatchAlgebra, batching: &Ba
     }
 }
 
-/// Where sizes are known before the data is read; else `worker/fit.rs` checks this.
+/// Where sizes are known before the data is read; else `worker/norms.rs` checks this.
 pub(super) fn norms(
     root: &mut Fields<'_>,
     values: Option<usize>,

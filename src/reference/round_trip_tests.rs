@@ -58,7 +58,9 @@ impl Trial<'_> {
         }
         let further = of.iter().filter(|declared| !declared.required).flat_map(Declared::settings);
         let beside: Vec<Table> = further
-            .flat_map(|setting| specs.iter().map(move |spec| with(spec, place, &[setting.clone()])))
+            .flat_map(|setting| {
+                specs.iter().map(move |spec| with(spec, place, std::slice::from_ref(&setting)))
+            })
             .collect();
         specs.into_iter().chain(beside).find(|spec| self.accepts(spec).is_some())
     }

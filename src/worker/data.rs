@@ -60,7 +60,7 @@ pub(super) fn lacking(what: &str, set: &dyn Dataset) -> Option<String> {
         without.iter().take(MAX_NAMED).map(|class| format!("`{}`", name(*class))).collect();
     let more = if without.len() > shown.len() { ", …" } else { "" };
     let (n, of) = (without.len(), counts.len());
-    (n > 0 && set.len() > 0)
+    (n > 0 && !set.is_empty())
         .then(|| format!("{what} samples lack {n} of {of} classes: {}{more}", shown.join(", ")))
 }
 

@@ -3,7 +3,7 @@
 use super::parts::RankParts;
 use crate::caught::caught;
 use crate::comm::SoloGroup;
-use crate::data::{DataFacts, Dataset, FieldData, FieldFacts, FieldKind, HostField, Splits};
+use crate::data::{Dataset, FieldData, FieldFacts, FieldKind, HostField, Splits};
 use crate::device::drawn;
 use crate::error::{Error, Result};
 use crate::models::{Input, Model};
@@ -184,24 +184,6 @@ fn compares(
         }
         _ => Ok(()),
     }
-}
-
-/// Batch norms see more than one value per channel in each micro-batch from this position on.
-pub(super) fn norms(
-    parts: &RankParts<'_>,
-    facts: &DataFacts,
-    position: &Position,
-    samples: usize,
-) -> Result<()> {
-    let Some(values) = parts.model.source.least_norm_values(facts) else { return Ok(()) };
-    let (drop_last, batching) = (parts.data.loader.drop_last, &position.batching);
-    let rest = position.rest_algebra(samples, drop_last);
-    for algebra in [batching.algebra(samples, drop_last), rest] {
-        if let Some((why, hint)) = algebra.too_few_for_norms(batching, values, parts.train.max_steps) {
-            return Err(Error::spec(why).hint(hint));
-        }
-    }
-    Ok(())
 }
 
 /// An epoch has at least one optimizer step with this number of ranks.

@@ -1,8 +1,10 @@
 //! Parts that do not fit cause an error about the spec (exit 78), before anything is written.
 
+use super::compute::compute;
 use super::parts::RankParts;
-use super::{fit, testing};
+use super::{norms, testing};
 use crate::data::DataFacts;
+use crate::device::ComputeDevice;
 use crate::error::{ExitCode, Result};
 use crate::models::{Input, Net};
 use crate::plan::{Plan, WorldRequest};
@@ -165,13 +167,17 @@ fn a_batch_norm_of_one_value_per_channel_is_found_before_the_run() {
     let dir = tempfile::tempdir().unwrap();
     let plan = plan("name = \"resnet18\"", "name = \"shapes\"\ntrain = 32", dir.path()).unwrap();
     let (parts, facts) = (RankParts::of(&plan), &plan.dataset.facts);
-    let on = |batching, samples| fit::norms(&parts, facts, &Position::new(batching), samples);
-    assert_eq!(on(Batching::of(1, 4, 1), 32).map_err(|e| e.message), Ok(()));
-    let error = on(Batching::of(1, 4, 1), 33).unwrap_err();
+    let on = compute(ComputeDevice::Cpu, parts.precision).unwrap();
+    let mut model = parts.model.source.build(facts, 1, &on).unwrap();
+    let shapes = plan.dataset.source.open().unwrap().train;
+    let mut of = |batching| norms::check(&parts, facts, &*shapes, &Position::new(batching), &mut *model);
+    assert_eq!(of(Batching::of(1, 4, 1)).map_err(|e| e.message), Ok(()));
+    let error = of(Batching::of(1, 31, 1)).unwrap_err();
     assert_eq!(error.code, ExitCode::Spec);
     assert!(error.message.contains("one sample on each rank") && error.hint.is_some(), "{error}");
-    assert_eq!(on(Batching::of(2, 4, 1), 33).unwrap_err().code, ExitCode::Spec, "with the padding");
-    assert!(on(Batching::of(4, 4, 1), 36).is_err() && on(Batching::of(4, 4, 1), 32).is_ok());
+    assert!(of(Batching::of(2, 5, 1)).is_err() && of(Batching::of(2, 3, 1)).is_err());
+    assert!(of(Batching::of(3, 5, 1)).is_err(), "with the padding");
+    assert!(of(Batching::of(4, 4, 1)).is_ok());
 }
 
 /// A batch of the smallest indices fits every table.

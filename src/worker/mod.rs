@@ -23,6 +23,7 @@ mod intercepted_group;
 mod kernels;
 mod messages;
 mod metrics;
+mod norms;
 mod notes;
 mod optimizer;
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::recorder::Files;
 use super::resume::Resumed;
 use super::state::RunFacts;
 use super::{RankParts, Recorder, RecorderOptions, Resume, Usage};
-use super::{ema, fit, optimizer, profile, resume, same_data, state};
+use super::{ema, fit, norms, optimizer, profile, resume, same_data, state};
 use crate::comm::{CommErrorKind, Phase, Place, ProcessGroup, Wait};
 use crate::data::{DataFacts, Fingerprint};
 use crate::device::ComputeDevice;
@@ -101,7 +101,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
         .unwrap_or_else(|| Position::new(parts.batching(group.world_size())));
     let average = ema::start(parts.ema, &*model, average, &position, &*group)?;
     fit::batches(parts.data.loader.drop_last, &position, splits.train.len())?;
-    fit::norms(&parts, &facts, &position, splits.train.len())?;
+    norms::check(&parts, &facts, &*splits.train, &position, &mut *model)?;
     group.note(Place { step: position.step, phase: Phase::Setup });
     // All ranks are ready: from here on the run's folder changes.
     group.barrier(Wait::WhilePeersLive)?;

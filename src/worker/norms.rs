@@ -1,0 +1,150 @@
+//! Checks that batch norms get more than one value per channel in training, whose variance is otherwise 0.
+
+use super::parts::RankParts;
+use crate::caught::caught;
+use crate::data::{DataFacts, Dataset, FieldData, FieldFacts, FieldKind, HostField};
+use crate::device::drawn;
+use crate::error::{Error, Result};
+use crate::models::{Input, Model, Role};
+use crate::train::Position;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Batch norms get more than one value per channel in each micro-batch from this position on.
+///
+/// # Errors
+/// One would get a single value (78), or the device fails.
+pub(super) fn check(
+    parts: &RankParts<'_>,
+    facts: &DataFacts,
+    dataset: &dyn Dataset,
+    position: &Position,
+    model: &mut dyn Model,
+) -> Result<()> {
+    let (drop_last, batching, samples) = (parts.data.loader.drop_last, &position.batching, dataset.len());
+    let known = parts.model.source.least_norm_values(facts);
+    for algebra in [batching.algebra(samples, drop_last), position.rest_algebra(samples, drop_last)] {
+        // Of a sample there is at least one.
+        let few = algebra.too_few_for_norms(batching, known.unwrap_or(1), parts.train.max_steps);
+        if let Some((why, hint)) = few
+            && (known.is_some() || parts.task.own().is_none() && gets_one_value(parts.seed, dataset, model)?)
+        {
+            return Err(Error::spec(why).hint(hint));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a batch norm gets one value per channel of one sample: it then measures a mean, and no variance. The model is as before.
+fn gets_one_value(seed: u64, dataset: &dyn Dataset, model: &mut dyn Model) -> Result<bool> {
+    let entries = model.entries().to_vec();
+    let measured = |number: usize| entries[number].role == Role::Statistic;
+    if !(0..entries.len()).any(measured) {
+        return Ok(false);
+    }
+    let mut before = BTreeMap::new();
+    model.read(&measured, &mut |number, values| _ = before.insert(number, values.to_vec()))?;
+    model.edit(&measured, &mut |_, values| values.fill(0.0))?;
+    let device = model.device().clone();
+    let input = Input::from_host(&sample(&dataset.input()), 1, &device);
+    let passed = caught(|| drawn(&device, seed, || drop(model.forward(input, Arc::new(|_, tensor| tensor)))));
+    let mut zero = BTreeMap::new();
+    let mut see = |number: usize, values: &[f32]| {
+        zero.insert(entries[number].name.clone(), values.iter().all(|x| *x == 0.0));
+    };
+    model.read(&measured, &mut see)?;
+    model.edit(&measured, &mut |number, values| values.copy_from_slice(&before[&number]))?;
+    let is_one = |(name, no_variance): (&String, &bool)| {
+        let mean = name.strip_suffix("running_var").map(|layer| format!("{layer}running_mean"));
+        *no_variance && mean.is_some_and(|mean| zero.get(&mean) == Some(&false))
+    };
+    // Whether the model takes the data was checked before.
+    Ok(passed.is_ok() && zero.iter().any(is_one))
+}
+
+/// A sample whose values differ.
+fn sample(field: &FieldFacts) -> HostField {
+    let numbers = (0..field.shape.iter().product::<usize>()).map(|i| i.wrapping_mul(2_654_435_761) % 1009);
+    let data = match field.kind {
+        FieldKind::Float => FieldData::Float(numbers.map(|n| n as f32 / 504.0 - 1.0).collect()),
+        FieldKind::Index(bound) => FieldData::Index(numbers.map(|n| (n % bound.max(1)) as i64).collect()),
+    };
+    HostField { shape: field.shape.clone(), data }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::ComputeDevice;
+    use crate::models::{ALL, Net};
+    use crate::plan::testing::resolved;
+    use crate::registry::Registry;
+    use crate::train::Batching;
+    use crate::worker::compute::compute;
+    use burn::module::Module;
+    use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
+    use burn::tensor::{Device, Tensor};
+
+    /// Of 12 numbers, the norm gets 12 channels of one value, or 4 of three.
+    #[derive(Module, Debug)]
+    struct Normed {
+        layer: Linear,
+        norm: BatchNorm,
+        head: Linear,
+        each: usize,
+    }
+
+    #[derive(serde::Deserialize, schemars::JsonSchema)]
+    struct Config {
+        each: usize,
+    }
+
+    impl Normed {
+        fn new(config: &Config, _: &DataFacts, device: &Device) -> Self {
+            Self {
+                layer: LinearConfig::new(20, 12).init(device),
+                norm: BatchNormConfig::new(12 / config.each).init(device),
+                head: LinearConfig::new(12, 1).init(device),
+                each: config.each,
+            }
+        }
+    }
+
+    impl Net for Normed {
+        fn forward(&self, input: Input) -> Tensor<2> {
+            let x = self.layer.forward(input.rows());
+            let [rows, width] = x.dims();
+            let x = self.norm.forward(x.reshape([rows, width / self.each, self.each]));
+            self.head.forward(x.reshape([rows, width]))
+        }
+    }
+
+    #[test]
+    fn a_users_batch_norm_of_one_value_per_channel_is_found() {
+        let registry = Registry::standard().model("normed", Normed::new);
+        for (each, expected) in [(1, true), (3, false)] {
+            let spec = format!(
+                "name = 'a'\nbatch_size = 4\noptimizer.name = 'sgd'\ndataset.name = 'random'\n\
+                 [model]\nname = 'normed'\neach = {each}\n"
+            );
+            let plan = resolved(&registry, &spec, &["dataset.samples=33"], 1).unwrap();
+            let (parts, splits) = (RankParts::of(&plan), plan.dataset.source.open().unwrap());
+            let on = compute(ComputeDevice::Cpu, parts.precision).unwrap();
+            let mut model = parts.model.source.build(&plan.dataset.facts, 1, &on).unwrap();
+            let values = |model: &dyn Model| {
+                let mut all = Vec::new();
+                model.read(ALL, &mut |_, values| all.extend_from_slice(values)).unwrap();
+                all
+            };
+            let before = values(&*model);
+            let mut found = |batching| {
+                let position = Position::new(batching);
+                check(&parts, &plan.dataset.facts, &*splits.train, &position, &mut *model).is_err()
+            };
+            assert_eq!(found(Batching::of(1, 4, 1)), expected, "the last of 33 samples");
+            assert_eq!(found(Batching::of(1, 1, 1)), expected);
+            assert!(!found(Batching::of(1, 5, 1)), "three are left");
+            assert_eq!(values(&*model), before, "the model is as before");
+        }
+    }
+}
