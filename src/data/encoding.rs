@@ -192,11 +192,44 @@ impl Encoding {
         }
     }
 
+    /// Whether its parts belong together: it may come from a file.
+    fn is_sound(&self) -> Result<(), String> {
+        match self {
+            Self::Images(ImageEncoding { channels, size, mean, std, .. }) => {
+                if !matches!(channels, 1 | 3) || *size == 0 {
+                    return Err(format!("it gives images of {size}x{size} in {channels} channels"));
+                }
+                if [mean.len(), std.len()] != [*channels; 2] {
+                    let (means, deviations) = (mean.len(), std.len());
+                    return Err(format!(
+                        "it has {means} means and {deviations} deviations for {channels} channels"
+                    ));
+                }
+            }
+            Self::Table(table) if matches!(table.blanks, Blanks::Mean | Blanks::Zero) => {
+                for column in &table.columns {
+                    match &column.kind {
+                        ColumnKind::Category { categories, fill } if fill.len() != categories.len() => {
+                            let (numbers, known) = (fill.len(), categories.len());
+                            return Err(format!(
+                                "it has {numbers} numbers for an empty cell of {known} categories"
+                            ));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            Self::Table(_) | Self::Text(_) => {}
+        }
+        Ok(())
+    }
+
     /// Whether what is encoded are samples as a data set has them, whose inputs are `input`. A user-defined data set declares both.
     ///
     /// # Errors
     /// In words: what the encoding gives, and what the samples are.
     pub fn fits(&self, input: &FieldFacts) -> Result<(), String> {
+        self.is_sound()?;
         let given = match self {
             Self::Images(ImageEncoding { channels, size, .. }) => vec![*channels, *size, *size],
             Self::Table(table) => vec![table.width()],

@@ -53,6 +53,11 @@ pub trait ModelSource: Send + Sync {
     fn least_norm_values(&self, _facts: &DataFacts) -> Option<usize> {
         None
     }
+    /// The same for the facts of opened data, as [`build`](Self::build) makes them. No values are drawn, so that nothing large is allocated.
+    ///
+    /// # Errors
+    /// The model does not fit the data.
+    fn tensors_for(&self, facts: &DataFacts) -> crate::error::Result<Vec<TensorFacts>>;
     /// Builds the model with parameters drawn from `seed`. `facts` are those of the opened data.
     fn build(
         &self,

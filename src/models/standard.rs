@@ -64,8 +64,12 @@ where
     B: Fn(&DataFacts, &Device) -> Result<N> + Send + Sync,
 {
     fn tensors(&self) -> Option<Vec<TensorFacts>> {
-        let net = self.net(&self.facts, &Device::flex().autodiff()).ok()?;
-        Some(NetModel::entries_of(&net).iter().map(TensorFacts::of).collect())
+        self.tensors_for(&self.facts).ok()
+    }
+
+    fn tensors_for(&self, facts: &DataFacts) -> Result<Vec<TensorFacts>> {
+        let net = self.net(facts, &Device::flex().autodiff())?;
+        Ok(NetModel::entries_of(&net).iter().map(TensorFacts::of).collect())
     }
 
     fn least_norm_values(&self, facts: &DataFacts) -> Option<usize> {

@@ -11,7 +11,7 @@ use crate::data::{
 };
 use crate::device::{ComputeDevice, Precision, read, supports_precision};
 use crate::error::{Error, Result};
-use crate::models::{Evaluator, Input};
+use crate::models::{Evaluator, Input, TensorFacts};
 use std::sync::Arc;
 
 /// A model with a checkpoint's weights.
@@ -54,6 +54,9 @@ impl Predictor {
         // Weights are f32: a device without the precision of training computes in f32.
         let possible = supports_precision(parts.precision, device).is_ok();
         let on = compute(device, if possible { parts.precision } else { Precision::F32 })?;
+        // Sizes of the model follow from the facts, which whoever wrote the file has chosen.
+        let fits = |tensors: Vec<TensorFacts>| state::has_tensors(loaded.weights(averaged), &tensors);
+        parts.model.source.tensors_for(&usage.facts).and_then(fits).map_err(|e| state::unfit(loaded, e))?;
         let mut model = parts.model.source.build(&usage.facts, parts.seed, &on)?;
         state::put_model(&mut *model, loaded.weights(averaged)).map_err(|e| state::unfit(loaded, e))?;
         let (name, transforms) = (parts.model.name.clone(), parts.data.transforms.to_vec());
@@ -73,6 +76,11 @@ impl Predictor {
         let count = inputs.len();
         if count == 0 {
             return Ok(Vec::new());
+        }
+        let width: usize = self.input.shape.iter().product();
+        if let Some(other) = inputs.iter().map(Vec::len).find(|len| *len != width) {
+            let what = format!("an input has {other} numbers, and samples have {width}");
+            return Err(Error::spec(what));
         }
         let data = FieldData::Float(self.transformed(first, inputs)?);
         let field = HostField { shape: self.input.shape.clone(), data };

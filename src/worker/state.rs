@@ -10,7 +10,8 @@ use crate::comm::ProcessGroup;
 use crate::data::Fingerprint;
 use crate::device::ComputeDevice;
 use crate::error::{Error, ExitCode, Result};
-use crate::models::{ALL, Model, StateEntry};
+use crate::models::{ALL, Model, StateEntry, TensorFacts};
+use crate::show;
 use crate::spec::Values;
 use crate::train::{Batching, Position, Updater};
 use serde::{Deserialize, Serialize};
@@ -166,6 +167,11 @@ pub fn restore_model(
     Ok(())
 }
 
+/// Whether a file has these tensors: before a model of that size is allocated.
+pub(super) fn has_tensors(file: &TensorMap, tensors: &[TensorFacts]) -> Result<()> {
+    tensors.iter().try_for_each(|tensor| find(file, &tensor.name, &tensor.shape).map(drop))
+}
+
 pub(super) fn unfit(loaded: &Loaded, e: Error) -> Error {
     // A failing device is not a problem of the checkpoint.
     if e.code != ExitCode::Checkpoint {
@@ -245,7 +251,9 @@ fn find<'a>(file: &'a TensorMap, name: &str, shape: &[usize]) -> Result<&'a Tens
     if tensor.shape != shape {
         let found = &tensor.shape;
         return Err(Error::checkpoint(format!(
-            "tensor `{name}` has shape {found:?}, the spec needs {shape:?}"
+            "tensor `{name}` has shape {}, the spec needs {}",
+            show::shape(found),
+            show::shape(shape)
         )));
     }
     Ok(tensor)

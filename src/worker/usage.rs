@@ -4,7 +4,7 @@
 use super::data::{facts_of, opened};
 use super::{RankParts, fit};
 use crate::checkpoint::Loaded;
-use crate::data::{DataFacts, Encoding};
+use crate::data::{DataFacts, Encoding, FieldFacts};
 use crate::error::{Error, Result};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
@@ -14,6 +14,9 @@ use serde::{Deserialize, Serialize};
 
 /// The version that this program writes, and the newest that it reads.
 const VERSION: u32 = 1;
+
+/// The most values of one field of a sample: 1 GiB of numbers.
+const MOST_VALUES: usize = 1 << 28;
 
 /// What a model's use needs besides its weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,7 +74,24 @@ impl Usage {
             return Err(Error::checkpoint(format!("{place} has version {version}, from a newer ddp-run"))
                 .hint(format!("this one reads up to version {VERSION}")));
         }
-        serde_json::from_str(text).map_err(invalid)
+        let usage: Self = serde_json::from_str(text).map_err(invalid)?;
+        usage.facts_are_sound().map_err(|why| Error::checkpoint(format!("{place} is invalid: {why}")))?;
+        Ok(usage)
+    }
+
+    /// Whether the sizes of samples are possible: buffers are allocated by them.
+    fn facts_are_sound(&self) -> Result<(), String> {
+        let facts = &self.facts;
+        let standard = [("input", &facts.input), ("target", &facts.target)];
+        let standard = standard.into_iter().filter_map(|(name, field)| Some((name, field.as_ref()?)));
+        let further = facts.fields.iter().map(|(name, field)| (name.as_str(), field));
+        for (name, FieldFacts { shape, .. }) in standard.chain(further) {
+            let values = shape.iter().try_fold(1usize, |n, size| n.checked_mul((*size).max(1)));
+            if values.is_none_or(|n| n > MOST_VALUES) {
+                return Err(format!("`{}` has the shape {}", show::name(name), show::shape(shape)));
+            }
+        }
+        Ok(())
     }
 
     /// For a checkpoint of an earlier version: from the data set, which must be there.
@@ -116,6 +136,69 @@ mod tests {
         let newer = text.replacen("\"version\": 1", "\"version\": 2", 1);
         let error = Usage::read(&newer, &loaded, &Registry::standard()).unwrap_err();
         assert!(error.message.contains("has version 2, from a newer ddp-run"), "{error}");
+    }
+
+    /// Each of these sizes would be allocated: a panic, or an abort of the process.
+    #[test]
+    fn forged_sizes_are_refused_before_anything_is_allocated() {
+        use crate::data::{ColumnKind, ImageEncoding};
+        use crate::device::ComputeDevice;
+        use crate::error::ExitCode;
+        use crate::worker::Predictor;
+        let run = Run::of(SPEC);
+        run.train(1, &[]).unwrap();
+        let mut loaded = run.loaded();
+        let registry = Registry::standard();
+        let text = loaded.usage.take().unwrap();
+        let (usage, plan) = Usage::read(&text, &loaded, &registry).unwrap();
+        let refused = |change: &dyn Fn(&mut Usage)| {
+            let mut forged = usage.clone();
+            change(&mut forged);
+            let used = Usage::read(&forged.json().unwrap(), &loaded, &registry);
+            let predictor = used.and_then(|(usage, _)| {
+                Predictor::new(&RankParts::of(&plan), &usage, &loaded, true, ComputeDevice::Cpu)
+            });
+            predictor.err().expect("it is refused")
+        };
+        let field = |shape: &[usize], kind| Some(FieldFacts { shape: shape.to_vec(), kind });
+        let huge = usize::MAX >> 4;
+        for classes in [2, 1 << 36, huge] {
+            let error = refused(&|forged| forged.facts.target = field(&[], FieldKind::Index(classes)));
+            assert_eq!(error.code, ExitCode::Checkpoint, "{classes}: {error}");
+        }
+        for shape in [&[huge][..], &[1 << 20, 1 << 20], &[huge, huge, 16], &[huge, 0]] {
+            for name in ["input", "target"] {
+                let error = refused(&|forged| {
+                    let of = if name == "input" { &mut forged.facts.input } else { &mut forged.facts.target };
+                    *of = field(shape, FieldKind::Float);
+                });
+                assert_eq!(error.code, ExitCode::Checkpoint, "{error}");
+                assert!(
+                    error.message.contains(&format!("usage.json is invalid: `{name}` has the shape")),
+                    "{error}"
+                );
+            }
+        }
+        let encoded = |encoding: Encoding| refused(&|forged| forged.encoding = Some(encoding.clone()));
+        let (channels, size) = (3, huge);
+        let (mean, std, classes) = (vec![0.0], vec![1.0; 3], Vec::new());
+        let images = Encoding::Images(ImageEncoding {
+            channels,
+            size,
+            mean,
+            std,
+            resize: Default::default(),
+            interpolation: Default::default(),
+            classes,
+        });
+        assert!(encoded(images).message.contains("1 means and 3 deviations for 3 channels"));
+        let Some(Encoding::Table(mut table)) = usage.encoding.clone() else { panic!("it is one of numbers") };
+        table.blanks = crate::data::Blanks::Mean;
+        let (categories, fill) = (vec!["a".to_owned()], vec![1.0; 9]);
+        table.columns[0].kind = ColumnKind::Category { categories, fill };
+        assert!(
+            encoded(Encoding::Table(table)).message.contains("9 numbers for an empty cell of 1 categories")
+        );
     }
 
     #[test]

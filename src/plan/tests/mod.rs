@@ -96,6 +96,9 @@ impl ModelSource for StubModel {
             tensor("mean", &[3], Role::Statistic),
         ])
     }
+    fn tensors_for(&self, _: &DataFacts) -> crate::error::Result<Vec<TensorFacts>> {
+        Ok(self.tensors().unwrap_or_default())
+    }
     fn build(
         &self,
         _: &DataFacts,
