@@ -253,7 +253,16 @@ fn export_of_images(dir: &Path, run: &Path) {
     assert_eq!(config["input"]["shape"], serde_json::json!([3, 16, 16]));
     let images = json("preprocessor_config.json");
     assert_eq!((&images["size"]["shortest_edge"], &images["do_normalize"]), (&16.into(), &true.into()));
+    // Without it, `AutoImageProcessor` asks for a model of the `transformers` library.
+    assert_eq!(images["image_processor_type"], "CLIPImageProcessor");
     let weights = std::fs::read(hub.join("model.safetensors")).unwrap();
+    // One file of a chosen checkpoint.
+    let file = dir.join("last.safetensors");
+    for chosen in ["best", "last", newest(run).file_name().unwrap().to_str().unwrap()] {
+        let one = output_of(ddp_run().arg("export").arg(run).arg(&file).args(["--checkpoint", chosen]));
+        assert_code(&one, 0);
+    }
+    assert_eq!(weights, std::fs::read(&file).unwrap());
     assert_eq!(weights, std::fs::read(newest(run).join("model.safetensors")).unwrap());
     let card = read("README.md");
     assert!(card.starts_with("---\nlibrary_name: ddp-run\npipeline_tag: image-classification\n"), "{card}");

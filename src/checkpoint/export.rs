@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::load_any;
+use super::Loaded;
 use super::tensor::{Dtype, TensorMap};
 use super::tensor_file::write_tensors;
 use crate::error::{Error, IoContext, Result};
@@ -36,17 +36,15 @@ pub struct ExportReport {
     pub warnings: Vec<String>,
 }
 
-/// Writes the model of a verified checkpoint (or of a run's newest one) to `out`, a `.safetensors` file, atomically. An
-/// existing file is replaced.
+/// Writes the model of a checkpoint to `out`, a `.safetensors` file, atomically. An existing file is replaced.
 ///
 /// # Errors
-/// Exit code 2 for an invalid name or type, 74 when the checkpoint can't be read or `out` can't be written.
-pub fn export(checkpoint: &Path, out: &Path, options: &ExportOptions) -> Result<ExportReport> {
+/// Exit code 2 for an invalid name or type, 74 when `out` can't be written.
+pub fn export(loaded: Loaded, out: &Path, options: &ExportOptions) -> Result<ExportReport> {
     if out.extension().is_none_or(|e| e != "safetensors") {
         let what = format!("cannot export to {}: the name must end in .safetensors", out.display());
         return Err(Error::usage(what).hint("PyTorch reads it with `safetensors.torch.load_file`"));
     }
-    let loaded = load_any(checkpoint)?;
     let averaged = !options.no_ema && !loaded.ema.is_empty();
     let model = converted(if averaged { loaded.ema } else { loaded.model }, options)?;
     let bytes = write(out, &model).doing("write", out)?;
@@ -98,9 +96,13 @@ fn write(out: &Path, tensors: &TensorMap) -> std::io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::super::testing::{snapshot, snapshot_with_ema};
-    use super::super::{CheckpointStore, read_weights};
+    use super::super::{CheckpointStore, load_any, read_weights};
     use super::*;
     use crate::error::ExitCode;
+
+    fn exported(run: &Path, out: &Path, options: &ExportOptions) -> Result<ExportReport> {
+        export(load_any(run)?, out, options)
+    }
 
     fn run() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
@@ -118,7 +120,7 @@ mod tests {
             dtype: Some(Dtype::Bf16),
             no_ema: false,
         };
-        let report = export(dir.path(), &out, &options).unwrap();
+        let report = exported(dir.path(), &out, &options).unwrap();
         assert_eq!((report.step, report.tensors), (9, 2));
         assert_eq!(report.bytes, std::fs::metadata(&out).unwrap().len());
         let written = read_weights(&out).unwrap();
@@ -133,7 +135,7 @@ mod tests {
     fn export_without_options_copies_the_model_and_replaces_a_file() {
         let (dir, out) = run();
         std::fs::write(&out, "old").unwrap();
-        let report = export(dir.path(), &out, &ExportOptions::default()).unwrap();
+        let report = exported(dir.path(), &out, &ExportOptions::default()).unwrap();
         let original = std::fs::read(report.source.join("model.safetensors")).unwrap();
         assert_eq!(std::fs::read(&out).unwrap(), original);
     }
@@ -144,7 +146,7 @@ mod tests {
         let saved = snapshot_with_ema(10, 1);
         CheckpointStore::open(dir.path().join("checkpoints")).unwrap().save(&saved).unwrap();
         for (no_ema, expected) in [(false, &saved.ema), (true, &saved.model)] {
-            let report = export(dir.path(), &out, &ExportOptions { no_ema, ..Default::default() }).unwrap();
+            let report = exported(dir.path(), &out, &ExportOptions { no_ema, ..Default::default() }).unwrap();
             assert_eq!((report.step, report.averaged), (10, !no_ema));
             assert_eq!(&read_weights(&out).unwrap(), expected);
         }
@@ -157,12 +159,12 @@ mod tests {
             rename: vec![(old.into(), new.into())],
             ..ExportOptions::default()
         };
-        let e = export(dir.path(), &out, &rename("nope", "x")).unwrap_err();
+        let e = exported(dir.path(), &out, &rename("nope", "x")).unwrap_err();
         assert_eq!(e.code, ExitCode::Usage);
         assert!(e.to_string().contains("layer1.0.conv1.weight"), "{e}");
         let clash = rename("layer1.0.conv1.weight", "bn1.num_batches_tracked");
-        assert_eq!(export(dir.path(), &out, &clash).unwrap_err().code, ExitCode::Usage);
-        let e = export(dir.path(), &dir.path().join("m.onnx"), &ExportOptions::default()).unwrap_err();
+        assert_eq!(exported(dir.path(), &out, &clash).unwrap_err().code, ExitCode::Usage);
+        let e = exported(dir.path(), &dir.path().join("m.onnx"), &ExportOptions::default()).unwrap_err();
         assert_eq!(e.code, ExitCode::Usage);
         assert!(!out.exists());
     }

@@ -1,12 +1,13 @@
 //! `ddp-run export`: writes a checkpoint's model as a safetensors file for other programs, or as a folder for the Hugging
 //! Face hub.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
 use super::export_hf;
 use super::outputs::destroys_nothing;
+use super::used::{Used, load_chosen};
 use crate::checkpoint::{Dtype, ExportOptions, export};
 use crate::error::{Error, Result};
 use crate::registry::Registry;
@@ -22,7 +23,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "DIR")]
     pub hf: Option<PathBuf>,
     /// The run's checkpoint: a path, `best` (by `checkpoint.best`) or `last` [default: last]
-    #[arg(long = "checkpoint", value_name = "PATH|best|last", requires = "hf", conflicts_with = "out")]
+    #[arg(long = "checkpoint", value_name = "PATH|best|last")]
     pub of_run: Option<PathBuf>,
     /// Write to DIR though it is not empty; files of other names stay
     #[arg(long, requires = "hf", conflicts_with = "out")]
@@ -72,7 +73,12 @@ pub fn run(args: &ExportArgs, registry: &Registry) -> Result<()> {
     }
     let Some(out) = &args.out else { return Err(Error::usage("the file to write is missing")) };
     destroys_nothing(out, &[&args.checkpoint])?;
-    let report = export(&args.checkpoint, out, &options)?;
+    // Only `best` needs the run's job.
+    let loaded = match args.of_run.as_deref() {
+        Some(best) if best == Path::new("best") => Used::open(&args.checkpoint, Some(best), registry)?.loaded,
+        chosen => load_chosen(&args.checkpoint, chosen)?,
+    };
+    let report = export(loaded, out, &options)?;
     for warning in &report.warnings {
         say!("warning: {warning}");
     }
@@ -108,6 +114,9 @@ mod tests {
         assert_eq!((args.dtype, args.prefix.as_str()), (Some(ExportDtype::Bf16), ""));
         let args = Cli::try_parse_from(["export", "runs/toy", "--hf", "toy", "--force"]).unwrap().args;
         assert_eq!((args.out, args.hf, args.force), (None, Some("toy".into()), true));
+        let args =
+            Cli::try_parse_from(["export", "runs/toy", "m.safetensors", "--checkpoint", "best"]).unwrap();
+        assert_eq!(args.args.of_run, Some("best".into()));
         assert!(Cli::try_parse_from(["export", "a"]).is_err());
         assert!(Cli::try_parse_from(["export", "a", "b", "--hf", "c"]).is_err());
         assert!(Cli::try_parse_from(["export", "a", "--hf", "c", "--prefix", "p"]).is_err());

@@ -26,19 +26,11 @@ impl Used {
             let what = format!("{} is a file; expected a run's folder or a checkpoint", place.display());
             return Err(Error::usage(what).hint("a run's folder is `runs/NAME`"));
         }
-        let is = |name: &str| chosen == Some(Path::new(name));
-        let loaded = match chosen {
-            Some(path) if !is("best") && !is("last") => {
-                // Its name alone is enough, among the run's.
-                let among = checkpoints(place).join(path);
-                load_any(if !path.exists() && among.is_dir() { &among } else { path })?
-            }
-            _ => load_any(place)?,
-        };
+        let loaded = load_chosen(place, chosen)?;
         let used = Self::of(loaded, registry)?;
         match find_store(place) {
-            Some(store) if is("best") => Self::of(store.best(used.plan.checkpoint.best)?, registry),
-            None if is("best") => {
+            Some(store) if is_best(chosen) => Self::of(store.best(used.plan.checkpoint.best)?, registry),
+            None if is_best(chosen) => {
                 let what = format!("{} is one checkpoint; `best` is one of a run's", place.display());
                 Err(Error::usage(what).hint("pass the run's folder"))
             }
@@ -57,6 +49,25 @@ impl Used {
     /// The folder of the run that the checkpoint is in, if it is in one.
     pub fn run(&self) -> Option<PathBuf> {
         run_of(&self.loaded)
+    }
+}
+
+fn is_best(chosen: Option<&Path>) -> bool {
+    chosen == Some(Path::new("best"))
+}
+
+/// The checkpoint that `chosen` names (`last`, or a path) of the run in `place`; the last one for `best`, which only the run's job tells.
+///
+/// # Errors
+/// Exit 74: there is no such checkpoint.
+pub(super) fn load_chosen(place: &Path, chosen: Option<&Path>) -> Result<Loaded> {
+    match chosen {
+        Some(path) if !is_best(chosen) && path != Path::new("last") => {
+            // Its name alone is enough, among the run's.
+            let among = checkpoints(place).join(path);
+            load_any(if !path.exists() && among.is_dir() { &among } else { path })
+        }
+        _ => load_any(place),
     }
 }
 

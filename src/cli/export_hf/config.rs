@@ -42,6 +42,8 @@ pub(super) fn preprocessor(images: &ImageEncoding) -> Value {
     };
     let plain = mean.iter().all(|m| *m == 0.0) && std.iter().all(|s| *s == 1.0);
     json!({
+        // The class for `AutoImageProcessor`: CLIP's takes exactly the entries below, and needs no model.
+        "image_processor_type": "CLIPImageProcessor",
         "do_convert_rgb": *channels == 3,
         "do_resize": true,
         "size": scaled,
