@@ -86,7 +86,11 @@ fn keys(
     if let Some(at) = set.iter().position(|name| *name == typed.name) {
         set.remove(at);
     }
-    let known = document.keys(reference, table).into_iter().filter(|key| !set.contains(&key.name));
+    let mut known = document.keys(reference, table);
+    known.retain(|key| !set.contains(&key.name));
+    // One that is usually written as tables, such as `optimizer.group`, comes last. The sort is stable.
+    let plain = without_indices(table);
+    known.sort_by_key(|key| reference.table(&format!("{plain}.{}", key.name)).is_some());
     let mut seen = Vec::new();
     let mut items = Vec::new();
     for key in known {
@@ -107,31 +111,41 @@ fn keys(
     items
 }
 
-/// Headers of tables, where a line is empty.
+/// Headers of tables, where a line is empty: those that the text may have besides its own.
 fn tables(place: &Place<'_>, reference: &Reference) -> Vec<CompletionItem> {
-    let new = |table: &&crate::reference::Table| {
-        let path = table.path.as_str();
-        !path.is_empty() && (table.repeats || !place.document.set_in("").iter().any(|set| set == path))
-    };
-    let item = |table: &crate::reference::Table| {
-        let heading = table.heading();
+    let item = |table: &crate::reference::Table, double: bool| {
+        let heading = if double { format!("[[{}]]", table.path) } else { format!("[{}]", table.path) };
         let mut item =
             place.item(&heading, Kind::MODULE, heading.clone(), String::new(), table.names().join(", "));
         item.filter_text = Some(table.path.clone());
-        item.sort_text = Some(format!("2{heading}"));
+        item.sort_text = Some(format!("2{}{}", table.path, u8::from(double)));
         item
     };
-    reference.tables.iter().filter(new).map(item).collect()
+    let both = reference.tables.iter().flat_map(|table| [(table, false), (table, true)]);
+    both.filter(|(table, double)| may_be_added(place, table, *double))
+        .map(|(table, double)| item(table, double))
+        .collect()
+}
+
+/// Whether the text stays valid with another header of this table: it may have one `[table]`, or several `[[table]]`.
+fn may_be_added(place: &Place<'_>, table: &crate::reference::Table, double: bool) -> bool {
+    let path = table.path.as_str();
+    let others = place.document.headings(path, &place.range);
+    let is_key = || others.is_empty() && place.document.set_in("").iter().any(|set| set == path);
+    !path.is_empty()
+        && match double {
+            true => table.repeats && others.iter().all(|double| *double) && !is_key(),
+            false => others.is_empty() && !is_key(),
+        }
 }
 
 /// Paths of tables, between brackets.
 fn headers(place: &Place<'_>, reference: &Reference, double: bool) -> Vec<CompletionItem> {
-    let fits = |table: &&crate::reference::Table| !table.path.is_empty() && (table.repeats || !double);
     let item = |table: &crate::reference::Table| {
         let path = &table.path;
         place.item(path, Kind::MODULE, path.clone(), table.heading(), table.names().join(", "))
     };
-    reference.tables.iter().filter(fits).map(item).collect()
+    reference.tables.iter().filter(|table| may_be_added(place, table, double)).map(item).collect()
 }
 
 /// The values of a key: names of components, choices, `true` and `false`, and specs for `extends`.

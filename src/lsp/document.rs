@@ -202,6 +202,18 @@ impl Document {
         written.or_else(read).or_else(earlier)
     }
 
+    /// Whether each header of this table is one of a list (`[[table]]`), without the header that is being typed at `except`.
+    pub fn headings(&self, table: &str, except: &std::ops::Range<usize>) -> Vec<bool> {
+        let of = |line: &Line| match line {
+            Line::Header(header) => {
+                let typed = header.range.start <= except.start && except.end <= header.range.end;
+                (without_indices(&header.path) == table && !typed).then_some(header.double)
+            }
+            Line::Pair(_) => None,
+        };
+        self.lines.iter().filter_map(of).collect()
+    }
+
     /// Names of the keys that this text sets in a table.
     pub fn set_in(&self, table: &str) -> Vec<String> {
         let prefix = if table.is_empty() { String::new() } else { format!("{table}.") };

@@ -109,6 +109,34 @@ fn completion_knows_the_table_and_its_component() {
 }
 
 #[test]
+fn headers_that_the_text_may_have_are_offered() {
+    let mut server = server();
+    for (text, expected) in [
+        ("|", ["[scheduler]", "[[scheduler]]"].as_slice()),
+        ("[scheduler]\nname = \"step\"\n|", &[]),
+        ("[[scheduler]]\nname = \"step\"\n|", &["[[scheduler]]"]),
+        ("scheduler = { name = \"step\" }\n|", &[]),
+        ("[scheduler]\n[sche|]", &[]),
+        ("[sche|]", &["scheduler"]),
+        ("[[scheduler]]\n[[sche|]]", &["scheduler"]),
+        ("[[scheduler]]\n[sche|]", &[]),
+        ("[scheduler]\n[[sche|]]", &[]),
+    ] {
+        let (_, found) = at_cursor(&mut server, text);
+        let found: Vec<&String> = found.iter().filter(|label| label.contains("scheduler")).collect();
+        assert_eq!(found, expected, "{text}");
+    }
+}
+
+#[test]
+fn a_key_that_is_written_as_tables_comes_last() {
+    let mut server = server();
+    let (_, keys) = at_cursor(&mut server, &format!("{GOOD}|"));
+    let of_the_table: Vec<&String> = keys.iter().filter(|label| !label.starts_with('[')).collect();
+    assert_eq!((of_the_table[0].as_str(), of_the_table[of_the_table.len() - 1].as_str()), ("lr", "group"));
+}
+
+#[test]
 fn a_choice_replaces_the_whole_word() {
     let mut server = server();
     let text = "[optimizer]\nname = \"ü\"\n";
