@@ -72,11 +72,15 @@ pub fn match_weights<'a>(model: &[ModelTensor], file: &'a TensorMap, strict: boo
         return Err(nothing_matches(model, file, &found));
     }
     if strict && !found.is_exact() {
-        return Err(Error::data(format!(
-            "the weights do not match the model exactly:\n{}",
-            found.left_out()
-        )));
+        let what = format!("the weights do not match the model exactly:\n{}", found.left_out());
+        return Err(Error::data(what).hint(match found.mismatched.is_empty() {
+            true => "`pretrained_strict = false` loads the tensors that are in both",
+            false => {
+                "`pretrained_strict = false` loads the tensors that fit, and the others start anew, such as the head of other classes"
+            }
+        }));
     }
+    found.check_layouts()?;
     Ok(found)
 }
 
@@ -84,6 +88,29 @@ impl Matched<'_> {
     fn is_exact(&self) -> bool {
         let missing = self.missing.iter().any(|name| !name.ends_with("num_batches_tracked"));
         !missing && self.unexpected.is_empty() && self.mismatched.is_empty()
+    }
+
+    /// Where matrices of the file have rows and columns exchanged, nobody can see it of the square ones.
+    fn check_layouts(&self) -> Result<()> {
+        let reversed = |m: &&Mismatch| m.file.len() == 2 && m.file.iter().rev().eq(&m.model);
+        let square = |(_, t): &&(String, &TensorData)| {
+            t.shape.len() == 2 && t.shape[0] == t.shape[1] && t.shape[0] > 1
+        };
+        let (Some(reversed), Some((square, _))) =
+            (self.mismatched.iter().find(reversed), self.loaded.iter().find(square))
+        else {
+            return Ok(());
+        };
+        let what = format!(
+            "the file has `{}` with rows and columns exchanged ({}, in the model {}), so its square matrices, such as `{}`, \
+             are probably exchanged too",
+            show::name(&reversed.name),
+            show::shape(&reversed.file),
+            show::shape(&reversed.model),
+            show::name(square)
+        );
+        Err(Error::data(what)
+            .hint("transpose the weights of its linear layers, as PyTorch's `nn.Linear` has them: [out, in]"))
     }
 
     /// What was not loaded, in a few lines for the user; empty if everything was.
@@ -205,6 +232,28 @@ mod tests {
         );
         let e = match_weights(&model(), &f, true).unwrap_err();
         assert!(e.message.contains("not in the model: head.bias"), "{e}");
+    }
+
+    /// `loaded` would have the right shape and the wrong values.
+    #[test]
+    fn square_matrices_of_a_file_with_exchanged_ones_are_refused() {
+        let model = wanted(&[("a.weight", &[2, 3], 0), ("b.weight", &[2, 2], 1)]);
+        let e =
+            match_weights(&model, &file(&[("a.weight", &[3, 2]), ("b.weight", &[2, 2])]), false).unwrap_err();
+        assert!(
+            e.message.contains("`a.weight` with rows and columns exchanged ([3, 2], in the model [2, 3])"),
+            "{e}"
+        );
+        assert!(e.message.contains("such as `b.weight`"), "{e}");
+        let other = file(&[("a.weight", &[4, 2]), ("b.weight", &[2, 2])]);
+        assert_eq!(match_weights(&model, &other, false).unwrap().loaded.len(), 1);
+    }
+
+    #[test]
+    fn a_head_of_other_classes_has_a_hint() {
+        let f = file(&[("conv.weight", &[2, 3]), ("fc.weight", &[9])]);
+        let hint = match_weights(&model(), &f, true).unwrap_err().hint.unwrap();
+        assert!(hint.contains("`pretrained_strict = false` loads the tensors that fit"), "{hint}");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 //! Formats are detected by content, not by extension. The pickle reader is Burn's `pytorch-reader`: it knows the few
 //! globals that tensors consist of, rejects all others, and checks every length against the file.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -13,6 +12,7 @@ use super::tensor::{Dtype, TensorData, TensorMap};
 use super::tensor_file::read_tensor_file;
 use super::tensor_metadata::tensor_with_metadata;
 use crate::error::{Error, Result};
+use crate::files;
 use crate::show;
 
 /// Reads the tensors of a `.safetensors` or PyTorch file, or of one of our checkpoints or run folders. Nested
@@ -27,9 +27,9 @@ pub fn read_weights(path: &Path) -> Result<TensorMap> {
     }
     let mut start = [0; 9];
     let failed = |why: String| Error::data(format!("cannot read weights from {}: {why}", path.display()));
-    let found = File::open(path)
-        .and_then(|f| f.take(9).read(&mut start))
-        .map_err(|e| failed(e.to_string()).hint("pass a .safetensors, .pt or .pth file"))?;
+    let found = files::open(path).and_then(|f| f.take(9).read(&mut start)).map_err(|e| {
+        failed(e.to_string()).hint("pass a .safetensors, .pt, .pth or .ckpt file, or a run's folder")
+    })?;
     // Eight bytes of length, then JSON. No PyTorch container has a brace at this position.
     match found == 9 && start[8] == b'{' {
         true => read_tensor_file(path).map(|(tensors, _)| tensors).map_err(|e| failed(format!("it {e}"))),

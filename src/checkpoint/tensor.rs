@@ -75,6 +75,18 @@ impl TensorData {
         Self::new(name, Dtype::F32, shape, bytemuck::cast_slice(values).to_vec())
     }
 
+    /// A matrix with rows and columns exchanged; another tensor is unchanged.
+    #[must_use]
+    pub fn transposed(mut self) -> Self {
+        let [rows, columns] = self.shape[..] else { return self };
+        let size = self.dtype.size();
+        let element = |at: usize| &self.bytes[at * size..(at + 1) * size];
+        let order = (0..columns).flat_map(|column| (0..rows).map(move |row| row * columns + column));
+        self.bytes = order.flat_map(element).copied().collect();
+        self.shape = vec![columns, rows];
+        self
+    }
+
     /// Number of elements (1 for a scalar).
     pub fn len(&self) -> usize {
         self.bytes.len() / self.dtype.size()

@@ -32,7 +32,7 @@ pub struct ModelPlan {
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default)]
 struct Pretrained {
-    /// PyTorch weights to start from: a `.safetensors`, `.pt`, `.pth` or `.bin` file.
+    /// PyTorch weights to start from: a `.safetensors`, `.pt`, `.pth`, `.ckpt` or `.bin` file; or a run's folder or a checkpoint.
     #[schemars(extend("format" = "path"))]
     pretrained: Option<PathBuf>,
     /// Only with `pretrained`. `true`, the default: every tensor of the model must be in the file with its shape; `false`
@@ -70,6 +70,9 @@ pub(super) fn model(root: &mut Fields<'_>, registry: &Registry, facts: &DataFact
     Some(ModelPlan { name: name.to_owned(), source, pretrained, pretrained_strict })
 }
 
+/// Extensions of weights that are neither safetensors nor PyTorch's.
+const FOREIGN: [&str; 9] = ["onnx", "h5", "hdf5", "keras", "pb", "tflite", "npz", "gguf", "msgpack"];
+
 fn pretrained(fields: &mut Fields<'_>) -> (Option<PathBuf>, bool) {
     let Pretrained { pretrained: path, pretrained_strict: strict } = fields.config();
     let Some(path) = path else {
@@ -78,9 +81,10 @@ fn pretrained(fields: &mut Fields<'_>) -> (Option<PathBuf>, bool) {
         }
         return (None, true);
     };
-    let known = ["safetensors", "pt", "pth", "bin"];
-    if !path.extension().is_some_and(|e| known.iter().any(|k| e.eq_ignore_ascii_case(k))) {
-        fields.problem("pretrained", "expected a `.safetensors`, `.pt`, `.pth` or `.bin` file");
+    // The format follows from the content: a run's folder may have any name. These are files of other programs.
+    if path.extension().is_some_and(|e| FOREIGN.iter().any(|other| e.eq_ignore_ascii_case(other))) {
+        let expected = "expected a `.safetensors`, `.pt`, `.pth`, `.ckpt` or `.bin` file, or a run's folder";
+        fields.problem("pretrained", expected);
     }
     (Some(path), fields.or_default("pretrained_strict", strict, true))
 }

@@ -6,8 +6,9 @@ use super::state::put;
 use crate::checkpoint::{ModelTensor, TensorMap, match_weights, read_weights};
 use crate::error::{Error, Result};
 use crate::history::checkpoints;
-use crate::models::{Model, StateEntry};
+use crate::models::{Model, Role, StateEntry};
 use crate::plan::ModelPlan;
+use crate::show;
 use std::path::Path;
 
 /// Loads the weights that the spec names, if any, and prints a line about it.
@@ -55,27 +56,47 @@ pub fn load_pretrained(model: &mut dyn Model, path: &Path, strict: bool) -> Resu
             }
         }
     }
-    let matched = match_weights(&wanted, &file, strict)
-        .map_err(|e| Error::data(format!("model.pretrained = {}: {}", path.display(), e.message)))?;
+    let matched = match_weights(&wanted, &file, strict).map_err(|e| Error {
+        message: format!("model.pretrained = {}: {}", path.display(), e.message),
+        ..e
+    })?;
     let mut values = vec![None; entries.len()];
     for (name, tensor) in &matched.loaded {
         let named = |entry: &StateEntry| entry.names().find(|e| e.name == *name).cloned();
         let found = entries.iter().enumerate().find_map(|(number, entry)| Some((number, named(entry)?)));
         if let Some((number, entry)) = found {
-            values[number] = Some(entry.of_dict(&tensor.as_f32()));
+            let read = tensor.as_f32();
+            check_finite(path, &entry, &read)?;
+            values[number] = Some(entry.of_dict(&read));
         }
     }
     put(model, values)?;
     Ok(matched.left_out())
 }
 
-/// The file with torchvision's present names: its published vision transformers were saved when the layers of their MLPs
-/// had others (`MLPBlock._load_from_state_dict` does the same).
+/// A run from such weights would end at its first step, without a word about them. Buffers may be infinite, such as a mask.
+fn check_finite(path: &Path, entry: &StateEntry, values: &[f32]) -> Result<()> {
+    let is_buffer = !matches!(entry.role, Role::Parameter | Role::Statistic);
+    let wrong = |x: &&f32| x.is_nan() || x.is_infinite() && !is_buffer;
+    let Some(first) = values.iter().find(wrong) else { return Ok(()) };
+    let (count, all) = (values.iter().filter(wrong).count(), values.len());
+    Err(Error::data(format!(
+        "model.pretrained = {}: {count} of the {all} values of tensor `{}` are not finite, such as {first}",
+        path.display(),
+        show::name(&entry.name)
+    )))
+}
+
+/// The file with the names and layouts that the model has: torchvision's published vision transformers were saved when the layers of
+/// their MLPs had other names (`MLPBlock._load_from_state_dict` does the same); Hugging Face's GPT-2 has other names, and transposed
+/// matrices.
 fn with_present_names(file: TensorMap, entries: &[StateEntry]) -> Result<TensorMap> {
+    let file = with_linear_layouts(file, entries)?;
     let present = |name: &str| {
-        let present = name.replace(".mlp.linear_1.", ".mlp.0.").replace(".mlp.linear_2.", ".mlp.3.");
+        let replaced = OTHER_NAMES.iter().fold(name.to_owned(), |name, (old, new)| name.replace(old, new));
+        let present = replaced.strip_prefix("transformer.").unwrap_or(&replaced).to_owned();
         let of_the_model = entries.iter().any(|entry| present.ends_with(&entry.name));
-        (of_the_model && file.get(&present).is_none()).then_some(present)
+        (present != name && of_the_model && file.get(&present).is_none()).then_some(present)
     };
     let names: Vec<Option<String>> = file.iter().map(|tensor| present(&tensor.name)).collect();
     TensorMap::from_tensors(file.into_tensors().into_iter().zip(names).map(|(mut tensor, name)| {
@@ -84,21 +105,42 @@ fn with_present_names(file: TensorMap, entries: &[StateEntry]) -> Result<TensorM
     }))
 }
 
+/// Parts of names, as files have them and as the models here do.
+const OTHER_NAMES: [(&str, &str); 4] = [
+    (".mlp.linear_1.", ".mlp.0."),
+    (".mlp.linear_2.", ".mlp.3."),
+    (".mlp.c_fc.", ".fc."),
+    (".mlp.c_proj.", ".proj."),
+];
+
+/// The linear layers of GPT-2 (`Conv1D` of the `transformers` library) are `[in, out]`. The projection to queries, keys and values shows
+/// it: it has three times as many outputs as inputs. That of the attention's results is square, and would be loaded as it is.
+fn with_linear_layouts(file: TensorMap, entries: &[StateEntry]) -> Result<TensorMap> {
+    let is_wide = |shape: &[usize]| matches!(shape, [inputs, outputs] if *outputs == 3 * inputs);
+    let qkv = |name: &str| name.ends_with(".c_attn.weight");
+    let in_file = file.iter().any(|tensor| qkv(&tensor.name) && is_wide(&tensor.shape));
+    if !in_file || entries.iter().any(|entry| qkv(&entry.name) && is_wide(&entry.shape)) {
+        return Ok(file);
+    }
+    let linear = [".c_attn.weight", ".c_proj.weight", ".c_fc.weight"];
+    TensorMap::from_tensors(file.into_tensors().into_iter().map(|tensor| {
+        match linear.iter().any(|end| tensor.name.ends_with(end)) {
+            true => tensor.transposed(),
+            false => tensor,
+        }
+    }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::checkpoint::TensorData;
-    use crate::models::{Layout, Role};
+    use crate::error::ExitCode;
+    use crate::models::Layout;
 
     #[test]
     fn torchvisions_published_vision_transformers_get_the_present_names() {
-        let entry = |name: &str| StateEntry {
-            name: name.to_owned(),
-            shape: vec![1],
-            role: Role::Parameter,
-            layout: Layout::Same,
-            aliases: Vec::new(),
-        };
+        let entry = |name: &str| entry(name, &[1], Role::Parameter);
         let entries =
             ["encoder.layers.encoder_layer_0.mlp.0.bias", "encoder.layers.encoder_layer_0.mlp.3.bias"];
         let entries = entries.map(entry);
@@ -119,5 +161,68 @@ mod tests {
         );
         // Both names: neither is lost.
         assert_eq!(present(&[&first, &now[0]]), [first.as_str(), now[0].as_str()]);
+    }
+
+    fn entry(name: &str, shape: &[usize], role: Role) -> StateEntry {
+        StateEntry {
+            name: name.to_owned(),
+            shape: shape.to_vec(),
+            role,
+            layout: Layout::Same,
+            aliases: Vec::new(),
+        }
+    }
+
+    /// GPT-2's file as Hugging Face has it: `y = x @ w + b`, where PyTorch's linear layer is `y = x @ w.T + b`.
+    #[test]
+    fn matrices_of_gpt_2_are_transposed_and_have_the_names_of_the_model() {
+        let shapes: [(&str, &[usize]); 4] = [
+            ("h.0.attn.c_attn.weight", &[6, 2]),
+            ("h.0.attn.c_proj.weight", &[2, 2]),
+            ("h.0.fc.weight", &[8, 2]),
+            ("h.0.proj.weight", &[2, 8]),
+        ];
+        let entries = shapes.map(|(name, shape)| entry(name, shape, Role::Parameter));
+        let numbers = |n: usize| (0..n).map(|i| i as f32).collect::<Vec<f32>>();
+        for prefix in ["", "transformer."] {
+            let tensor = |(name, shape): (&str, &[usize])| {
+                let count = shape.iter().product();
+                TensorData::from_f32(format!("{prefix}h.0.{name}"), shape.to_vec(), &numbers(count)).unwrap()
+            };
+            let file: [(&str, &[usize]); 4] = [
+                ("attn.c_attn.weight", &[2, 6]),
+                ("attn.c_proj.weight", &[2, 2]),
+                ("mlp.c_fc.weight", &[2, 8]),
+                ("mlp.c_proj.weight", &[8, 2]),
+            ];
+            let read =
+                with_present_names(TensorMap::from_tensors(file.map(tensor)).unwrap(), &entries).unwrap();
+            for (name, shape) in shapes {
+                assert_eq!(read.get(name).unwrap_or_else(|| panic!("{prefix}{name}")).shape, shape);
+            }
+            assert_eq!(read.get("h.0.attn.c_proj.weight").unwrap().to_f32_vec(), [0.0, 2.0, 1.0, 3.0]);
+            assert_eq!(read.get("h.0.attn.c_attn.weight").unwrap().to_f32_vec()[..4], [0.0, 6.0, 1.0, 7.0]);
+        }
+        // nanoGPT's have the layout of linear layers.
+        let own = shapes.map(|(name, shape)| {
+            let count = shape.iter().product();
+            TensorData::from_f32(name, shape.to_vec(), &numbers(count)).unwrap()
+        });
+        let own = TensorMap::from_tensors(own).unwrap();
+        assert_eq!(with_present_names(own.clone(), &entries).unwrap(), own);
+    }
+
+    #[test]
+    fn weights_that_are_not_finite_are_refused_by_name() {
+        let path = Path::new("w.pt");
+        let check = |role, value| check_finite(path, &entry("fc.weight", &[2], role), &[1.0, value]);
+        let error = check(Role::Parameter, f32::NAN).unwrap_err();
+        let expected =
+            "model.pretrained = w.pt: 1 of the 2 values of tensor `fc.weight` are not finite, such as NaN";
+        assert_eq!((error.code, error.message.as_str()), (ExitCode::Spec, expected));
+        check(Role::Statistic, f32::INFINITY).unwrap_err();
+        check(Role::Buffer, f32::NAN).unwrap_err();
+        check(Role::Buffer, f32::NEG_INFINITY).unwrap();
+        check(Role::Parameter, 1.0).unwrap();
     }
 }
