@@ -13,6 +13,7 @@ use super::tensor_file::read_tensor_file;
 use super::{find_store, pretrained, read_state, verify};
 use crate::error::{Error, Result};
 use crate::show;
+use crate::telemetry::metric_words;
 
 /// The result of [`inspect`].
 #[derive(Clone, Debug, Serialize)]
@@ -171,6 +172,23 @@ impl fmt::Display for Inspection {
     }
 }
 
+/// `2 epochs`, or `step 5 of epoch 3`: people count from 1.
+fn trained(epochs: usize, step_in_epoch: usize) -> String {
+    match step_in_epoch {
+        0 => show::count(epochs, "epoch"),
+        step => format!("step {step} of epoch {}", epochs + 1),
+    }
+}
+
+/// `loss 0.2500, accuracy 91.2 %`
+fn metrics(values: &serde_json::Value) -> Option<String> {
+    let words = |(name, value): (&String, &serde_json::Value)| match value.as_u64() {
+        Some(whole) => format!("{} {whole}", show::name(name)),
+        None => format!("{} {}", show::name(name), metric_words(name, value.as_f64().unwrap_or(f64::NAN))),
+    };
+    Some(values.as_object()?.iter().map(words).collect::<Vec<_>>().join(", "))
+}
+
 fn verdict(problem: Option<&str>) -> String {
     problem.map_or_else(|| "verified".into(), |why| format!("NOT VERIFIED: {why}"))
 }
@@ -182,20 +200,16 @@ impl fmt::Display for CheckpointInfo {
             let mut rows = vec![
                 vec!["run".into(), s.name.clone()],
                 vec!["step".into(), s.global_step.to_string()],
-                vec![
-                    "epoch".into(),
-                    format!("{} done, {} steps into the next", s.epochs_completed, s.step_in_epoch),
-                ],
-                vec!["world".into(), s.world.to_string()],
+                vec!["trained".into(), trained(s.epochs_completed, s.step_in_epoch)],
+                vec!["processes".into(), s.world.to_string()],
                 vec!["seed".into(), s.seed.to_string()],
                 vec!["samples seen".into(), s.samples_seen.to_string()],
                 vec!["training time".into(), format!("{:.1} s", s.wall_seconds)],
                 vec!["spec hash".into(), s.spec_hash.clone()],
                 vec!["format".into(), s.format_version.to_string()],
             ];
-            if !s.metrics.is_null() {
-                rows.push(vec!["metrics".into(), s.metrics.to_string()]);
-            }
+            let splits = s.metrics.as_object().into_iter().flatten();
+            rows.extend(splits.filter_map(|(split, values)| Some(vec![show::name(split), metrics(values)?])));
             writeln!(f, "{}", table(&rows, &[]))?;
         }
         for (i, file) in self.files.iter().enumerate() {
@@ -230,20 +244,19 @@ impl fmt::Display for RunInfo {
             return writeln!(f, "{}\nno checkpoints", self.path.display());
         }
         writeln!(f, "{}\n", self.path.display())?;
-        let heads = ["checkpoint", "epochs", "step in epoch", "world", "size", ""];
+        let heads = ["checkpoint", "trained", "processes", "size", ""];
         let mut rows = vec![heads.map(str::to_owned).to_vec()];
         let or_dash = |v: Option<usize>| v.map_or_else(|| "-".into(), |v| v.to_string());
         for c in &self.checkpoints {
             rows.push(vec![
                 format::step_dir_name(c.step),
-                or_dash(c.epochs_completed),
-                or_dash(c.step_in_epoch),
+                c.epochs_completed.zip(c.step_in_epoch).map_or_else(|| "-".into(), |(e, s)| trained(e, s)),
                 or_dash(c.world),
                 size(c.bytes),
                 verdict(c.problem.as_deref()),
             ]);
         }
-        f.write_str(&table(&rows, &[1, 2, 3, 4]))
+        f.write_str(&table(&rows, &[2, 3]))
     }
 }
 
@@ -283,11 +296,21 @@ mod tests {
     }
 
     #[test]
+    fn epochs_and_metrics_are_in_words() {
+        assert_eq!(
+            [(0, 5), (1, 0), (2, 7)].map(|(e, s)| trained(e, s)),
+            ["step 5 of epoch 1", "1 epoch", "step 7 of epoch 3"]
+        );
+        let val = serde_json::json!({ "loss": 0.25, "accuracy": 0.912, "dice": null, "n": 500 });
+        assert_eq!(metrics(&val).unwrap(), "loss 0.2500, accuracy 91.2 %, dice NaN, n 500");
+    }
+
+    #[test]
     fn lists_checkpoints_and_their_problems() {
         let (dir, checkpoints) = run();
         std::fs::remove_file(checkpoints.join("step-00000014/model.safetensors")).unwrap();
         let text = inspect(dir.path()).unwrap().to_string();
-        assert!(text.contains("step-00000007       0              0      2"), "{text}");
+        assert!(text.contains("step-00000007  0 epochs          2"), "{text}");
         assert!(text.contains("NOT VERIFIED: model.safetensors is missing"), "{text}");
         let damaged = inspect(&checkpoints.join("step-00000014")).unwrap().to_string();
         assert!(damaged.contains("NOT VERIFIED") && damaged.contains("exp_avg."), "{damaged}");

@@ -88,6 +88,11 @@ impl Verbosity {
         }
     }
 
+    /// Whether lines have the module that they are from, by which a filter can be written.
+    fn names_modules(self, get: &dyn Fn(&str) -> Option<String>) -> bool {
+        matches!(self, Self::Verbose | Self::Trace) || FILTERS.iter().any(|name| get(name).is_some())
+    }
+
     /// The filter of a log whose usual level is `level`: the flags win over the variables. Flags are about this
     /// program's own messages; those of libraries stay at `info`.
     fn filter(self, level: &str, get: &dyn Fn(&str) -> Option<String>) -> Result<EnvFilter> {
@@ -201,13 +206,15 @@ fn install<W>(
 where
     W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
 {
-    let filter = |level: &str| job.verbosity.filter(level, &|name| std::env::var(name).ok());
+    let get = |name: &str| std::env::var(name).ok();
+    let filter = |level: &str| job.verbosity.filter(level, &get);
+    let modules = job.verbosity.names_modules(&get);
     // The end of a span has its length. There are none at the usual levels.
-    let log = layer(job.log_format, writer, FmtSpan::CLOSE).with_filter(filter(level)?);
+    let log = layer(job.log_format, writer, FmtSpan::CLOSE, modules).with_filter(filter(level)?);
     let terminal = match terminal {
         Some(level) => {
             let unsaid = filter_fn(|event| event.target() != SAID);
-            let layer = layer(job.log_format, || StderrWriter, FmtSpan::NONE);
+            let layer = layer(job.log_format, || StderrWriter, FmtSpan::NONE, modules);
             Some(layer.with_filter(filter(level)?).with_filter(unsaid))
         }
         None => None,
@@ -217,14 +224,14 @@ where
     done.map_err(|e| Error::internal(format!("tracing is already set up: {e}")))
 }
 
-fn layer<S, W>(format: LogFormat, writer: W, spans: FmtSpan) -> Box<dyn Layer<S> + Send + Sync>
+fn layer<S, W>(format: LogFormat, writer: W, spans: FmtSpan, modules: bool) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: tracing::Subscriber + for<'a> LookupSpan<'a>,
     W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
 {
     let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer).with_span_events(spans);
     match format {
-        LogFormat::Text => layer.boxed(),
+        LogFormat::Text => layer.with_target(modules).boxed(),
         LogFormat::Json => layer.json().flatten_event(true).boxed(),
     }
 }

@@ -102,7 +102,7 @@ fn row(run: &RunFolder, named: &[&str]) -> Vec<String> {
         }),
         last.unwrap_or_default(),
         started(&run.started),
-        course.seconds().map_or_else(String::new, seconds),
+        course.seconds().map_or_else(String::new, seconds) + &left(run),
         if course.trained { course.step.to_string() } else { String::new() },
         course.samples_per_s().map_or_else(String::new, rate),
         run.latest().map_or_else(String::new, |start| start.world.to_string()),
@@ -117,6 +117,14 @@ pub(super) fn state(run: &RunFolder) -> String {
         State::Failed { code: Some(code), .. } => format!("failed ({code})"),
         state => state.word().to_owned(),
     }
+}
+
+/// `, 87.0 s left`
+fn left(run: &RunFolder) -> String {
+    let number = |key: &str| run.of_spec(key).and_then(|text| text.parse().ok());
+    let epochs = number("epochs").filter(|_| matches!(run.state, State::Running));
+    let left = epochs.and_then(|epochs| run.course.seconds_left(epochs, number("train.max_steps")));
+    left.map_or_else(String::new, |left| format!(", {} left", seconds(left)))
 }
 
 /// `3/12`

@@ -50,6 +50,16 @@ fn the_list_fits_the_terminal() {
     assert_eq!(list_text(&[], &listing, None), "no runs\n");
 }
 
+#[test]
+fn a_run_that_goes_on_shows_the_time_left() {
+    let mut runs = two();
+    let running = runs.iter_mut().find(|run| run.name == "b").expect("it failed in its second epoch");
+    (running.state, running.course.end) = (State::Running, None);
+    let of = |runs: &[RunFolder]| list_text(runs, &listing(&["name=b"], "name"), None);
+    // Two seconds for 10 steps.
+    assert!(of(&runs[..]).contains("  2.0 s, 4.0 s left     10  "), "{}", of(&runs[..]));
+}
+
 /// A filter's key and that of the order are shown, as the spec has them.
 #[test]
 fn keys_that_are_asked_for_have_a_column() {

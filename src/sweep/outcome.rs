@@ -5,7 +5,7 @@ use super::schedule::State;
 use super::state::{File, Record};
 use crate::error::{Error, ExitCode};
 use crate::show::{self, Column, Table};
-use crate::telemetry::significant;
+use crate::telemetry::metric_words;
 use serde_json::{Value as Json, json};
 use unicode_width::UnicodeWidthStr;
 
@@ -64,7 +64,7 @@ fn columns(file: &File, ranking: &[usize], short: bool) -> Table {
     columns.push(Column::right(if continued { "RUNGS" } else { "" }, 3));
     let row = |at: &usize| {
         let record = &file.children[*at];
-        let value = record.values.last().copied().flatten().map(significant);
+        let value = record.values.last().copied().flatten().map(|value| metric_words(&file.metric, value));
         let mut row = vec![record.name.clone(), word(record), value.unwrap_or_default()];
         let cell =
             |key: &&str| show::cut(record.set.get(*key).map_or("", String::as_str), LONGEST).into_owned();

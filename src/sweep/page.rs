@@ -4,8 +4,8 @@
 use super::outcome::{keys, word};
 use super::state::{File, Record};
 use crate::show;
+use crate::telemetry::metric_words;
 use crate::telemetry::report::{escape, page};
-use crate::telemetry::significant;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -113,7 +113,7 @@ fn coordinates(out: &mut String, file: &File, ranking: &[usize]) {
         out.push_str("<section><p>No run has a value of the metric yet.</p></section>");
         return;
     }
-    axes.push(Axis::of_numbers(&file.metric, &measured, &significant));
+    axes.push(Axis::of_numbers(&file.metric, &measured, &|value| metric_words(&file.metric, value)));
     let step = (WIDTH - 2.0 * SIDE) / (axes.len() - 1).max(1) as f64;
     let _ = write!(
         out,
@@ -189,7 +189,7 @@ fn lines(out: &mut String, file: &File, ranking: &[usize], place: &Place<'_>) {
             "<path class=\"{class}\" stroke-opacity=\"{opacity:.2}\" d=\"M{}\"><title>{}: {}</title></path>",
             points.join("L"),
             escape(&record.name),
-            value(record).map(significant).unwrap_or_default()
+            value(record).map(|value| metric_words(&file.metric, value)).unwrap_or_default()
         );
     }
 }
@@ -214,7 +214,7 @@ fn table(out: &mut String, file: &File, ranking: &[usize]) {
             out,
             "<tr{best}><td><a href=\"{0}/report.html\">{0}</a></td><td>{1}</td>{cells}<td>{2}</td></tr>",
             escape(&record.name),
-            value(record).map(significant).unwrap_or_default(),
+            value(record).map(|value| metric_words(&file.metric, value)).unwrap_or_default(),
             escape(&word(record))
         );
     }

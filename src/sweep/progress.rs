@@ -3,7 +3,7 @@
 use super::schedule::{Child, Ended, Schedule, State};
 use super::state::File;
 use crate::show::{self, count};
-use crate::telemetry::{bar_target, significant};
+use crate::telemetry::{bar_target, metric_words};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::Path;
 use std::time::Duration;
@@ -78,7 +78,7 @@ fn is_final(child: &Child, file: &File) -> bool {
 fn measured(file: &File, value: Option<f64>) -> String {
     value.map_or_else(
         || format!("{} was not measured", file.metric),
-        |value| format!("{} {}", file.metric, significant(value)),
+        |value| format!("{} {}", file.metric, metric_words(&file.metric, value)),
     )
 }
 

@@ -4,7 +4,7 @@ use super::Sums;
 use crate::checkpoint::{RankBy, StandardMetric};
 use crate::show::count;
 use crate::spec::Fields;
-use crate::telemetry::significant;
+use crate::telemetry::metric_words;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -82,8 +82,9 @@ impl EarlyStop {
             return None;
         }
         let evaluations = count(*waited as usize, "evaluation");
-        let best = best
-            .map_or("it was never finite".to_owned(), |best| format!("the best was {}", significant(best)));
+        let best = best.map_or("it was never finite".to_owned(), |best| {
+            format!("the best was {}", metric_words(metric, best))
+        });
         Some(format!("early stop: {metric} has not improved in {evaluations}, {best}"))
     }
 }

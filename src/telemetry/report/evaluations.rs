@@ -6,6 +6,7 @@ use crate::show;
 use crate::telemetry::evaluations::{
     ClassRow, Classes, EvaluationRecord, Figures, GeneratedText, WorstSample,
 };
+use crate::telemetry::metric_words;
 use crate::telemetry::numbers::significant;
 use std::fmt::Write;
 
@@ -25,7 +26,7 @@ fn evaluation(out: &mut String, record: &EvaluationRecord, title: &str) {
     let _ = write!(out, "<section class=\"evaluation\"><h2>{title}</h2><p>epoch {}", record.epoch + 1);
     let _ = write!(out, ", step {}", record.step);
     if record.value.is_finite() {
-        let _ = write!(out, ", {} {}", shown(&record.metric), significant(record.value));
+        let _ = write!(out, ", {} {}", shown(&record.metric), metric_words(&record.metric, record.value));
     }
     out.push_str("</p>");
     if let Some(classes) = &record.classes {
@@ -210,7 +211,7 @@ mod tests {
         run.evaluations = vec![record(10, true), record(15, true), record(20, false)];
         let page = render(&run);
         for part in [
-            "<h2>Best evaluation</h2><p>epoch 2, step 15, val.accuracy 0.5000</p>",
+            "<h2>Best evaluation</h2><p>epoch 2, step 15, val.accuracy 50.0 %</p>",
             "<h2>Last evaluation</h2><p>epoch 2, step 20",
             "<td class=\"right\" style=\"--share:0.800\">8</td><td class=\"wrong\" style=\"--share:0.200\">2</td>",
             "<tr><th scope=\"row\">&lt;cat&gt;</th><td>88.89 %</td><td>80.00 %</td><td>84.21 %</td><td>10</td></tr>",
