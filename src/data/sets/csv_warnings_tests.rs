@@ -39,6 +39,21 @@ fn columns_of_numbers_with_other_marks_are_not_one_hot_without_a_word() {
 }
 
 #[test]
+fn a_target_that_is_no_number_has_its_hint() {
+    for (cell, hint) in [
+        ("NULL", "add it to `blank_marks`"),
+        ("\u{2212}5", "write minus signs as `-`"),
+        ("cheap", "set `[dataset] task = \"classification\"`"),
+    ] {
+        let error = open(&format!("a,price\n1,2\n2,{cell}\n"), "").err().unwrap().to_string();
+        assert!(
+            error.contains(&format!("the target `{cell}` is not a number")) && error.contains(hint),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn a_class_that_is_lost_with_blank_cells_is_named() {
     let text = table("a,price", |i| format!("{i},{}", ["NA", "EU", "US"][i % 3]));
     let classes = "task = 'classification'\n";

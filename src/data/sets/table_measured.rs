@@ -1,7 +1,7 @@
 //! What the columns of a table become, as its training rows have it: means, deviations, categories and classes.
 
 use super::csv_set::Targets;
-use super::csv_table::{CategoryIndex, ColumnType, RawTable};
+use super::csv_table::{CategoryIndex, ColumnType, OTHER_MARKS, RawTable, plain_number, reads_as_number};
 use super::table::{Blanks, TableKeys, Task};
 use super::table_values::{Merged, Scale, classes, mean, merged};
 use crate::data::split::Part;
@@ -112,8 +112,14 @@ pub(super) fn target_numbers(table: &RawTable, column: usize) -> Result<Vec<f64>
         Some(_) => Err(table.too_large(r, column)),
         None => {
             let (place, cell) = (table.location(r, column), &table.rows[r][column]);
-            Err(Error::data(format!("{place}: the target `{cell}` is not a number"))
-                .hint("for text labels, set `[dataset] task = \"classification\"`"))
+            let hint = match cell {
+                mark if OTHER_MARKS.contains(&mark) => {
+                    "if it stands for a missing value, add it to `blank_marks`; `blanks = \"drop\"` drops its rows"
+                }
+                cell if reads_as_number(cell) => plain_number(cell),
+                _ => "for text labels, set `[dataset] task = \"classification\"`",
+            };
+            Err(Error::data(format!("{place}: the target `{cell}` is not a number")).hint(hint))
         }
     };
     (0..table.rows.len()).map(number).collect()
