@@ -28,12 +28,12 @@ choice! {
 #[serde(default)]
 #[schemars(extend("x-section" = "Sizes of images"))]
 pub struct Scaling {
-    /// What happens to the shape of an image: `crop` scales the shorter side to `image_size` and takes the centre, as torchvision's `Resize(image_size)`
-    /// and `CenterCrop(image_size)`; `squash` scales width and height each to it, as `Resize((image_size, image_size))`.
-    /// `random-resized-crop` takes its window of the original image instead.
+    /// What happens to the shape of an image: `crop` scales the shorter side to `image_size` and takes the centre, as
+    /// torchvision's `Resize(image_size)` and `CenterCrop(image_size)`; `squash` scales width and height each to it, as
+    /// `Resize((image_size, image_size))`. `random-resized-crop` takes its window of the original image instead.
     pub resize: Resize,
-    /// How pixels are interpolated: linearly and with antialias in either case, `tensor` in floats, which is close to torchvision on uint8 tensors, `pil` as
-    /// Pillow 13, to the bit, which is what torchvision does with PIL images.
+    /// How pixels are interpolated: linearly and with antialias in either case, `tensor` in floats, which is close to
+    /// torchvision on uint8 tensors, `pil` as Pillow 13, to the bit, which is what torchvision does with PIL images.
     pub interpolation: Interpolation,
 }
 

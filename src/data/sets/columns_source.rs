@@ -60,7 +60,7 @@ struct ImageKeys {
     #[default = 224]
     #[schemars(range(min = 8, max = 1024))]
     image_size: usize,
-    /// 1 for grey, 3 for colour. Only for images.
+    /// 1 for grey (brightness by ITU-R 601, as Pillow's mode `L`), 3 for colour. Only for images.
     #[default = 3]
     #[schemars(range(min = 1, max = 3))]
     channels: usize,

@@ -37,8 +37,10 @@ choice! {
 }
 
 /// PNG and JPEG files: `root/train/<class>/…` with `root/val/<class>/…` and `root/test/<class>/…`, or `root/<class>/…`
-/// with `val_split`. `train`, `val` and `test` may have the other names that `parquet` takes (`training`; `valid`, `validation`, `dev`; `testing`, `eval`,
-/// `evaluation`), in any case. With `train` and `test` alone, the test images are the validation split, unless `val_split` is set. Hidden files, folders without images and other formats are ignored; the run reports how many.
+/// with `val_split`. `train`, `val` and `test` may have the other names that `parquet` takes (`training`; `valid`,
+/// `validation`, `dev`; `testing`, `eval`, `evaluation`), in any case. With `train` and `test` alone, the test images
+/// are the validation split, unless `val_split` is set. Hidden files, folders without images and other formats are
+/// ignored; the run reports how many.
 #[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 #[schemars(extend("required" = ["root"]))]
@@ -50,7 +52,7 @@ struct FolderSource {
     #[default = 224]
     #[schemars(range(min = 8, max = 1024))]
     image_size: usize,
-    /// 1 for grey, 3 for colour.
+    /// 1 for grey (brightness by ITU-R 601, as Pillow's mode `L`), 3 for colour.
     #[default = 3]
     #[schemars(range(min = 1, max = 3))]
     channels: usize,

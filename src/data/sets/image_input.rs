@@ -74,13 +74,19 @@ mod tests {
         let val = root.path().join("val/dog/2.png");
         noise(&val, 40, 25);
         let keys = format!("root = '{}'\nimage_size = 16\naugment = ['flip']", root.path().display());
-        let splits = configure(&image_folder, &keys).unwrap().open().unwrap();
-        let Some(Encoding::Images(encoding)) = splits.train.encoding() else { panic!("it has images") };
-        assert_eq!(encoding.classes, ["cat", "dog"]);
-        let (expected, class) = sample(&**splits.val.as_ref().unwrap(), 0, 0);
-        let found = read_image(&encoding, &val).unwrap();
-        assert_eq!(found.iter().map(|x| f64::from(*x)).collect::<Vec<f64>>(), expected);
-        assert_eq!(class, [1.0]);
+        let read = |more: &str| {
+            let splits = configure(&image_folder, &format!("{keys}\n{more}")).unwrap().open().unwrap();
+            let Some(Encoding::Images(encoding)) = splits.train.encoding() else { panic!("it has images") };
+            assert_eq!(encoding.classes, ["cat", "dog"]);
+            let (expected, class) = sample(&**splits.val.as_ref().unwrap(), 0, 0);
+            let found = read_image(&encoding, &val).unwrap();
+            assert_eq!(found.iter().map(|x| f64::from(*x)).collect::<Vec<f64>>(), expected);
+            assert_eq!(class, [1.0]);
+            (encoding, found)
+        };
+        let (encoding, usual) = read("");
+        assert_ne!(read("resize = 'squash'").1, usual);
+        assert_ne!(read("interpolation = 'pil'").1, usual);
         let missing = read_image(&encoding, &root.path().join("none.png")).unwrap_err();
         assert!(missing.starts_with("cannot read it: "), "{missing}");
         std::fs::write(root.path().join("a.png"), "text").unwrap();

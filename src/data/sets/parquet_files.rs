@@ -77,7 +77,7 @@ pub(super) fn find(wanted: Wanted<'_>) -> Result<Found> {
     }
     for split in 0..3 {
         // What the spec names may be a part of a split.
-        parts_fit(&splits[split], SPLITS[split], by_key[split].is_some())?;
+        parts_fit(folder, &splits[split], SPLITS[split], by_key[split].is_some())?;
     }
     Ok(Found { splits, ignored })
 }

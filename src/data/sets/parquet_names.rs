@@ -18,8 +18,8 @@ pub(super) struct Place {
     pub split: Option<usize>,
     /// The folders above, without `data` and the folder of the split.
     pub config: String,
-    /// The name of the split, with the folders above: `data/train_sft` of `data/train_sft-00000-of-00002.parquet`, `train/`
-    /// of `train/0000.parquet`.
+    /// The name of the split, with the folders above: `CONFIG/train_sft` of `CONFIG/train_sft-00000-of-00002.parquet`,
+    /// `CONFIG/train/` of `CONFIG/train/0000.parquet`.
     pub name: String,
 }
 
@@ -65,26 +65,33 @@ fn split_of_name(name: &str) -> Option<usize> {
     words.find_map(|word| WORDS.iter().position(|words| words.contains(&word)))
 }
 
+/// Files of one name.
+struct Parts<'a> {
+    /// How many parts there are, if they are numbered.
+    count: Option<usize>,
+    /// By their numbers.
+    files: BTreeMap<Option<usize>, &'a Path>,
+}
+
 /// Checks files that say that they are `00000-of-00002`: no two are the same part, and, unless `some` of them are enough, all are there.
-pub(super) fn parts_fit(files: &[PathBuf], split: &str, some: bool) -> Result<()> {
-    // Of every name how many parts there are, and files by their number; those without a number are one entry.
-    let mut seen: BTreeMap<_, (Option<usize>, BTreeMap<Option<usize>, &Path>)> = BTreeMap::new();
+pub(super) fn parts_fit(root: &Path, files: &[PathBuf], split: &str, some: bool) -> Result<()> {
+    let mut seen: BTreeMap<(&Path, String), Parts<'_>> = BTreeMap::new();
     for path in files {
         let (folder, stem) = (path.parent().unwrap_or(path), path.file_stem().unwrap_or_default());
         let stem = stem.to_string_lossy();
         let (index, count) = part(&stem).map(|part| (part.index, part.count)).unzip();
         let name = (folder, without_number(&stem).to_owned());
-        let (first_count, parts) = seen.entry(name).or_insert_with(|| (count, BTreeMap::new()));
-        let other = match *first_count == count {
-            true => parts.get(&index).filter(|_| index.is_some()),
-            false => parts.values().next(),
+        let parts = seen.entry(name).or_insert_with(|| Parts { count, files: BTreeMap::new() });
+        let other = match parts.count == count {
+            true => parts.files.get(&index).filter(|_| index.is_some()),
+            false => parts.files.values().next(),
         };
         if let Some(other) = other {
-            return Err(two_versions(split, other, path));
+            return Err(two_versions(root, split, other, path));
         }
-        parts.insert(index, path);
+        parts.files.insert(index, path);
     }
-    for ((folder, _), (count, there)) in seen {
+    for ((folder, _), Parts { count, files: there }) in seen {
         let mut absent = (0..count.unwrap_or(0).min(1 << 20)).filter(|i| !there.contains_key(&Some(*i)));
         if let (Some(first), Some(count), false) = (absent.next(), count, some) {
             let (folder, missing) = (folder.display(), 1 + absent.count());
@@ -102,12 +109,10 @@ pub(super) fn parts_fit(files: &[PathBuf], split: &str, some: bool) -> Result<()
 }
 
 /// The error of two files that would double a part of the data.
-fn two_versions(split: &str, one: &Path, other: &Path) -> Error {
-    let (folder, [one, other]) = (
-        other.parent().unwrap_or(other).display(),
-        [one, other].map(|path| show::name(&path.file_name().unwrap_or_default().to_string_lossy())),
-    );
-    Error::data(format!("{folder} has two versions of the split `{split}`: `{one}` and `{other}`")).hint(format!(
+fn two_versions(root: &Path, split: &str, one: &Path, other: &Path) -> Error {
+    let in_root = |path: &Path| show::name(&path.strip_prefix(root).unwrap_or(path).to_string_lossy());
+    let (root, one, other) = (root.display(), in_root(one), in_root(other));
+    Error::data(format!("{root} has two versions of the split `{split}`: `{one}` and `{other}`")).hint(format!(
         "remove the files of the older one, or choose in `[dataset]`, as in `{split} = \"{other}\"` (with `*` for any part of a name)"
     ))
 }

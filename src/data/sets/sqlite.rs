@@ -77,7 +77,17 @@ impl RowStore for SqliteKeys {
             Some(name) => self.known(name, key, &tables).map(Some),
             None => {
                 let called = |name: &&str| tables.iter().find(|table| table.eq_ignore_ascii_case(name));
-                Ok(names.iter().find_map(called).map(String::as_str))
+                match names.iter().filter_map(called).map(String::as_str).collect::<Vec<_>>()[..] {
+                    [] => Ok(None),
+                    [only] => Ok(Some(only)),
+                    ref several => {
+                        let several = listed(several.iter().copied());
+                        Err(Error::data(format!(
+                            "{place} has several tables for the split `{key}`: {several}"
+                        ))
+                        .hint(format!("`[dataset] {key}` names the one to use")))
+                    }
+                }
             }
         };
         let train = match (find(&self.train, "train", &TRAIN)?, &tables[..]) {

@@ -211,6 +211,20 @@ fn validation_has_its_own_table() {
     assert!(folder.table("target = 'label'").unwrap().test.is_none());
 }
 
+#[test]
+fn one_of_several_tables_for_a_split_is_named() {
+    let folder = Folder::new();
+    for name in ["train", "val", "validation"] {
+        let values = if name == "val" { "(1, 0)" } else { "(1, 0), (2, 1)" };
+        folder.write(&format!("create table {name} (a real, y int); insert into {name} values {values};"));
+    }
+    assert_eq!(
+        folder.error(folder.table("target = 'y'")),
+        "DIR/set.db has several tables for the split `val`: `validation`, `val`\n\nhint: `[dataset] val` names the one to use"
+    );
+    assert_eq!(folder.table("target = 'y'\nval = 'val'").unwrap().val.unwrap().len(), 1);
+}
+
 /// In a read-only folder, with a database in WAL mode, which SQLite would open with files beside it.
 #[test]
 fn nothing_is_written_beside_a_database() {
