@@ -162,6 +162,7 @@ impl LaunchFlags {
         Ok(Settings {
             node_rank: self.node_rank.or(vars.number("DDP_RUN_NODE_RANK")?),
             nnodes: self.nnodes.or(parsed(&vars, "DDP_RUN_NNODES")?),
+            nproc_per_node: self.nproc_per_node,
             rdzv_endpoint: match self.rdzv_endpoint.clone().or_else(master) {
                 Some(given) => Some(given),
                 None => parsed(&vars, "DDP_RUN_RDZV_ENDPOINT")?,

@@ -42,6 +42,7 @@ use std::fmt;
 use crate::error::{Error, Result};
 use crate::named::named;
 use crate::nodes::{NodeRange, RdzvEndpoint};
+use crate::launch::Nproc;
 use crate::show::count;
 use vars::Vars;
 
@@ -123,6 +124,7 @@ pub struct Settings {
     pub rdzv_endpoint: Option<RdzvEndpoint>,
     /// A run on this machine alone.
     pub standalone: bool,
+    pub nproc_per_node: Option<Nproc>,
     /// The process that started the ranks of this machine: [`starter_pid`].
     pub starter: u32,
 }
@@ -261,9 +263,18 @@ fn innermost(
     Ok(Some(inner))
 }
 
-/// `--nnodes` must agree with the launcher.
+/// `--nnodes` and `--nproc-per-node` must agree with the launcher.
 fn agrees(worker: &WorkerEnv, settings: &Settings) -> Result<()> {
-    let nodes = worker.place.nnodes;
+    let (nodes, ranks) = (worker.place.nnodes, worker.place.local_world_size);
+    if let Some(Nproc::Count(n)) = settings.nproc_per_node.filter(|n| *n != Nproc::Count(ranks)) {
+        return Err(Error::usage(format!(
+            "--nproc-per-node is {n}, but {} started {} on this node",
+            worker.launcher.name(),
+            count(ranks, "rank")
+        ))
+        .hint("omit --nproc-per-node under a launcher that starts every rank, and give the launcher their number; to \
+               have ddp-run start the ranks, run it without the launcher"));
+    }
     match settings.nnodes {
         Some(n) if !(n.min..=n.max).contains(&nodes) => Err(Error::usage(format!(
             "--nnodes is {n}, but {} started this run on {}",

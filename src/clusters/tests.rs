@@ -169,9 +169,9 @@ fn a_task_of_a_slurm_step_is_a_rank() {
     assert_eq!(task.place, place);
     assert_eq!(task.endpoint(None).expect("known"), agreed("n02", 15372));
     assert_eq!(task.to_string(), "Slurm: job 12.0, task 3 of 5 on node n03");
-    assert_eq!((task.attempt, task.threads, task.run_id.as_str()), (1, None, "slurm-12.0"));
+    assert_eq!((task.attempt, task.cpus, task.run_id.as_str()), (1, None, "slurm-12.0"));
     let requeued = worker(&merged(&STEP, &[("SLURM_RESTART_COUNT", "2"), ("SLURM_CPUS_PER_TASK", "4")]));
-    assert_eq!((requeued.attempt, requeued.threads), (3, Some(4)));
+    assert_eq!((requeued.attempt, requeued.cpus), (3, Some(4)));
     assert_eq!(requeued.to_string(), "Slurm: job 12.0, task 3 of 5 on node n03, attempt 3");
     let chosen = merged(&STEP, &[("MASTER_ADDR", "gw"), ("MASTER_PORT", "7")]);
     assert_eq!(endpoint(&chosen), connect("gw", 7));

@@ -7,7 +7,7 @@ use super::vars::{Vars, inconsistent};
 use super::{Claim, Launcher, mpi, slurm};
 use crate::comm::rendezvous::{Ports, Secret, StoreKey};
 use crate::error::{Error, Result};
-use crate::launch::{Endpoint, Place};
+use crate::launch::{Endpoint, Place, cores};
 use crate::nodes::{KeySource, RdzvEndpoint};
 
 /// A rank that another launcher started.
@@ -23,7 +23,7 @@ pub struct WorkerEnv {
     /// `TORCHELASTIC_RESTART_COUNT` or `SLURM_RESTART_COUNT`, + 1.
     pub attempt: u32,
     /// The CPUs that Slurm assigns to each task (SLURM_CPUS_PER_TASK).
-    pub threads: Option<usize>,
+    pub(super) cpus: Option<usize>,
     /// The launcher's name for this node, if it has one.
     node_name: Option<String>,
 }
@@ -63,9 +63,15 @@ impl WorkerEnv {
             key: key(vars),
             run_id,
             attempt,
-            threads: vars.number("SLURM_CPUS_PER_TASK")?.filter(|n| of_slurm && *n > 0),
+            cpus: vars.number("SLURM_CPUS_PER_TASK")?.filter(|n| of_slurm && *n > 0),
             node_name: vars.text("SLURMD_NODENAME").filter(|_| of_slurm),
         })
+    }
+
+    /// The number of compute threads, unless the spec says otherwise: the CPUs that Slurm assigns, or this rank's share.
+    pub fn threads(&self) -> usize {
+        let share = || cores::threads_per_worker(cores::usable_cores(), self.place.local_world_size);
+        self.cpus.unwrap_or_else(share)
     }
 
     /// This rank's endpoint: at `given` (`--rdzv-endpoint` or the spec's), else at the launcher's address.

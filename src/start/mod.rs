@@ -3,6 +3,7 @@
 
 mod assertions;
 mod evaluate;
+mod no_effect;
 mod ready;
 mod supervise;
 
@@ -20,6 +21,7 @@ use crate::show;
 use crate::telemetry::{Assertion, provenance};
 use crate::worker::run_external;
 use assertions::asserted;
+use no_effect::no_effect;
 use ready::ready;
 use std::path::{Path, PathBuf};
 use supervise::supervise;
@@ -39,6 +41,9 @@ pub fn start(plan: &Plan, mut job: JobHandoff, start: Start, stop: &StopFlag) ->
     let Start { out, origin, launch, assertions } = start;
     if plan.nodes.nnodes == NodeRange::ONE {
         origin.is_alone(plan.is_set("launch.nnodes"), plan.nodes.rdzv_endpoint.as_ref())?;
+    }
+    for line in no_effect(plan, &origin, &launch, &|name| std::env::var(name).ok()) {
+        say!("warning: {line}");
     }
     ready(plan, &origin)?;
     job.out_dir = match out {

@@ -18,7 +18,7 @@ use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::history::{FolderLock, Start, log_of_others, writes_to_no_others};
 use crate::launch::logs::SAID;
 use crate::launch::{
-    Endpoint, Handoff, JobHandoff, OnSecondSignal, Place, SelfExit, StopFlag, clear_notes, cores, logs,
+    Endpoint, Handoff, JobHandoff, OnSecondSignal, Place, SelfExit, StopFlag, clear_notes, logs,
 };
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
@@ -181,8 +181,7 @@ fn handoff_of(mut environment: WorkerEnv, parts: &GroupParts<'_>, job: JobHandof
         }
     };
     let mut handoff = Handoff::new(environment.place, endpoint, secret, job);
-    let share = || cores::threads_per_worker(cores::usable_cores(), environment.place.local_world_size);
-    handoff.threads = environment.threads.unwrap_or_else(share);
+    handoff.threads = environment.threads();
     handoff.run_id = environment.run_id;
     handoff.attempt = environment.attempt;
     // It distinguishes this attempt's ranks from processes of an earlier one.

@@ -9,6 +9,7 @@ fn messages() {
     let pmi = [("PMI_RANK", "1"), ("PMI_SIZE", "4")];
     let open_mpi = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
     let (none, nodes) = (Settings::default(), settings(Some("3"), None, Some("n1:1")));
+    let ranks = Settings { nproc_per_node: Some(Nproc::Count(2)), ..Settings::default() };
     let refusals = [
         ("half of a pair", vec![("RANK", "0")], &none),
         ("no local world size", with(&[("LOCAL_WORLD_SIZE", "")]), &none),
@@ -23,6 +24,7 @@ fn messages() {
         ("two launchers", [&[("RANK", "0"), ("WORLD_SIZE", "2")][..], &pmi].concat(), &none),
         ("node rank of a rank", TORCHRUN.to_vec(), &settings(None, Some(1), None)),
         ("other number of nodes", TORCHRUN.to_vec(), &settings(Some("3"), None, None)),
+        ("other number of ranks", TORCHRUN.to_vec(), &ranks),
         ("no node rank", vec![], &nodes),
         ("node rank too large", vec![], &settings(Some("3"), Some(3), None)),
         ("srun starts ranks", STEP.to_vec(), &nodes),
