@@ -111,6 +111,9 @@ impl<'a> LocalWorkers<'a> {
         handoff.attempt = self.part.attempt;
         handoff.reason = self.part.reason.clone();
         handoff.log_dir = self.launch.log_dir.clone();
+        if let Some(start) = &mut handoff.job.provenance {
+            start.takes_place_with(self.part.world_size);
+        }
         Ok(handoff)
     }
 

@@ -122,7 +122,8 @@ impl Course {
         Some(self.seconds / steps * (all - self.step as f64).max(0.0))
     }
 
-    /// Mean of all epochs; before the end of the first, the mean of the last steps.
+    /// The samples of all epochs by the seconds of their training, as the run's last lines and its report say; before
+    /// the end of the first epoch, the mean of the last steps.
     pub fn samples_per_s(&self) -> Option<f64> {
         match &self.last_epoch {
             Some(_) => rate_of(self.trained_in),

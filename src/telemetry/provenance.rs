@@ -90,6 +90,14 @@ pub struct Start<'a> {
 }
 
 impl Provenance {
+    /// The number of processes of this start; the plan of an elastic run has that of its most nodes.
+    pub fn takes_place_with(&mut self, world: usize) {
+        self.world = world;
+        if world == 1 && self.backend == "gloo" {
+            self.backend = "solo".to_owned();
+        }
+    }
+
     /// Collects the provenance. Takes a few milliseconds, or a few seconds if git hangs.
     pub fn gather(start: Start<'_>) -> Self {
         Self {
@@ -249,6 +257,15 @@ mod tests {
     use super::*;
     use crate::comm::testing::HANG;
     use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    #[test]
+    fn a_start_of_an_elastic_run_has_the_processes_of_its_generation() {
+        let mut start = sample(Path::new("."));
+        start.takes_place_with(4);
+        assert_eq!((start.world, start.backend.as_str()), (4, "gloo"));
+        start.takes_place_with(1);
+        assert_eq!((start.world, start.backend.as_str()), (1, "solo"));
+    }
 
     fn sh(folder: &Path, script: &str) -> bool {
         Command::new("sh").args(["-ec", script]).current_dir(folder).status().is_ok_and(|s| s.success())

@@ -129,6 +129,15 @@ mod tests {
     }
 
     #[test]
+    fn the_rate_of_a_run_is_that_of_all_its_samples() {
+        let epoch =
+            |seconds, samples_per_s| EpochEvent { seconds, samples_per_s, ..EpochEvent::sample(0, 0.5) };
+        let (quick, slow) = (epoch(1.0, 100.0), epoch(3.0, 20.0));
+        assert_eq!(rate_over([&quick, &slow].into_iter()), Some(40.0), "not 60, the mean of the epochs' rates");
+        assert_eq!(rate_over([].into_iter()), None);
+    }
+
+    #[test]
     fn a_run_without_an_epoch_has_a_summary() {
         let end = EndEvent { step: 3, epoch: 0, reason: "done".to_owned(), exit_code: 0, seconds: 0.5 };
         let run = Run { dir: Path::new("runs/x"), program: "ddp-run", epochs: 1, best: ("val.loss", false) };

@@ -175,6 +175,9 @@ fn nodes_join_and_leave() {
     let worlds: Vec<_> = events(&pair.trial.out).into_iter().filter(|e| e["event"] == "resume").collect();
     let worlds: Vec<u64> = worlds.iter().filter_map(|e| e["world"].as_u64()).collect();
     assert_eq!(worlds, [2, 1, 2, 1]);
+    let run = std::fs::read(pair.trial.out.join("run.json")).expect("run.json is there");
+    let run: serde_json::Value = serde_json::from_slice(&run).expect("run.json is JSON");
+    assert_eq!((&run["world"], &run["backend"]), (&1.into(), &"solo".into()), "of the last generation");
     drop(third);
     assert!(within(HUNG, || processes(&pair.trial.out).is_empty()));
 }
