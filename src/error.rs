@@ -71,10 +71,28 @@ impl Error {
             _ => self,
         }
     }
+    /// Adds a hint if the message names a path with `~` or a variable, which only a shell expands.
+    pub fn hint_of_unexpanded(mut self) -> Self {
+        let words = self.message.split(|c: char| c.is_whitespace() || "`\"',;:=()".contains(c));
+        if let Some(path) = words.into_iter().find(|word| is_unexpanded(word)) {
+            let hint = format!(
+                "`{path}` is taken as it stands: `~` and variables are not expanded; write the whole path"
+            );
+            self.hint = Some(self.hint.map_or(hint.clone(), |other| format!("{hint}; {other}")));
+        }
+        self
+    }
     /// The original error, if it is an `E`.
     pub fn caused_by<E: std::error::Error + 'static>(&self) -> Option<&E> {
         self.cause.as_deref()?.downcast_ref()
     }
+}
+
+/// Whether a path has what only a shell expands: `~/data`, `$HOME/data`, `/data/${USER}`.
+pub fn is_unexpanded(path: &str) -> bool {
+    let is_name = |rest: &str| rest.starts_with(|c: char| c == '{' || c == '_' || c.is_ascii_alphabetic());
+    let has_variable = || path.starts_with('$') || path.contains("/$");
+    path == "~" || path.starts_with("~/") || has_variable() && path.split('$').skip(1).any(is_name)
 }
 
 impl fmt::Display for Error {

@@ -119,7 +119,7 @@ pub fn main(registry: &Registry) -> ! {
         true => completions::answer(registry).map(|()| ExitCode::Done),
         false => launch::begin().and_then(run),
     };
-    let code = done.unwrap_or_else(|error| {
+    let code = done.map_err(Error::hint_of_unexpanded).unwrap_or_else(|error| {
         launch::write_error_file(&error);
         say!("error: {}", crate::show::message(&error.to_string()));
         error.code

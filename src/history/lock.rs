@@ -8,7 +8,7 @@ use crate::telemetry::RunId;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Interval between attempts to take the lock.
@@ -22,7 +22,10 @@ const MAX_NOTE: u64 = 4096;
 
 /// `.lock` of a run's folder, held until dropped; the kernel releases it when the process dies.
 #[derive(Debug)]
-pub struct FolderLock(#[allow(dead_code, reason = "it is held")] Held);
+pub struct FolderLock {
+    file: Held,
+    path: PathBuf,
+}
 
 /// The holder's entry in the file.
 #[derive(Debug, Serialize, Deserialize)]
@@ -83,7 +86,21 @@ impl FolderLock {
         note(&mut file, &Holder { run: run.clone(), pid: std::process::id(), host })
             .doing("write", &path)
             .map_err(unwritable)?;
-        Ok(Some(Self(file)))
+        Ok(Some(Self { file, path }))
+    }
+
+    /// Ends the lock of a start that has failed. If it was the first of its folder and no run has begun, the folder is
+    /// no run's folder: it only has logs.
+    pub fn end_of_failed_start(self) {
+        let Some(folder) = self.path.parent() else { return };
+        let is_of_a_run = |name: &&str| folder.join(name).exists();
+        if !["run.json", "job.toml", "metrics.jsonl", "checkpoints"].iter().any(|name| is_of_a_run(&name)) {
+            // While it is held: another start that waits for it opens a new file.
+            let _ = std::fs::remove_file(&self.path);
+            // Only if it is empty.
+            let _ = std::fs::remove_dir(folder);
+        }
+        drop(self.file);
     }
 
     /// Whether any run is writing to `out_dir` now. Creates nothing; holds the lock for no longer than it takes to ask.
@@ -175,6 +192,19 @@ mod tests {
         assert!(!FolderLock::is_held_by_another_run(&out, &run("b", 2)) && !FolderLock::is_held(&out));
         assert!(FolderLock::was_taken(&out) && !FolderLock::was_taken(dir.path()));
         FolderLock::take(&out, &run("b", 2), HANG, &|| false).unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_first_start_that_fails_leaves_no_folder_of_a_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("x");
+        let take = || FolderLock::take(&out, &run("a", 1), HANG, &|| false).unwrap().unwrap();
+        take().end_of_failed_start();
+        assert!(!out.exists());
+        let lock = take();
+        std::fs::write(out.join("metrics.jsonl"), "").unwrap();
+        lock.end_of_failed_start();
+        assert!(FolderLock::was_taken(&out), "it has a run");
     }
 
     #[test]

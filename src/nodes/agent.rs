@@ -97,6 +97,7 @@ impl Agent {
             theirs,
             listener,
             self.setup.key.clone(),
+            self.setup.doubt.take(),
         )?;
         self.coordinator = Some(coordinator);
         Ok(link)
@@ -110,6 +111,7 @@ impl Agent {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             nproc: self.launch.nproc,
             plan_hash: self.nodes.plan_hash.clone(),
+            keys: self.nodes.keys.clone(),
             terms: match &self.nodes.rdzv_id {
                 Some(id) => {
                     format!(

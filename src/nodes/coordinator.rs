@@ -7,8 +7,9 @@ use super::policy::State;
 use crate::comm::rendezvous::{Secret, SupervisorEvent, SupervisorListener};
 use crate::error::{Error, Result};
 use crate::launch::{Part, Timers};
-use crate::show::count;
-use std::collections::{BTreeMap, VecDeque};
+use crate::show::{self, count};
+use crate::spec::Values;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::TcpListener;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,12 +21,17 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest single wait while no timer is set.
 const LONG: Duration = Duration::from_secs(3600);
 
+/// Maximum number of keys in a message.
+const NAMED: usize = 5;
+
 /// The node of this process.
 const OWN: Member = 0;
 
 pub(super) struct Coordinator {
     state: Option<State>,
     attempts: u32,
+    /// Why a node that may be a missing one was refused, or may not find this one.
+    rejection: Option<String>,
     run_id: String,
     door: SupervisorListener,
     peers: BTreeMap<Member, Peer>,
@@ -61,12 +67,14 @@ impl Coordinator {
         own: Link,
         listener: Option<TcpListener>,
         secret: Secret,
+        doubt: Option<String>,
     ) -> Result<JoinHandle<()>> {
         let door = SupervisorListener::new(listener, secret)?;
         let (state, actions) = State::new(limits);
         let mut coordinator = Self {
             state: Some(state),
             attempts: limits.max_restarts.saturating_add(1),
+            rejection: doubt,
             run_id,
             door,
             peers: BTreeMap::new(),
@@ -110,7 +118,12 @@ impl Coordinator {
                     return;
                 }
             }
-            events.extend(self.timers.fired().map(Event::TimerFired));
+            let fired: Vec<Timer> = self.timers.fired().collect();
+            if fired.contains(&Timer::Join) {
+                let of_strangers = self.door.rejection().map(str::to_owned);
+                events.extend(of_strangers.or_else(|| self.rejection.clone()).map(Event::Rejected));
+            }
+            events.extend(fired.into_iter().map(Event::TimerFired));
             while let Some(event) = events.pop_front() {
                 let Some(state) = self.state.take() else { return };
                 let (state, actions) = state.step(event);
@@ -185,6 +198,7 @@ impl Coordinator {
     fn refuse(&mut self, member: Member, why: String, later: bool) {
         if !later {
             tracing::warn!("refused a node: {why}");
+            self.rejection = Some(format!("a node was refused: {why}"));
         }
         self.send_order(member, &Order::Refused { why, later });
         self.peers.remove(&member);
@@ -297,13 +311,34 @@ fn check_same_job(own: &Hello, other: &Hello) -> std::result::Result<(), String>
     }
     if own.plan_hash != other.plan_hash {
         return Err(format!(
-            "{host} was started with another plan ({}) than node 0 ({first}; {}); start every node with the same \
+            "{host} was started with another plan ({}) than node 0 ({first}; {}){}; start every node with the same \
              spec and overrides",
             short(&other.plan_hash),
-            short(&own.plan_hash)
+            short(&own.plan_hash),
+            differing_keys(&own.keys, &other.keys)
         ));
     }
     Ok(())
+}
+
+/// `: optimizer.lr is 0.2 there and 0.1 on node 0`; empty if no key differs.
+fn differing_keys(own: &Values, other: &Values) -> String {
+    let all: BTreeSet<&String> = own.keys().chain(other.keys()).collect();
+    let value =
+        |of: &Values, key: &str| of.get(key).map_or_else(|| "not given".to_owned(), |v| show::name(v));
+    let mut named: Vec<String> = all
+        .into_iter()
+        .filter(|key| own.get(*key) != other.get(*key))
+        .map(|key| {
+            format!("{} is {} there and {} on node 0", show::name(key), value(other, key), value(own, key))
+        })
+        .collect();
+    let more = named.len().saturating_sub(NAMED);
+    named.truncate(NAMED);
+    if more > 0 {
+        named.push(format!("and {more} more"));
+    }
+    if named.is_empty() { String::new() } else { format!(": {}", named.join(", ")) }
 }
 
 fn short(hash: &str) -> &str {

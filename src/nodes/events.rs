@@ -84,6 +84,8 @@ pub enum Event {
         at_once: bool,
     },
     TimerFired(Timer),
+    /// Why a node that may be a missing one is not connected.
+    Rejected(String),
 }
 
 /// Setting a timer that is running restarts it.

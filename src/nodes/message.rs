@@ -5,6 +5,7 @@ use super::events::{NodeEnd, NodeFailure, Recall};
 use crate::comm::rendezvous::write_by;
 use crate::error::{Error, ExitCode};
 use crate::launch::{Inbox, MAX_LINE, Part};
+use crate::spec::Values;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::net::{Shutdown, TcpStream};
@@ -42,6 +43,8 @@ pub struct Hello {
     /// Number of workers that this node starts.
     pub nproc: usize,
     pub plan_hash: String,
+    /// The keys on which the hash depends, with their values as text.
+    pub keys: Values,
     /// The settings of nodes and restarts, from the command line or the spec.
     pub terms: String,
     /// The last generation that this supervisor has seen; 0 if none.

@@ -14,6 +14,7 @@ fn hello(host: &str) -> Hello {
         host: host.into(),
         nproc: 2,
         plan_hash: "0123456789abcdef".into(),
+        keys: [("epochs", "3"), ("optimizer.lr", "0.1")].map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
         terms: "--nnodes 2 and --max-restarts 1".into(),
         generation: 0,
         port: None,
@@ -62,7 +63,11 @@ fn refusals() -> String {
     let own = hello("first");
     let others = [
         Hello { version: "2.0.0".into(), ..hello("second") },
-        Hello { plan_hash: "fedcba9876543210".into(), ..hello("second") },
+        Hello {
+            plan_hash: "fedcba9876543210".into(),
+            keys: [("optimizer.lr", "0.2"), ("seed", "1")].map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+            ..hello("second")
+        },
         Hello { terms: "--nnodes 3 and --max-restarts 0".into(), ..hello("second") },
     ];
     let unfit = others.map(|other| check_same_job(&own, &other).expect_err("it differs"));
@@ -87,6 +92,10 @@ fn losses_and_changes() -> String {
     let ends = [ended(0, NodeEnd::Stopped), ended(1, NodeEnd::Stopped)];
     [
         messages_of(two, &[joined(0, Some(0)), Event::TimerFired(Timer::Join)]),
+        messages_of(
+            two,
+            &[joined(0, Some(0)), Event::Rejected("the reason".into()), Event::TimerFired(Timer::Join)],
+        ),
         messages_of(elastic, &[Event::TimerFired(Timer::Join)]),
         messages_of(two, &lost),
         messages_of(restarts, &lost),

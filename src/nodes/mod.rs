@@ -27,6 +27,7 @@ pub use rdzv_conf::{RdzvBackend, RdzvConf, RdzvId};
 
 use crate::error::{Error, ExitCode, Result};
 use crate::launch::{JobHandoff, LocalLaunch};
+use crate::spec::Values;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -49,6 +50,8 @@ pub struct Nodes {
     pub silence: Duration,
     /// The same on all nodes.
     pub plan_hash: String,
+    /// The keys on which the hash depends, with their values, for a message about nodes that differ.
+    pub keys: Values,
     /// `--rdzv-id`; the same on all nodes.
     pub rdzv_id: Option<String>,
     /// The step of the newest checkpoint, from which restarted workers would resume, according to a quick check of the
@@ -84,6 +87,7 @@ impl Default for Nodes {
             key: None,
             silence: Duration::from_secs(60),
             plan_hash: String::new(),
+            keys: Values::new(),
             rdzv_id: None,
             newest_checkpoint: |_| None,
         }

@@ -73,6 +73,8 @@ pub struct State {
     reason: Option<String>,
     /// The failure that the next generation restarts after.
     failure: Option<NodeFailure>,
+    /// Why a node that may be a missing one is not connected.
+    rejection: Option<String>,
 }
 
 impl State {
@@ -89,6 +91,7 @@ impl State {
             at_once: false,
             reason: None,
             failure: None,
+            rejection: None,
         };
         (state, vec![Action::SetTimer(Timer::Join, limits.join)])
     }
@@ -108,6 +111,7 @@ impl State {
                 }
                 Event::StopRequested { member, at_once } => self.stop(member, at_once, &mut actions),
                 Event::TimerFired(timer) => self.timer(timer, &mut actions),
+                Event::Rejected(why) => self.rejection = Some(why),
             }
         }
         (self, actions)

@@ -22,6 +22,8 @@ pub(super) struct Setup {
     pub ip: IpAddr,
     /// The key of this run on a single node; with several nodes, of all runs at this endpoint.
     pub key: Secret,
+    /// Why other nodes may not find node 0.
+    pub doubt: Option<String>,
 }
 
 /// How long an earlier supervisor may take to release the port.
@@ -64,8 +66,8 @@ impl Setup {
                 Ok(Self { target, ..Self::at(nodes.bind, None, key) })
             }
             (RdzvEndpoint::Tcp { host, port }, 0) => {
-                let (listener, ip) = listen(host, *port, nodes)?;
-                Ok(Self { listener: Some(listener), ..Self::at(ip, Some(host.clone()), key) })
+                let (listener, ip, doubt) = listen(host, *port, nodes)?;
+                Ok(Self { listener: Some(listener), doubt, ..Self::at(ip, Some(host.clone()), key) })
             }
             (RdzvEndpoint::File(path), 0) => {
                 let Addresses { listen, advertised } =
@@ -87,7 +89,7 @@ impl Setup {
     }
 
     fn at(ip: IpAddr, host: Option<String>, key: Secret) -> Self {
-        Self { listener: None, _published: None, target: None, host, ip, key }
+        Self { listener: None, _published: None, target: None, host, ip, key, doubt: None }
     }
 }
 
@@ -99,19 +101,24 @@ pub(super) fn advertised_address(nodes: &Nodes, ip: IpAddr) -> Result<IpAddr> {
     }
 }
 
-/// Node 0's listener for supervisors.
-fn listen(host: &str, port: u16, nodes: &Nodes) -> Result<(TcpListener, IpAddr)> {
+/// Node 0's listener for supervisors, its address, and why other nodes may not find it.
+fn listen(host: &str, port: u16, nodes: &Nodes) -> Result<(TcpListener, IpAddr, Option<String>)> {
     let (bind, interface, nnodes) = (nodes.bind, nodes.interface, nodes.limits.nodes.max);
-    let ip = match (Meeting { host, port, bind, interface, nnodes }).own_address()? {
-        Some(address) => address.ip(),
+    let (ip, doubt) = match (Meeting { host, port, bind, interface, nnodes }).own_address()? {
+        Some(address) => (address.ip(), None),
         // A pod's own name may not resolve yet when it starts.
-        None => addresses(bind, interface, nnodes)?.listen,
+        None => {
+            let doubt = format!(
+                "`{host}` of the endpoint has no address on this machine, and may have none elsewhere"
+            );
+            (addresses(bind, interface, nnodes)?.listen, Some(doubt))
+        }
     };
     let until = Instant::now() + PORT_FREE;
     let mut reported = false;
     loop {
         match TcpListener::bind((ip, port)) {
-            Ok(listener) => return Ok((listener, ip)),
+            Ok(listener) => return Ok((listener, ip, doubt)),
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < until => {
                 if !std::mem::replace(&mut reported, true) {
                     let wait = PORT_FREE.as_secs();

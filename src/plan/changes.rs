@@ -38,7 +38,25 @@ impl Change<'_> {
     }
 }
 
+/// Longer values are cut where they only serve to be compared and shown.
+const LONGEST_VALUE: usize = 200;
+
 impl Plan {
+    /// The keys on which results may depend, with their values as text.
+    pub fn keys_of_results(&self) -> Values {
+        let of_results = self.values.iter().filter(|value| self.changes_results(&value.key));
+        let text = |value: &toml::Value| {
+            let text = value.to_string();
+            match text.len() > LONGEST_VALUE {
+                true => {
+                    format!("{}… ({} bytes)", &text[..text.floor_char_boundary(LONGEST_VALUE)], text.len())
+                }
+                false => text,
+            }
+        };
+        of_results.map(|value| (value.key.clone(), text(&value.value))).collect()
+    }
+
     /// The changes between `before` and `now` of keys on which results may depend.
     pub fn changes<'a>(&self, before: &'a Values, now: &'a Values) -> Vec<Change<'a>> {
         let mut all = between(before, now);

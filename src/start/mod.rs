@@ -21,7 +21,7 @@ use crate::show;
 use crate::telemetry::{Assertion, provenance};
 use crate::worker::run_external;
 use assertions::asserted;
-use no_effect::no_effect;
+use no_effect::{no_effect, unexpanded};
 use ready::ready;
 use std::path::{Path, PathBuf};
 use supervise::supervise;
@@ -42,7 +42,8 @@ pub fn start(plan: &Plan, mut job: JobHandoff, start: Start, stop: &StopFlag) ->
     if plan.nodes.nnodes == NodeRange::ONE {
         origin.is_alone(plan.is_set("launch.nnodes"), plan.nodes.rdzv_endpoint.as_ref())?;
     }
-    for line in no_effect(plan, &origin, &launch, &|name| std::env::var(name).ok()) {
+    let lines = no_effect(plan, &origin, &launch, &|name| std::env::var(name).ok());
+    for line in lines.into_iter().chain(unexpanded(plan, out.as_deref())) {
         say!("warning: {line}");
     }
     ready(plan, &origin)?;

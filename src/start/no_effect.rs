@@ -1,12 +1,26 @@
 //! What the user has set and a start does not use.
 
 use crate::clusters::{LaunchFlags, Origin};
+use crate::error::is_unexpanded;
 use crate::launch::{Nproc, cores};
 use crate::plan::Plan;
-use crate::show::count;
+use crate::show::{self, count};
+use std::path::Path;
 
 /// Variables that set the number of threads of other programs.
 const THREADS: [&str; 2] = ["OMP_NUM_THREADS", "RAYON_NUM_THREADS"];
+
+/// A line for each value with `~` or a variable, which is not the path that it means in a shell.
+pub(super) fn unexpanded(plan: &Plan, out: Option<&Path>) -> Vec<String> {
+    let values = plan.values.iter().filter_map(|value| Some((value.key.as_str(), value.value.as_str()?)));
+    let out = out.and_then(Path::to_str).map(|out| ("--out", out));
+    let unexpanded = values.chain(out).filter(|(_, path)| is_unexpanded(path));
+    let line = |(key, path): (&str, &str)| {
+        let (key, path) = (show::name(key), show::name(path));
+        format!("`{key}` is `{path}` as it stands: `~` and variables are not expanded")
+    };
+    unexpanded.map(line).collect()
+}
 
 /// A line for each setting without an effect, from one process of the run's.
 pub(super) fn no_effect(
@@ -105,6 +119,20 @@ mod tests {
         assert!(lines("launch = { nproc_per_node = 2, nnodes = 1, threads = 1 }", &TORCHRUN).is_empty());
         let second = [&[("RANK", "1"), ("LOCAL_RANK", "1")], &TORCHRUN[2..]].concat();
         assert!(lines(launch, &second).is_empty(), "one rank says it");
+    }
+
+    #[test]
+    fn paths_that_only_a_shell_expands_are_named() {
+        let text = "name = \"x\"\nepochs = 1\nbatch_size = 4\nmodel = { name = \"resnet18\", num_classes = 10 }\n\
+                    optimizer = { name = \"sgd\", lr = 0.1 }\ndataset = { name = \"cifar10\", root = \"~/data\" }\n";
+        let tree = JobTree::parse("job.toml", text, &[]).expect("a spec");
+        let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)).expect("a plan");
+        let as_it_stands = |key: &str, path: &str| {
+            format!("`{key}` is `{path}` as it stands: `~` and variables are not expanded")
+        };
+        assert_eq!(unexpanded(&plan, None), [as_it_stands("dataset.root", "~/data")]);
+        let out = unexpanded(&plan, Some(Path::new("$HOME/x")));
+        assert_eq!(out.last(), Some(&as_it_stands("--out", "$HOME/x")));
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(super) fn supervise(
     let node_rank = node.map(|n| n.node_rank).or(flags.node_rank);
     let first = node_rank == Some(0) || plan.nodes.nnodes == NodeRange::ONE;
     // Nodes may share the folder.
-    let _lock = match first && !stop.requested() {
+    let lock = match first && !stop.requested() {
         true => take_folder(plan, &mut job, node.map_or("ddp-run", |n| n.launcher.name()), stop)?,
         false => None,
     };
@@ -49,6 +49,13 @@ pub(super) fn supervise(
         before.conclude_or_warn(&out_dir, &ended);
     }
     let may_go_on = [ExitCode::WorkerFailed, ExitCode::Collective, ExitCode::Rendezvous];
+    let _lock = match lock {
+        Some(lock) if ended.is_err() => {
+            lock.end_of_failed_start();
+            None
+        }
+        held => held,
+    };
     let code = ended.map_err(|e| match e.hint.is_none() && first && may_go_on.contains(&e.code) {
         true => e.hint(start_state.saved()),
         false => e,
@@ -76,6 +83,17 @@ fn take_folder(
     let patience = *plan.distributed.init_timeout;
     let lock = FolderLock::take(&job.out_dir, &run, patience, &|| stop.requested())?;
     job.provenance = Some(provenance_of(plan, job, launcher, run));
+    match (may_begin(plan, job), lock) {
+        (Err(error), Some(lock)) => {
+            lock.end_of_failed_start();
+            Err(error)
+        }
+        (checked, lock) => checked.map(|()| lock),
+    }
+}
+
+/// Checks what the run continues from.
+fn may_begin(plan: &Plan, job: &JobHandoff) -> Result<()> {
     continues_the_run(OwnSpec::of(plan), job)?;
     // A run that continues resumes from its own checkpoints.
     if newest_step(job).is_none() {
@@ -85,7 +103,7 @@ fn take_folder(
             weights_are_there(&plan.model)?;
         }
     }
-    Ok(lock)
+    Ok(())
 }
 
 /// How long workers may take to end after a failure. A stop request may follow, whose grace period is no longer for that.
@@ -111,6 +129,7 @@ fn nodes_of(plan: &Plan, node_rank: Option<usize>, flags: &LaunchFlags) -> Resul
         interface: plan.gloo.address()?,
         key: if plan.nodes.nnodes.max > 1 { Some(clusters::key_of_environment()?) } else { None },
         plan_hash: plan.hash.clone(),
+        keys: plan.keys_of_results(),
         rdzv_id: flags.rdzv_id.clone().and_then(|id| id.0),
         newest_checkpoint: newest_step,
         ..Nodes::default()

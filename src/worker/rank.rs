@@ -145,7 +145,9 @@ pub fn run_external(
         requeue.iter().for_each(SlurmJob::requeue_and_say_so);
     }
     conclude(&ended);
-    drop(folder_lock);
+    if let (Err(_), Some(Some(lock))) = (&ended, folder_lock.into_inner()) {
+        lock.end_of_failed_start();
+    }
     ended
 }
 

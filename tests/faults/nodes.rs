@@ -118,6 +118,7 @@ fn rejects_nodes_of_another_run() {
     assert_end(&mut first, 75);
     // In one run node 1 never comes, in the other node 0.
     let pairs = [pair, Pair::new(1, "2")];
+    assert!(told.contains(": optimizer.lr is 0.5 there and "), "{told}");
     let mut nodes = [0, 1].map(|node| pairs[node].start(node, "", &short));
     let told = assert_end(&mut nodes[0], 93);
     assert!(told.contains("only 1 of 2 nodes connected in time; missing: node 1"), "{told}");

@@ -23,6 +23,11 @@ pub(super) const HELLO: usize = MAGIC.len() + NONCE;
 pub(super) const PROVED: u8 = 1;
 pub(super) const NOT_PROVED: u8 = 0;
 
+/// Why a peer without the run's secret is rejected.
+const NO_SECRET: &str = "it does not have the run's secret";
+/// The kind of rejection of a peer that has the secret.
+pub(super) const FOREIGN: &str = "foreign";
+
 /// Maximum number of unauthenticated connections at a time.
 const MAX_PENDING: usize = 128;
 /// Time limit from accept to `Join`.
@@ -67,6 +72,8 @@ pub(super) struct Acceptor {
     /// Oldest first.
     pending: VecDeque<Pending>,
     warned: HashSet<&'static str>,
+    /// The last connection of another run's process, and why it was rejected.
+    rejection: Option<String>,
     /// No connection is accepted before this time: the system was short of a resource.
     resume: Option<Instant>,
 }
@@ -74,7 +81,14 @@ pub(super) struct Acceptor {
 impl Acceptor {
     pub(super) fn new(listeners: Vec<TcpListener>, secret: Secret) -> Result<Self, CommError> {
         listeners.iter().try_for_each(|l| l.set_nonblocking(true)).map_err(listener_failed)?;
-        Ok(Self { listeners, secret, pending: VecDeque::new(), warned: HashSet::new(), resume: None })
+        Ok(Self {
+            listeners,
+            secret,
+            pending: VecDeque::new(),
+            warned: HashSet::new(),
+            rejection: None,
+            resume: None,
+        })
     }
 
     /// The next peer that proves the secret, or an event on a watched socket.
@@ -182,12 +196,20 @@ impl Acceptor {
 
     /// Warns once per kind: a peer that sends garbage must not be able to fill the log.
     pub(super) fn warn(&mut self, kind: &'static str, address: Option<SocketAddr>, why: &str) {
+        let from = address.map_or_else(|| "an unknown address".to_owned(), |a| a.to_string());
+        if [NO_SECRET, FOREIGN].contains(&kind) {
+            self.rejection = Some(format!("a connection from {from} was rejected: {why}"));
+        }
         if self.warned.insert(kind) {
-            let from = address.map_or_else(|| "an unknown address".to_owned(), |a| a.to_string());
             tracing::warn!(
                 "rendezvous: rejected a connection from {from}: {why} (further rejections for this reason are not logged)"
             );
         }
+    }
+
+    /// The last connection that was rejected, and why, if it may be the one that is missing.
+    pub(super) fn rejection(&self) -> Option<&str> {
+        self.rejection.as_deref()
     }
 
     /// Whether a connection was refused for `kind`.
@@ -252,7 +274,7 @@ impl Pending {
         let Some(theirs) = hello.last_chunk::<NONCE>() else { return Err("it sent an incomplete hello") };
         if !secret.verify(Role::Connector, &self.nonce, theirs, proof) {
             let _ = (&self.stream).write(&[NOT_PROVED]);
-            return Err("it does not have the run's secret");
+            return Err(NO_SECRET);
         }
         let mut answer = [PROVED; 1 + PROOF];
         answer[1..].copy_from_slice(&secret.prove(Role::Listener, &self.nonce, theirs));

@@ -7,6 +7,7 @@ use super::wire::{self, MAX_REPORT, Message};
 use super::{CommError, Secret, file};
 use rustix::event::{PollFd, PollFlags};
 use std::fmt;
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -17,6 +18,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 const CONNECT: Duration = Duration::from_secs(3);
 /// The same for an attempt that begins at the deadline: the message then tells what is wrong there.
 const LEAST: Duration = Duration::from_millis(1);
+/// How long before the deadline a side without a way to the other gives up.
+const EARLIER: Duration = Duration::from_secs(5);
 /// Timeout of one attempt, from the connection to the other side's proof; the other side allows the connector 5 s for
 /// its part. A live process answers in milliseconds. A listener that does not respond for longer than both is the wrong one (a
 /// stopped process, a host that vanished), or is not ready yet and loses nothing by another attempt.
@@ -66,6 +69,8 @@ pub(super) enum DialError {
     /// The watched connection has something to read, or is closed.
     Watched,
     Failed(CommError),
+    /// This machine has no way to the other side.
+    Unreachable(CommError),
 }
 
 /// Whether the other side is at an address.
@@ -79,6 +84,8 @@ enum Known {
 enum AttemptError {
     /// Worth another attempt.
     Retry(String),
+    /// The same; this machine has no way to the other side, or does not know its address.
+    Unreachable(String),
     Watched,
     Fatal(String),
 }
@@ -101,12 +108,19 @@ impl Dial<'_> {
         mut join: impl FnMut(&TcpStream) -> Result<Vec<u8>, CommError>,
     ) -> Result<TcpStream, DialError> {
         let (mut pause, mut last) = (FIRST_PAUSE, String::new());
+        // The side that waits knows no more than that nobody came: what is wrong here is reported before it gives up.
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let early = self.deadline - (left / 10).min(EARLIER);
         let mut search = PortSearch::default();
         loop {
             match self.attempt(answer, &mut search, &mut join) {
                 Ok(stream) => return Ok(stream),
                 Err(AttemptError::Watched) => return Err(DialError::Watched),
                 Err(AttemptError::Fatal(why)) => return Err(DialError::Failed(CommError::rendezvous(why))),
+                Err(AttemptError::Unreachable(why)) if Instant::now() >= early => {
+                    return Err(DialError::Unreachable(self.unreached(&why)));
+                }
+                Err(AttemptError::Unreachable(why)) => last = why,
                 // An attempt cut short by the deadline knows less about the other side than the one before.
                 Err(AttemptError::Retry(why)) if last.is_empty() || Instant::now() < self.deadline => {
                     last = why
@@ -117,18 +131,21 @@ impl Dial<'_> {
                 continue;
             }
             let mut fds: Vec<PollFd<'_>> = self.watch.iter().map(|w| PollFd::new(w, PollFlags::IN)).collect();
-            let until = (Instant::now() + pause).min(self.deadline);
+            let next = Instant::now() + pause;
+            let until = if Instant::now() < early { next.min(early) } else { next.min(self.deadline) };
             if poll_until(&mut fds, Some(until)).unwrap_or(false) {
                 return Err(DialError::Watched);
             }
             pause = (pause * 3 / 2).min(LONGEST_PAUSE);
             if Instant::now() >= self.deadline {
-                return Err(DialError::Failed(CommError::rendezvous(format!(
-                    "{} could not reach {} at {} {}: {last}",
-                    self.me, self.peer, self.target, self.by_when
-                ))));
+                return Err(DialError::Failed(self.unreached(&last)));
             }
         }
+    }
+
+    fn unreached(&self, why: &str) -> CommError {
+        let Self { me, peer, target, by_when, .. } = self;
+        CommError::rendezvous(format!("{me} could not reach {peer} at {target} {by_when}: {why}"))
     }
 
     fn attempt(
@@ -202,8 +219,9 @@ impl Dial<'_> {
     fn connect(&self, target: &str) -> Result<TcpStream, AttemptError> {
         // A name may resolve only after its pod or node is up.
         let addresses = resolve(target, self.deadline)
-            .map_err(|e| AttemptError::Retry(format!("cannot resolve `{target}`: {e}")))?;
+            .map_err(|e| AttemptError::Unreachable(format!("cannot resolve `{target}`: {e}")))?;
         let mut last = "the name resolves to no address".to_owned();
+        let mut unreachable = true;
         for (n, address) in addresses.into_iter().enumerate() {
             let left = self.deadline.saturating_duration_since(Instant::now());
             if left.is_zero() && n > 0 {
@@ -212,13 +230,18 @@ impl Dial<'_> {
             match TcpStream::connect_timeout(&address, left.clamp(LEAST, CONNECT)) {
                 // A loopback port without a listener can connect to itself.
                 Ok(s) if s.local_addr().ok() == s.peer_addr().ok() => {
-                    last = "no process listens there".into()
+                    unreachable = false;
+                    last = "no process listens there".into();
                 }
                 Ok(stream) => return Ok(stream),
-                Err(e) => last = e.to_string(),
+                Err(e) => {
+                    let no_way = [ErrorKind::NetworkUnreachable, ErrorKind::HostUnreachable];
+                    unreachable &= no_way.contains(&e.kind());
+                    last = e.to_string();
+                }
             }
         }
-        Err(AttemptError::Retry(last))
+        Err(if unreachable { AttemptError::Unreachable(last) } else { AttemptError::Retry(last) })
     }
 }
 
@@ -246,6 +269,25 @@ pub(super) fn resolve(target: &str, deadline: Instant) -> Result<Vec<SocketAddr>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_side_without_a_way_to_the_other_gives_up_before_the_deadline() {
+        let secret = Secret::generate().unwrap();
+        let target = &Target::At("no.such.host.invalid:1".into());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        // The time until the deadline is that of a tenth, which has begun.
+        let dial = |deadline| {
+            let (peer, me, by_when) = ("rank 0", "rank 1", "in time");
+            let dial =
+                Dial { target, peer, me, secret: &secret, watch: &[], attempt: None, deadline, by_when };
+            dial.run(false, |_| Ok(Vec::new()))
+        };
+        let Err(DialError::Unreachable(error)) = dial(Instant::now() + Duration::from_millis(200)) else {
+            panic!("it is reached, or waits for the deadline")
+        };
+        assert!(error.message.contains("cannot resolve `no.such.host.invalid:1`"), "{error}");
+        assert!(Instant::now() < deadline, "hangs");
+    }
 
     #[test]
     fn names_and_addresses_are_resolved_and_invalid_ones_are_not() {

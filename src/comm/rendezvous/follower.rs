@@ -101,6 +101,8 @@ fn join(
             Ok(me.join(Purpose::Rendezvous, listen))
         })
         .map_err(|e| match e {
+            // No other rank is to blame.
+            DialError::Unreachable(e) => e,
             DialError::Failed(e) if matches!(target, Target::Agreed(..)) => e.of(Some(0)).hint(OTHER_PORT),
             DialError::Failed(e) => e.of(Some(0)),
             DialError::Watched => CommError::rendezvous("the rendezvous ended"),
@@ -201,7 +203,7 @@ impl Follower<'_> {
                 let stream =
                     dial.run(true, |_| Ok(self.me.join(purpose, self.listen))).map_err(|e| match e {
                         DialError::Watched => self.failure(),
-                        DialError::Failed(e) => e.of(Some(peer)),
+                        DialError::Failed(e) | DialError::Unreachable(e) => e.of(Some(peer)),
                     })?;
                 mesh.put(peer, purpose, stream);
             }

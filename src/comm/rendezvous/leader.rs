@@ -103,11 +103,13 @@ impl<'a> Leader<'a> {
                 Event::Deadline => {
                     let came = |r: &usize| self.members.iter().any(|g| g.rank == *r);
                     let missing: Vec<usize> = (1..self.me.config.world_size).filter(|r| !came(r)).collect();
+                    let rejection = self.acceptor.rejection().map(|why| format!("; {why}"));
                     let why = format!(
-                        "{} of {} did not connect to rank 0 at {} before init_timeout",
+                        "{} of {} did not connect to rank 0 at {} before init_timeout{}",
                         name_ranks(&missing),
                         self.me.config.world_size,
-                        self.at
+                        self.at,
+                        rejection.unwrap_or_default()
                     );
                     return Err(CommError::rendezvous(why).of(missing.first().copied()));
                 }

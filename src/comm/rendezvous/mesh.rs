@@ -1,6 +1,6 @@
 //! The connections between all pairs of ranks, while they are being made.
 
-use super::accept::{Acceptor, Joined};
+use super::accept::{Acceptor, FOREIGN, Joined};
 use super::identity::{Identity, Refusal};
 use super::io::{is_closed, write_by};
 use super::wire::{HostId, Message, Purpose};
@@ -25,7 +25,7 @@ pub(super) fn refuse(
     match refusal {
         Refusal::Foreign(why) => {
             send_message(stream, Message::Refused(&why));
-            acceptor.warn("foreign", Some(from), &why);
+            acceptor.warn(FOREIGN, Some(from), &why);
             Ok(())
         }
         Refusal::Outdated(why) => {

@@ -1,6 +1,6 @@
 //! The same proof of the secret for another kind of connection: between the supervisors of a run's nodes.
 
-use super::accept::{Acceptor, Event};
+use super::accept::{Acceptor, Event, FOREIGN};
 use super::dial::{ATTEMPT, Dial, DialError, Target};
 use super::mesh::send_message;
 use super::wire::{Entry, Join, Message, Purpose};
@@ -48,8 +48,13 @@ impl SupervisorListener {
                 Err(_) => "it runs a different version of ddp-run; run the same version on every node",
             };
             send_message(&stream, Message::Refused(why));
-            self.0.warn("foreign", Some(from), why);
+            self.0.warn(FOREIGN, Some(from), why);
         }
+    }
+
+    /// The last connection that was rejected, and why, if it may be that of a missing node.
+    pub(crate) fn rejection(&self) -> Option<&str> {
+        self.0.rejection()
     }
 }
 
@@ -71,7 +76,7 @@ pub(crate) fn connect_supervisor(
     let attempt = Some(ATTEMPT);
     let dial = Dial { target, peer, me, secret, watch: &[], attempt, deadline, by_when: "in time" };
     dial.run(true, join).map_err(|e| match e {
-        DialError::Failed(e) => e,
+        DialError::Failed(e) | DialError::Unreachable(e) => e,
         DialError::Watched => CommError::rendezvous("no connection is watched"),
     })
 }
@@ -114,6 +119,8 @@ mod tests {
         }
         let error = foreign.join().expect("thread").expect_err("another secret");
         assert!(error.message.contains("rejected node 7's proof"), "{error}");
+        let rejection = listener.rejection().expect("one was rejected");
+        assert!(rejection.ends_with("was rejected: it does not have the run's secret"), "{rejection}");
         drop(follower.join());
     }
 

@@ -68,3 +68,25 @@ fn damaged_files_are_errors() {
     assert!(errors > 20, "{errors}");
     assert!(Path::new(&train).exists());
 }
+
+/// `pq.write_table(pa.table({"x": [1.0, 2.0, 3.0, 4.0], "y": [0, 1, 0, 1]}), "b.parquet", compression="brotli",
+/// store_schema=False, write_statistics=False)` of pyarrow 26.
+const BROTLI: &str = "504152311504154015364c150815001200001b1f00000436e0c271b413c461220794056ad9f742a4f0ef225905\
+    15001514151c2c15081510150615061c0000008b04800200000008010203e4000315041520151a4c1504150012\
+    00001b0f00002402ca9046caf9740f15001512151a2c15081510150615061c0000000b04800200000008010103\
+    0a031504193c35001806736368656d61150400150a25021801780015042502180179001608191c192c26001c15\
+    0a19350006101918017815081608169601169401265a2608292c15041500150200150015101502003c29061926\
+    000800000026001c1504193500061019180179150816081674167626d201269c01292c15041500150200150015\
+    101502003c290619260008000000168a0216082608168a02002820706172717565742d6370702d6172726f7720\
+    76657273696f6e2032362e302e31192c1c00001c000000c900000050415231";
+
+#[test]
+fn a_compression_that_is_not_read_is_named() {
+    let folder = Folder::new();
+    let train = folder.at("train.parquet");
+    std::fs::create_dir_all(train.parent().unwrap()).unwrap();
+    std::fs::write(&train, data_encoding::HEXLOWER.decode(BROTLI.as_bytes()).unwrap()).unwrap();
+    let error = folder.error(folder.table("target = 'y'"));
+    assert!(error.starts_with("SET/train.parquet is compressed with brotli, which is not read\n"), "{error}");
+    assert!(error.contains("zstd"), "{error}");
+}

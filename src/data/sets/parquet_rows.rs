@@ -112,7 +112,17 @@ fn decoded<T>(path: &Path, work: impl FnOnce() -> parquet::errors::Result<T>) ->
         Ok(Err(e)) => e.to_string(),
         Err(panic) => panic,
     };
-    Err(damaged(path, &why))
+    Err(unread_codec(path, &why).unwrap_or_else(|| damaged(path, &why)))
+}
+
+/// The error for a file in a compression that the crate was built without, by its message.
+fn unread_codec(path: &Path, why: &str) -> Option<Error> {
+    let name = why.split_once("Disabled feature at compile time: ").map(|(_, name)| name.trim());
+    let codec = name.or_else(|| why.split_once("The codec type ")?.1.split(' ').next())?;
+    let message = format!("{} is compressed with {}, which is not read", path.display(), show::name(codec));
+    Some(Error::data(message).hint(
+        "write it with zstd, snappy, gzip or lz4_raw, or without compression; in pandas: `to_parquet(FILE, compression=\"zstd\")`",
+    ))
 }
 
 fn damaged(path: &Path, why: &str) -> Error {

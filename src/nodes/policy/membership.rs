@@ -128,11 +128,17 @@ impl State {
             let missing: Vec<String> = self.missing().iter().map(ToString::to_string).collect();
             message.push_str(&format!("; missing: node {}", missing.join(", ")));
         }
+        if let Some(why) = &self.rejection {
+            message.push_str(&format!("; {why}"));
+        }
         if let Some(before) = &self.failure {
             message = format!("{}\n\nno restart: {message}", before.message);
         }
         let code = self.failure.as_ref().map_or(ExitCode::Rendezvous, |f| f.code);
-        let hint = Some("start ddp-run on every node with the same --nnodes and --rdzv-endpoint".into());
+        let hint = Some(
+            "start ddp-run on every node with the same --nnodes, --rdzv-endpoint, spec and secret (DDP_RUN_SECRET_FILE)"
+                .into(),
+        );
         let failure = NodeFailure { hint, ..NodeFailure::new(code, Cause::Root, message) };
         self.finish(code, Some(failure), actions);
     }
