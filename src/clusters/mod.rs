@@ -17,6 +17,7 @@
 //! MASTER_PORT, else at the address that the launcher provides. Where that port is not reserved for rank 0, they agree on
 //! one (`comm/rendezvous/ports.rs`).
 
+mod ancestor;
 pub mod flags;
 mod indexed_job;
 mod kubernetes;
@@ -30,6 +31,7 @@ mod torchrun;
 mod vars;
 mod worker;
 
+pub use ancestor::Ancestor;
 pub use flags::{LaunchFlags, completed};
 pub use indexed_job::{IndexedJob, OF_NAME};
 pub use mpi::starter_pid;
@@ -40,9 +42,9 @@ pub use worker::{WorkerEnv, key_of_environment};
 use std::fmt;
 
 use crate::error::{Error, Result};
+use crate::launch::Nproc;
 use crate::named::named;
 use crate::nodes::{NodeRange, RdzvEndpoint};
-use crate::launch::Nproc;
 use crate::show::count;
 use vars::Vars;
 
@@ -122,9 +124,9 @@ pub struct Settings {
     pub node_rank: Option<usize>,
     pub nnodes: Option<NodeRange>,
     pub rdzv_endpoint: Option<RdzvEndpoint>,
+    pub nproc_per_node: Option<Nproc>,
     /// A run on this machine alone.
     pub standalone: bool,
-    pub nproc_per_node: Option<Nproc>,
     /// The process that started the ranks of this machine: [`starter_pid`].
     pub starter: u32,
 }

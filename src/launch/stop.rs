@@ -134,6 +134,11 @@ impl StopFlag {
         }
     }
 
+    /// Whether this rank may still wait for the others to connect.
+    pub fn is_before_rendezvous(&self) -> bool {
+        self.0.stage.load(Ordering::SeqCst) == STARTING
+    }
+
     pub fn requested(&self) -> bool {
         self.signal().is_some()
     }

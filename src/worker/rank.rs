@@ -10,7 +10,7 @@ use super::step_times::measured;
 use super::stop_at::StopAt;
 use super::{Fault, Job, RankParts, RecorderOptions, Resume, keep_kernels, train};
 use crate::clusters::slurm::SlurmJob;
-use crate::clusters::{self, WorkerEnv};
+use crate::clusters::{self, Ancestor, WorkerEnv};
 use crate::comm::Backend;
 use crate::comm::rendezvous::Secret;
 use crate::device;
@@ -65,7 +65,7 @@ pub fn run_external(
     job: JobHandoff,
     stop: &StopFlag,
 ) -> Result<ExitCode> {
-    let launcher = environment.to_string();
+    let (launcher, starter) = (environment.to_string(), Ancestor::launcher());
     let parts = RankParts::of(plan);
     let mut handoff = handoff_of(environment, &parts.group, job)?;
     let first = handoff.place.rank == 0;
@@ -121,6 +121,7 @@ pub fn run_external(
         }
     };
     watch(stop, Some(*parts.checkpoint.grace), requeue.clone(), last)?;
+    watch_launcher(starter, stop);
     let run = handoff.job.provenance.as_ref().map(|start| &start.run);
     let patience = *parts.group.distributed.init_timeout;
     let lock = run.map(|run| {
@@ -158,11 +159,13 @@ pub fn evaluate_external(
     job: JobHandoff,
     stop: &StopFlag,
 ) -> Result<ExitCode> {
+    let starter = Ancestor::launcher();
     let handoff = handoff_of(environment, &RankParts::of(plan).group, job)?;
     logs::init_without(&handoff.job)?;
     let mut failure_report = FailureReport::new(&handoff, stop);
     failure_report.writes = false;
     watch(stop, None, None, |_| ())?;
+    watch_launcher(starter, stop);
     let done = caught(|| work(plan, None, &failure_report, NO_LOCK, None));
     failure_report.end(done)
 }
@@ -223,6 +226,17 @@ fn watch(
         in_time(move || last(why));
         crate::say::flush();
     })
+}
+
+/// Ends this process if the launcher that started it is gone while it waits for the other ranks.
+fn watch_launcher(launcher: Option<Ancestor>, stop: &StopFlag) {
+    let Some(launcher) = launcher else { return };
+    launcher.watch(stop, |why| {
+        say!("error: {why}");
+        in_time(move || tracing::error!("{why}"));
+        crate::say::flush();
+        std::process::exit(ExitCode::Rendezvous as i32);
+    });
 }
 
 /// Waits for `last`, unless storage hangs.

@@ -1,6 +1,6 @@
 //! `mpirun -n 2 ddp-run SPEC`, by Open MPI and by MPICH.
 
-use crate::common::alone;
+use crate::common::*;
 use crate::trial::*;
 use std::process::Command;
 
@@ -64,4 +64,24 @@ fn a_killed_rank_ends_the_others() {
     if let Some(mpirun) = mpich() {
         Trial::new().kill_rank_1(mpirun, "PMI_RANK");
     }
+}
+
+/// A shell by the name of `mpirun` starts rank 1; rank 0 never comes.
+#[test]
+fn a_rank_whose_mpirun_was_killed_does_not_wait_for_the_others() {
+    let _alone = alone();
+    let (trial, dir) = (Trial::new(), tempfile::tempdir().expect("tempdir"));
+    let mpirun = dir.path().join("mpirun");
+    std::os::unix::fs::symlink("/bin/sh", &mpirun).expect("the scratch folder is writable");
+    let mut launcher = Command::new(&mpirun);
+    launcher.args(["-c", "\"$@\"; true", "mpirun"]);
+    for (name, value) in [("RANK", "1"), ("SIZE", "2"), ("LOCAL_RANK", "1"), ("LOCAL_SIZE", "2")] {
+        launcher.env(format!("OMPI_COMM_WORLD_{name}"), value);
+    }
+    let mut started = trial.start(launcher, &trial.ddp_run(&[]));
+    assert!(within(HUNG, || trial.log(1).contains("launched by Open MPI")), "{}", started.told());
+    started.kill_launcher();
+    // init_timeout is 300 s.
+    assert!(within(HUNG / 3, || processes(&trial.out).is_empty()), "it waits: {}", started.told());
+    assert!(started.told().contains("error: mpirun, which started this rank"), "{}", started.told());
 }

@@ -148,6 +148,12 @@ impl Trial {
 }
 
 impl Started {
+    /// Kills the launcher alone.
+    pub fn kill_launcher(&mut self) {
+        kill(self.child.id(), Signal::KILL);
+        let _ = self.child.wait();
+    }
+
     pub fn told(&self) -> String {
         fs::read_to_string(&self.told).unwrap_or_default()
     }
