@@ -48,7 +48,24 @@ impl LocalLaunch {
 
 /// The path of this program, which the workers run too.
 pub fn own_program() -> Result<PathBuf> {
-    std::env::current_exe().map_err(|e| {
-        Error::internal(format!("cannot determine this program's path to start workers from: {e}"))
-    })
+    std::env::current_exe().map_err(|e| no_program(&e))
+}
+
+/// On Linux the path is that of a link in `/proc`.
+fn no_program(e: &std::io::Error) -> Error {
+    let what = format!("cannot determine this program's path, from which it starts workers: {e}");
+    Error::unavailable(what).hint("on Linux it comes from /proc, which must be mounted")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ExitCode;
+
+    #[test]
+    fn a_machine_without_proc_lacks_something_and_is_no_bug() {
+        let error = no_program(&std::io::ErrorKind::NotFound.into());
+        assert_eq!(error.code, ExitCode::Unavailable);
+        assert!(error.hint.is_some_and(|hint| hint.contains("/proc")));
+    }
 }

@@ -308,7 +308,17 @@ impl Agent {
             )
             .hint("`--max-restarts` lets a run survive this; `--resume auto` continues it"));
         }
-        say!("node 0 was lost: {}; waiting for it to return", self.loss_reason());
-        self.connect(signals, rejoin)
+        let lost = format!("node 0 was lost: {}", self.loss_reason());
+        say!("{lost}; waiting for it to return");
+        match self.connect(signals, rejoin) {
+            // The workers had been started: a loss, and not a run whose nodes never met.
+            Err(e) if e.code == ExitCode::Rendezvous && self.generation > 0 => {
+                let generation = self.generation;
+                let what = format!("{lost} in generation {generation}, and it did not return: {}", e.message);
+                Err(Error::new(ExitCode::WorkerFailed, what)
+                    .hint("the same command on every node resumes from the newest checkpoint"))
+            }
+            other => other,
+        }
     }
 }
