@@ -1,4 +1,4 @@
-//! Output to standard error that neither fails nor blocks: training continues, and can be stopped, if the terminal or
+//! Output to standard error, and to standard output, that neither fails nor blocks: training continues, and can be stopped, if the terminal or
 //! pipe is closed or not read. A thread writes. Text that exceeds a queue of [`QUEUE_LIMIT`] bytes is dropped, and a line
 //! in its place reports the amount. Before the process exits, [`flush`] waits a short time for the thread.
 
@@ -20,7 +20,8 @@ const OFFER_LIMIT: usize = 4 << 10;
 /// How long the exit waits for the last output to be read.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-static STANDARD_ERROR: OutputQueue = OutputQueue::new(QUEUE_LIMIT);
+static STANDARD_ERROR: OutputQueue = OutputQueue::new(QUEUE_LIMIT, "standard error");
+static STANDARD_OUTPUT: OutputQueue = OutputQueue::new(QUEUE_LIMIT, "standard output");
 
 /// Like `eprintln!`, but drops output that can't be written.
 macro_rules! say {
@@ -51,7 +52,17 @@ pub(crate) fn line(text: fmt::Arguments<'_>) {
 pub(crate) fn put(text: Vec<u8>) {
     match has_writer() {
         true => STANDARD_ERROR.put(text),
-        false => write_whole(&text),
+        false => write_whole(io::stderr(), &text),
+    }
+}
+
+/// The same for standard output.
+pub(crate) fn put_out(text: Vec<u8>) {
+    static WRITER: OnceLock<bool> = OnceLock::new();
+    let start = || started("say-out", || STANDARD_OUTPUT.run(|text| write_whole(io::stdout(), text)));
+    match *WRITER.get_or_init(start) {
+        true => STANDARD_OUTPUT.put(text),
+        false => write_whole(io::stdout(), &text),
     }
 }
 
@@ -65,6 +76,7 @@ pub(crate) fn offer(text: Vec<u8>) {
 /// Waits until all output is written, or until the timeout. Call it before the process exits, except by a signal.
 pub(crate) fn flush() {
     STANDARD_ERROR.flush(FLUSH_TIMEOUT);
+    STANDARD_OUTPUT.flush(FLUSH_TIMEOUT);
 }
 
 /// A writer, for code that needs one. Each write is a separate text.
@@ -83,23 +95,25 @@ impl Write for StderrWriter {
 
 fn has_writer() -> bool {
     static WRITER: OnceLock<bool> = OnceLock::new();
-    let start =
-        || std::thread::Builder::new().name("say".into()).spawn(|| STANDARD_ERROR.run(write_whole)).is_ok();
+    let start = || started("say", || STANDARD_ERROR.run(|text| write_whole(io::stderr(), text)));
     *WRITER.get_or_init(start)
+}
+
+fn started(name: &str, run: fn()) -> bool {
+    std::thread::Builder::new().name(name.into()).spawn(run).is_ok()
 }
 
 /// Writes everything at once, because standard error is shared with other ranks and with a launcher, whose output
 /// could come between the parts. It avoids the standard library's lock: a write that blocks would hold it, and a
 /// panic needs it.
-fn write_whole(mut text: &[u8]) {
-    let stderr = io::stderr();
+fn write_whole(to: impl AsFd, mut text: &[u8]) {
     while !text.is_empty() {
-        match rustix::io::write(stderr.as_fd(), text) {
+        match rustix::io::write(to.as_fd(), text) {
             Ok(n) => text = &text[n..],
             Err(Errno::INTR) => {}
             // Another process that shares this pipe has made it non-blocking.
             Err(Errno::AGAIN) => {
-                let _ = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], None);
+                let _ = poll(&mut [PollFd::new(&to, PollFlags::OUT)], None);
             }
             Err(_) => return,
         }
@@ -111,6 +125,8 @@ struct OutputQueue {
     state: Mutex<State>,
     changed: Condvar,
     limit: usize,
+    /// The name of the stream.
+    name: &'static str,
 }
 
 struct State {
@@ -122,9 +138,9 @@ struct State {
 }
 
 impl OutputQueue {
-    const fn new(limit: usize) -> Self {
+    const fn new(limit: usize, name: &'static str) -> Self {
         let state = State { waiting: VecDeque::new(), bytes: 0, dropped: 0, writing: false };
-        Self { state: Mutex::new(state), changed: Condvar::new(), limit }
+        Self { state: Mutex::new(state), changed: Condvar::new(), limit, name }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -137,7 +153,7 @@ impl OutputQueue {
             state.dropped += 1;
             return;
         }
-        state.push_notice();
+        state.push_notice(self.name);
         state.push(text);
         self.changed.notify_all();
     }
@@ -155,7 +171,7 @@ impl OutputQueue {
         state.writing = false;
         loop {
             if state.waiting.is_empty() {
-                state.push_notice();
+                state.push_notice(self.name);
             }
             if let Some(text) = state.waiting.pop_front() {
                 state.bytes -= text.len();
@@ -182,12 +198,10 @@ impl State {
     }
 
     /// Queues a line with the amount that was dropped here.
-    fn push_notice(&mut self) {
+    fn push_notice(&mut self, name: &str) {
         let n = std::mem::take(&mut self.dropped);
         if n > 0 {
-            self.push(
-                format!("({n} messages were dropped because standard error was not read)\n").into_bytes(),
-            );
+            self.push(format!("({n} messages were dropped because {name} was not read)\n").into_bytes());
         }
     }
 }
@@ -201,7 +215,7 @@ mod tests {
 
     /// A queue whose writer passes each text to the receiver and waits until it is received.
     fn queue(limit: usize) -> (Arc<OutputQueue>, Receiver<String>) {
-        let queue = Arc::new(OutputQueue::new(limit));
+        let queue = Arc::new(OutputQueue::new(limit, "it"));
         let (send, written) = sync_channel(0);
         let writer = Arc::clone(&queue);
         std::thread::spawn(move || {

@@ -211,7 +211,7 @@ impl Copies {
     }
 }
 
-/// Copies line by line, until the worker and all that it has started have closed their ends.
+/// Copies line by line, whether or not the terminal is read, until the worker and all that it has started have closed their ends.
 fn copy(from: PipeReader, mut log: File, rank: usize, stream: Stream) {
     let (mut from, mut line, prefix) = (BufReader::new(from), Vec::new(), format!("[rank {rank}]: "));
     loop {
@@ -228,7 +228,7 @@ fn copy(from: PipeReader, mut log: File, rank: usize, stream: Stream) {
             shown.push(b'\n');
         }
         match stream {
-            Stream::Out => drop(io::stdout().lock().write_all(&shown)),
+            Stream::Out => crate::say::put_out(shown),
             Stream::Err => crate::say::put(shown),
         }
     }
@@ -238,6 +238,7 @@ fn copy(from: PipeReader, mut log: File, rank: usize, stream: Stream) {
 mod tests {
     use super::*;
     use crate::comm::testing::HANG;
+    use std::io::Seek;
 
     const LOG: Route = Route { log: true, terminal: false };
     const TERMINAL: Route = Route { log: false, terminal: true };
@@ -292,6 +293,39 @@ mod tests {
         ] {
             assert!(wrong.check(2).is_err_and(|e| e.message.contains(flag)), "{flag}");
         }
+    }
+
+    /// In a process whose standard output nobody reads.
+    #[test]
+    #[ignore = "the next test starts it"]
+    fn copies_to_standard_output() {
+        let (reader, mut writer) = io::pipe().expect("a pipe");
+        let log = tempfile::tempfile().expect("a file");
+        let mut kept = log.try_clone().expect("a descriptor");
+        let copies = std::thread::spawn(move || copy(reader, log, 1, Stream::Out));
+        // More than pipes and queues hold.
+        (0..20_000).for_each(|n| writeln!(writer, "{n:0100}").expect("it is read"));
+        drop(writer);
+        copies.join().expect("no panic");
+        kept.seek(io::SeekFrom::Start(0)).expect("a file");
+        eprintln!("copied {} lines", BufReader::new(kept).lines().count());
+    }
+
+    #[test]
+    fn a_worker_does_not_wait_for_a_terminal_that_nobody_reads() {
+        let mut command = std::process::Command::new(std::env::current_exe().expect("this program"));
+        let name = "launch::console::tests::copies_to_standard_output";
+        command.args(["--exact", name, "--ignored", "--nocapture"]);
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("this program starts");
+        let (line, lines) = channel();
+        let stderr = BufReader::new(child.stderr.take().expect("piped"));
+        std::thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|text| line.send(text)));
+        let told = std::iter::from_fn(|| lines.recv_timeout(HANG).ok()).find(|text| text.contains("copied"));
+        // Its last lines may never be read.
+        let _ = child.kill();
+        let _ = child.wait();
+        assert_eq!(told.as_deref(), Some("copied 20000 lines"));
     }
 
     #[test]
