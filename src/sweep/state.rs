@@ -6,6 +6,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::files;
 use crate::plan::Plan;
 use crate::plan::changes::{between, lines};
+use crate::show;
 use crate::spec::{Values, values};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -102,11 +103,16 @@ impl File {
             return Ok(None);
         }
         let text = files::read_text(&path).doing("read", &path)?;
-        let file = serde_json::from_str(&text);
-        file.map(Some).map_err(|e| {
-            Error::checkpoint(format!("{} is not the file of a sweep: {e}", path.display()))
+        let wrong = |why: String| {
+            Error::checkpoint(format!("{} is not the file of a sweep: {why}", path.display()))
                 .hint("`--out DIR` starts a sweep elsewhere")
-        })
+        };
+        let file: Self = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+        // A child has a value for each rung, so this many are allocated.
+        match file.children.iter().find(|child| child.rung > file.rungs.len()) {
+            Some(child) => Err(wrong(format!("child {} is on rung {}", show::name(&child.name), child.rung))),
+            None => Ok(Some(file)),
+        }
     }
 
     pub fn write(&self, folder: &Path) -> Result<()> {
@@ -219,5 +225,11 @@ pub mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(FILE), "{").unwrap();
         assert!(File::read(folder.path()).unwrap_err().message.contains("is not the file of a sweep"));
+        // As many values would be allocated.
+        let mut forged = file(&[("0.1", State::Waiting, None)]);
+        forged.children[0].rung = usize::MAX;
+        forged.write(folder.path()).unwrap();
+        let error = File::read(folder.path()).unwrap_err();
+        assert!(error.message.contains("child 01_lr-0.1 is on rung 18446744073709551615"), "{error}");
     }
 }

@@ -43,8 +43,9 @@ fn evaluation(out: &mut String, record: &EvaluationRecord, title: &str) {
 fn matrix(out: &mut String, classes: &Classes) {
     let Some(matrix) = &classes.matrix else { return };
     // The last column, outputs that are not a class, is shown only if it occurs.
-    let beyond = matrix.iter().any(|row| row.get(classes.count).is_some_and(|n| *n > 0));
-    let columns = classes.count + usize::from(beyond);
+    let known = classes.rows.len();
+    let beyond = matrix.iter().any(|row| row.get(known).is_some_and(|n| *n > 0));
+    let columns = known + usize::from(beyond);
     out.push_str(
         "<h3>Confusion matrix</h3><p>Samples by their class (rows) and the predicted one (columns), shaded by the share of the row.</p>\
          <div class=\"wide\" tabindex=\"0\"><table class=\"matrix\"><thead><tr><th></th>",
@@ -227,6 +228,9 @@ mod tests {
         run.evaluations.truncate(1);
         let page = render(&run);
         assert!(page.contains("<h2>Best and last evaluation</h2>") && !page.contains("<h2>Last"));
+        // A forged number of classes makes no columns.
+        run.evaluations[0].classes.as_mut().expect("classes").count = usize::MAX;
+        assert!(render(&run).contains("<h3>Confusion matrix</h3>"));
     }
 
     #[test]
