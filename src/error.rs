@@ -4,6 +4,7 @@
 //! [`ExitCode`]. Modules with more detailed errors (`comm::CommError`, `spec::Diagnostics`) convert them to this one.
 
 pub use crate::exit_code::ExitCode;
+use crate::show;
 use std::convert::Infallible;
 use std::fmt;
 
@@ -65,7 +66,7 @@ impl Error {
     /// Converts an I/O error of a data file: if the file is missing or unreadable, the spec is wrong (78).
     pub fn of_data(self) -> Self {
         use std::io::ErrorKind as K;
-        let lasting = [K::NotFound, K::PermissionDenied, K::IsADirectory, K::NotADirectory];
+        let lasting = [K::NotFound, K::PermissionDenied, K::IsADirectory, K::NotADirectory, K::InvalidInput];
         match self.caused_by::<std::io::Error>() {
             Some(e) if lasting.contains(&e.kind()) => Self { code: ExitCode::Spec, ..self },
             _ => self,
@@ -129,7 +130,10 @@ pub trait IoContext<T> {
 
 impl<T> IoContext<T> for std::io::Result<T> {
     fn doing(self, verb: &str, path: &std::path::Path) -> Result<T> {
-        self.map_err(|e| Error::checkpoint(format!("cannot {verb} {}: {e}", path.display())).cause(e))
+        self.map_err(|e| {
+            let path = show::piece(&path.display().to_string());
+            Error::checkpoint(format!("cannot {verb} {path}: {e}")).cause(e)
+        })
     }
 }
 
@@ -165,6 +169,13 @@ mod tests {
     fn failed(code: i32) -> Error {
         let failed: std::io::Result<()> = Err(std::io::Error::from_raw_os_error(code));
         failed.doing("read", Path::new("x")).expect_err("it failed")
+    }
+
+    #[test]
+    fn a_file_name_is_one_line_of_an_error() {
+        let failed: std::io::Result<()> = Err(std::io::Error::other("no"));
+        let error = failed.doing("read", Path::new("a\nerror: \u{1b}[31m")).unwrap_err();
+        assert_eq!(error.message, "cannot read a·error: ·[31m: no");
     }
 
     #[test]

@@ -278,7 +278,7 @@ impl CheckpointStore {
     /// `None` while another process holds the lock.
     fn try_lock(&self) -> io::Result<Option<WriteLock>> {
         let path = self.dir.join(LOCK_FILE);
-        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+        let file = crate::files::open_with(&path, File::options().create(true).write(true))?;
         match file.try_lock() {
             Ok(()) => Ok(Some(WriteLock { file: Some(Held(file)) })),
             Err(TryLockError::WouldBlock) => Ok(None),

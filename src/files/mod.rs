@@ -6,7 +6,7 @@ mod read;
 mod temporary;
 
 pub(crate) use own::{is_own, replaces_no_other};
-pub(crate) use read::{open, read, read_text};
+pub(crate) use read::{open, open_with, read, read_text};
 pub(crate) use temporary::{Place, Temporary};
 
 use crate::error::{Error, IoContext, Result};
@@ -71,7 +71,8 @@ impl Draft {
 
     /// Uses a name that only this process uses, so that the file of a killed process is overwritten.
     pub(crate) fn under(name: PathBuf, place: &Path) -> io::Result<Self> {
-        let file = BufWriter::with_capacity(256 << 10, File::create(&name)?);
+        let file = open_with(&name, File::options().write(true).create(true).truncate(true))?;
+        let file = BufWriter::with_capacity(256 << 10, file);
         Ok(Self { file, written: Scratch(name), place: place.to_owned() })
     }
 
@@ -167,6 +168,19 @@ pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
         // Some network file systems can't sync a directory; their renames are durable already, or can't be made so.
         Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
         synced => synced,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::path::{Path, PathBuf};
+
+    /// A new named pipe in a folder.
+    pub(crate) fn pipe(folder: &Path) -> PathBuf {
+        use rustix::fs::{CWD, Mode, mkfifoat};
+        let path = folder.join("pipe");
+        mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+        path
     }
 }
 

@@ -1,9 +1,10 @@
-//! Reading the files of run folders. Whoever can write to a folder could put a named pipe into it, on which a reader would wait for ever:
-//! only regular files are read. Files that a user names may be pipes, such as `<(…)` of a shell, and are opened as usual.
+//! Opening files. A named pipe where a file is expected would make its reader, or its writer, wait for ever: only regular files are
+//! read. What a shell passes as `<(…)` is a pipe with a path below `/dev/fd`, and is read.
 
 use rustix::fs::{Mode, OFlags};
-use std::fs::File;
+use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Opens a regular file, or a link to one.
@@ -11,6 +12,9 @@ use std::path::Path;
 /// # Errors
 /// It can't be opened, or is something else.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
+    if ["/dev/fd", "/dev/stdin", "/proc/self/fd"].iter().any(|passed| path.starts_with(passed)) {
+        return File::open(path);
+    }
     // Without it, opening a pipe waits for a writer.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
@@ -21,7 +25,27 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     if kind.is_dir() {
         return Err(rustix::io::Errno::ISDIR.into());
     }
-    Err(io::Error::other("it is no regular file (a named pipe, for example); remove it"))
+    Err(not_regular())
+}
+
+/// Opens a file that is written, as `options` say. A device such as `/dev/full` may be written to; a named pipe waits for a reader.
+///
+/// # Errors
+/// It can't be opened, or is a named pipe.
+pub(crate) fn open_with(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let is_pipe = |kind: FileType| kind.is_fifo() || kind.is_socket();
+    match options.custom_flags(flags.bits() as i32).open(path) {
+        Ok(file) if is_pipe(file.metadata()?.file_type()) => Err(not_regular()),
+        // A pipe without a reader.
+        Err(e) if e.raw_os_error() == Some(libc::ENXIO) => Err(not_regular()),
+        opened => opened,
+    }
+}
+
+fn not_regular() -> io::Error {
+    let what = "it is no regular file (a named pipe, for example); remove it";
+    io::Error::new(io::ErrorKind::InvalidInput, what)
 }
 
 /// As `std::fs::read`, of a regular file.
@@ -56,8 +80,24 @@ mod tests {
                 assert!(error.contains("no regular file"), "{error}");
             }
         }
+        // Both ways to write: with a reader's part, as a lock is opened, it would be opened, and its first read would wait.
+        for options in [File::options().append(true), File::options().read(true).write(true)] {
+            let error = open_with(&pipe, options.create(true)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+        }
+        open_with(Path::new("/dev/null"), File::options().append(true)).unwrap();
+        open_with(&dir.path().join("new"), File::options().append(true).create(true)).unwrap();
         assert_eq!(read(dir.path()).unwrap_err().kind(), io::ErrorKind::IsADirectory);
         assert_eq!(open(&dir.path().join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_pipe_that_a_shell_passes_is_read() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        io::Write::write_all(&mut writer, b"text").unwrap();
+        drop(writer);
+        let passed = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader));
+        assert_eq!(read_text(Path::new(&passed)).unwrap(), "text");
     }
 
     #[test]

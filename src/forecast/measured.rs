@@ -231,7 +231,7 @@ pub(super) fn is_usable(step: &Step) -> bool {
 }
 
 fn json<T: DeserializeOwned>(path: &Path, program: &str) -> Result<T, String> {
-    let bytes = std::fs::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+    let bytes = crate::files::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
     serde_json::from_slice(&bytes)
         .map_err(|e| format!("{} is not what {program} writes: {e}", path.display()))
 }

@@ -51,7 +51,7 @@ impl FolderLock {
         let path = out_dir.join(".lock");
         let open = || {
             std::fs::create_dir_all(out_dir).doing("create", out_dir)?;
-            let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
+            let file = files::open_with(&path, File::options().create(true).read(true).write(true));
             file.doing("create", &path)
         };
         let mut file = open().map_err(unwritable)?;
@@ -172,6 +172,15 @@ mod tests {
 
     fn run(job: &str, attempt: u32) -> RunId {
         RunId { job: job.into(), attempt, start: format!("{job}/{attempt}") }
+    }
+
+    #[test]
+    fn a_lock_that_is_a_pipe_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::rename(files::testing::pipe(dir.path()), dir.path().join(".lock")).unwrap();
+        let error = FolderLock::take(dir.path(), &run("a", 0), HANG, &|| false).unwrap_err();
+        assert_eq!(error.code, ExitCode::Checkpoint);
+        assert!(error.message.contains("no regular file"), "{error}");
     }
 
     #[test]

@@ -196,7 +196,7 @@ impl Failure {
     /// The note of process `pid` as `rank`; `None` if there is none or it can't be read.
     pub fn read(log_dir: &Path, rank: usize, pid: u32) -> Option<Self> {
         let mut bytes = Vec::new();
-        fs::File::open(Self::path(log_dir, rank)).ok()?.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
+        crate::files::open(&Self::path(log_dir, rank)).ok()?.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
         let note: Self = serde_json::from_slice(&bytes).ok()?;
         (note.rank == rank && note.pid == pid).then_some(note)
     }

@@ -23,6 +23,7 @@ use super::error_file::write_error_file_of;
 use super::failure::Failure;
 use super::handoff::{Handoff, JobHandoff};
 use crate::error::{Error, IoContext, Result};
+use crate::files;
 use crate::history::LOG_HEADERS;
 use crate::say::StderrWriter;
 use crate::telemetry::{Profile, host_name, profile};
@@ -146,12 +147,12 @@ pub fn open_with_header(handoff: &Handoff) -> Result<File> {
 }
 
 fn open(path: &Path) -> Result<File> {
-    let file = OpenOptions::new().create(true).append(true).open(path);
+    let file = files::open_with(path, OpenOptions::new().create(true).append(true));
     file.doing("open the log", path).map_err(|e| e.hint("`--out DIR` and `--log-dir DIR` write elsewhere"))
 }
 
 fn ends_with_newline(path: &Path) -> io::Result<bool> {
-    let mut file = File::open(path)?;
+    let mut file = files::open(path)?;
     if file.metadata()?.len() == 0 {
         return Ok(true);
     }
@@ -264,7 +265,7 @@ pub fn record_panics(handoff: &Handoff) {
 
 /// The last `lines` lines of the newest attempt in a log, from its last `max_bytes` bytes, without control characters.
 pub fn tail(path: &Path, lines: usize, max_bytes: u64) -> io::Result<Vec<String>> {
-    let mut file = File::open(path)?;
+    let mut file = files::open(path)?;
     let len = file.metadata()?.len();
     let start = len.saturating_sub(max_bytes);
     file.seek(SeekFrom::Start(start))?;
@@ -320,6 +321,14 @@ mod tests {
         let mut handoff = Handoff::new(Place::on_one_node(1, 2), Endpoint::Solo, secret, job);
         handoff.log_dir = folder.to_path_buf();
         handoff
+    }
+
+    #[test]
+    fn a_log_that_is_a_pipe_is_refused() {
+        let folder = tempfile::tempdir().expect("tempdir");
+        let pipe = files::testing::pipe(folder.path());
+        assert!(open(&pipe).expect_err("nobody reads it").message.contains("no regular file"));
+        assert!(tail(&pipe, 1, 100).is_err());
     }
 
     #[test]

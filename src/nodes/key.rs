@@ -4,7 +4,7 @@
 //! Workers started by a launcher (torchrun) must have the same key before they communicate: `DDP_RUN_SECRET`,
 //! `DDP_RUN_SECRET_FILE`, or a key in the user's home folder.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -60,7 +60,7 @@ impl KeySource {
 
 fn read_key(path: &Path) -> Result<Zeroizing<Vec<u8>>> {
     let cannot = |e: io::Error| Error::usage(format!("cannot read the secret file {}: {e}", path.display()));
-    let file = File::open(path).map_err(cannot)?;
+    let file = crate::files::open(path).map_err(cannot)?;
     let mode = file.metadata().map_err(cannot)?.mode();
     if mode & 0o077 != 0 {
         let what = format!(
@@ -124,6 +124,9 @@ mod tests {
     #[test]
     fn a_readable_or_short_key_is_refused() {
         let folder = tempfile::tempdir().expect("tempdir");
+        let pipe = KeySource::File(crate::files::testing::pipe(folder.path()));
+        let error = pipe.secret("run").expect_err("it is not waited for");
+        assert!(error.message.contains("no regular file"), "{error}");
         let path = folder.path().join("key");
         fs::write(&path, "0123456789abcdef\n").expect("write");
         for mode in [0o644, 0o640, 0o620, 0o610] {

@@ -4,7 +4,6 @@ use super::trial::resumed_at;
 use crate::error::Result;
 use crate::repro::{Outcomes, children};
 use crate::telemetry::{Event, read_events};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -36,13 +35,13 @@ impl Course {
     /// Looks at the files, `age` after the start.
     pub fn look(&mut self, age: Duration) {
         if self.struck.is_none() {
-            let log = fs::read(&self.log).unwrap_or_default();
+            let log = crate::files::read(&self.log).unwrap_or_default();
             self.struck = struck_step(&String::from_utf8_lossy(&log)).map(|step| (age, step));
         } else if self.recovered.is_some() {
             return;
         }
         // A restart replaces the file while it is looked for. It is read once, so that its steps are those of before or after that.
-        let lines = fs::read(&self.metrics).unwrap_or_default();
+        let lines = crate::files::read(&self.metrics).unwrap_or_default();
         let last = Outcomes::of_lines(&lines).last_step().unwrap_or(0);
         if has_restart(&lines) {
             if last > self.reached() && self.recovered.is_none() {
@@ -94,6 +93,7 @@ pub fn held_worker(supervisor: u32) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn the_log_of_a_rank_says_when_it_failed() {

@@ -6,7 +6,7 @@ use crate::checkpoint::{Loaded, load_any};
 use crate::clusters::{self, LaunchFlags, Origin, WorkerEnv};
 use crate::comm::{Backend, SoloGroup};
 use crate::device::{self, of_rank};
-use crate::error::{Error, ExitCode, Result};
+use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::files::{self, Temporary};
 use crate::history::checkpoints;
 use crate::launch::{EvaluationHandoff, JobHandoff, LocalLaunch, Nproc, StopFlag, logs};
@@ -43,7 +43,12 @@ pub fn evaluate(
     stop: &StopFlag,
 ) -> Result<(ExitCode, Option<(Evaluated, Evaluation)>)> {
     let named = request.spec;
-    let spec = if named.is_dir() { &named.join("job.toml") } else { named };
+    let job = named.join("job.toml");
+    let spec = if named.is_dir() { &job } else { named };
+    // A spec that the user names may be a pipe.
+    if named.is_dir() && job.exists() {
+        files::open(&job).doing("read", &job)?;
+    }
     let (launcher, endpoint) = launcher(&request)?;
     let plan = planned(&request, spec, registry, launcher.as_ref(), endpoint)?;
     let run = if named.is_dir() { named.to_owned() } else { run_folder(spec, &plan) };

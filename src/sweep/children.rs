@@ -61,7 +61,8 @@ impl<'a> Children<'a> {
     pub fn start(&mut self, at: usize, slot: usize, rung: usize) -> Result<()> {
         let arguments = self.prepared.arguments(at, rung);
         let log = self.prepared.log_of(at);
-        let mut output = File::options().create(true).append(true).open(&log).doing("open", &log)?;
+        let mut output =
+            crate::files::open_with(&log, File::options().create(true).append(true)).doing("open", &log)?;
         let words: Vec<String> = arguments.iter().map(|word| quoted(word)).collect();
         writeln!(output, "$ ddp-run {}", words.join(" ")).doing("write", &log)?;
         let mut command = Command::new(&self.program);

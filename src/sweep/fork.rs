@@ -3,7 +3,7 @@
 
 use crate::checkpoint::Every;
 use crate::error::{IoContext, Result};
-use crate::files::Scratch;
+use crate::files::{self, Scratch};
 use crate::plan::Plan;
 use std::cmp::Ordering;
 use std::fs;
@@ -108,7 +108,7 @@ fn copy_folder(from: &Path, to: &Path, without: &[&str]) -> Result<()> {
         // Behind a link, too: two runs may not write to one folder.
         match fs::metadata(&from).doing("read", &from)?.is_dir() {
             true => copy_folder(&from, &to, &[])?,
-            false => fs::copy(&from, &to).map(drop).doing("copy", &from)?,
+            false => files::open(&from).and_then(|_| fs::copy(&from, &to)).map(drop).doing("copy", &from)?,
         }
     }
     Ok(())

@@ -205,7 +205,7 @@ impl Running<'_> {
 fn lock(folder: &Path) -> Result<Held> {
     let path = folder.join("sweep.lock");
     let begun = Instant::now();
-    let file = std::fs::File::options().create(true).truncate(false).write(true).open(&path);
+    let file = crate::files::open_with(&path, std::fs::File::options().create(true).write(true));
     let file = file.doing("create", &path)?;
     // Any other error means a file system without locks.
     while let Err(TryLockError::WouldBlock) = file.try_lock() {

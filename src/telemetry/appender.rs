@@ -1,6 +1,7 @@
 //! Appends lines of JSON to a file of the run: one `write` per line, in append mode.
 
 use crate::error::{Error, IoContext, Result};
+use crate::files;
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -16,7 +17,8 @@ pub struct Appender {
 impl Appender {
     /// Opens the file, and creates it if necessary.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = OpenOptions::new().append(true).create(true).open(path).doing("write", path)?;
+        let file =
+            files::open_with(path, OpenOptions::new().append(true).create(true)).doing("write", path)?;
         Ok(Self { path: path.to_owned(), file })
     }
 

@@ -74,12 +74,12 @@ pub fn of_run(run_dir: &Path) -> Result<Option<Prediction>> {
     }
 }
 
-/// Reads a file that the user names, which may be a pipe.
+/// Reads a file that the user names.
 ///
 /// # Errors
 /// It can't be read, or is something else.
 pub fn read(path: &Path) -> Result<Prediction> {
-    parse(path, &std::fs::read(path).doing("read", path)?)
+    parse(path, &files::read(path).doing("read", path)?)
 }
 
 fn parse(path: &Path, bytes: &[u8]) -> Result<Prediction> {

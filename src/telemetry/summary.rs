@@ -133,7 +133,11 @@ mod tests {
         let epoch =
             |seconds, samples_per_s| EpochEvent { seconds, samples_per_s, ..EpochEvent::sample(0, 0.5) };
         let (quick, slow) = (epoch(1.0, 100.0), epoch(3.0, 20.0));
-        assert_eq!(rate_over([&quick, &slow].into_iter()), Some(40.0), "not 60, the mean of the epochs' rates");
+        assert_eq!(
+            rate_over([&quick, &slow].into_iter()),
+            Some(40.0),
+            "not 60, the mean of the epochs' rates"
+        );
         assert_eq!(rate_over([].into_iter()), None);
     }
 

@@ -123,7 +123,7 @@ impl Evaluation {
     /// # Errors
     /// It can't be read.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read(path).doing("read", path)?;
+        let text = crate::files::read(path).doing("read", path)?;
         serde_json::from_slice(&text)
             .map_err(|e| Error::internal(format!("{} is not an evaluation: {e}", path.display())))
     }

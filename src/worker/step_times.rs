@@ -67,7 +67,7 @@ impl StepTimes {
     /// The measurements that each of `world` ranks has written.
     pub fn of_all(folder: &Path, world: usize) -> Result<Vec<Self>> {
         let read = |rank| {
-            let bytes = std::fs::read(Self::file(folder, rank)).map_err(|e| e.to_string())?;
+            let bytes = crate::files::read(&Self::file(folder, rank)).map_err(|e| e.to_string())?;
             serde_json::from_slice::<Self>(&bytes).map_err(|e| e.to_string())
         };
         let all: Result<Vec<_>, _> = (0..world).map(read).collect();

@@ -138,7 +138,7 @@ fn as_spec(path: &Path) -> Result<PathBuf> {
 fn write_spec(text: &str, path: &Path, about: &str, registry: &Registry) -> Result<()> {
     let (schema, schema_text) = (path.with_file_name(SCHEMA), json_schema_text(registry));
     write_new(path, &format!("#:schema {SCHEMA}\n{text}"))?;
-    let also = match std::fs::read_to_string(&schema) {
+    let also = match crate::files::read_text(&schema) {
         Ok(there) if there == schema_text => String::new(),
         Ok(_) => format!(
             "; {} is another program's or version's: `ddp-run schema > {}` writes this one's",

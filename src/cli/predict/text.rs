@@ -157,7 +157,7 @@ fn read(path: &Path) -> Result<String, String> {
     let mut bytes = Vec::new();
     let done = match path == Path::new("-") {
         true => std::io::stdin().read_to_end(&mut bytes).map(drop),
-        false => std::fs::read(path).map(|read| bytes = read),
+        false => crate::files::read(path).map(|read| bytes = read),
     };
     done.map_err(|e| format!("cannot read it: {e}"))?;
     String::from_utf8(bytes)

@@ -3,7 +3,7 @@
 //! there that knows the run's secret, and reads the file again.
 
 use crate::files::Draft;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ pub(crate) fn publish(path: &Path, address: &str) -> io::Result<Published> {
 /// The current address in `path`; `None` if there is no such file, or if it contains something else.
 pub(crate) fn lookup(path: &Path) -> io::Result<Option<String>> {
     let mut text = Vec::new();
-    match File::open(path) {
+    match crate::files::open(path) {
         Ok(file) => file.take(MAX_LENGTH).read_to_end(&mut text)?,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e),

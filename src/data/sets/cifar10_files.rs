@@ -220,7 +220,7 @@ impl Files {
                     .hint(format!("download it from {}", spec.from)));
             }
             verify(&path, &spec, &Cache::none())?;
-            let pickle = fs::read(&path).doing("read", &path)?;
+            let pickle = crate::files::read(&path).doing("read", &path)?;
             let batch = read_batch(&pickle, PIXELS).map_err(|why| {
                 Error::data(format!("{} is not a batch of CIFAR-10: {why}", path.display()))
                     .hint(format!("download it again from {}", spec.from))

@@ -7,7 +7,6 @@ use crate::data::store::absolute;
 use crate::error::{Error, IoContext, Result};
 use crate::show;
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::path::Path;
 
 /// Fewer rows are not enough to learn from.
@@ -132,7 +131,7 @@ fn named(header: &[String]) -> [Vec<usize>; 2] {
 fn delimiter(path: &Path) -> Result<u8> {
     let path = absolute(path);
     let columns = |delimiter: u8| {
-        let file = File::open(&path).doing("read", &path)?;
+        let file = crate::files::open(&path).doing("read", &path)?;
         let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).flexible(true).from_reader(file);
         let header = reader.headers().map_err(|e| {
             Error::data(format!("{}: the first line can't be read: {e}", path.display()))

@@ -130,7 +130,7 @@ impl RawTable {
     pub fn read(path: &Path, delimiter: u8, blanks: Vec<String>) -> Result<Self> {
         // Errors show the absolute path.
         let path = &absolute(path);
-        let bytes = std::fs::read(path).doing("read", path)?;
+        let bytes = crate::files::read(path).doing("read", path)?;
         let mut reader =
             csv::ReaderBuilder::new().delimiter(delimiter).trim(csv::Trim::All).from_reader(bytes.as_slice());
         let damaged = |e: csv::Error| {

@@ -1,7 +1,6 @@
 //! Decodes PNG and JPEG files: the whole image or an error, within memory bounds.
 
 use std::borrow::Cow;
-use std::fs::File;
 use std::io::{self, Cursor, Read};
 use std::path::Path;
 
@@ -26,7 +25,10 @@ pub(super) enum DecodeError {
 /// Reads and decodes an image.
 pub(super) fn decode(path: &Path) -> Result<image::DynamicImage, DecodeError> {
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(DecodeError::Io)?;
+    let file = crate::files::open(path).map_err(|e| match e.kind() {
+        io::ErrorKind::InvalidInput => DecodeError::Invalid(e.to_string()),
+        _ => DecodeError::Io(e),
+    })?;
     file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(DecodeError::Io)?;
     decode_bytes(&bytes).map_err(DecodeError::Invalid)
 }
@@ -128,6 +130,17 @@ mod tests {
             DecodeError::Invalid(why) => why,
             DecodeError::Io(e) => panic!("{e}"),
         })
+    }
+
+    /// It is no image, and is not waited for.
+    #[test]
+    fn a_pipe_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let unread = decode(&crate::files::testing::pipe(folder.path())).unwrap_err();
+        assert!(
+            matches!(&unread, DecodeError::Invalid(why) if why.contains("no regular file")),
+            "{unread:?}"
+        );
     }
 
     #[test]

@@ -178,7 +178,7 @@ pub(super) fn unreadable(
     say: &mut dyn FnMut(&str),
 ) -> Result<BTreeMap<usize, String>> {
     let note = cache.join(&format!("images/{}", identity(images)?)).ok();
-    let noted = note.as_ref().and_then(|note| std::fs::read_to_string(note).ok());
+    let noted = note.as_ref().and_then(|note| crate::files::read_text(note).ok());
     if let Some(noted) = noted.and_then(|text| serde_json::from_str(&text).ok()) {
         return Ok(noted);
     }

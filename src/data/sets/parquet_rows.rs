@@ -86,7 +86,7 @@ fn same_columns(first: &[Column], other: &[Column], (path, other_path): (&Path, 
 
 /// Opens a file and reads its metadata.
 fn reader(path: &Path) -> Result<SerializedFileReader<File>> {
-    let mut file = File::open(path).doing("read", path).map_err(Error::of_data)?;
+    let mut file = crate::files::open(path).doing("read", path).map_err(Error::of_data)?;
     let mut begin = Vec::new();
     file.by_ref().take(POINTER.len() as u64).read_to_end(&mut begin).doing("read", path)?;
     if begin == POINTER {

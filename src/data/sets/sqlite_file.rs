@@ -2,7 +2,6 @@
 
 use crate::error::{Error, IoContext, Result};
 use rusqlite::{Connection, OpenFlags};
-use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -38,7 +37,7 @@ fn uri(path: &Path) -> String {
 /// Checks that it is a whole database whose changes are all in it.
 fn check(path: &Path) -> Result<()> {
     let shown = path.display();
-    let mut file = match File::open(path) {
+    let mut file = match crate::files::open(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => {
             return Err(Error::data(format!("{shown} is missing")).hint(
                 "copy it there, or correct `[dataset] path` (a relative one starts in the working directory of ddp-run)",
@@ -78,7 +77,7 @@ fn beside(path: &Path, ending: &str, bytes: usize) -> Vec<u8> {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     let mut begin = Vec::new();
-    if let Ok(file) = File::open(PathBuf::from(name)) {
+    if let Ok(file) = crate::files::open(&PathBuf::from(name)) {
         // What can't be read is taken for empty: SQLite could not read it either.
         let _ = file.take(bytes.min(8) as u64).read_to_end(&mut begin);
     }
@@ -98,6 +97,13 @@ fn size(header: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pipe_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = open(&crate::files::testing::pipe(folder.path())).unwrap_err();
+        assert!(error.message.contains("no regular file"), "{error}");
+    }
 
     #[test]
     fn addresses_hold_any_path() {

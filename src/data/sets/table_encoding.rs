@@ -32,7 +32,7 @@ pub struct UnusableRow {
 /// The file can't be read, or a column is missing.
 pub fn read_rows(encoding: &TableEncoding, path: &Path) -> Result<Vec<InputRow>> {
     let path = &absolute(path);
-    let bytes = std::fs::read(path).doing("read", path)?;
+    let bytes = crate::files::read(path).doing("read", path)?;
     let delimiter = u8::try_from(encoding.delimiter).unwrap_or(b',');
     let mut reader =
         csv::ReaderBuilder::new().delimiter(delimiter).flexible(true).from_reader(bytes.as_slice());

@@ -113,7 +113,7 @@ impl TextSource {
 /// # Errors
 /// It can't be read, or is not UTF-8.
 pub fn read_text(path: &Path) -> Result<String> {
-    let bytes = std::fs::read(path).doing("read", path)?;
+    let bytes = crate::files::read(path).doing("read", path)?;
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
         Error::data(format!("{} is not UTF-8 text: invalid byte at offset {at}", path.display()))

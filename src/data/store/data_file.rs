@@ -19,7 +19,7 @@ impl DataFile {
     /// # Errors
     /// The file cannot be opened.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).doing("read", path)?;
+        let file = crate::files::open(path).doing("read", path)?;
         let len = file.metadata().doing("read", path)?.len() as usize;
         Ok(Self { file, path: path.to_owned(), len })
     }
@@ -79,6 +79,10 @@ mod tests {
         std::fs::rename(folder.path().join("g"), &path).unwrap();
         assert_eq!(file.read(0, 3, &mut buffer).unwrap(), [7, 8, 9]);
         assert!(DataFile::open(&folder.path().join("none")).is_err());
+        // Nobody writes to it: a reader would wait for ever.
+        let pipe = crate::files::testing::pipe(folder.path());
+        let error = DataFile::open(&pipe).unwrap_err().of_data();
+        assert_eq!(error.code, crate::error::ExitCode::Spec, "{error}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use data_encoding::HEXLOWER;
 use md5::Md5;
 use sha2::Sha256;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::path::Path;
 
@@ -80,10 +80,10 @@ pub fn verify(path: &Path, spec: &FileSpec, cache: &Cache) -> Result<()> {
     let Some(expected) = &spec.digest else { return Ok(()) };
     let stamp = format!("{} {expected}\n", stamp(&meta));
     let note = cache.record_path(path);
-    if note.as_ref().is_some_and(|note| fs::read_to_string(note).is_ok_and(|noted| noted == stamp)) {
+    if note.as_ref().is_some_and(|note| crate::files::read_text(note).is_ok_and(|noted| noted == stamp)) {
         return Ok(());
     }
-    let mut file = File::open(path).doing("read", path)?;
+    let mut file = crate::files::open(path).doing("read", path)?;
     let found = expected.of(&mut file).doing("read", path)?;
     if found != *expected {
         return Err(damaged(path, spec, &format!("{} bytes, {found}", meta.len())));
@@ -106,6 +106,7 @@ fn damaged(path: &Path, spec: &FileSpec, found: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
 
     fn spec(size: u64, sha256: &str) -> FileSpec {
         FileSpec {

@@ -4,7 +4,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::files::Draft;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
@@ -55,7 +55,7 @@ fn read(place: &Path, mut f: impl FnMut(TraceEvent) -> Result<()>) -> Result<()>
     let wrong =
         |why: &str| Error::internal(format!("{} is not a trace of this version: {why}", place.display()));
     let mut last = String::new();
-    for line in BufReader::new(File::open(place).doing("read", place)?).lines() {
+    for line in BufReader::new(crate::files::open(place).doing("read", place)?).lines() {
         last = line.doing("read", place)?;
         if last != HEAD && last != TAIL {
             let event = serde_json::from_str(last.trim_end_matches(','));

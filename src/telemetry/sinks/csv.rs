@@ -155,7 +155,7 @@ impl Table {
 }
 
 fn append(path: &Path) -> Result<File> {
-    File::options().append(true).create(true).open(path).doing("write", path)
+    crate::files::open_with(path, File::options().append(true).create(true)).doing("write", path)
 }
 
 /// Names of the columns and the rows that are complete.

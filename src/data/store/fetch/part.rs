@@ -3,7 +3,7 @@
 
 use super::name;
 use crate::error::{IoContext, Result};
-use crate::files::{Held, Scratch, folder, is_at, sync_folder};
+use crate::files::{Held, Scratch, folder, is_at, open_with, sync_folder};
 use std::fs::{File, TryLockError};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ impl Part {
         let path = path_of(target);
         let mut reported = false;
         loop {
-            let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
+            let file = open_with(&path, File::options().create(true).read(true).write(true));
             let file = file.doing("create", &path)?;
             match file.try_lock() {
                 Ok(()) => {}
