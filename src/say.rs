@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use crate::show;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
@@ -23,7 +24,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 static STANDARD_ERROR: OutputQueue = OutputQueue::new(QUEUE_LIMIT, "standard error");
 static STANDARD_OUTPUT: OutputQueue = OutputQueue::new(QUEUE_LIMIT, "standard output");
 
-/// Like `eprintln!`, but drops output that can't be written.
+/// Like `eprintln!`, but drops output that can't be written. What names in files bring along can't control the terminal.
 macro_rules! say {
     ($($arg:tt)*) => { $crate::say::line(format_args!($($arg)*)) };
 }
@@ -45,7 +46,7 @@ pub(crate) fn is_quiet() -> bool {
 }
 
 pub(crate) fn line(text: fmt::Arguments<'_>) {
-    put(format!("{text}\n").into_bytes());
+    put(format!("{}\n", show::message(&text.to_string())).into_bytes());
 }
 
 /// Queues a complete text, such as a line.

@@ -62,8 +62,28 @@ pub(crate) fn shape(sizes: &[usize]) -> String {
     format!("[{}]", shown.join(", "))
 }
 
-/// A whole message: lines, tabs and colours are kept, other control characters become dots.
+/// How this program's own messages begin.
+const OURS: [&str; 3] = ["error:", "warning:", "hint:"];
+
+/// A whole message: lines and tabs are kept, other control characters become dots. A name may have line ends, so a line behind the first
+/// that begins as a message of this program is indented.
 pub(crate) fn message(text: &str) -> Cow<'_, str> {
+    let hidden = |c: char| is_control(c) && c != '\n' && c != '\t';
+    let fake = |line: &str| OURS.iter().any(|ours| line.starts_with(ours));
+    if !text.contains(hidden) && !text.lines().skip(1).any(fake) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        let shown: String = line.chars().map(|c| if hidden(c) { '\u{b7}' } else { c }).collect();
+        out.push_str(if number > 0 && fake(&shown) { "  " } else { "" });
+        out.push_str(&shown);
+    }
+    Cow::Owned(out)
+}
+
+/// As [`message`], with the colours and lines of a text that this program has painted, and whose foreign parts are filtered.
+pub(crate) fn painted(text: &str) -> Cow<'_, str> {
     if !text.contains(|c: char| is_control(c) && c != '\n' && c != '\t') {
         return Cow::Borrowed(text);
     }
@@ -171,11 +191,21 @@ mod tests {
     }
 
     #[test]
-    fn messages_keep_lines_and_colours_only() {
+    fn messages_keep_lines_and_no_name_fakes_another() {
         let plain = "error: é\n\thint";
         assert!(matches!(message(plain), Cow::Borrowed(text) if text == plain));
         assert_eq!(
-            message("\u{1b}[1;31merror\u{1b}[0m\r\u{1b}[2J \u{1b}[31 \u{1b}\n\u{9b}3m"),
+            message("no metric `a\u{1b}[1;31m\nerror: all is lost\r\nhint: run it\u{202e}`"),
+            "no metric `a·[1;31m\n  error: all is lost·\n  hint: run it·`"
+        );
+    }
+
+    #[test]
+    fn painted_texts_keep_lines_and_colours_only() {
+        let plain = "error: é\n\thint";
+        assert!(matches!(painted(plain), Cow::Borrowed(text) if text == plain));
+        assert_eq!(
+            painted("\u{1b}[1;31merror\u{1b}[0m\r\u{1b}[2J \u{1b}[31 \u{1b}\n\u{9b}3m"),
             "\u{1b}[1;31merror\u{1b}[0m··[2J ·[31 ·\n·3m"
         );
     }

@@ -98,7 +98,7 @@ fn text(args: &Args, plan: impl Fn(&Path) -> Result<Plan, Diagnostics>) -> Resul
     let count = wrong.len() + 1;
     for diagnostics in wrong.into_iter().chain([last]) {
         let error = Error::from(diagnostics);
-        let _ = writeln!(std::io::stderr(), "error: {error}\n");
+        let _ = writeln!(std::io::stderr(), "error: {}\n", super::shown(&error));
     }
     Err(Error::new(ExitCode::Spec, format!("{count} of {} specs are invalid", args.specs.len())))
 }

@@ -94,9 +94,10 @@ fn text(found: &Evaluation, of: &Evaluated, split: Split) -> String {
         of.step,
         show::count(found.samples as usize, "sample")
     );
-    let width = found.metrics.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let shown = |name: &str| show::name(name);
+    let width = found.metrics.iter().map(|(name, _)| shown(name).chars().count()).max().unwrap_or(0);
     for (name, value) in &found.metrics {
-        out += &format!("  {name:width$}  {}\n", metric_words(name, *value));
+        out += &format!("  {:width$}  {}\n", shown(name), metric_words(name, *value));
     }
     found.classes.iter().for_each(|classes| out += &eval_classes::table(classes));
     out

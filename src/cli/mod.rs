@@ -38,9 +38,10 @@ mod words;
 use crate::error::{Error, ExitCode};
 use crate::launch::{self, StopFlag};
 use crate::registry::Registry;
+use crate::spec::Diagnostics;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 
 /// Runs distributed data-parallel training jobs on Burn from a version-controlled TOML job spec
 #[derive(Debug, Parser)]
@@ -103,6 +104,17 @@ enum Command {
     BenchWorker,
 }
 
+/// The error for a terminal. The problems of a spec have colours; names in other messages can't bring any along.
+fn shown(error: &Error) -> String {
+    match error.caused_by::<Diagnostics>() {
+        Some(_) => crate::show::painted(&error.to_string()).into_owned(),
+        None => {
+            let hint = error.hint.iter().map(|hint| format!("\n\nhint: {}", crate::show::message(hint)));
+            crate::show::message(&error.message).into_owned() + &hint.collect::<String>()
+        }
+    }
+}
+
 impl Registry {
     /// The whole program with these components, for a user's own `main`. It is defined here because the registry does
     /// not know the command line.
@@ -121,7 +133,7 @@ pub fn main(registry: &Registry) -> ! {
     };
     let code = done.map_err(Error::hint_of_unexpanded).unwrap_or_else(|error| {
         launch::write_error_file(&error);
-        say!("error: {}", crate::show::message(&error.to_string()));
+        crate::say::put(format!("error: {}\n", shown(&error)).into_bytes());
         error.code
     });
     crate::say::flush();
@@ -192,9 +204,10 @@ fn built() -> clap::Command {
     command
 }
 
-/// Prints to standard output.
+/// Prints to standard output. A terminal gets no control characters.
 fn print(text: &str) -> Result<(), Error> {
     let mut out = std::io::stdout();
+    let text = &if out.is_terminal() { crate::show::message(text) } else { text.into() };
     printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
@@ -222,6 +235,16 @@ mod tests {
         let full = std::io::Error::from(ErrorKind::StorageFull);
         assert_eq!(printed(Err(full)).unwrap_err().code, ExitCode::Checkpoint);
         assert!(printed(Err(ErrorKind::BrokenPipe.into())).is_ok());
+    }
+
+    #[test]
+    fn an_error_has_no_colours_but_those_of_a_spec() {
+        let foreign = Error::data("no metric `\u{1b}[31m\nerror: x`").hint("see `\nhint: y`");
+        assert_eq!(shown(&foreign), "no metric `·[31m\n  error: x`\n\nhint: see `\n  hint: y`");
+        let missing = std::path::Path::new("/nonexistent/job.toml");
+        let spec = crate::spec::JobTree::load(missing, &[]).map(drop).unwrap_err();
+        let spec = Error { message: "\u{1b}[31ma\u{1b}[0m\u{1b}[2J".to_owned(), ..Error::from(spec) };
+        assert_eq!(shown(&spec), "\u{1b}[31ma\u{1b}[0m·[2J");
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub struct Table {
 impl Table {
     /// The lines, in at most `width` columns of a terminal if that is possible. Columns without any value are left out.
     pub fn text(mut self, width: Option<usize>) -> String {
+        let heads = self.columns.iter_mut().map(|column| &mut column.head);
+        heads.chain(self.rows.iter_mut().flatten()).for_each(|cell| *cell = super::piece(cell));
         self.keep(|table, at| table.rows.iter().any(|row| !row[at].is_empty()));
         if let Some(width) = width {
             self.fit(width);

@@ -11,7 +11,7 @@
 
 use super::source::{Role, Source, Span, SpanIndex};
 use crate::error::{Error, ExitCode};
-use crate::show::count;
+use crate::show::{self, count};
 use anstyle::{AnsiColor, Style};
 use std::fmt::{self, Write};
 use std::io::IsTerminal;
@@ -135,6 +135,7 @@ impl Diagnostics {
         hints.retain(|hint| seen.insert(*hint));
         for (i, hint) in hints.into_iter().enumerate() {
             let gap = if i == 0 { "\n" } else { "" };
+            let hint = show::message(hint);
             let _ = writeln!(out, "{gap}{} {hint}", Paint { on: colour }.cyan("hint:"));
         }
         out.truncate(out.trim_end().len());
@@ -155,7 +156,7 @@ impl Diagnostics {
         let place = match first.role {
             Role::Override => "on the command line".to_owned(),
             Role::Variable => "in the environment".to_owned(),
-            _ => format!("in {}", first.name),
+            _ => format!("in {}", show::piece(&first.name)),
         };
         let count = count(group.len(), "problem");
         let mut out = format!("{} {count} {place}\n", paint.red("error:"));
@@ -182,8 +183,9 @@ impl Diagnostics {
 
     fn render_problem(&self, problem: &Problem, width: usize, paint: Paint) -> String {
         let source = &self.sources[problem.span.source];
+        let message = show::message(&problem.message);
         if source.text.is_empty() {
-            return format!("  {} {}\n", paint.blue("-->"), problem.message);
+            return format!("  {} {message}\n", paint.blue("-->"));
         }
         let (line, column) = source.position(problem.span.start);
         let place = match source.role {
@@ -203,10 +205,9 @@ impl Diagnostics {
         let pad = " ".repeat(before.width());
         let text = format!("{before}{marked}{after}");
         format!(
-            "  {} {place}\n{label} {bar} {}\n{blank} {bar} {pad}{carets} {}\n",
+            "  {} {place}\n{label} {bar} {}\n{blank} {bar} {pad}{carets} {message}\n",
             paint.blue("-->"),
-            text.trim_end(),
-            problem.message
+            text.trim_end()
         )
     }
 }
@@ -233,7 +234,7 @@ impl From<Diagnostics> for Error {
         let paint = Paint::for_stderr();
         let text = diagnostics.render(paint.on);
         let prefix = format!("{} ", paint.red("error:"));
-        Error::new(code, text.strip_prefix(&prefix).unwrap_or(&text))
+        Error::new(code, text.strip_prefix(&prefix).unwrap_or(&text)).cause(diagnostics)
     }
 }
 
@@ -255,7 +256,7 @@ fn display(text: &str) -> String {
         match c {
             '\t' => out.push_str("    "),
             '\u{feff}' => {}
-            c if c.is_control() => out.push('\u{b7}'),
+            c if show::is_control(c) => out.push('\u{b7}'),
             c => out.push(c),
         }
     }

@@ -5,6 +5,7 @@ use super::events::{EpochEvent, rate_of};
 use super::numbers::{clock, epoch_of, exponent, rate, seconds, significant};
 use super::screen;
 use crate::say::StderrWriter;
+use crate::show;
 use indicatif::ProgressDrawTarget;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
@@ -200,7 +201,7 @@ impl Progress {
         match &mut self.show {
             Show::Bar(line) => line.bar.suspend(|| say!("{}", broken(text, screen::columns()))),
             Show::Plain { out, .. } => {
-                let _ = out.write_all(format!("{text}\n").as_bytes());
+                let _ = out.write_all(format!("{}\n", show::message(text)).as_bytes());
             }
             Show::Nothing => {}
         }

@@ -3,8 +3,9 @@
 use super::super::printed;
 use crate::error::{Error, IoContext, Result};
 use crate::files::Draft;
+use crate::show;
 use serde_json::{Map, Value};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 pub(super) struct Lines {
@@ -27,7 +28,12 @@ impl Lines {
         let text = format!("{}\n", Value::Object(line));
         match &mut self.to {
             Some((draft, file)) => draft.write_all(text.as_bytes()).doing("write", file).map(|()| true),
-            None => is_read(io::stdout().write_all(text.as_bytes())),
+            None => {
+                // JSON escapes only some control characters.
+                let text =
+                    if io::stdout().is_terminal() { show::message(&text) } else { text.as_str().into() };
+                is_read(io::stdout().write_all(text.as_bytes()))
+            }
         }
     }
 
