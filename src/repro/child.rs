@@ -3,6 +3,7 @@
 use crate::clusters::Launcher;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::{StopFlag, bind_to_supervisor, own_program};
+use crate::show;
 use crate::worker::{FAULT, STEP_TIMES, STOP_AT};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
@@ -123,7 +124,8 @@ impl Child {
 
     /// The error of a run that ended as it should not have.
     pub fn failed(&self, status: ExitStatus, what: &str) -> Error {
-        say!("{}", self.told().trim_end());
+        // Its own messages, each at the beginning of a line.
+        crate::say::put(format!("{}\n", show::painted(self.told().trim_end())).into_bytes());
         Error::new(code_of(status), format!("{what} failed ({status})"))
     }
 }
