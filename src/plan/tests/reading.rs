@@ -43,6 +43,15 @@ fn reads_values_with_their_own_syntax() {
     assert_eq!(plan.checkpoint.map_location.unwrap()["cuda:0"], "cuda:2");
 }
 
+/// Their format follows from the content, and a run's folder may have any name.
+#[test]
+fn pretrained_weights_may_have_any_name_but_those_of_other_programs() {
+    for path in ["w.ckpt", "model.pth.tar", "pytorch_model.bin", "runs/lr-0.1", "runs/toy"] {
+        let plan = resolve(&[&format!("model.pretrained={path:?}")]);
+        assert_eq!(plan.model.pretrained, Some(path.into()));
+    }
+}
+
 #[test]
 fn passes_distributed_keys_to_the_engine() {
     for transport in Transport::ALL {
