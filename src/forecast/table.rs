@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn small_values_are_not_zero() {
         for (time, text) in
-            [(0.0, "0.0 s"), (7.73e-6, "7.7 us"), (0.0156, "15.6 ms"), (2.0, "2.0 s"), (3700.0, "1h01m")]
+            [(0.0, "0 ms"), (7.73e-6, "7.7 us"), (0.0156, "15.6 ms"), (2.0, "2.0 s"), (3700.0, "1h01m")]
         {
             assert_eq!(duration(time), text);
         }
