@@ -93,7 +93,10 @@ impl Error {
 pub fn is_unexpanded(path: &str) -> bool {
     let is_name = |rest: &str| rest.starts_with(|c: char| c == '{' || c == '_' || c.is_ascii_alphabetic());
     let has_variable = || path.starts_with('$') || path.contains("/$");
-    path == "~" || path.starts_with("~/") || has_variable() && path.split('$').skip(1).any(is_name)
+    path == "~"
+        || path.starts_with("~/")
+        || path.contains("/~/")
+        || has_variable() && path.split('$').skip(1).any(is_name)
 }
 
 impl fmt::Display for Error {
@@ -176,6 +179,20 @@ mod tests {
         let failed: std::io::Result<()> = Err(std::io::Error::other("no"));
         let error = failed.doing("read", Path::new("a\nerror: \u{1b}[31m")).unwrap_err();
         assert_eq!(error.message, "cannot read a·error: ·[31m: no");
+    }
+
+    #[test]
+    fn paths_that_only_a_shell_expands_get_a_hint() {
+        for path in ["~", "~/data", "/work/~/data", "$HOME/data", "/scratch/$USER/data", "${SCRATCH}/x"] {
+            assert!(is_unexpanded(path), "{path}");
+        }
+        for path in ["data", "/data/~x", "a~/b", "/data/$", "cost$5", "~backup"] {
+            assert!(!is_unexpanded(path), "{path}");
+        }
+        let hint = |message: &str| Error::data(message).hint_of_unexpanded().hint;
+        let hinted = hint("cannot read ~/data/train.csv: No such file or directory");
+        assert!(hinted.is_some_and(|hint| hint.starts_with("`~/data/train.csv` is taken as it stands")));
+        assert_eq!(hint("cannot read data/train.csv: No such file or directory"), None);
     }
 
     #[test]

@@ -93,8 +93,8 @@ impl FolderLock {
     /// no run's folder: it only has logs.
     pub fn end_of_failed_start(self) {
         let Some(folder) = self.path.parent() else { return };
-        let is_of_a_run = |name: &&str| folder.join(name).exists();
-        if !["run.json", "job.toml", "metrics.jsonl", "checkpoints"].iter().any(|name| is_of_a_run(&name)) {
+        let mut files = ["run.json", "metrics.jsonl", "checkpoints"].iter();
+        if !files.any(|name| folder.join(name).exists()) {
             // While it is held: another start that waits for it opens a new file.
             let _ = std::fs::remove_file(&self.path);
             // Only if it is empty.

@@ -233,7 +233,7 @@ fn watch_launcher(launcher: Option<Ancestor>, stop: &StopFlag) {
     let Some(launcher) = launcher else { return };
     launcher.watch(stop, |why| {
         say!("error: {why}");
-        in_time(move || tracing::error!("{why}"));
+        in_time(move || tracing::error!(target: SAID, "{why}"));
         crate::say::flush();
         std::process::exit(ExitCode::Rendezvous as i32);
     });
