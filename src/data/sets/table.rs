@@ -88,9 +88,7 @@ struct NumberTarget {
 pub(super) fn check_features(fields: &mut Fields<'_>, features: Option<&[String]>, target: &str) {
     let Some(features) = features else { return };
     let mut seen = BTreeSet::new();
-    if features.is_empty() {
-        fields.problem("features", "names no column");
-    } else if features.iter().any(|column| column == target) {
+    if features.iter().any(|column| column == target) {
         fields.problem("features", format!("names the target `{target}`"));
     } else if let Some(twice) = features.iter().find(|column| !seen.insert(*column)) {
         fields.problem("features", format!("`{twice}` is listed twice"));
@@ -232,10 +230,6 @@ impl TableKeys {
         }
         match &self.features {
             Some(names) => names.iter().map(|name| table.column(name, "features")).collect(),
-            None if table.header.len() == 1 => Err(Error::data(format!(
-                "{} has no column besides the target: there is nothing to predict it by",
-                table.path
-            ))),
             None => Ok((0..table.header.len()).filter(|&c| c != target).collect()),
         }
     }
