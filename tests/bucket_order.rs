@@ -109,6 +109,7 @@ fn trained(world: usize, order: Option<&[usize]>) -> (Vec<Vec<f32>>, Vec<Option<
                 updater,
                 average: None,
                 position,
+                best: None,
                 stop: &|| false,
                 observer: &mut orders,
             },

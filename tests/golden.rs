@@ -178,6 +178,7 @@ fn run_rank(plan: &Plan, group: Arc<dyn ProcessGroup>, init: &Path, on: &Compute
             updater,
             average: None,
             position,
+            best: None,
             stop: &|| false,
             observer: &mut losses,
         },

@@ -187,3 +187,34 @@ fn runs_are_removed_when_that_is_agreed_to() {
     assert!(told.starts_with("removed runs/second\n") && told.ends_with(" are free\n"), "{told}");
     assert_eq!(names(&place.path("runs")), ["first"]);
 }
+
+/// A volume for checkpoints, as in a pod: what is on it goes, and the mount point can't.
+#[test]
+fn a_mount_point_in_a_run_that_is_removed_stays() {
+    let _alone = alone();
+    let unshares = |flags: &&str| {
+        program(Path::new("unshare")).arg(flags).arg("true").status().is_ok_and(|s| s.success())
+    };
+    let Some(flags) = ["-m", "-rm"].into_iter().find(unshares) else {
+        return println!("skipped: this user can make no mounts");
+    };
+    let place = Place::new();
+    place.train(&[], 0);
+    let (run, volume) = (place.path("runs/first"), place.path("volume"));
+    let own = run.join("checkpoints");
+    fs::rename(&own, &volume).unwrap();
+    fs::create_dir(&own).unwrap();
+    let mut command = program(Path::new("unshare"));
+    let script = "mount --bind \"$1\" \"$2\" && shift 2 && exec \"$@\"";
+    command.args([flags, "sh", "-c", script, "sh"]).args([&volume, &own]);
+    command.arg(env!("CARGO_BIN_EXE_ddp-run")).args(["runs", "rm", "first", "--yes"]);
+    let output = output_of(command.current_dir(place.0.path()));
+    assert_code(&output, 0);
+    assert!(
+        stderr(&output).contains("runs/first/checkpoints is a mount point: it stays"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!((names(&run), names(&volume)), (vec!["checkpoints".to_owned()], vec![]));
+    place.train(&[], 0);
+}

@@ -21,7 +21,8 @@ pub struct CheckpointConfig {
     /// the task or of `[[metric]]` (`val.dice`). A save at the end of an epoch waits for the evaluation; one in mid-epoch
     /// is not ranked.
     pub best: RankBy,
-    /// Best checkpoints to keep in addition. Default: 1; 0 where `best` is never measured.
+    /// Best checkpoints to keep in addition; of equal ones those with the lower `val.loss`, then the later ones. An epoch that is the best so
+    /// far is saved whatever `save_every` is, but not with `keep_best = 0` or `save_every = "never"`. Default: 1; 0 where `best` is never measured.
     #[schemars(range(max = 1_048_576))]
     pub keep_best: Option<usize>,
     /// Where tensors of a device are loaded to, in PyTorch's form: `{ "cuda:0" = "cuda:2" }`. Without it each rank

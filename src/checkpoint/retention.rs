@@ -7,6 +7,7 @@ use super::load::{Loaded, load, read_state, verify};
 use super::store::{CheckpointStore, Entry};
 use super::{CheckpointConfig, RankBy, State};
 use crate::error::{Error, IoContext, Result};
+use crate::telemetry::Score;
 
 impl CheckpointStore {
     /// The best checkpoint by a metric.
@@ -24,6 +25,16 @@ impl CheckpointStore {
             ))
             .hint("`checkpoint.best` names the metric; the evaluation at the end of an epoch measures it")),
         }
+    }
+
+    /// How good the best checkpoint up to `step` is by a metric; `None` if none has it.
+    ///
+    /// # Errors
+    /// Exit code 74: the checkpoints can't be listed.
+    pub fn best_score(&self, by: RankBy, step: u64) -> Result<Option<Score>> {
+        let known = self.known()?.into_iter().filter(|(entry, _)| entry.step <= step);
+        let scores = known.filter_map(|(_, state)| score(&state, by));
+        Ok(scores.reduce(|best, next| if next.beats(best) { next } else { best }))
     }
 
     /// The checkpoints whose `state.json` verifies.
@@ -103,11 +114,15 @@ fn intact(entry: &Entry, read: impl FnOnce(&Path) -> Result<State, Rejected>) ->
     }
 }
 
-/// The checkpoints that have the metric, best first. Of equal ones the earlier comes first: it needed less training.
+fn score(state: &State, by: RankBy) -> Option<Score> {
+    Score::new(state.metric(by.name())?, by.prefers_larger(), state.metric("val.loss"))
+}
+
+/// The checkpoints that have the metric, best first; of equal ones the later first.
 fn rank(known: &[(Entry, State)], by: RankBy) -> Vec<&Entry> {
-    let mut ranked: Vec<(f64, &Entry)> =
-        known.iter().filter_map(|(e, state)| Some((state.metric(by.name())?, e))).collect();
-    ranked.sort_by(|(a, _), (b, _)| if by.prefers_larger() { b.total_cmp(a) } else { a.total_cmp(b) });
+    let mut ranked: Vec<(Score, &Entry)> =
+        known.iter().filter_map(|(e, state)| Some((score(state, by)?, e))).collect();
+    ranked.sort_by(|(a, of_a), (b, of_b)| a.order(*b).then(of_b.step.cmp(&of_a.step)));
     ranked.into_iter().map(|(_, e)| e).collect()
 }
 
@@ -147,6 +162,26 @@ mod tests {
         assert_eq!(steps(&store), [4, 5]);
         store.retain(&keep(1, ValLoss, 0)).unwrap();
         assert_eq!(steps(&store), [5]);
+    }
+
+    #[test]
+    fn of_equal_ones_the_lower_loss_and_then_the_later_is_the_best() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = CheckpointStore::open(dir.path()).unwrap();
+        for (step, loss) in (0..).zip([0.5, 0.25, 0.25, 0.75]) {
+            let mut snapshot = snapshot(step, 0);
+            snapshot.state.metrics = json!({ "val": { "accuracy": 0.5, "loss": loss } });
+            store.save(&snapshot).unwrap();
+        }
+        let by = RankBy::Standard(ValAccuracy);
+        let best = Score::new(0.5, true, Some(0.25));
+        assert_eq!(
+            (store.best_score(by, 9).unwrap(), store.best_score(by, 0).unwrap() == best),
+            (best, false)
+        );
+        assert_eq!(store.best(by).unwrap().state.global_step, 2);
+        store.retain(&keep(1, ValAccuracy, 2)).unwrap();
+        assert_eq!(steps(&store), [1, 2, 3]);
     }
 
     #[test]
@@ -210,10 +245,10 @@ mod tests {
     }
 
     #[test]
-    fn the_earlier_of_equal_checkpoints_is_best() {
+    fn the_later_of_equal_checkpoints_is_best() {
         let (_dir, store) = filled(&[Some(0.5), Some(0.5), None]);
         store.retain(&keep(1, ValAccuracy, 1)).unwrap();
-        assert_eq!(steps(&store), [0, 2]);
+        assert_eq!(steps(&store), [1, 2]);
     }
 
     #[test]

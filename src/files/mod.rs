@@ -48,6 +48,21 @@ impl Drop for Scratch {
     }
 }
 
+/// Removes what killed processes have left in `folder` of files that they were writing ([`Scratch`]), to places with names that `of`
+/// accepts. No process may be writing them.
+pub(crate) fn remove_begun(folder: &Path, of: impl Fn(&str) -> bool) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let place = name.to_str().and_then(|name| {
+            let (place, random) = name.strip_prefix('.')?.rsplit_once(".part-")?;
+            (random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(place)
+        });
+        if place.is_some_and(&of) {
+            drop(Scratch(entry.path()));
+        }
+    }
+}
+
 /// A file that is being written. If it is not renamed to its place, the previous file stays there, and nothing else.
 pub(crate) struct Draft {
     file: BufWriter<File>,

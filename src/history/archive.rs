@@ -157,6 +157,13 @@ fn has_others(checkpoints: &Path) -> bool {
     entries.map(|entry| entry.file_name()).any(|name| !CheckpointStore::writes(&name.to_string_lossy()))
 }
 
+/// Whether a mount point is in a folder: what is on it can't leave it, nor can the mount point be removed.
+pub fn has_mount(folder: &Path) -> bool {
+    let (own, entries) = (mount(folder), fs::read_dir(folder).into_iter().flatten().flatten());
+    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    entries.filter(is_folder).any(|entry| mount(&entry.path()) != own)
+}
+
 /// Errors after which the numbered folder is created inside.
 const ELSEWHERE: [io::ErrorKind; 3] =
     [io::ErrorKind::CrossesDevices, io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];

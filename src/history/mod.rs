@@ -13,7 +13,7 @@ mod folder_state;
 mod lock;
 mod others;
 
-pub use archive::FILES;
+pub use archive::{FILES, has_mount};
 pub use lock::FolderLock;
 pub use others::{LOG_HEADERS, is_of_a_run, is_resolved, log_of_others, writes_to_no_others};
 
@@ -65,7 +65,7 @@ pub enum Accepted {
     /// The folder is ready: it contains only what led to this start.
     Begins,
     /// Nothing is left to train: the run is complete, and the folder says so, or so is that of another folder's checkpoint. The folder
-    /// stays unchanged.
+    /// is unchanged.
     Complete,
 }
 
@@ -139,7 +139,13 @@ impl Start<'_> {
         Ok(Accepted::Begins)
     }
 
+    /// Removes what killed processes were writing to the folder.
+    pub fn remove_unfinished(&self) {
+        files::remove_begun(self.out_dir, |name| FILES.contains(&name));
+    }
+
     fn write(&self, from: Option<&Parent>) -> Result<()> {
+        self.remove_unfinished();
         std::fs::create_dir_all(self.out_dir).doing("create", self.out_dir).map_err(unwritable)?;
         let digest = self.write_spec().map_err(unwritable)?;
         let parent = from.map(|from| provenance::Parent {

@@ -189,12 +189,18 @@ impl Plan {
             reducer: self.reducer.clone(),
             comm_hook: self.comm_hook.clone(),
             save_every: self.save_every,
+            best: self.saves_best().then_some(self.checkpoint.best),
             on_preempt: self.checkpoint.on_preempt,
             log_every: self.metrics.log_every,
             details: Details { per_class: self.metrics.per_class, samples: self.metrics.samples },
             digests: self.metrics.digests,
             check_replicas: self.replicas.check_replicas,
         }
+    }
+
+    /// Whether an epoch that is the best so far is saved in any case.
+    fn saves_best(&self) -> bool {
+        self.save_every != Every::Never && self.checkpoint.keep_best != Some(0)
     }
 
     /// The composition of micro-batches and steps at the start of a run on `world` processes.

@@ -14,7 +14,17 @@ fn resume(step: u64, epoch: u64, world: usize) -> Event {
 fn epoch(epoch: u64, step: u64) -> Event {
     let train = Metrics::new(0.5);
     let (seconds, lr, samples_per_s, data_wait) = (1.0, 0.1, 1.0, 0.0);
-    Event::Epoch(EpochEvent { epoch, train, val: None, seconds, step, lr, samples_per_s, data_wait })
+    Event::Epoch(EpochEvent {
+        epoch,
+        train,
+        val: None,
+        seconds,
+        step,
+        lr,
+        samples_per_s,
+        data_wait,
+        cut: false,
+    })
 }
 
 /// Of a folder of an early version that has no specs but `job.toml`.

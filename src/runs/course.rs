@@ -14,7 +14,7 @@ pub struct RankedBy {
     pub prefers_larger: bool,
 }
 
-/// The best epoch by that metric; the earliest of equals.
+/// The best epoch by that metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Best {
     pub epoch: EpochEvent,
@@ -77,8 +77,7 @@ impl Course {
 
     fn add_epoch(&mut self, epoch: EpochEvent, by: Option<&RankedBy>) {
         self.trained = true;
-        // A damaged line may have any number.
-        self.epochs = epoch.epoch.saturating_add(1);
+        self.epochs = epoch.completed();
         self.seconds += epoch.seconds;
         let (samples, timed) = epoch.trained();
         self.trained_in = (self.trained_in.0 + samples, self.trained_in.1 + timed);
@@ -92,11 +91,11 @@ impl Course {
                 }
             }
         }
-        let value = by.and_then(|by| epoch.value(&by.metric)).filter(|value| value.is_finite());
-        if let (Some(by), Some(value)) = (by, value) {
-            let is_better =
-                |best: &Best| if by.prefers_larger { value > best.value } else { value < best.value };
-            if self.best.as_ref().is_none_or(is_better) {
+        if let Some(by) = by {
+            let score = |epoch: &EpochEvent| epoch.score(&by.metric, by.prefers_larger);
+            let before = self.best.as_ref().and_then(|best| score(&best.epoch));
+            let is_best = score(&epoch).is_some_and(|score| before.is_none_or(|best| score.beats(best)));
+            if let Some(value) = epoch.value(&by.metric).filter(|_| is_best) {
                 self.best = Some(Best { epoch: epoch.clone(), value });
             }
         }

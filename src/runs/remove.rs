@@ -6,7 +6,7 @@
 use super::folder::{REMOVING, RunFolder, State, is_being_removed, size};
 use crate::checkpoint::{CheckpointStore, RankBy, format::step_dir_name};
 use crate::error::{Error, ExitCode, IoContext, Result};
-use crate::history::{FILES, FolderLock, checkpoints};
+use crate::history::{FILES, FolderLock, checkpoints, has_mount};
 use crate::show;
 use crate::telemetry::RunId;
 use std::fs;
@@ -198,7 +198,8 @@ fn numbered(folder: &Path) -> Result<Vec<PathBuf>> {
 fn renamed(folder: &Path) -> Result<PathBuf> {
     // `.` and `..` have no name.
     let folder = folder.canonicalize().doing("read", folder)?;
-    if is_being_removed(&folder) {
+    // A mount point stays, and its name with it.
+    if is_being_removed(&folder) || has_mount(&folder) {
         return Ok(folder);
     }
     let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -217,20 +218,43 @@ fn renamed(folder: &Path) -> Result<PathBuf> {
     }
 }
 
+/// Removes a file, or a folder with all that is in it. Mount points `stay`, and the folders in which they are.
+fn remove(path: &Path, stay: &mut Vec<PathBuf>) -> io::Result<()> {
+    let is_folder = |path: &Path| path.symlink_metadata().map(|about| about.is_dir());
+    let gone = |e: io::Error| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) };
+    match is_folder(path) {
+        Ok(true) => {}
+        Ok(false) => return fs::remove_file(path).or_else(gone),
+        Err(e) => return gone(e),
+    }
+    match fs::remove_dir_all(path) {
+        Err(e) if e.kind() == io::ErrorKind::ResourceBusy => {}
+        removed => return removed.or_else(gone),
+    }
+    let before = stay.len();
+    for entry in fs::read_dir(path)? {
+        remove(&entry?.path(), stay)?;
+    }
+    match fs::remove_dir(path) {
+        Err(e) if e.kind() == io::ErrorKind::ResourceBusy => stay.push(path.to_owned()),
+        removed if stay.len() == before => return removed,
+        _ => {}
+    }
+    Ok(())
+}
+
 /// Removes all entries, then the folder. `run.json`, and before it the lock, by which it is known as a run's, come last.
 fn remove_folder(folder: &Path) -> Result<()> {
     let mut entries: Vec<PathBuf> =
         fs::read_dir(folder).doing("read", folder)?.flatten().map(|entry| entry.path()).collect();
     entries.sort_by_key(|path| (path.ends_with("run.json"), path.ends_with(".lock")));
+    let mut stay = Vec::new();
     for path in &entries {
-        let kind = path.symlink_metadata().doing("read", path)?;
-        let removed = if kind.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-        removed
-            .or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
-            .doing("remove", path)?;
+        remove(path, &mut stay).doing("remove", path)?;
     }
+    stay.iter().for_each(|path| say!("{} is a mount point: it stays, and is empty", path.display()));
     match fs::remove_dir(folder) {
-        Err(e) if e.kind() == io::ErrorKind::ResourceBusy => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::ResourceBusy || !stay.is_empty() => Ok(()),
         removed => removed.doing("remove", folder).map_err(|e| Error { code: ExitCode::Checkpoint, ..e }),
     }
 }

@@ -33,7 +33,6 @@ impl Before {
             Some(Event::End(end)) => Some(end.clone()),
             _ => None,
         };
-        let written = |path: &Path| stamp(path).map(|(_, written)| written);
         if recorded.as_ref().is_none_or(|end| end.exit_code != code) {
             events.truncate(events.len() - usize::from(recorded.is_some()));
             let end = recorded.unwrap_or_else(|| self.end(run_dir, &events));
@@ -41,7 +40,7 @@ impl Before {
             MetricsWriter::replace_end(&self.path, events.len(), &end)?;
             return Ok(true);
         }
-        Ok(written(&report::path(run_dir)) < written(&self.path))
+        Ok(report::is_outdated(run_dir))
     }
 
     /// [Records](Self::record) the end and writes the report if that is out of date. Returns what could not be written.
@@ -72,7 +71,7 @@ impl Before {
         for event in events {
             (end.step, end.epoch) = match event {
                 Event::Step(it) => (it.step, it.epoch),
-                Event::Epoch(it) => (it.step, it.epoch + 1),
+                Event::Epoch(it) => (it.step, it.completed()),
                 Event::Checkpoint(it) => (it.step.max(end.step), it.epoch),
                 Event::Resume(it) => (it.step, it.epoch),
                 Event::End(it) => (it.step, it.epoch),
@@ -100,7 +99,7 @@ fn stamp(path: &Path) -> Option<(u64, SystemTime)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::{Provenance, RestartEvent, ResumeEvent, Stamped};
+    use crate::telemetry::{EpochEvent, Provenance, RestartEvent, ResumeEvent, Stamped};
     use std::fs::File;
 
     fn ends(folder: &Path) -> Vec<EndEvent> {
@@ -154,6 +153,21 @@ mod tests {
         write(&Event::Restart(RestartEvent { attempt: 1, reason: "nothing was saved".into() }));
         assert_eq!(before.conclude(folder.path(), 90, "rank 0 was killed"), None);
         assert_eq!(ends(folder.path()).last().map(|end| end.step), Some(0));
+    }
+
+    /// `max_steps` ended its epoch, and rank 0 was killed before it had recorded more.
+    #[test]
+    fn an_epoch_that_was_cut_short_is_not_complete() {
+        for (cut, completed) in [(true, 2), (false, 3)] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("metrics.jsonl");
+            let before = Before::of(folder.path());
+            let epoch = Event::Epoch(EpochEvent { cut, ..EpochEvent::sample(2, 0.5) });
+            MetricsWriter::open(&path).unwrap().write(&Stamped::now(&epoch)).unwrap();
+            assert_eq!(read_events(&path).unwrap(), [epoch]);
+            assert_eq!(before.conclude(folder.path(), 90, "rank 0 was killed"), None);
+            assert_eq!(ends(folder.path())[0].epoch, completed);
+        }
     }
 
     #[test]

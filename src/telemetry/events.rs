@@ -1,6 +1,7 @@
 //! The lines of `metrics.jsonl`. Their format is stable: a change needs an entry in CHANGELOG.md, and keys may be added
 //! at the end of an event but never renamed or reordered.
 
+use super::Score;
 use super::rank_times::RankTimes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -96,9 +97,23 @@ pub struct EpochEvent {
     /// Fraction of the time that training steps waited for data, 0 to 1; NaN as `samples_per_s`.
     #[serde(default = "nan", skip_serializing_if = "is_not_finite", deserialize_with = "nan_if_null")]
     pub data_wait: f64,
+    /// `max_steps` ended it before its samples were.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
 }
 
 impl EpochEvent {
+    /// Completed epochs after it.
+    pub fn completed(&self) -> u64 {
+        // A damaged line may have any number.
+        self.epoch.saturating_add(u64::from(!self.cut))
+    }
+
+    /// How good it is by a metric; `None` if that was not measured.
+    pub fn score(&self, metric: &str, prefers_larger: bool) -> Option<Score> {
+        Score::new(self.value(metric)?, prefers_larger, self.value("val.loss"))
+    }
+
     /// The value of a metric that is named with its split: `val.loss`.
     pub fn value(&self, metric: &str) -> Option<f64> {
         let (split, name) = metric.split_once('.')?;
@@ -276,6 +291,7 @@ impl EpochEvent {
             lr: 0.1,
             samples_per_s: 1000.0,
             data_wait: 0.0,
+            cut: false,
         }
     }
 }
@@ -334,6 +350,7 @@ mod tests {
                     lr: 5e-4,
                     samples_per_s: 3600.0,
                     data_wait: 0.001,
+                    cut: false,
                 }),
                 r#"{"event":"epoch","epoch":0,"train":{"loss":1.5,"accuracy":0.55},"val":{"loss":1.25,"accuracy":0.5,"n":5000},"seconds":12.5,"step":352,"lr":0.0005,"samples_per_s":3600.0,"data_wait":0.001}"#,
             ),

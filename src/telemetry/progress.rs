@@ -286,6 +286,7 @@ mod tests {
             lr: 5e-4,
             samples_per_s: 1234.4,
             data_wait: 0.001,
+            cut: false,
         };
         assert_eq!(
             epoch_summary(&event, 12),

@@ -31,10 +31,10 @@ pub fn summary(events: &[Event], end: &EndEvent, run: &Run<'_>) -> String {
     }
     if let Some((of, value)) = best {
         let (name, _) = run.best;
-        let place = of_best.as_ref().map_or(String::new(), |path| format!("  {}", path.display()));
+        let place = of_best.as_ref().map_or("no checkpoint".to_owned(), |path| path.display().to_string());
         rows.push((
             "best",
-            format!("{}  {name} {}{place}", epoch_of(of.epoch, run.epochs), metric_words(name, value)),
+            format!("{}  {name} {}  {place}", epoch_of(of.epoch, run.epochs), metric_words(name, value)),
         ));
     }
     rows.push(("report", report::path(run.dir).display().to_string()));
@@ -59,18 +59,11 @@ fn headline(events: &[Event], epochs: &[&EpochEvent], end: &EndEvent) -> String 
     format!("done: {steps} in {}{speed}{restarts}", seconds(end.seconds))
 }
 
-/// The epoch with the best value of the metric; the earliest of equals.
+/// The epoch with the best value of the metric.
 fn best<'a>(epochs: &[&'a EpochEvent], (name, larger): (&str, bool)) -> Option<(&'a EpochEvent, f64)> {
-    let (split, metric) = name.split_once('.')?;
-    let value = |e: &EpochEvent| match split {
-        "train" => e.train.get(metric),
-        _ => e.val.as_ref()?.get(metric),
-    };
-    let measured = epochs.iter().filter_map(|e| Some((*e, value(e)?)).filter(|(_, value)| value.is_finite()));
-    measured.reduce(|best, next| {
-        let better = if larger { next.1 > best.1 } else { next.1 < best.1 };
-        if better { next } else { best }
-    })
+    let measured = epochs.iter().filter_map(|e| Some((*e, e.score(name, larger)?)));
+    let (best, _) = measured.reduce(|best, next| if next.1.beats(best.1) { next } else { best })?;
+    Some((best, best.value(name)?))
 }
 
 /// The newest of these checkpoints that is still there.
@@ -116,13 +109,13 @@ mod tests {
             text,
             "done: 30 steps in 7.5 s, 1000 samples/s, 1 restart\n  \
              last    epoch 3/3  train loss 0.5000  val loss 0.2500 acc 87.5 %\n  \
-             best    epoch 2/3  val.accuracy 87.5 %  RUN/checkpoints/step-00000020\n  \
+             best    epoch 3/3  val.accuracy 87.5 %  RUN/checkpoints/step-00000030\n  \
              report  RUN/report.html\n  \
              next    mynet eval RUN --checkpoint best"
         );
         // The best epoch's checkpoint is gone, or nothing ranks.
         let text = summary(&events, &end, &run(("val.accuracy", false)));
-        assert!(text.contains("best    epoch 1/3  val.accuracy 75.0 %\n"), "{text}");
+        assert!(text.contains("best    epoch 1/3  val.accuracy 75.0 %  no checkpoint\n"), "{text}");
         assert!(text.contains("next    mynet eval ") && !text.contains("--checkpoint"), "{text}");
         let text = summary(&events, &end, &run(("val.mae", false)));
         assert!(!text.contains("best"), "{text}");

@@ -300,6 +300,7 @@ mod tests {
                 lr: 0.1,
                 samples_per_s: 1.0,
                 data_wait: 0.0,
+                cut: false,
             }))
             .unwrap();
         let script = "import sys\n\

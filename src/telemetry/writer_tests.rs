@@ -26,6 +26,7 @@ fn epoch(epoch: u64) -> Event {
         lr: 0.1,
         samples_per_s: 10.0,
         data_wait: 0.0,
+        cut: false,
     })
 }
 

@@ -1,7 +1,7 @@
 //! `[train]`: loss, accumulation, clipping, evaluation.
 
 use super::{BufferSync, Details, EarlyStop, Mixing, OnResize, Position};
-use crate::checkpoint::{Every, OnPreempt};
+use crate::checkpoint::{Every, OnPreempt, RankBy};
 use crate::data::{FieldFacts, FieldKind, LoaderConfig};
 use crate::ddp::{HookSource, ReducerConfig};
 use crate::device::Precision;
@@ -155,6 +155,8 @@ pub struct Settings {
     pub reducer: ReducerConfig,
     pub comm_hook: Option<HookSource>,
     pub save_every: Every,
+    /// What ranks checkpoints, if the best are kept: an epoch that is the best so far is saved.
+    pub best: Option<RankBy>,
     pub on_preempt: OnPreempt,
     /// Optimizer steps per step event.
     pub log_every: u64,

@@ -2,10 +2,11 @@
 //! metrics of exactly its weights. A stop does not wait.
 
 use super::flags::Flags;
-use super::{Ended, Position, RunTensors, Trainer};
-use crate::checkpoint::{Every, OnPreempt};
+use super::{Ended, Position, RunTensors, Sums, Trainer, early_stop};
+use crate::checkpoint::{Every, OnPreempt, RankBy};
 use crate::comm::Phase;
 use crate::error::Result;
+use crate::telemetry::Score;
 use std::time::Instant;
 
 /// State of a run's saves.
@@ -17,13 +18,26 @@ pub(super) struct Saves {
     pub last: Option<(u64, bool)>,
     /// A save is waiting for the evaluation at the end of the epoch.
     pub waiting: bool,
+    /// The best so far of what ranks checkpoints.
+    best: Option<Score>,
 }
 
 impl Saves {
-    pub fn new(position: &Position) -> Self {
+    pub fn new(position: &Position, best: Option<Score>) -> Self {
         let now = Instant::now();
         let last = (position.step > 0).then(|| key(position));
-        Self { started: now, begun: now, last, waiting: false }
+        Self { started: now, begun: now, last, waiting: false, best }
+    }
+
+    /// Whether an epoch with these sums is the best so far by a metric.
+    pub fn is_best(&mut self, by: Option<RankBy>, train: &Sums, val: Option<&Sums>) -> bool {
+        let score = by.and_then(|by| {
+            let value = early_stop::value(by, train, val)?;
+            Score::new(value, by.prefers_larger(), val.map(Sums::mean_loss))
+        });
+        let best = score.filter(|score| self.best.is_none_or(|best| score.beats(best)));
+        self.best = best.or(self.best);
+        best.is_some()
     }
 }
 

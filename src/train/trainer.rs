@@ -19,6 +19,7 @@ use crate::ddp::{BucketLayout, HookState, Reducer, TapLadder};
 use crate::device::{Precision, is_host};
 use crate::error::{Error, Result};
 use crate::models::Model;
+use crate::telemetry::Score;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,8 @@ pub struct Parts<'a> {
     pub average: Option<WeightAverage>,
     /// Counts in the units of this run: its batching defines micro-batches and steps.
     pub position: Position,
+    /// How good the best checkpoint so far is; equal on all ranks.
+    pub best: Option<Score>,
     /// Polled once per step.
     pub stop: &'a dyn Fn() -> bool,
     pub observer: &'a mut dyn Observer,
@@ -93,7 +96,7 @@ pub struct StepReport {
 
 impl<'a> Trainer<'a> {
     pub fn new(settings: Settings, parts: Parts<'a>) -> Result<Self> {
-        let Parts { group, splits, model, updater, average, mut position, stop, observer } = parts;
+        let Parts { group, splits, model, updater, average, mut position, best, stop, observer } = parts;
         let sizes: Vec<Option<usize>> =
             model.entries().iter().map(|e| e.trainable().then(|| e.numel())).collect();
         let caps = settings.reducer.bucket_caps();
@@ -107,7 +110,7 @@ impl<'a> Trainer<'a> {
         let reducer = Reducer::new(layout, model.device(), learn, names, group.clone(), hook)
             .map_err(|e| Error::internal(format!("cannot start the communication thread: {e}")))?;
         let hook_factor = position.continue_scaled(settings.precision == Precision::F16);
-        let (saves, replicas) = (Saves::new(&position), Replicas::from(position.step));
+        let (saves, replicas) = (Saves::new(&position, best), Replicas::from(position.step));
         Ok(Self {
             ladder: TapLadder::new(sizes.len(), model.device()),
             host: is_host(model.device()),
@@ -325,10 +328,12 @@ impl<'a> Trainer<'a> {
         if let Some(rule) = self.settings.early_stop.filter(|_| whole) {
             self.position.early_stop = rule.after(self.position.early_stop.take(), &train, counted);
         }
+        let best = self.saves.is_best(self.settings.best, &train, val.as_ref());
         self.position.close(whole, val);
         let due =
             matches!(self.settings.save_every, Every::Epochs(n) if self.position.epoch.is_multiple_of(n));
-        if std::mem::take(&mut self.saves.waiting) || again || (whole && due) { self.save() } else { Ok(()) }
+        let due = std::mem::take(&mut self.saves.waiting) || again || (whole && due) || best;
+        if due { self.save() } else { Ok(()) }
     }
 
     /// Evaluates a split over all ranks, with the average of the weights if there is one.

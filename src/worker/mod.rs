@@ -3,6 +3,7 @@
 
 mod checkpoints;
 mod common;
+mod complete;
 mod compute;
 mod connect;
 mod data;

@@ -43,9 +43,6 @@ pub struct Notes {
 
 impl Notes {
     /// Removes the notes after `step`. `tokens`: outputs are of the tokens that follow. `encoding` is that of the data.
-    ///
-    /// # Errors
-    /// A file can't be removed.
     pub fn open(
         out_dir: &Path,
         step: u64,
@@ -53,15 +50,15 @@ impl Notes {
         settings: &Settings,
         tokens: bool,
         encoding: Option<Encoding>,
-    ) -> Result<Self> {
+    ) -> Self {
         let names = encoding.as_ref().and_then(Encoding::classes).unwrap_or_default().to_vec();
         let text = match encoding {
             Some(Encoding::Text(text)) if tokens => Some(text),
             _ => None,
         };
-        let evaluations = Evaluations::open(out_dir, step, best.name(), best.prefers_larger())?;
+        let evaluations = Evaluations::open(out_dir, step, best.name(), best.prefers_larger());
         let (details, seed) = (settings.details, settings.seed);
-        Ok(Self { evaluations, details, seed, best, names, text, pending: None })
+        Self { evaluations, details, seed, best, names, text, pending: None }
     }
 
     /// Takes down an evaluation of `dataset`.
@@ -93,7 +90,8 @@ impl Notes {
     /// # Errors
     /// A file can't be written.
     pub fn measured(&mut self, event: &EpochEvent) -> Result<()> {
-        let Some(record) = self.pending.take() else { return Ok(()) };
+        let Some(mut record) = self.pending.take() else { return Ok(()) };
+        record.val_loss = event.value("val.loss");
         self.evaluations.write(record, event.value(self.best.name()))
     }
 

@@ -39,6 +39,25 @@ fn a_save_in_an_epochs_last_step_waits_for_the_evaluation_and_is_ranked_by_it() 
     }
 }
 
+/// Whatever `save_every` says, unless it is "never" or no best checkpoint is kept. A resumed run knows how good the best one was.
+#[test]
+fn an_epoch_that_is_the_best_so_far_is_saved() {
+    let sets = worse(&["save_every=24 steps", "checkpoint.keep_last=1"]);
+    let (whole, resumed) = (Run::of(SPEC), Run::of(SPEC));
+    whole.train(2, &sets).unwrap();
+    assert_eq!(whole.kept(), [2, 12]);
+    assert_eq!(resumed.until(2, &sets, 7).unwrap(), Ended::Stopped);
+    assert_eq!(resumed.kept(), [2, 7]);
+    resumed.train(2, &sets).unwrap();
+    resumed.assert_same(&whole);
+    assert_eq!(resumed.kept(), [2, 12]);
+    for (forbids, kept) in [("checkpoint.keep_best=0", vec![12]), ("save_every=never", vec![])] {
+        let run = Run::of(SPEC);
+        run.train(2, &[&sets[..], &[forbids]].concat()).unwrap();
+        assert_eq!(run.kept(), kept, "{forbids}");
+    }
+}
+
 #[test]
 fn the_training_loss_ranks_by_the_epoch_that_ended_there() {
     let run = Run::of(SPEC);

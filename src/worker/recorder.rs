@@ -71,7 +71,9 @@ struct First {
     digests: Option<DigestWriter>,
     /// With `distributed.check_replicas`.
     undecided: Undecided,
-    tensorboard: TensorBoardWriter,
+    /// `None` after an error.
+    tensorboard: Option<TensorBoardWriter>,
+    unshown: Unshown,
     notes: Notes,
     progress: Progress,
     observers: Observers,
@@ -97,6 +99,21 @@ struct First {
 struct Closing {
     epochs: u64,
     best: RankBy,
+}
+
+/// Failures of files that only pages and TensorBoard read, which are no reason to end a run. The first is a warning.
+#[derive(Default)]
+struct Unshown(bool);
+
+impl Unshown {
+    fn note<T>(&mut self, done: Result<T>) -> Option<T> {
+        done.inspect_err(|e| {
+            if !std::mem::replace(&mut self.0, true) {
+                super::messages::warn(&format!("{}; the run goes on, and its pages lack this", e.message));
+            }
+        })
+        .ok()
+    }
 }
 
 #[derive(Default)]
@@ -157,11 +174,15 @@ impl Recorder {
             metrics.write(&event)?;
             observers.pass(&event);
         }
-        let notes = Notes::open(&out_dir, position.step, best, &self.settings, reported.tokens, encoding)?;
+        let tokens = reported.tokens;
+        let notes = Notes::open(&out_dir, position.step, best, &self.settings, tokens, encoding);
+        let mut unshown = Unshown::default();
+        let tensorboard = TensorBoardWriter::create(&out_dir.join("tensorboard"), position.step);
         self.first = Some(First {
             notes,
             reported,
-            tensorboard: TensorBoardWriter::create(&out_dir.join("tensorboard"), position.step)?,
+            tensorboard: unshown.note(tensorboard),
+            unshown,
             checkpoints,
             out_dir,
             metrics,
@@ -226,8 +247,10 @@ impl First {
         let line = Stamped::now(event);
         let done = self.metrics.write(&line);
         self.note(done);
-        let done = self.tensorboard.write(event);
-        self.note(done);
+        let written = self.tensorboard.as_mut().map_or(Ok(()), |tensorboard| tensorboard.write(event));
+        if self.unshown.note(written).is_none() {
+            self.tensorboard = None;
+        }
         self.observers.pass(&line);
     }
 

@@ -2,8 +2,10 @@
 
 use super::checkpoints::{Checkpoints, SAVE_DEADLINE};
 use super::common::Common;
+use super::complete;
 use super::compute::compute;
 use super::data::{facts_of, lacking, open_data};
+use super::exchange::share_json;
 use super::messages::warn;
 use super::metrics::Reported;
 use super::optimizer::Trained;
@@ -12,15 +14,16 @@ use super::resume::Resumed;
 use super::state::RunFacts;
 use super::{RankParts, Recorder, RecorderOptions, Resume, Usage};
 use super::{ema, fit, norms, optimizer, profile, resume, same_data, state};
+use crate::checkpoint::CheckpointStore;
 use crate::comm::{CommErrorKind, Phase, Place, ProcessGroup, Wait};
 use crate::data::{DataFacts, Fingerprint};
 use crate::device::ComputeDevice;
 use crate::error::{Error, Result};
-use crate::history::{Accepted, Parent, Start};
+use crate::history::{Accepted, Parent, Start, checkpoints};
 use crate::models::{Model, TensorFacts};
 use crate::plan::{Plan, Running};
 use crate::show;
-use crate::telemetry::{ObservedRun, Profile, ProgressMode, forbid_bars};
+use crate::telemetry::{ObservedRun, Profile, ProgressMode, Score, forbid_bars};
 use crate::train::{Ended, Parts, Position, RunTensors, Settings, Trainer, Updater};
 use std::path::Path;
 use std::sync::Arc;
@@ -100,6 +103,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let position = state::share(&mut *model, &mut updater, position, &*group)?
         .unwrap_or_else(|| Position::new(parts.batching(group.world_size())));
     let average = ema::start(parts.ema, &*model, average, &position, &*group)?;
+    let best = best_so_far(&job, &settings, parent.as_ref(), &*group)?;
     fit::batches(parts.data.loader.drop_last, &position, splits.train.len())?;
     norms::check(&parts, &facts, &*splits.train, &position, &mut *model)?;
     group.note(Place { step: position.step, phase: Phase::Setup });
@@ -108,7 +112,11 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let epochs = settings.all_epochs(&position, splits.train.len());
     let mut recorder = Recorder::new(Settings { epochs, ..settings.clone() }, group.rank());
     let begun = job.start.is_some_and(|start| start.begun());
-    if group.rank() == 0 && accepted(&job, parent.as_ref())? {
+    let accepted = group.rank() == 0 && accepted(&job, parent.as_ref())?;
+    if group.rank() == 0 && !accepted && parent.as_ref().is_some_and(|from| from.is_within(job.out_dir)) {
+        job.start.iter().for_each(|start| complete::tidy(start, parts.checkpoint));
+    }
+    if accepted {
         if !begun {
             show_brief(&job, &facts, &position, &*model);
         }
@@ -122,7 +130,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     recorder.reserve(RunTensors { model: &*model, updater: &updater, average: average.as_ref() })?;
     let (stop, observer) = (job.stop, &mut recorder);
     let trainer_parts =
-        Parts { group: group.clone(), splits, model, updater, average, position, stop, observer };
+        Parts { group: group.clone(), splits, model, updater, average, position, best, stop, observer };
     let mut trainer = Trainer::new(settings, trainer_parts)?;
     trainer.restore_hook(hooks)?.iter().for_each(|left_out| warn(left_out));
     let ended = match trainer.run() {
@@ -138,6 +146,20 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
         profile::merge(profile, job.out_dir, group.rank(), job.local_rank, group.world_size());
     }
     Ok(ended)
+}
+
+/// How good the best checkpoint is that a run continues from or behind; the same on all ranks.
+fn best_so_far(
+    job: &Job<'_>,
+    settings: &Settings,
+    parent: Option<&Parent>,
+    group: &dyn ProcessGroup,
+) -> Result<Option<Score>> {
+    let Some(by) = settings.best else { return Ok(None) };
+    let own = parent.filter(|from| from.is_within(job.out_dir));
+    let store = || CheckpointStore::read_only(checkpoints(job.out_dir));
+    let best = own.map_or(Ok(None), |from| store().best_score(by, from.step))?;
+    share_json(best, group)
 }
 
 /// Waits until all ranks have finished: none may leave while another one needs it. All wait for rank 0, which arrives

@@ -1,12 +1,13 @@
 //! The user's cache, and atomic creation of files and folders: they appear complete or not at all.
 
 use crate::error::{Error, IoContext, Result};
-use crate::files::{Scratch, folder};
+use crate::files::{Scratch, folder, remove_begun};
 use data_encoding::HEXLOWER;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use std::fs;
+use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -102,7 +103,7 @@ pub fn in_git_work_tree(folder: &Path) -> bool {
 }
 
 /// Calls `fill` to create a file or a folder at a path beside `target`, then renames it. If another process was faster, its
-/// result is kept.
+/// result is kept. What killed processes have left of the same file is removed.
 pub fn create_atomically(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let parent = folder(target);
     fs::create_dir_all(parent).doing("create", parent)?;
@@ -111,9 +112,16 @@ pub fn create_atomically(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) 
         match fs::rename(path, target) {
             // A folder can't be renamed over one that is not empty.
             Err(_) if target.is_dir() => Ok(()),
+            // A faster process has taken it for what a killed one left.
+            Err(e) if e.kind() == io::ErrorKind::NotFound && target.is_file() => Ok(()),
             renamed => renamed.doing("create", target),
         }
-    })
+    })?;
+    // Not of a folder, in which another process may be creating files.
+    if target.is_file() {
+        remove_begun(parent, |name| Some(name.as_ref()) == target.file_name());
+    }
+    Ok(())
 }
 
 /// Calls `work` with a temporary path beside `file`, which is removed afterwards. Errors name `file` instead of it.
@@ -186,6 +194,22 @@ mod tests {
         while identity(&path).unwrap() == renamed {
             with_time(&path);
         }
+    }
+
+    #[test]
+    fn what_a_killed_process_left_of_a_file_goes_when_another_has_made_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("f");
+        let left = folder.path().join(".f.part-0123456789abcdef");
+        fs::write(&left, "half").unwrap();
+        // A slower process, whose file is taken for such a one.
+        create_atomically(&target, |path| {
+            fs::write(path, "slower").unwrap();
+            write_atomically(&target, b"faster")
+        })
+        .unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"faster");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -6,11 +6,11 @@ mod classes;
 
 pub use classes::{ClassRow, Classes, Figures, class_name};
 
-use super::nan_if_null;
+use super::{Score, nan_if_null};
 use crate::error::{Error, IoContext, Result};
-use crate::files::Draft;
+use crate::files::{Draft, remove_begun};
 use serde::{Deserialize, Serialize};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// The name of the folder.
@@ -35,8 +35,11 @@ pub struct EvaluationRecord {
     /// Its value after this epoch.
     #[serde(deserialize_with = "nan_if_null")]
     pub value: f64,
-    /// The value is better than that of every evaluation before.
+    /// No evaluation before was better.
     pub best: bool,
+    /// `val.loss`, by which equal values are ranked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub val_loss: Option<f64>,
     /// Predictions by class; `None` if samples do not have one class each, or they are not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<Classes>,
@@ -101,6 +104,7 @@ impl EvaluationRecord {
             metric: String::new(),
             value: f64::NAN,
             best: false,
+            val_loss: None,
             classes: None,
             worst: Vec::new(),
             texts: Vec::new(),
@@ -120,29 +124,29 @@ pub struct Evaluations {
     /// The metric that ranks them.
     metric: &'static str,
     prefers_larger: bool,
-    /// Step, whether it was the best then, and the metric's value; oldest first.
-    kept: Vec<(u64, bool, f64)>,
+    /// Step, and the score of one that was the best then; oldest first.
+    kept: Vec<(u64, Option<Score>)>,
 }
 
 impl Evaluations {
-    /// Removes the evaluations after `step`, because those steps are repeated.
-    ///
-    /// # Errors
-    /// A file can't be removed.
-    pub fn open(out_dir: &Path, step: u64, metric: &'static str, prefers_larger: bool) -> Result<Self> {
+    /// Removes the evaluations after `step`, because those steps are repeated, and what a killed process was writing.
+    pub fn open(out_dir: &Path, step: u64, metric: &'static str, prefers_larger: bool) -> Self {
         let folder = out_dir.join(FOLDER);
         let mut kept = Vec::new();
+        remove_begun(&folder, is_record);
         for record in read(out_dir) {
             if record.step > step {
-                let file = folder.join(file_name(record.step));
-                std::fs::remove_file(&file).doing("remove", &file)?;
+                // Only the report reads it: that is no reason to end a run.
+                if let Err(e) = remove(&folder, record.step) {
+                    tracing::warn!("{e}");
+                }
             } else {
                 // Values of another metric do not compare.
-                let best = record.best && record.metric == metric;
-                kept.push((record.step, best, record.value));
+                let score = Score::new(record.value, prefers_larger, record.val_loss);
+                kept.push((record.step, score.filter(|_| record.best && record.metric == metric)));
             }
         }
-        Ok(Self { folder, metric, prefers_larger, kept })
+        Self { folder, metric, prefers_larger, kept }
     }
 
     /// Writes an evaluation, with the `value` of the metric that ranks them (`None`: it was not measured), and removes those that are no
@@ -153,11 +157,12 @@ impl Evaluations {
     pub fn write(&mut self, record: EvaluationRecord, value: Option<f64>) -> Result<()> {
         let value = value.unwrap_or(f64::NAN);
         let step = record.step;
-        self.kept.retain(|(other, ..)| *other != step);
-        let mut bests = self.kept.iter().filter(|(_, best, _)| *best).map(|(.., value)| *value);
-        let better = |than: f64| if self.prefers_larger { value > than } else { value < than };
-        let best = !value.is_nan() && bests.all(better);
-        let record = EvaluationRecord { metric: self.metric.to_owned(), value, best, ..record };
+        self.kept.retain(|(other, _)| *other != step);
+        let before = self.kept.iter().rev().find_map(|(_, best)| *best);
+        let score = Score::new(value, self.prefers_larger, record.val_loss);
+        let best = score.filter(|score| before.is_none_or(|before| score.beats(before)));
+        let metric = self.metric.to_owned();
+        let record = EvaluationRecord { metric, value, best: best.is_some(), ..record };
         std::fs::create_dir_all(&self.folder).doing("create", &self.folder)?;
         let mut text = serde_json::to_vec(&record)
             .map_err(|e| Error::internal(format!("an evaluation is not JSON: {e}")))?;
@@ -169,30 +174,45 @@ impl Evaluations {
             draft.put()
         });
         written.doing("write", &place)?;
-        self.kept.push((step, best, value));
+        self.kept.push((step, best));
         self.prune()
     }
 
     fn prune(&mut self) -> Result<()> {
         let newest = self.kept.len().saturating_sub(KEPT);
-        let bests = self.kept.iter().filter(|(_, best, _)| *best).count();
+        let bests = self.kept.iter().filter(|(_, best)| best.is_some()).count();
         let (mut at, mut best_at) = (0, 0);
         let mut gone = Vec::new();
-        self.kept.retain(|(step, best, _)| {
-            let stays = at >= newest || (*best && best_at + KEPT >= bests);
+        self.kept.retain(|(step, best)| {
+            let stays = at >= newest || (best.is_some() && best_at + KEPT >= bests);
             at += 1;
-            best_at += usize::from(*best);
+            best_at += usize::from(best.is_some());
             if !stays {
                 gone.push(*step);
             }
             stays
         });
-        for step in gone {
-            let file = self.folder.join(file_name(step));
-            std::fs::remove_file(&file).doing("remove", &file)?;
-        }
-        Ok(())
+        // Also after one that can't be removed.
+        gone.into_iter().map(|step| remove(&self.folder, step)).fold(Ok(()), Result::and)
     }
+}
+
+/// Removes an evaluation, if it is there.
+fn remove(folder: &Path, step: u64) -> Result<()> {
+    let file = folder.join(file_name(step));
+    match std::fs::remove_file(&file) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed.doing("remove", &file),
+    }
+}
+
+fn is_record(name: &str) -> bool {
+    name.starts_with("step-") && name.ends_with(".json")
+}
+
+/// Removes what a killed process was writing. No process may be writing now.
+pub fn remove_unfinished(out_dir: &Path) {
+    remove_begun(&out_dir.join(FOLDER), is_record);
 }
 
 fn file_name(step: u64) -> String {
@@ -224,7 +244,7 @@ mod tests {
     }
 
     fn open(dir: &Path, step: u64) -> Evaluations {
-        Evaluations::open(dir, step, "val.accuracy", true).unwrap()
+        Evaluations::open(dir, step, "val.accuracy", true)
     }
 
     #[test]
@@ -235,26 +255,47 @@ mod tests {
         for (step, value) in (1..).zip(values) {
             evaluations.write(EvaluationRecord::new(step, step - 1), Some(value)).unwrap();
         }
-        // An equal value is not better.
-        let best = [(3, true), (4, true), (5, true), (6, true)];
-        let last = [(8, false), (9, false), (10, false), (11, false)];
-        assert_eq!(steps(dir.path()), [best, last].concat());
+        // Of equal values the later is better.
+        let kept = [(4, true), (5, true), (6, true), (8, false), (9, true), (10, false), (11, false)];
+        assert_eq!(steps(dir.path()), kept);
         // The run continues from step 5, and 0.55 is better than what was best then.
         let mut evaluations = open(dir.path(), 5);
-        assert_eq!(steps(dir.path()), best[..3]);
+        assert_eq!(steps(dir.path()), kept[..2]);
         evaluations.write(EvaluationRecord::new(6, 5), Some(0.55)).unwrap();
         evaluations.write(EvaluationRecord::new(7, 6), None).unwrap();
-        assert_eq!(steps(dir.path())[3..], [(6, true), (7, false)]);
+        assert_eq!(steps(dir.path())[2..], [(6, true), (7, false)]);
         // The same step again, after an end by `max_steps`.
         open(dir.path(), 7).write(EvaluationRecord::new(7, 6), Some(0.7)).unwrap();
         assert_eq!(steps(dir.path()).last(), Some(&(7, true)));
     }
 
     #[test]
+    fn files_that_are_gone_or_were_not_finished_are_no_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join(FOLDER);
+        let mut evaluations = open(dir.path(), 0);
+        for step in 1..=KEPT as u64 {
+            evaluations.write(EvaluationRecord::new(step, 0), None).unwrap();
+        }
+        std::fs::remove_file(folder.join(file_name(1))).unwrap();
+        evaluations.write(EvaluationRecord::new(5, 0), None).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        evaluations.write(EvaluationRecord::new(6, 0), None).unwrap();
+        assert_eq!(steps(dir.path()), [(6, false)]);
+        // A folder in the place of a file can't be removed as one.
+        let begun = folder.join(".step-00000007.json.part-0123456789abcdef");
+        for (path, is_kept) in [(begun, false), (folder.join(".mine.json.part-0123456789abcdef"), true)] {
+            std::fs::write(&path, "").unwrap();
+            open(dir.path(), 6);
+            assert_eq!(path.exists(), is_kept);
+        }
+    }
+
+    #[test]
     fn values_of_another_metric_do_not_compare() {
         let dir = tempfile::tempdir().unwrap();
         open(dir.path(), 0).write(EvaluationRecord::new(1, 0), Some(0.9)).unwrap();
-        let mut evaluations = Evaluations::open(dir.path(), 1, "val.loss", false).unwrap();
+        let mut evaluations = Evaluations::open(dir.path(), 1, "val.loss", false);
         for (step, value, best) in [(2, 1.5, true), (3, 2.0, false), (4, 1.0, true)] {
             evaluations.write(EvaluationRecord::new(step, 0), Some(value)).unwrap();
             assert_eq!(steps(dir.path()).last(), Some(&(step, best)));

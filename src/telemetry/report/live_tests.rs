@@ -125,7 +125,7 @@ fn an_evaluation_is_told() {
     let dir = tempfile::tempdir().unwrap();
     append(dir.path(), &[step(1, 2.0)]);
     let mut live = LiveRun::open(dir.path()).unwrap();
-    let mut evaluations = Evaluations::open(dir.path(), 0, "val.loss", false).unwrap();
+    let mut evaluations = Evaluations::open(dir.path(), 0, "val.loss", false);
     for (step, text) in [(1, "the first"), (2, "the second")] {
         let place = live.place();
         let mut record = EvaluationRecord::new(step, 0);

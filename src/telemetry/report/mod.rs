@@ -42,6 +42,20 @@ pub fn write(run_dir: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// Writes the report if it is missing or older than the metrics.
+///
+/// # Errors
+/// As [`write`].
+pub fn refresh(run_dir: &Path) -> Result<()> {
+    if is_outdated(run_dir) { write(run_dir).map(drop) } else { Ok(()) }
+}
+
+/// Whether the report is missing or older than the metrics.
+pub(super) fn is_outdated(run_dir: &Path) -> bool {
+    let written = |path: &Path| std::fs::metadata(path).and_then(|about| about.modified()).ok();
+    written(&path(run_dir)) < written(&run_dir.join("metrics.jsonl"))
+}
+
 /// Writes a page about these runs to `out`: the report of one run, or a comparison of several.
 ///
 /// # Errors

@@ -68,10 +68,10 @@ pub(super) fn prefers_larger(metric: &str) -> Option<bool> {
 
 /// The best value in validation and its epoch.
 pub(super) fn best(run: &Run, metric: &str) -> Option<(u64, f64)> {
-    let larger = prefers_larger(metric)?;
-    let values = run.epochs().filter_map(|e| Some((e.epoch, e.val.as_ref()?.get(metric)?)));
-    let better = |a: f64, b: f64| if larger { a > b } else { a < b };
-    values.filter(|(_, v)| v.is_finite()).reduce(|a, b| if better(b.1, a.1) { b } else { a })
+    let (larger, name) = (prefers_larger(metric)?, format!("val.{metric}"));
+    let measured = run.epochs().filter_map(|e| Some((e, e.score(&name, larger)?)));
+    let (best, _) = measured.reduce(|best, next| if next.1.beats(best.1) { next } else { best })?;
+    Some((best.epoch, best.value(&name)?))
 }
 
 /// A metric's value in full.

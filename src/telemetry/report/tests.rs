@@ -19,6 +19,7 @@ pub(super) fn epoch(epoch: u64, step: u64, loss: f64) -> Event {
         lr: 1e-3,
         samples_per_s: 3600.0,
         data_wait: 0.001,
+        cut: false,
     })
 }
 

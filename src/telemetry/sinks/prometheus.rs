@@ -2,7 +2,7 @@
 
 use super::{FOLDER, SinkConfig, metrics, number};
 use crate::error::{Error, IoContext, Result};
-use crate::files::{Draft, folder, is_own};
+use crate::files::{Draft, folder, is_own, remove_begun};
 use crate::telemetry::{EventObserver, ObservedRun};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -53,6 +53,8 @@ impl EventObserver for TextFile {
             let folder = folder(&self.path);
             fs::create_dir_all(folder).doing("create", folder)?;
         }
+        let name = self.path.file_name().unwrap_or_default();
+        remove_begun(folder(&self.path), |begun| begun == name);
         self.state = State::of(run);
         self.write()
     }

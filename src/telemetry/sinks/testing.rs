@@ -50,6 +50,7 @@ pub fn epoch(epoch: u64, val: bool) -> Value {
         lr: 0.5,
         samples_per_s: 99.0,
         data_wait: 0.25,
+        cut: false,
     }))
 }
 

@@ -76,7 +76,7 @@ impl Observer for Recorder {
     ) {
         let Some(first) = &mut self.first else { return };
         let done = first.notes.evaluated(position, model, dataset, tally);
-        first.note(done);
+        first.unshown.note(done);
     }
 
     fn epoch(
@@ -99,14 +99,14 @@ impl Observer for Recorder {
             lr,
             samples_per_s: (train.samples - first.before) / seconds,
             data_wait: data_wait.as_secs_f64() / seconds,
+            cut: position.micro < first.micro_batches,
         };
         let line = epoch_summary(&event, self.settings.epochs);
         tracing::info!(target: SAID, "{line}");
         first.progress.message(&line);
-        let whole = position.micro >= first.micro_batches;
-        first.last = (position.step, position.epoch + u64::from(whole));
+        first.last = (position.step, event.completed());
         let done = first.notes.measured(&event);
-        first.note(done);
+        first.unshown.note(done);
         first.write(&Event::Epoch(event));
     }
 
