@@ -64,13 +64,14 @@ impl EventObserver for Tables {
     }
 }
 
-/// `{"train": {"loss": 1.5}}` as `train.loss`, 1.5. Lists, which have a value for each rank, are left out.
+/// `{"train": {"loss": 1.5}}` as `train.loss`, 1.5. Lists, which have a value for each rank, and flags, which few rows have, are left
+/// out: a resumed run has the columns of one that was not interrupted.
 fn flatten(keys: &Map<String, Value>, prefix: &str, cells: &mut Vec<(String, String)>) {
     for (name, value) in keys {
         let name = format!("{prefix}{name}");
         match value {
             Value::Object(inner) => flatten(inner, &format!("{name}."), cells),
-            Value::Array(_) => {}
+            Value::Array(_) | Value::Bool(_) => {}
             Value::Null => cells.push((name, "NaN".to_owned())),
             Value::String(text) => cells.push((name, text.clone())),
             other => cells.push((name, other.to_string())),
@@ -99,9 +100,7 @@ impl Table {
             let found = files::read(&path).doing("read", &path)?;
             let (names, mut rows) = parse(&path, &found)?;
             let missing = |column: &&str| !names.is_empty() && names.iter().all(|name| name != column);
-            if let Some(column) =
-                [key, "step", "epoch", "samples_per_s"].iter().find(|column| missing(column))
-            {
+            if let Some(column) = [key, "step", "epoch", "lr"].iter().find(|column| missing(column)) {
                 let why = format!("{} is another table: it has no column `{column}`", path.display());
                 return Err(Error::data(why));
             }

@@ -83,7 +83,7 @@ fn a_resumed_run_removes_what_it_repeats() {
 fn another_table_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("steps.csv");
-    for (mine, lacks) in [("name,price\na,1\n", "step"), ("step,epoch,cost\n7,0,1\n", "samples_per_s")] {
+    for (mine, lacks) in [("name,price\na,1\n", "step"), ("step,epoch,cost\n7,0,1\n", "lr")] {
         fs::write(&path, mine).unwrap();
         let mut sink = Csv { folder: dir.path().to_owned() }.sink();
         let error = sink.start(&run(Path::new("/nowhere"), 0, 0)).unwrap_err();
