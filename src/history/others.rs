@@ -78,7 +78,8 @@ pub fn log_of_others(out_dir: &Path, log_dir: &Path) -> Option<PathBuf> {
 
 fn is_log(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.starts_with("rank-") && name.ends_with(".log")
+    // What is no file can't be appended to: the rank reports it.
+    name.starts_with("rank-") && name.ends_with(".log") && path.is_file()
 }
 
 /// Whether a spec is one that a run, or `plan --format toml`, has resolved.
