@@ -168,7 +168,8 @@ fn results_depend_neither_on_a_profile_nor_on_how_often_times_are_exchanged() {
 fn a_profile_that_cannot_be_written_is_a_warning() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
-    std::fs::create_dir(dir.path().join("run")).unwrap();
+    // A folder without a run would be refused: the file is not a run's.
+    trained(dir.path(), "run", &["--set", "train.max_steps=2"]);
     std::fs::write(dir.path().join("run/profile"), "in the way").unwrap();
     let (out, said) = trained(dir.path(), "run", &["--profile"]);
     assert!(said.contains("warning: the profile of rank 0 is lost"), "{said}");
