@@ -163,7 +163,7 @@ fn the_limit_of_open_files_is_raised_or_the_run_refused() {
 fn a_file_size_limit_is_an_error_that_is_not_retried() {
     let _alone = alone();
     // Of 512 or 1024 bytes: too small for the first file, and for a checkpoint.
-    for (blocks, told) in [(1, "job.toml"), (100, "checkpoint")] {
+    for (blocks, told) in [(1, "specs/"), (100, "checkpoint")] {
         let large = ["--set", "model.hidden=[8192]", "--max-restarts", "3"];
         let output = limited(&format!("ulimit -f {blocks}"), &large);
         assert_code(&output, 74);
