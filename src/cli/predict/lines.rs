@@ -2,14 +2,19 @@
 
 use super::Args;
 use super::inputs::{self, Read};
-use super::out::{Lines, unusable};
+use super::out::{Column, Lines, place, unusable};
 use crate::data::{Encoding, TableEncoding, TargetEncoding};
 use crate::error::Result;
 use crate::worker::Predictor;
 use serde_json::{Map, Value, json};
 
+/// Longer names of classes are not aligned.
+const MAX_WIDTH: usize = 24;
+
 pub(super) fn run(args: &Args, encoding: &Encoding, predictor: &Predictor, batch: usize) -> Result<()> {
-    let mut lines = Lines::new(args.out.as_deref())?;
+    let widest = encoding.classes().into_iter().flatten().map(|name| name.chars().count()).max();
+    let width = widest.unwrap_or(0).min(MAX_WIDTH);
+    let mut lines = Lines::new(args.out.as_deref(), || columns(args, encoding), width)?;
     let mut left = inputs::list(encoding, &args.inputs).into_iter();
     let (mut count, mut failed, mut first) = (0, 0, String::new());
     'all: loop {
@@ -24,8 +29,8 @@ pub(super) fn run(args: &Args, encoding: &Encoding, predictor: &Predictor, batch
         let mut outputs = predictor.outputs(count, values)?.into_iter();
         for (mut line, read) in heads {
             count += 1;
-            let answered = read
-                .and_then(|()| answer(&mut line, encoding, &outputs.next().unwrap_or_default(), args.top));
+            let answered =
+                read.and_then(|()| answer(&mut line, encoding, &outputs.next().unwrap_or_default(), args));
             if let Err(why) = answered {
                 if failed == 0 {
                     first = format!("{}: {why}", place(&line));
@@ -42,13 +47,22 @@ pub(super) fn run(args: &Args, encoding: &Encoding, predictor: &Predictor, batch
     unusable(failed, count as usize, &first, true)
 }
 
-/// The input as text.
-fn place(line: &Map<String, Value>) -> String {
-    let input = line.get("input").and_then(Value::as_str).unwrap_or_default();
-    match line.get("line") {
-        Some(at) => format!("{input}, line {at}"),
-        None => input.to_owned(),
+/// The columns of a CSV file.
+fn columns(args: &Args, encoding: &Encoding) -> Vec<Column> {
+    let mut columns = vec![Column::of("input")];
+    if matches!(encoding, Encoding::Table(_)) {
+        columns.extend(["row", "line"].map(Column::of));
     }
+    match encoding.classes() {
+        Some(classes) => {
+            columns.extend(["class", "index", "probability"].map(Column::of));
+            let logit = |(at, name)| Column { name: format!("logit {name}"), key: "logits", at: Some(at) };
+            columns.extend(classes.iter().enumerate().filter(|_| args.logits).map(logit));
+        }
+        None => columns.push(Column::of("value")),
+    }
+    columns.push(Column::of("error"));
+    columns
 }
 
 /// Adds what the outputs say.
@@ -59,7 +73,7 @@ fn answer(
     line: &mut Map<String, Value>,
     encoding: &Encoding,
     outputs: &[f32],
-    top: usize,
+    args: &Args,
 ) -> Result<(), String> {
     let nothing =
         || Err("the model's outputs are not numbers: the input is too far from those of training".to_owned());
@@ -75,8 +89,12 @@ fn answer(
         if let Some(Value::Object(best)) = found.first().map(entry) {
             line.extend(best);
         }
-        if top > 0 {
-            line.insert("top".to_owned(), found.iter().take(top).map(entry).collect());
+        if args.top > 0 {
+            line.insert("top".to_owned(), found.iter().take(args.top).map(entry).collect());
+        }
+        if args.logits {
+            let logits = outputs.iter().map(|y| json!(in_units(*y, 0.0, 1.0)));
+            line.insert("logits".to_owned(), logits.collect());
         }
         return Ok(());
     }
@@ -136,9 +154,18 @@ mod tests {
     use super::*;
     use crate::data::{Blanks, ImageEncoding, transforms::TransformOptions};
 
+    fn args(top: usize, logits: bool) -> Args {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: Args,
+        }
+        Args { top, logits, ..<Line as clap::Parser>::parse_from(["predict", "run"]).args }
+    }
+
     fn line(encoding: &Encoding, outputs: &[f32], top: usize) -> String {
         let mut line = Map::new();
-        answer(&mut line, encoding, outputs, top).unwrap();
+        answer(&mut line, encoding, outputs, &args(top, false)).unwrap();
         Value::Object(line).to_string()
     }
 
@@ -160,6 +187,16 @@ mod tests {
     }
 
     #[test]
+    fn logits_are_the_outputs_in_the_order_of_the_classes() {
+        let (mut line, encoding) = (Map::new(), images(&["cat", "dog"]));
+        answer(&mut line, &encoding, &[0.1, -1.25], &args(0, true)).unwrap();
+        assert_eq!(line["logits"], json!([0.1, -1.25]), "with the digits of f32");
+        let names: Vec<String> = columns(&args(0, true), &encoding).into_iter().map(|it| it.name).collect();
+        let expected = ["input", "class", "index", "probability", "logit cat", "logit dog", "error"];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
     fn equal_scores_are_ranked_as_in_an_evaluation() {
         let first = |scores: &[f32]| ranked(scores)[0].0;
         assert_eq!(first(&[3.0, 3.0, 1.0]), 0);
@@ -171,7 +208,7 @@ mod tests {
     fn outputs_that_are_no_numbers_are_an_error_and_not_null() {
         for outputs in [[0.0, f32::NAN], [f32::INFINITY, 0.0]] {
             let mut line = Map::new();
-            let why = answer(&mut line, &images(&["cat", "dog"]), &outputs, 5).unwrap_err();
+            let why = answer(&mut line, &images(&["cat", "dog"]), &outputs, &args(5, true)).unwrap_err();
             assert!(why.contains("not numbers") && line.is_empty(), "{why}, {line:?}");
         }
     }
@@ -193,6 +230,6 @@ mod tests {
         assert_eq!(line(&table(300.0, 1.7e9), &[0.25], 5), r#"{"value":1700000075.0}"#);
         assert_eq!(line(&table(300.0, 1.7e9), &[1.0 / 3.0], 5), r#"{"value":1700000100.0}"#);
         assert_eq!(line(&table(0.1, 1.7e9), &[-1.2345], 5), r#"{"value":1699999999.87655}"#);
-        assert!(answer(&mut Map::new(), &table(1e30, 0.0), &[1e30], 5).is_err());
+        assert!(answer(&mut Map::new(), &table(1e30, 0.0), &[1e30], &args(5, false)).is_err());
     }
 }

@@ -26,7 +26,8 @@ pub struct Args {
     /// The run's checkpoint: a path, `best` (by `checkpoint.best`) or `last` [default: last]
     #[arg(long, value_name = "PATH|best|last")]
     pub checkpoint: Option<PathBuf>,
-    /// Write JSON lines to this file (`-`: to standard output) [default: standard output]
+    /// Write JSON lines to this file, or a table if it ends in `.csv` (`-`: JSON lines to standard output) [default: standard output;
+    /// lines for a person on a terminal]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Inputs per forward pass [default: the spec's batch_size]
@@ -38,6 +39,9 @@ pub struct Args {
     /// Classes listed in `top`, the most probable ones; 0 leaves the list out
     #[arg(long, value_name = "K", default_value_t = 5)]
     pub top: usize,
+    /// Add the model's outputs before the softmax, in the order of the classes
+    #[arg(long)]
+    pub logits: bool,
     /// Use the weights of the last step, not their average (`[ema]`)
     #[arg(long)]
     pub no_ema: bool,
@@ -91,6 +95,9 @@ impl Args {
         let is_text = matches!(encoding, Encoding::Text(_));
         if !is_text && !self.text.prompt.is_empty() {
             return Err(Error::usage("--prompt is for models of texts, and this one takes other inputs"));
+        }
+        if self.logits && encoding.classes().is_none() {
+            return Err(Error::usage("--logits is for models of classes, and this one has none"));
         }
         if self.inputs.is_empty() && self.text.prompt.is_empty() {
             let what = match encoding {

@@ -1,7 +1,7 @@
 //! Continues texts with a model that predicts the next character.
 
 use super::Args;
-use super::out::{Lines, is_read, unusable};
+use super::out::{Column, Lines, is_read, unusable};
 use crate::data::TextEncoding;
 use crate::error::Result;
 use crate::show;
@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args, encoding: &TextEncoding, predictor: &Predictor) -
     let vocabulary: Vec<char> = encoding.vocabulary.chars().collect();
     let prompts = prompts(args);
     let mut to = match &args.out {
-        Some(out) => To::Lines(Lines::new(Some(out))?),
+        Some(out) => To::Lines(Lines::new(Some(out), || COLUMNS.map(Column::of).into(), 0)?),
         None => To::Screen { texts: 0, only: prompts.len() == 1 },
     };
     let (count, mut failed, mut first) = (prompts.len(), 0, String::new());
@@ -81,6 +81,9 @@ pub(super) fn run(args: &Args, encoding: &TextEncoding, predictor: &Predictor) -
     }
     unusable(failed, count, &first, has_lines)
 }
+
+/// Those of a CSV file.
+const COLUMNS: [&str; 5] = ["input", "prompt", "text", "tokens", "error"];
 
 /// Where texts go. Its functions return whether there is still a reader.
 enum To {
