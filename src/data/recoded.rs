@@ -122,16 +122,19 @@ fn pixels(own: &ImageEncoding, known: &ImageEncoding) -> Result<Option<Vec<[f64;
     channels.map(Some).ok_or_else(|| "its normalisation lacks a channel".to_owned())
 }
 
-/// `None` if all are the same. Names that only number the classes stand for no others: then the numbers count.
+/// `None` if all are the same. Otherwise by name; where that fails, names that only number the classes stand for no others, and the
+/// numbers count: those of a data set without names, or of a checkpoint without, which has as many.
 fn indices(what: &str, own: &[String], known: &[String]) -> Result<Option<Indices>, String> {
     if own == known {
         return Ok(None);
     }
     let numbers = |names: &[String]| names.iter().enumerate().all(|(i, name)| *name == i.to_string());
-    if own.len() <= known.len() && (numbers(own) || numbers(known)) {
-        return Ok(Some(Indices { to: (0..own.len() as i64).collect(), known: known.len() }));
-    }
-    mapped(what, own, known).map(Some)
+    mapped(what, own, known).map(Some).or_else(|why| match own.len() {
+        n if numbers(own) && n <= known.len() || numbers(known) && n == known.len() => {
+            Ok(Some(Indices { to: (0..n as i64).collect(), known: known.len() }))
+        }
+        _ => Err(why),
+    })
 }
 
 fn mapped(what: &str, own: &[String], known: &[String]) -> Result<Indices, String> {
@@ -277,7 +280,10 @@ mod tests {
         let why = ask(&["ant", "dog"], &["ant", "bee"]).unwrap_err();
         assert_eq!(why, "its class `dog` is unknown to the checkpoint, which has `ant`, `bee`");
         assert_eq!(ask(&["a"], &["a"]), Ok(None));
-        // Numbers are no names.
+        // Numbers may be names; else they stand for none.
+        assert_eq!(ask(&["0", "2"], &["0", "1", "2"]).unwrap().unwrap().to, [0, 2]);
+        assert_eq!(ask(&["a", "b", "c"], &["0", "1", "2"]).unwrap().unwrap().to, [0, 1, 2]);
+        assert!(ask(&["a", "b"], &["0", "1", "2"]).is_err());
         assert_eq!(ask(&["0", "1"], &["a", "b", "c"]).unwrap().unwrap().to, [0, 1]);
         assert!(ask(&["0", "1", "2"], &["a", "b"]).is_err());
         let text =

@@ -65,7 +65,7 @@ impl BatchAlgebra {
         let (what, hint) = match (values * size, values * last) {
             (1, _) => ("a micro-batch", "use a larger `batch_size`"),
             (_, 1) if max_steps.is_none_or(|max| max >= self.steps_per_epoch()) => {
-                let hint = "leave it out with `drop_last = true` in `[dataset]`, or use another `batch_size`";
+                let hint = "use another `batch_size` or number of processes, or leave it out with `drop_last = true` in `[dataset]`";
                 ("the last micro-batch of an epoch", hint)
             }
             _ => return None,

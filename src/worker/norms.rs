@@ -23,9 +23,15 @@ pub(super) fn check(
 ) -> Result<()> {
     let (drop_last, batching, samples) = (parts.data.loader.drop_last, &position.batching, dataset.len());
     let known = parts.model.source.least_norm_values(facts);
-    for algebra in [batching.algebra(samples, drop_last), position.rest_algebra(samples, drop_last)] {
+    let (whole, rest) = (batching.algebra(samples, drop_last), position.rest_algebra(samples, drop_last));
+    // `max_steps` counts from the start of the run, and the steps of both from their own.
+    let left = parts.train.max_steps.map(|max| max.saturating_sub(position.step));
+    let left_of_rest = position.steps_left(position.epoch + 1, samples, drop_last);
+    let done_of_rest = rest.steps_per_epoch().saturating_sub(left_of_rest);
+    let later = left.map(|left| left.saturating_sub(left_of_rest));
+    for (algebra, max) in [(whole, later), (rest, left.map(|left| left.saturating_add(done_of_rest)))] {
         // Of a sample there is at least one.
-        let few = algebra.too_few_for_norms(batching, known.unwrap_or(1), parts.train.max_steps);
+        let few = algebra.too_few_for_norms(batching, known.unwrap_or(1), max);
         if let Some((why, hint)) = few
             && (known.is_some() || parts.task.own().is_none() && gets_one_value(parts.seed, dataset, model)?)
         {

@@ -146,6 +146,9 @@ fn a_text_is_taken_as_csv_takes_a_table() {
         assert!(splits.val.is_some_and(|val| val.len() > 1));
         std::fs::remove_file(&spec).unwrap();
     }
+    std::fs::write(&short, "too short").unwrap();
+    let error = init(&["text", short.to_str().unwrap(), spec.to_str().unwrap()]).unwrap_err();
+    assert!(error.code == ExitCode::Spec && error.message.ends_with("it has 9 characters"), "{error}");
     // Without a text, the only path is that of the spec.
     init(&["text", spec.to_str().unwrap()]).unwrap();
     assert!(std::fs::read_to_string(&spec).unwrap().contains("name = \"tinyshakespeare\""));

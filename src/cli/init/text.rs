@@ -45,9 +45,13 @@ pub fn proposal(file: &Path) -> Result<(String, String)> {
     let characters = text.chars().count();
     // The validation part, which is the smaller one, has several samples.
     let fits = (characters as f64 * VAL_SPLIT) as usize / 4;
+    if fits == 0 {
+        let what = format!("{} is too short: it has {}", foreign(path), count(characters, "character"));
+        return Err(Error::data(what).hint("a model of texts needs thousands"));
+    }
     let (block_size, why) = match fits {
         BLOCK_SIZE.. => (BLOCK_SIZE, "characters that the model sees"),
-        _ => (fits.max(1), "characters that the model sees: the text is short"),
+        _ => (fits, "characters that the model sees: the text is short"),
     };
     let dataset = vec![
         "[dataset]".to_owned(),

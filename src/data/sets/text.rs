@@ -10,6 +10,7 @@ use crate::data::{
     SampleMut, Splits, TextEncoding,
 };
 use crate::error::{Error, IoContext, Result};
+use crate::show::count;
 use crate::spec::Fields;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -205,8 +206,8 @@ impl Windows {
     fn part(&self, place: &str, range: Range<usize>, stride: usize, max: Option<usize>) -> Result<Self> {
         let starts = range.len().checked_sub(self.block).filter(|&n| n > 0);
         let len = starts.map(|n| n.div_ceil(stride)).ok_or_else(|| {
-            let (n, block) = (self.tokens.len(), self.block);
-            Error::data(format!("{place} has {n} characters: too few for `block_size = {block}`"))
+            let (n, block) = (count(self.tokens.len(), "character"), self.block);
+            Error::data(format!("{place} has {n}: too few for `block_size = {block}`"))
                 .hint("lower `block_size`, change `val_split`, or use a longer text")
         })?;
         let len = max.map_or(len, |max| len.min(max));

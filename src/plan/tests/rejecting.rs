@@ -85,7 +85,7 @@ fn a_batch_norm_of_one_value_per_channel_is_reported_at_the_batch_size() {
         last.contains("batch_size = 8\n") && last.contains("the last micro-batch of an epoch has"),
         "{last}"
     );
-    assert!(last.contains("hint: leave it out with `drop_last = true`"), "{last}");
+    assert!(last.contains("leave it out with `drop_last = true`"), "{last}");
     for way_out in ["dataset.drop_last=true", "batch_size=7", "model.stem=cifar", "train.max_steps=3"] {
         assert_eq!(found(&[way_out]), "", "{way_out}");
     }
