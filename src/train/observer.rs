@@ -17,7 +17,7 @@ pub trait Observer {
     /// Called after each optimizer step; `position` already counts it.
     fn step(&mut self, position: &Position, report: &StepReport);
     /// Rank 0 only, after an evaluation of `dataset` and before [`Observer::epoch`]: `model` has the weights that were evaluated.
-    /// It may generate texts for [`TEXT_TIME`].
+    /// It may generate texts for `TEXT_TIME`.
     fn evaluated(
         &mut self,
         _position: &Position,
