@@ -44,7 +44,7 @@ pub(crate) fn open_with(path: &Path, options: &mut OpenOptions) -> io::Result<Fi
 }
 
 fn not_regular() -> io::Error {
-    let what = "it is no regular file (a named pipe, for example); remove it";
+    let what = "it is no regular file (a named pipe, for example)";
     io::Error::new(io::ErrorKind::InvalidInput, what)
 }
 

@@ -1,5 +1,5 @@
 //! Files that no run has written: a run neither replaces them, nor appends to them, nor moves them. `run.json` tells a run's folder
-//! from any other. The first start finds nothing there under the names that a run uses, so from then on they are the run's.
+//! from any other; where it was not copied with the rest, a checkpoint beside a resolved spec does. The first start finds nothing there under the names that a run uses, so from then on they are the run's.
 
 use super::{FILES, FolderLock, SPECS, checkpoints, spec_named};
 use crate::checkpoint::format::{STATE_FILE, parse_step_dir};
@@ -46,7 +46,7 @@ fn of_others(out_dir: &Path) -> Option<PathBuf> {
     if FolderLock::is_of_others(out_dir) {
         return Some(path(".lock"));
     }
-    let recorded = is_recorded(out_dir);
+    let recorded = is_a_runs(out_dir);
     let is_own = |name: &str| match name {
         // A spec that a user put there later does not look like this.
         "job.toml" if recorded => is_resolved(&path(name)),
@@ -68,7 +68,7 @@ fn checkpoint_of_others(out_dir: &Path) -> Option<PathBuf> {
 
 /// The first log of a rank in `log_dir` that no rank of a run has written.
 pub fn log_of_others(out_dir: &Path, log_dir: &Path) -> Option<PathBuf> {
-    if is_recorded(out_dir) {
+    if is_a_runs(out_dir) {
         return None;
     }
     let mut names: Vec<PathBuf> = fs::read_dir(log_dir).ok()?.flatten().map(|entry| entry.path()).collect();
@@ -97,6 +97,13 @@ pub fn is_of_a_run(file: &Path) -> bool {
         || (!["report.html", "prediction.json"].contains(&&*name)
             && FILES.contains(&&*name)
             && is_recorded(folder))
+}
+
+/// Whether it is the folder of a run, or a copy of its checkpoints and its spec.
+fn is_a_runs(out_dir: &Path) -> bool {
+    let listed = || CheckpointStore::read_only(checkpoints(out_dir)).list().unwrap_or_default();
+    let is_copy = || is_resolved(&out_dir.join("job.toml"));
+    is_recorded(out_dir) || is_copy() && listed().iter().any(|entry| entry.path.join(STATE_FILE).is_file())
 }
 
 /// Whether a start was accepted in the folder.
@@ -186,6 +193,21 @@ mod tests {
         assert_eq!(refused(out), None);
         fs::write(out.join("job.toml"), "# my notes\nextends = \"base.toml\"\n").unwrap();
         assert_eq!(refused(out).as_deref(), Some("job.toml"));
+    }
+
+    #[test]
+    fn a_copy_of_checkpoints_and_spec_is_the_folder_of_a_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path();
+        fs::write(out.join("job.toml"), "# Resolved by ddp-run; …\nname = \"x\"\n").unwrap();
+        fs::write(out.join("metrics.jsonl"), "text").unwrap();
+        assert_eq!(refused(out).as_deref(), Some("metrics.jsonl"), "a plan that was written here");
+        fs::create_dir_all(out.join("checkpoints/step-00000100")).unwrap();
+        assert_eq!(refused(out).as_deref(), Some("metrics.jsonl"));
+        fs::write(out.join("checkpoints/step-00000100/state.json"), "{}").unwrap();
+        assert_eq!(refused(out), None);
+        fs::write(out.join("job.toml"), "name = \"x\"\n").unwrap();
+        assert!(refused(out).is_some());
     }
 
     #[test]
