@@ -296,7 +296,7 @@ fn kernels_are_kept_and_starts_that_use_them_have_the_same_bits() {
         let log = std::fs::read_to_string(out.join("logs/rank-1.log")).unwrap();
         let said = log.lines().find(|line| line.contains("kernels are")).unwrap().to_owned();
         let model = std::fs::read(newest_checkpoint(&out).join("model.safetensors")).unwrap();
-        (model, losses(&out), said, log.matches(": Tuning ").count())
+        (model, losses(&out), said, log.matches(" Tuning ").count())
     };
     let [cold, warm, again] = ["cold", "warm", "again"].map(|name| run(name, &kept));
     assert!(cold.3 > 0 && (warm.3, again.3) == (0, 0), "{} {} {}", cold.3, warm.3, again.3);
