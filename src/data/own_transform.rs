@@ -2,7 +2,9 @@
 
 use super::rng::CounterRng;
 use super::split::Part;
-use super::{Content, Dataset, Encoding, FieldFacts, FieldMut, FieldsMut, SampleKey, SampleMut, Splits};
+use super::{
+    Content, Dataset, Encoding, FieldFacts, FieldMut, FieldsMut, SampleKey, SampleMut, Splits, StoredImages,
+};
 use crate::error::Result;
 use crate::spec::Fields;
 use schemars::JsonSchema;
@@ -145,9 +147,13 @@ impl View {
     }
 }
 
+#[deny(clippy::missing_trait_methods, reason = "a default would hide what the wrapped data set says")]
 impl Dataset for View {
     fn len(&self) -> usize {
         self.part.len()
+    }
+    fn is_empty(&self) -> bool {
+        self.len() == 0
     }
     fn input(&self) -> FieldFacts {
         self.input.clone()
@@ -172,6 +178,10 @@ impl Dataset for View {
     }
     fn encoding(&self) -> Option<Encoding> {
         self.of.encoding()
+    }
+    fn stored(&self) -> Option<&dyn StoredImages> {
+        // Transforms are applied on the host.
+        None
     }
     fn write(&self, key: SampleKey, mut to: SampleMut<'_>) -> Result<()> {
         let sample = self.part.get(key.sample as usize) as u64;

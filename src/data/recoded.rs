@@ -4,7 +4,7 @@
 use super::images::class_facts;
 use super::{
     Content, Dataset, Encoding, FieldFacts, FieldKind, FieldMut, ImageEncoding, SampleKey, SampleMut, Splits,
-    TableEncoding, TargetEncoding,
+    StoredImages, TableEncoding, TargetEncoding,
 };
 use crate::error::{Error, Result};
 use crate::show;
@@ -32,7 +32,7 @@ pub fn recoded(data: &str, splits: Splits, known: &Encoding) -> Result<Splits> {
 }
 
 /// The indices of the checkpoint for those of a data set.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Indices {
     to: Vec<i64>,
     /// How many there are in the checkpoint.
@@ -60,8 +60,8 @@ fn changes(own: &Encoding, known: &Encoding) -> Result<Changes, String> {
         (Encoding::Text(own), Encoding::Text(known)) => {
             let characters = |text: &str| text.chars().map(String::from).collect::<Vec<_>>();
             let [own, known] = [&own.vocabulary, &known.vocabulary].map(|text| characters(text));
-            let both = || mapped("character", &own, &known);
-            Ok(Changes { input: Some(both()?), target: Some(both()?), ..Changes::default() })
+            let of_both = mapped("character", &own, &known)?;
+            Ok(Changes { input: Some(of_both.clone()), target: Some(of_both), ..Changes::default() })
         }
         (Encoding::Table(own), Encoding::Table(known)) => table(own, known),
         _ => Err(format!("it has {}, and the checkpoint was trained with {}", kind(own), kind(known))),
@@ -153,6 +153,15 @@ fn mapped(what: &str, own: &[String], known: &[String]) -> Result<Indices, Strin
 }
 
 impl Indices {
+    /// Counts by the data set's indices as counts by the checkpoint's.
+    fn counts(&self, own: &[usize]) -> Vec<usize> {
+        let mut counts = vec![0; self.known];
+        for (to, n) in self.to.iter().zip(own) {
+            counts[*to as usize] += n;
+        }
+        counts
+    }
+
     fn apply(&self, values: FieldMut<'_>) -> Result<()> {
         let FieldMut::Index(values) = values else { return Ok(()) };
         for value in values {
@@ -171,9 +180,13 @@ struct Recoded {
     encoding: Encoding,
 }
 
+#[deny(clippy::missing_trait_methods, reason = "a default would hide what the wrapped data set says")]
 impl Dataset for Recoded {
     fn len(&self) -> usize {
         self.of.len()
+    }
+    fn is_empty(&self) -> bool {
+        self.of.is_empty()
     }
     fn input(&self) -> FieldFacts {
         let input = self.of.input();
@@ -195,6 +208,10 @@ impl Dataset for Recoded {
     fn content(&self) -> Option<Content> {
         self.of.content()
     }
+    fn class_counts(&self) -> Option<Vec<usize>> {
+        let own = self.of.class_counts()?;
+        Some(self.changes.target.as_ref().map_or_else(|| own.clone(), |indices| indices.counts(&own)))
+    }
     fn remarks(&self) -> Vec<String> {
         self.of.remarks()
     }
@@ -203,6 +220,10 @@ impl Dataset for Recoded {
     }
     fn encoding(&self) -> Option<Encoding> {
         Some(self.encoding.clone())
+    }
+    fn stored(&self) -> Option<&dyn StoredImages> {
+        // Pixels and classes are changed on the host.
+        None
     }
     fn write(&self, key: SampleKey, mut to: SampleMut<'_>) -> Result<()> {
         self.of.write(key, to.again())?;
@@ -252,6 +273,9 @@ mod tests {
         fn target(&self) -> FieldFacts {
             class_facts(2)
         }
+        fn class_counts(&self) -> Option<Vec<usize>> {
+            Some(vec![0, 1])
+        }
         fn encoding(&self) -> Option<Encoding> {
             Some(self.0.clone())
         }
@@ -272,6 +296,8 @@ mod tests {
         let set = recoded("photos", splits, &known).unwrap().train;
         assert_eq!((set.target(), set.encoding()), (class_facts(3), Some(known)));
         assert_eq!(crate::data::testing::sample(&*set, 0, 0), (vec![0.5, 1.0], vec![2.0]));
+        // `ant` has no sample, and `bee` is no class of the data.
+        assert_eq!(set.class_counts(), Some(vec![0, 0, 1]));
     }
 
     #[test]
