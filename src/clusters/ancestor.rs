@@ -1,33 +1,17 @@
 //! The launcher's own process above this one. Ranks whose launcher was killed wait for others that may never come.
 
-use crate::launch::StopFlag;
-use std::fs;
+use crate::launch::{ProcessStat, StopFlag};
 use std::time::Duration;
 
 /// The beginnings of the names of launchers' processes, of those that start ranks.
 const LAUNCHERS: [&str; 9] =
     ["mpirun", "mpiexec", "orterun", "orted", "prterun", "prted", "hydra_pmi_prox", "torchrun", "pt_elastic"];
-/// Shells and wrappers between a launcher and its rank are looked through.
-const MAX_DEPTH: usize = 16;
 /// Interval between two checks.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// A process that has started this one, directly or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ancestor {
-    pid: u32,
-    name: String,
-    /// Distinguishes it from a later process with its number.
-    started: String,
-}
-
-/// The fields of `/proc/PID/stat`.
-struct Stat {
-    name: String,
-    state: String,
-    parent: u32,
-    started: String,
-}
+pub struct Ancestor(ProcessStat);
 
 impl Ancestor {
     /// The nearest launcher above this process; `None` if there is none, or no `/proc`.
@@ -35,22 +19,14 @@ impl Ancestor {
         Self::above(std::os::unix::process::parent_id())
     }
 
+    /// Shells and wrappers between a launcher and its rank are looked through.
     fn above(parent: u32) -> Option<Self> {
-        let mut pid = parent;
-        for _ in 0..MAX_DEPTH {
-            let stat = Stat::of(pid)?;
-            if LAUNCHERS.iter().any(|launcher| stat.name.starts_with(launcher)) {
-                return Some(Self { pid, name: stat.name, started: stat.started });
-            }
-            pid = Some(stat.parent).filter(|parent| *parent > 1)?;
-        }
-        None
+        let launches = |stat: &ProcessStat| LAUNCHERS.iter().any(|name| stat.name.starts_with(name));
+        ProcessStat::upwards_from(parent).find(launches).map(Self)
     }
 
     fn lives(&self) -> bool {
-        // One that nobody waits for has ended, too.
-        Stat::of(self.pid)
-            .is_some_and(|stat| stat.started == self.started && !["Z", "X"].contains(&&*stat.state))
+        ProcessStat::of(self.0.pid).is_some_and(|stat| stat.started == self.0.started && !stat.has_ended())
     }
 
     /// Calls `gone`, with what to tell the user, if this process ends before the ranks have met.
@@ -59,7 +35,7 @@ impl Ancestor {
         let run = move || {
             while stop.is_before_rendezvous() {
                 if !self.lives() {
-                    let Self { pid, name, .. } = &self;
+                    let ProcessStat { pid, name, .. } = &self.0;
                     return gone(format!(
                         "{name}, which started this rank (process {pid}), has ended before all ranks had connected"
                     ));
@@ -69,21 +45,6 @@ impl Ancestor {
         };
         // Without the thread, the ranks wait for init_timeout.
         let _ = std::thread::Builder::new().name("launcher".into()).spawn(run);
-    }
-}
-
-impl Stat {
-    fn of(pid: u32) -> Option<Self> {
-        let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // `PID (NAME) STATE PPID …`; the name may contain any character.
-        let (head, tail) = text.rsplit_once(") ")?;
-        let fields: Vec<&str> = tail.split(' ').collect();
-        Some(Self {
-            name: head.split_once('(')?.1.to_owned(),
-            state: (*fields.first()?).to_owned(),
-            parent: fields.get(1)?.parse().ok()?,
-            started: (*fields.get(19)?).to_owned(),
-        })
     }
 }
 
@@ -109,10 +70,10 @@ mod tests {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let rank: u32 = line.trim().parse().unwrap();
-        let parent = Stat::of(rank).unwrap().parent;
+        let parent = ProcessStat::of(rank).unwrap().parent;
         assert_ne!(parent, child.id(), "there is a shell in between");
         let launcher = Ancestor::above(parent).expect("its launcher is found");
-        assert_eq!((launcher.pid, launcher.name.as_str()), (child.id(), "mpirun.test"));
+        assert_eq!((launcher.0.pid, launcher.0.name.as_str()), (child.id(), "mpirun.test"));
         let (tell, told) = channel();
         launcher.watch(&StopFlag::new(), move |why| drop(tell.send(why)));
         // It stays a zombie: nobody waits for it yet.
@@ -125,8 +86,8 @@ mod tests {
     #[test]
     fn after_the_rendezvous_a_launcher_is_not_watched() {
         let own = std::process::id();
-        let stat = Stat::of(own).unwrap();
-        let gone = Ancestor { pid: own, name: stat.name, started: "another".into() };
+        let stat = ProcessStat::of(own).unwrap();
+        let gone = Ancestor(ProcessStat { started: "another".into(), ..stat });
         let stop = StopFlag::new();
         stop.connected();
         let (tell, told) = channel();

@@ -3,6 +3,7 @@
 use super::vars::{Vars, inconsistent};
 use super::{Claim, Launcher, slurm};
 use crate::error::{Error, Result};
+use crate::launch::ProcessStat;
 use sha2::{Digest, Sha256};
 
 /// `None` without the variables of an MPI launcher.
@@ -65,18 +66,6 @@ pub(super) fn port(run: &str) -> u16 {
 /// between), else the parent.
 pub fn starter_pid() -> u32 {
     let parent = std::os::unix::process::parent_id();
-    let mut at = parent;
-    for _ in 0..16 {
-        let Ok(stat) = std::fs::read_to_string(format!("/proc/{at}/stat")) else { break };
-        // `PID (NAME) STATE PPID …`; the name may contain any character, and is truncated to 15 characters.
-        let Some((head, tail)) = stat.rsplit_once(") ") else { break };
-        if head.split_once('(').is_some_and(|(_, name)| name.starts_with("hydra_pmi_prox")) {
-            return at;
-        }
-        match tail.split(' ').nth(1).and_then(|p| p.parse().ok()) {
-            Some(next) if next > 1 => at = next,
-            _ => break,
-        }
-    }
-    parent
+    let proxy = |stat: &ProcessStat| stat.name.starts_with("hydra_pmi_prox");
+    ProcessStat::upwards_from(parent).find(proxy).map_or(parent, |stat| stat.pid)
 }

@@ -2,7 +2,7 @@
 
 use crate::clusters::Launcher;
 use crate::error::{Error, ExitCode, IoContext, Result};
-use crate::launch::{StopFlag, bind_to_supervisor, own_program};
+use crate::launch::{ProcessStat, StopFlag, bind_to_supervisor, own_program};
 use crate::show;
 use crate::worker::{FAULT, STEP_TIMES, STOP_AT};
 use rustix::process::{Pid, Signal, kill_process};
@@ -156,22 +156,13 @@ impl Drop for Child {
 pub fn children(parent: u32) -> Vec<(u32, char)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter_map(|pid| stat(pid).filter(|(_, of)| *of == parent).map(|(state, _)| (pid, state))).collect()
+    let stats = pids.filter_map(ProcessStat::of).filter(|stat| stat.parent == parent);
+    stats.map(|stat| (stat.pid, stat.state)).collect()
 }
 
 /// Whether it is a process that has not ended.
 fn runs(pid: u32) -> bool {
-    stat(pid).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X'))
-}
-
-fn stat(pid: u32) -> Option<(char, u32)> {
-    state_and_parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-}
-
-/// From `/proc/PID/stat`: the name stands in parentheses, and may have any characters.
-fn state_and_parent(stat: &str) -> Option<(char, u32)> {
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+    ProcessStat::of(pid).is_some_and(|stat| !stat.has_ended())
 }
 
 /// Whether a signal waits for a process that is stopped to go on.
@@ -201,12 +192,6 @@ mod tests {
         // Done, an assertion that doesn't hold, a difference, and what no ddp-run ends with.
         assert_eq!([0, 1, 3, 101].map(of), [70; 4]);
         assert_eq!(code_of(ExitStatus::from_raw(9)), ExitCode::Internal);
-    }
-
-    #[test]
-    fn the_state_of_a_process_is_read() {
-        assert_eq!(state_and_parent("12 (a ) b) T 7 12 12 0"), Some(('T', 7)));
-        assert_eq!(state_and_parent(""), None);
     }
 
     #[test]
