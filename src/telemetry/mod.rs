@@ -13,6 +13,7 @@ mod clock;
 mod conclude;
 mod config;
 mod digests;
+mod epochs;
 pub mod evaluations;
 mod events;
 mod host;
@@ -44,9 +45,10 @@ pub use config::{MetricsConfig, Top5};
 #[cfg(test)]
 pub use digests::read_digests;
 pub use digests::{DifferentTensor, Digest, DigestGroup, DigestLine, DigestWriter, Digests, cut_digests};
+pub use epochs::rate_of;
 pub use events::{
     CheckpointEvent, DivergenceEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent,
-    Stamped, StepEvent, nan_if_null, rate_of,
+    Stamped, StepEvent, nan_if_null,
 };
 pub use host::{Host, host_name, memory_of};
 pub use numbers::{rate, seconds, significant};

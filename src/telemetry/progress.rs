@@ -1,7 +1,8 @@
 //! Progress output: one status line on a terminal, plain lines elsewhere, and a summary of each epoch.
 
 use super::bar::{StatusLine, Words};
-use super::events::{EpochEvent, rate_of};
+use super::epochs::rate_of;
+use super::events::EpochEvent;
 use super::numbers::{clock, epoch_of, exponent, rate, seconds, significant};
 use super::screen;
 use crate::say::StderrWriter;

@@ -1,6 +1,7 @@
 //! The last lines of a complete run on the terminal: its length, its last and best metrics, and what to do next.
 
-use super::events::{CheckpointEvent, EndEvent, EpochEvent, Event, rate_over};
+use super::epochs::rate_over;
+use super::events::{CheckpointEvent, EndEvent, EpochEvent, Event};
 use super::numbers::{epoch_of, rate, seconds};
 use super::progress::{metric_words, metrics_words};
 use super::report;

@@ -1,6 +1,6 @@
 //! `ddp-run submit kubernetes SPEC`: the manifest of an Indexed Job.
 
-use super::{JobArgs, one_line};
+use super::{Command, JobArgs, one_line};
 use crate::clusters::{IndexedJob, OF_NAME};
 use crate::device::DeviceSpec;
 use crate::error::{Error, Result};
@@ -34,6 +34,12 @@ pub struct Args {
     out: Option<PathBuf>,
 }
 
+const KUBECTL: Command = Command {
+    words: &["kubectl", "apply", "-f"],
+    standard_input: Some("-"),
+    place: "a machine with kubectl and a context",
+};
+
 /// Validates a text that the manifest contains: it must not contain another line or the end of a quoted text.
 fn word(text: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-.:/@".contains(c);
@@ -48,7 +54,7 @@ fn word(text: &str) -> Result<String, String> {
 /// Exit 78: the spec is invalid. Exit 2: it leaves open what Kubernetes has to know. Exit 69: no kubectl, or it refuses the job.
 pub fn run(args: &Args, registry: &Registry) -> Result<()> {
     let manifest = args.manifest(registry)?.to_string();
-    args.job.deliver(&manifest, &["kubectl", "apply", "-f"], "a machine with kubectl and a context")
+    args.job.deliver(&manifest, &KUBECTL)
 }
 
 impl Args {

@@ -10,7 +10,7 @@ use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -94,42 +94,51 @@ impl JobArgs {
         self.file.is_some() || self.submit
     }
 
-    /// Writes, prints or submits `text` by `command`, whose last argument stands for the file.
-    fn deliver(&self, text: &str, command: &[&str], from_where: &str) -> Result<()> {
+    /// Writes, prints or submits `text`.
+    fn deliver(&self, text: &str, command: &Command) -> Result<()> {
         if let Some(file) = &self.file {
             std::fs::write(file, text).doing("write", file)?;
         }
         match &self.file {
-            _ if self.submit => submit(text, command, from_where),
+            _ if self.submit => command.submit(text),
             Some(file) => {
-                let (file, command) = (file.display(), command.join(" "));
-                super::print(&format!("wrote {file}; `{command} {file}` submits it\n"))
+                let file = file.display();
+                super::print(&format!("wrote {file}; `{} {file}` submits it\n", command.words.join(" ")))
             }
             None => super::print(text),
         }
     }
 }
 
-/// The text is passed over standard input, so that what is submitted is what was generated, whatever a file contains by then.
-fn submit(text: &str, command: &[&str], from_where: &str) -> Result<()> {
-    let (program, arguments) = (command[0], &command[1..]);
-    let missing = |e: std::io::Error| {
-        Error::unavailable(format!("cannot start {program}: {e}")).hint(format!("submit from {from_where}"))
-    };
-    let mut started = Command::new(program);
-    started.args(arguments).stdin(Stdio::piped());
-    if !arguments.is_empty() {
-        started.arg("-");
-    }
-    let mut child = started.spawn().map_err(missing)?;
-    if let Some(mut pipe) = child.stdin.take() {
-        // If it stops reading, it reports the reason itself.
-        let _ = pipe.write_all(text.as_bytes());
-    }
-    let status = child.wait().map_err(|e| Error::internal(format!("cannot wait for {program}: {e}")))?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(Error::new(ExitCode::Unavailable, format!("{program} refused the job ({status})"))),
+/// The command that submits a file, whose name is its last argument.
+struct Command {
+    words: &'static [&'static str],
+    /// Its last argument for standard input, if it needs one.
+    standard_input: Option<&'static str>,
+    /// Where it can be called.
+    place: &'static str,
+}
+
+impl Command {
+    /// The text is passed over standard input, so that what is submitted is what was generated, whatever a file contains by then.
+    fn submit(&self, text: &str) -> Result<()> {
+        let (program, arguments) = (self.words[0], &self.words[1..]);
+        let missing = |e: std::io::Error| {
+            Error::unavailable(format!("cannot start {program}: {e}"))
+                .hint(format!("submit from {}", self.place))
+        };
+        let mut started = std::process::Command::new(program);
+        started.args(arguments).args(self.standard_input).stdin(Stdio::piped());
+        let mut child = started.spawn().map_err(missing)?;
+        if let Some(mut pipe) = child.stdin.take() {
+            // If it stops reading, it reports the reason itself.
+            let _ = pipe.write_all(text.as_bytes());
+        }
+        let status = child.wait().map_err(|e| Error::internal(format!("cannot wait for {program}: {e}")))?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(Error::new(ExitCode::Unavailable, format!("{program} refused the job ({status})"))),
+        }
     }
 }
 

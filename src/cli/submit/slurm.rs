@@ -1,6 +1,6 @@
 //! `ddp-run submit slurm SPEC`: the batch script.
 
-use super::{JobArgs, one_line};
+use super::{Command, JobArgs, one_line};
 use crate::cli::spec_args::SpecArgs;
 use crate::clusters::slurm::{Launcher, Sbatch, TimeLimit};
 use crate::device::DeviceSpec;
@@ -46,6 +46,9 @@ pub struct Args {
     out: Option<PathBuf>,
 }
 
+const SBATCH: Command =
+    Command { words: &["sbatch"], standard_input: None, place: "a login node of the cluster" };
+
 /// A rank must stop this much earlier than Slurm's time limit.
 const MARGIN: Duration = Duration::from_secs(10);
 
@@ -79,7 +82,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
         // If Slurm can't create the output file, the job fails without a message.
         std::fs::create_dir_all(&out_dir).doing("create", &out_dir)?;
     }
-    args.job.deliver(&sbatch.to_string(), &["sbatch"], "a login node of the cluster")
+    args.job.deliver(&sbatch.to_string(), &SBATCH)
 }
 
 impl Args {
