@@ -1,6 +1,6 @@
 //! Files of this program under names that others use, too.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, IoContext, Result};
 use std::io::Read;
 use std::path::Path;
 
@@ -9,22 +9,25 @@ const SEARCHED: u64 = 64 << 10;
 
 /// Whether nothing is lost with a file: it is missing or empty, or has one of these texts near its beginning, as what this program
 /// writes there.
-pub(crate) fn is_own(path: &Path, marks: &[&str]) -> bool {
+///
+/// # Errors
+/// Exit code 74: it can't be read, or is no regular file.
+pub(crate) fn is_own(path: &Path, marks: &[&str]) -> Result<bool> {
     if path.symlink_metadata().is_err() {
-        return true;
+        return Ok(true);
     }
     let mut begins = Vec::new();
-    let read = super::open(path).and_then(|file| file.take(SEARCHED).read_to_end(&mut begins));
+    super::open(path).and_then(|file| file.take(SEARCHED).read_to_end(&mut begins)).doing("read", path)?;
     let begins = String::from_utf8_lossy(&begins);
-    read.is_ok() && (begins.is_empty() || marks.iter().any(|mark| begins.contains(mark)))
+    Ok(begins.is_empty() || marks.iter().any(|mark| begins.contains(mark)))
 }
 
 /// Checks that a file whose name no user has typed may be replaced.
 ///
 /// # Errors
-/// Exit code 74: another program, or a user, has written it.
+/// Exit code 74: another program, or a user, has written it, or it can't be read.
 pub(crate) fn replaces_no_other(path: &Path, marks: &[&str]) -> Result<()> {
-    match is_own(path, marks) {
+    match is_own(path, marks)? {
         true => Ok(()),
         false => Err(Error::checkpoint(format!("{} was not written by ddp-run", path.display()))
             .hint("`--out` writes elsewhere; or move it away")),
@@ -46,6 +49,10 @@ mod tests {
             assert_eq!(replaces().is_ok(), is_own, "{text}");
         }
         assert!(replaces().unwrap_err().ends_with("/f was not written by ddp-run"));
-        assert!(!is_own(dir.path(), &["first"]));
+        // What can't be read is not said to be of others.
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        let why = replaces().unwrap_err();
+        assert!(why.starts_with("cannot read ") && why.contains("/f: Is a directory"), "{why}");
     }
 }

@@ -34,10 +34,11 @@ pub fn writes_to_no_others(out_dir: &Path, log_dir: &Path) -> Result<()> {
         );
         Err(Error::checkpoint(what).hint("`--out DIR` writes elsewhere; or move it away"))
     };
-    match of_others(out_dir).or_else(|| log_of_others(out_dir, log_dir)) {
-        Some(path) => refused(path),
-        None => Ok(()),
-    }
+    let found = match of_others(out_dir) {
+        Some(path) => Some(path),
+        None => log_of_others(out_dir, log_dir)?,
+    };
+    found.map_or(Ok(()), refused)
 }
 
 /// The first entry under a name that a run uses, but logs, that no run has written.
@@ -67,13 +68,22 @@ fn checkpoint_of_others(out_dir: &Path) -> Option<PathBuf> {
 }
 
 /// The first log of a rank in `log_dir` that no rank of a run has written.
-pub fn log_of_others(out_dir: &Path, log_dir: &Path) -> Option<PathBuf> {
+///
+/// # Errors
+/// Exit code 74: one can't be read.
+pub fn log_of_others(out_dir: &Path, log_dir: &Path) -> Result<Option<PathBuf>> {
     if is_a_runs(out_dir) {
-        return None;
+        return Ok(None);
     }
-    let mut names: Vec<PathBuf> = fs::read_dir(log_dir).ok()?.flatten().map(|entry| entry.path()).collect();
-    names.sort();
-    names.into_iter().find(|path| is_log(path) && !files::is_own(path, &LOG_HEADERS))
+    let entries = fs::read_dir(log_dir).into_iter().flatten().flatten();
+    let mut logs: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| is_log(path)).collect();
+    logs.sort();
+    for log in logs {
+        if !files::is_own(&log, &LOG_HEADERS)? {
+            return Ok(Some(log));
+        }
+    }
+    Ok(None)
 }
 
 fn is_log(path: &Path) -> bool {

@@ -43,13 +43,16 @@ impl Before {
         Ok(report::is_outdated(run_dir))
     }
 
-    /// [Records](Self::record) the end and writes the report if that is out of date. Returns what could not be written.
+    /// [Records](Self::record) the end and writes the report if that is out of date. Returns what could not be written, and what
+    /// to do about it.
     fn conclude(&self, run_dir: &Path, code: u8, reason: &str) -> Option<String> {
-        match self.record(run_dir, code, reason) {
-            Ok(false) => None,
-            Ok(true) => Some(format!("cannot write the report: {}", report::write(run_dir).err()?.message)),
-            Err(e) => Some(format!("cannot write the end of the run to its metrics: {}", e.message)),
-        }
+        let (what, error) = match self.record(run_dir, code, reason) {
+            Ok(false) => return None,
+            Ok(true) => ("the report", report::write(run_dir).err()?),
+            Err(error) => ("the end of the run to its metrics", error),
+        };
+        let hint = error.hint.map_or_else(String::new, |hint| format!("\n  hint: {hint}"));
+        Some(format!("cannot write {what}: {}{hint}", error.message))
     }
 
     /// Records how a run has `ended`, with a warning about what can't be written.
@@ -60,7 +63,7 @@ impl Before {
             Err(e) => (e.code, e.message.lines().next().unwrap_or_default()),
         };
         if let Some(problem) = self.conclude(run_dir, code as u8, reason) {
-            tracing::warn!("{problem}");
+            say!("warning: {problem}");
         }
     }
 
@@ -188,6 +191,14 @@ mod tests {
         std::fs::create_dir(file("metrics.jsonl")).unwrap();
         let problem = before.conclude(folder.path(), 90, "rank 1 was killed").unwrap();
         assert!(problem.starts_with("cannot write the end of the run to its metrics: "), "{problem}");
+        std::fs::remove_dir(file("metrics.jsonl")).unwrap();
+        std::fs::remove_dir(file("report.html")).unwrap();
+        std::fs::write(file("report.html"), "of another program").unwrap();
+        MetricsWriter::open(&file("metrics.jsonl")).unwrap().write(&Stamped::now(&silent)).unwrap();
+        let problem = before.conclude(folder.path(), 90, "rank 1 was killed").unwrap();
+        let expected =
+            "report.html was not written by ddp-run\n  hint: `--out` writes elsewhere; or move it away";
+        assert!(problem.ends_with(expected), "{problem}");
     }
 
     #[test]

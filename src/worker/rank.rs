@@ -76,7 +76,7 @@ pub fn run_external(
         true => writes_to_no_others(&handoff.job.out_dir, &handoff.log_dir),
         false => Ok(()),
     };
-    let is_log_of_others = log_of_others(&handoff.job.out_dir, &handoff.log_dir).is_some();
+    let is_log_of_others = !matches!(log_of_others(&handoff.job.out_dir, &handoff.log_dir), Ok(None));
     let writes = !held_by_another_run && !is_log_of_others && others.is_ok();
     if first {
         handoff.job.provenance = Some(provenance_of(plan, &handoff.job, &launcher, run));

@@ -302,8 +302,8 @@ impl First {
         if unwritten.is_none()
             && let Err(e) = self.conclude(&end)
         {
-            // The files that the report is made from are complete; `ddp-run report` can write it again.
-            tracing::warn!("cannot write the report: {}", e.message);
+            // Whoever concludes the run tries again, and warns.
+            tracing::warn!(target: SAID, "cannot write the report: {}", e.message);
         }
         // At last: a run of several ranks that has failed is taken down in about a second.
         self.observers.finish();

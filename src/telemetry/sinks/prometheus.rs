@@ -80,7 +80,7 @@ impl EventObserver for TextFile {
 
 impl TextFile {
     fn write(&mut self) -> Result<()> {
-        if self.written.is_none() && !is_own(&self.path, &["ddp_run_"]) {
+        if self.written.is_none() && !is_own(&self.path, &["ddp_run_"])? {
             let why = format!("{} is of another program: it has no `ddp_run_…`", self.path.display());
             return Err(Error::data(why));
         }
