@@ -4,6 +4,7 @@
 mod room;
 mod table;
 
+pub(crate) use room::cut_to;
 pub use table::{Column, Table};
 
 use std::borrow::Cow;

@@ -32,7 +32,9 @@ impl StatusLine {
         let shown = words.clone();
         let line = move |state: &ProgressState, out: &mut dyn Write| {
             let counts = format!("{}/{}", state.pos(), state.len().unwrap_or(0));
-            let eta = format!("eta {}", clock(state.eta().as_secs_f64()));
+            // Nothing is known before the first step; a resumed run is drawn then.
+            let known = state.per_sec() > 0.0 || state.len() == Some(state.pos());
+            let eta = known.then(|| format!("eta {}", clock(state.eta().as_secs_f64()))).unwrap_or_default();
             let _ = out.write_str(&layout(screen::columns(), &lock(&shown), state.fraction(), &counts, &eta));
         };
         let style = ProgressStyle::with_template("{line}").unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -61,7 +63,7 @@ fn layout(columns: usize, words: &Words, fraction: f32, counts: &str, eta: &str)
     let Words { epoch, loss, lr, speed } = words;
     let with_bar = |columns: usize| {
         let drawn = drawn(columns, fraction);
-        [&[epoch.as_str(), &drawn, counts, loss][..], &[lr, speed, eta]].concat().join("  ")
+        joined(&[epoch, &drawn, counts, loss, lr, speed, eta])
     };
     let whole = BARS.into_iter().map(with_bar);
     let less: [&[&str]; 6] = [
@@ -74,7 +76,12 @@ fn layout(columns: usize, words: &Words, fraction: f32, counts: &str, eta: &str)
     ];
     // A line that reaches the last column would be wrapped by some terminals.
     let fits = |line: &String| line.chars().count() < columns;
-    whole.chain(less.iter().map(|parts| parts.join("  "))).find(fits).unwrap_or_default()
+    whole.chain(less.iter().map(|parts| joined(parts))).find(fits).unwrap_or_default()
+}
+
+/// The parts that say something.
+fn joined(parts: &[&str]) -> String {
+    parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("  ")
 }
 
 /// A bar of this many columns.
@@ -109,6 +116,8 @@ mod tests {
         assert_eq!(line(60), "epoch 2/12  63/126  loss 2.303  1234 samples/s  eta 12s");
         assert_eq!(line(40), "epoch 2/12  63/126  loss 2.303  eta 12s");
         assert_eq!(line(7), "63/126");
+        let nothing = layout(40, &Words::default(), 0.5, "63/126", "");
+        assert_eq!(nothing, "━━━━━━━━━━━━              63/126", "before the first step of a resumed run");
         for columns in 0..200 {
             assert!(line(columns).chars().count() < columns.max(1), "{columns}: {}", line(columns));
         }

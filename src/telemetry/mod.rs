@@ -13,6 +13,7 @@ mod clock;
 mod conclude;
 mod config;
 mod digests;
+mod epoch_summary;
 mod epochs;
 pub mod evaluations;
 mod events;
@@ -45,6 +46,7 @@ pub use config::{MetricsConfig, Top5};
 #[cfg(test)]
 pub use digests::read_digests;
 pub use digests::{DifferentTensor, Digest, DigestGroup, DigestLine, DigestWriter, Digests, cut_digests};
+pub use epoch_summary::epoch_summary;
 pub use epochs::rate_of;
 pub use events::{
     CheckpointEvent, DivergenceEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent,
@@ -56,15 +58,13 @@ pub use observed::ObservedRun;
 pub use observers::{EventObserver, ObserverKind, ObserverPlan, Observers};
 pub use prediction::{PredictedRow, Prediction};
 pub use profile::{Profile, ProfileSteps};
-pub use progress::{
-    EpochLine, Progress, ProgressMode, StepLine, Totals, epoch_summary, metric_words, tutorial_line,
-};
+pub use progress::{EpochLine, Progress, ProgressMode, StepLine, Totals, metric_words, tutorial_line};
 pub use provenance::Provenance;
 pub use rank_times::RankTimes;
 pub use relation::Relation;
 pub use run_id::RunId;
 pub use score::Score;
-pub use screen::{bar_target, columns_of_output, forbid_bars};
+pub use screen::{bar_target, columns_of_errors, columns_of_output, forbid_bars};
 pub use sinks::{SinksConfig, short_form, standard_kinds};
 pub use summary::{Run as SummaryOf, summary};
 #[cfg(feature = "board")]

@@ -1,17 +1,14 @@
 //! Progress output: one status line on a terminal, plain lines elsewhere, and a summary of each epoch.
 
 use super::bar::{StatusLine, Words};
-use super::epochs::rate_of;
+use super::epoch_summary::{epoch_summary, epoch_summary_within};
 use super::events::EpochEvent;
-use super::numbers::{clock, epoch_of, exponent, rate, seconds, significant};
+use super::numbers::{clock, epoch_of, exponent, rate, significant};
 use super::screen;
 use crate::say::StderrWriter;
-use crate::show;
 use indicatif::ProgressDrawTarget;
-use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
-use unicode_width::UnicodeWidthStr;
 
 /// `--progress`.
 #[derive(
@@ -73,34 +70,6 @@ pub struct EpochLine {
 pub fn tutorial_line(line: EpochLine) -> String {
     let EpochLine { rank, epoch, batch_size, steps } = line;
     format!("[GPU: {rank} Epoch: {epoch}, Batch size: {batch_size} | Steps {steps}]")
-}
-
-/// `epoch 1/12  train loss 1.234 acc 55.1 %  val loss … acc …  12.3 s  1234 samples/s  data wait 0.1 %`; of `epochs`. An epoch that is
-/// too short has no rate and no wait.
-pub fn epoch_summary(event: &EpochEvent, epochs: u64) -> String {
-    let rates = rate_of(event.trained()).map_or_else(String::new, |per_second| {
-        format!("  {} samples/s  data wait {}", rate(per_second), percent(event.data_wait))
-    });
-    let (epoch, metrics) = (epoch_of(event.epoch, epochs), metrics_words(event));
-    format!("{epoch}{metrics}  {}{rates}", seconds(event.seconds))
-}
-
-/// `  train loss 1.234 acc 55.1 %  val loss …`
-pub(super) fn metrics_words(event: &EpochEvent) -> String {
-    let mut line = String::new();
-    for (split, metrics) in [("train", Some(&event.train)), ("val", event.val.as_ref())] {
-        let Some(metrics) = metrics else { continue };
-        let _ = write!(line, "  {split}");
-        for (name, value) in metrics.iter() {
-            let short = match name {
-                "accuracy" => "acc",
-                "top5" => "top-5",
-                name => name,
-            };
-            let _ = write!(line, " {short} {}", metric_words(name, value));
-        }
-    }
-    line
 }
 
 /// The value of a metric, with or without its split: `99.1 %`, `0.1234`.
@@ -197,12 +166,20 @@ impl Progress {
         }
     }
 
-    /// Prints a separate line above the bar, such as an epoch summary or a warning; on a terminal that is too narrow for it, several.
-    pub fn message(&mut self, text: &str) {
+    /// Prints the line of an epoch: above the bar as much as the terminal has columns for, elsewhere all of it. `best` is the metric
+    /// that ranks checkpoints.
+    pub fn epoch(&mut self, event: &EpochEvent, best: &str) {
+        let (epochs, terminal) = (self.totals.epochs, screen::columns_of_errors());
         match &mut self.show {
-            Show::Bar(line) => line.bar.suspend(|| say!("{}", broken(text, screen::columns()))),
+            Show::Bar(line) => {
+                let text = terminal.map_or_else(
+                    || epoch_summary(event, epochs),
+                    |columns| epoch_summary_within(columns, event, epochs, best),
+                );
+                line.bar.suspend(|| say!("{text}"));
+            }
             Show::Plain { out, .. } => {
-                let _ = out.write_all(format!("{}\n", show::message(text)).as_bytes());
+                let _ = out.write_all(format!("{}\n", epoch_summary(event, epochs)).as_bytes());
             }
             Show::Nothing => {}
         }
@@ -214,28 +191,6 @@ impl Progress {
             line.bar.finish_and_clear();
         }
     }
-}
-
-/// Breaks a line of less than `columns` columns at its wide gaps; what follows is below the second part.
-fn broken(line: &str, columns: usize) -> String {
-    let mut parts = line.split("  ").filter(|part| !part.is_empty());
-    let head = parts.next().unwrap_or_default();
-    let indent = head.width() + 2;
-    let (mut out, mut column) = (head.to_owned(), head.width());
-    for part in parts {
-        let fits = column + 2 + part.width() < columns || column == head.width();
-        if fits {
-            out.push_str("  ");
-            column += 2;
-        } else {
-            out.push('\n');
-            out.extend(std::iter::repeat_n(' ', indent));
-            column = indent;
-        }
-        out.push_str(part);
-        column += part.width();
-    }
-    out
 }
 
 fn words(line: &StepLine, epochs: u64) -> Words {
@@ -250,7 +205,6 @@ fn words(line: &StepLine, epochs: u64) -> Words {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::Metrics;
     use std::sync::{Arc, Mutex};
 
     #[derive(Clone, Default)]
@@ -274,33 +228,6 @@ mod tests {
     fn tutorial_line_has_the_exact_format() {
         let line = EpochLine { rank: 0, epoch: 0, batch_size: 32, steps: 16 };
         assert_eq!(tutorial_line(line), "[GPU: 0 Epoch: 0, Batch size: 32 | Steps 16]");
-    }
-
-    #[test]
-    fn epoch_summary_with_and_without_validation() {
-        let mut event = EpochEvent {
-            epoch: 0,
-            train: Metrics::new(1.2341).with("accuracy", 0.5512),
-            val: Some(Metrics::new(1.1).with("accuracy", 0.6).samples(5000)),
-            seconds: 12.34,
-            step: 352,
-            lr: 5e-4,
-            samples_per_s: 1234.4,
-            data_wait: 0.001,
-            cut: false,
-        };
-        assert_eq!(
-            epoch_summary(&event, 12),
-            "epoch 1/12  train loss 1.234 acc 55.1 %  val loss 1.100 acc 60.0 %  12.3 s  1234 samples/s  data wait 0.1 %"
-        );
-        event.val = None;
-        event.train = Metrics::new(0.00001234).with("mae", 12345.6);
-        assert_eq!(
-            epoch_summary(&event, 12),
-            "epoch 1/12  train loss 1.234e-5 mae 12346  12.3 s  1234 samples/s  data wait 0.1 %"
-        );
-        event.seconds = 0.04;
-        assert_eq!(epoch_summary(&event, 12), "epoch 1/12  train loss 1.234e-5 mae 12346  40 ms");
     }
 
     /// Completes a step this long after the start.
@@ -339,19 +266,6 @@ mod tests {
         step_after(&mut progress, Duration::from_secs(10), line(910));
         let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
         assert!(text.trim_end().ends_with("eta 1m30s"), "{text}");
-    }
-
-    #[test]
-    fn a_message_is_broken_at_its_gaps() {
-        let line = "epoch 1/2  train loss 1.1 acc 49.7 %  val loss 0.6 acc 70.0 %  3.7 s  1075 samples/s";
-        assert_eq!(broken(line, 140), line);
-        assert_eq!(
-            broken(line, 80),
-            "epoch 1/2  train loss 1.1 acc 49.7 %  val loss 0.6 acc 70.0 %  3.7 s\n           1075 samples/s"
-        );
-        assert_eq!(broken(line, 40).lines().count(), 3);
-        assert_eq!(broken(line, 0).lines().count(), 4, "the first part stays on the first line");
-        assert_eq!(broken("", 80), "");
     }
 
     #[test]

@@ -43,6 +43,11 @@ pub fn bar_target() -> Option<ProgressDrawTarget> {
     (!target.is_hidden()).then_some(target)
 }
 
+/// The columns of the terminal that standard error is; `None` for a file or a pipe.
+pub fn columns_of_errors() -> Option<usize> {
+    std::io::stderr().is_terminal().then(columns)
+}
+
 /// The columns of the terminal that standard output is; `None` for a file or a pipe.
 pub fn columns_of_output() -> Option<usize> {
     let terminal = std::io::stdout().is_terminal();

@@ -1,9 +1,10 @@
 //! The last lines of a complete run on the terminal: its length, its last and best metrics, and what to do next.
 
+use super::epoch_summary::metrics_summary;
 use super::epochs::rate_over;
 use super::events::{CheckpointEvent, EndEvent, EpochEvent, Event};
 use super::numbers::{epoch_of, rate, seconds};
-use super::progress::{metric_words, metrics_words};
+use super::progress::metric_words;
 use super::report;
 use crate::show::{count, shell_word};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,12 @@ pub struct Run<'a> {
     pub epochs: u64,
     /// The metric that ranks checkpoints (`val.loss`), and whether larger values are better.
     pub best: (&'a str, bool),
+    /// Those of the terminal on which the lines are shown.
+    pub columns: Option<usize>,
 }
+
+/// The columns in front of the text of a row.
+const INDENT: usize = 10;
 
 /// The lines, without a newline at the end.
 pub fn summary(events: &[Event], end: &EndEvent, run: &Run<'_>) -> String {
@@ -28,7 +34,8 @@ pub fn summary(events: &[Event], end: &EndEvent, run: &Run<'_>) -> String {
     let of_best = best.and_then(|(epoch, _)| saved(events, run.dir, |saved| saved.step == epoch.step));
     let mut rows = Vec::new();
     if let Some(last) = epochs.last() {
-        rows.push(("last", format!("{}{}", epoch_of(last.epoch, run.epochs), metrics_words(last))));
+        let columns = run.columns.map(|columns| columns.saturating_sub(INDENT));
+        rows.push(("last", metrics_summary(columns, last, run.epochs, run.best.0)));
     }
     if let Some((of, value)) = best {
         let (name, _) = run.best;
@@ -103,7 +110,7 @@ mod tests {
             saved_at(30),
         ];
         let end = EndEvent { step: 30, epoch: 3, reason: "done".to_owned(), exit_code: 0, seconds: 7.5 };
-        let run = |best| Run { dir: dir.path(), program: "mynet", epochs: 3, best };
+        let run = |best| Run { dir: dir.path(), program: "mynet", epochs: 3, best, columns: None };
         let text = summary(&events, &end, &run(("val.accuracy", true)));
         let text = text.replace(&dir.path().display().to_string(), "RUN");
         assert_eq!(
@@ -120,6 +127,9 @@ mod tests {
         assert!(text.contains("next    mynet eval ") && !text.contains("--checkpoint"), "{text}");
         let text = summary(&events, &end, &run(("val.mae", false)));
         assert!(!text.contains("best"), "{text}");
+        let narrow = Run { columns: Some(60), ..run(("val.accuracy", true)) };
+        let text = summary(&events, &end, &narrow);
+        assert!(text.contains("  last    epoch 3/3  val loss 0.2500 acc 87.5 %\n"), "{text}");
     }
 
     #[test]
@@ -138,7 +148,8 @@ mod tests {
     #[test]
     fn a_run_without_an_epoch_has_a_summary() {
         let end = EndEvent { step: 3, epoch: 0, reason: "done".to_owned(), exit_code: 0, seconds: 0.5 };
-        let run = Run { dir: Path::new("runs/x"), program: "ddp-run", epochs: 1, best: ("val.loss", false) };
+        let (dir, best) = (Path::new("runs/x"), ("val.loss", false));
+        let run = Run { dir, program: "ddp-run", epochs: 1, best, columns: None };
         assert_eq!(summary(&[], &end, &run), "done: 3 steps in 0.5 s\n  report  runs/x/report.html");
     }
 }

@@ -17,7 +17,7 @@ use crate::show;
 use crate::telemetry::{
     CheckpointEvent, DigestWriter, EndEvent, Event, MetricsWriter, ObservedRun, ObserverPlan, Observers,
     Progress, ProgressMode, RestartEvent, ResumeEvent, Stamped, SummaryOf, TensorBoardWriter, Totals,
-    cut_digests, read_events, report, summary,
+    columns_of_errors, cut_digests, read_events, report, summary,
 };
 use crate::train::{Anatomy, Ended, Position, RunTensors, Settings, Stragglers};
 use std::path::{Path, PathBuf};
@@ -322,6 +322,7 @@ impl First {
                 program: &program.to_string_lossy(),
                 epochs: *epochs,
                 best: (best.name(), best.prefers_larger()),
+                columns: columns_of_errors(),
             };
             say!("{}", show::message(&summary(&events, end, &run)));
         }

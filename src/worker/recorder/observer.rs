@@ -101,9 +101,8 @@ impl Observer for Recorder {
             data_wait: data_wait.as_secs_f64() / seconds,
             cut: position.micro < first.micro_batches,
         };
-        let line = epoch_summary(&event, self.settings.epochs);
-        tracing::info!(target: SAID, "{line}");
-        first.progress.message(&line);
+        tracing::info!(target: SAID, "{}", epoch_summary(&event, self.settings.epochs));
+        first.progress.epoch(&event, first.closing.as_ref().map_or("", |closing| closing.best.name()));
         first.last = (position.step, event.completed());
         let done = first.notes.measured(&event);
         first.unshown.note(done);
