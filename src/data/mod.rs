@@ -53,8 +53,8 @@ pub use sample::{FieldMut, FieldsMut, SampleMut};
 pub use sampler::{DistributedSampler, EvalBatches, EvalShard, Order, Prefix};
 pub use scaling::{Interpolation, Resize};
 pub use sets::{
-    Blanks, ColumnsFormat, ColumnsProposal, CsvProposal, Holds, ImageSurvey, InputRow, UnusableRow,
-    images_below, propose_columns, propose_csv, read_image, read_rows, read_text, survey_images,
+    Blanks, ColumnsFormat, ColumnsProposal, CsvProposal, CsvTables, Holds, ImageSurvey, InputRow, OtherTable,
+    UnusableRow, images_below, propose_columns, propose_csv, read_image, read_rows, read_text, survey_images,
 };
 pub use standard::standard_kinds;
 pub use store::Cache;

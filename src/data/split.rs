@@ -40,7 +40,8 @@ struct PartOfSamples {
 #[derive(Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 struct PartOfRows {
-    /// Part of the rows that becomes the validation split. With 0 there is none. Above 0.5 is a warning.
+    /// Part of the training rows that becomes the validation split. With 0 it is the test table where there is one (`test` of `csv`), or
+    /// there is none. Above 0.5 is a warning.
     #[default = 0.1]
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     val_split: f64,
@@ -79,6 +80,15 @@ impl SplitOptions {
     pub fn of_rows(fields: &mut Fields<'_>) -> Self {
         let PartOfRows { val_split } = fields.config();
         Self::with(val_split, fields)
+    }
+
+    /// Reads those of tables: as `of_rows`, unless the validation split is known. `why` says so of `val_split` if it is set then (`with …`).
+    pub fn of_tables(fields: &mut Fields<'_>, why: Option<&str>) -> Self {
+        let Some(why) = why else { return Self::of_rows(fields) };
+        fields.misplaced(&["val_split"], why);
+        let is_set = fields.has("val_split");
+        fields.config_if::<PartOfRows>(is_set);
+        Self::with(0.0, fields)
     }
 
     /// Reads those of texts, which are cut: no seed has an effect. `why` says so of one that is set (`with …`).

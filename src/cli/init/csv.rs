@@ -1,16 +1,16 @@
-//! `ddp-run init csv FILE`: a spec for a table, with what its columns propose.
+//! `ddp-run init csv FILE|DIR`: a spec for a table, or for those of a folder, with what their columns propose.
 
 use super::{Output, commented, foreign, place, quoted, run_name, utf8};
-use crate::data::{CsvProposal, propose_csv};
+use crate::data::{CsvProposal, CsvTables, OtherTable, propose_csv};
 use crate::error::Result;
-use crate::show::count;
+use crate::show::{self, count};
 use std::path::PathBuf;
 
-/// A table: examines the columns of FILE and proposes target, task and features
+/// A table, or train.csv with val.csv and test.csv: examines the columns and proposes target, task and features
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// The table, with the names of the columns in its first line
-    #[arg(value_name = "FILE")]
+    /// The table, with the names of the columns in its first line; or the folder of the tables
+    #[arg(value_name = "FILE|DIR")]
     file: PathBuf,
     #[command(flatten)]
     pub(super) output: Output,
@@ -21,15 +21,15 @@ const MAX_LISTED: usize = 60;
 
 /// The spec, and what it took from the table.
 pub fn proposal(args: &Args) -> Result<(String, String)> {
-    let path = utf8(&args.file)?;
-    let found = propose_csv(&args.file)?;
+    let (tables, found) = propose_csv(&args.file)?;
+    let path = utf8(&tables.train)?;
     for (name, why) in &found.passed_over {
         let (name, target) = (foreign(name), foreign(&found.target));
         say!(
             "warning: `{name}` has the name of a target, but can't be one: {why}; `{target}` is proposed instead"
         );
     }
-    let text = spec(&run_name(&args.file), path, &found, dataset(path, &found));
+    let text = spec(&run_name(&args.file), path, &found, dataset(path, &tables, &found));
     Ok((text, about(&found)))
 }
 
@@ -70,16 +70,45 @@ pub fn spec(name: &str, path: &str, found: &CsvProposal, dataset: Vec<String>) -
     lines.join("\n") + "\n"
 }
 
-fn dataset(path: &str, found: &CsvProposal) -> Vec<String> {
+fn dataset(path: &str, tables: &CsvTables, found: &CsvProposal) -> Vec<String> {
     let mut lines = vec!["[dataset]".to_owned(), "name = \"csv\"".to_owned()];
     lines.push(place("path", path));
+    lines.extend(tables.val.as_ref().map(|val| {
+        let why = format!("validation: {}", count(val.rows, "row"));
+        commented(&format!("val = {}", quoted(&val.name)), &why)
+    }));
+    lines.extend(tables.test.as_ref().map(|test| test_table(test, tables)));
+    if !tables.unused.is_empty() {
+        let names: Vec<String> = tables.unused.iter().map(|name| foreign(name)).collect();
+        lines.push(format!("# Not used: {}.", names.join(", ")));
+    }
     if found.delimiter != ',' {
         lines.push(format!("delimiter = {}", quoted(&found.delimiter.to_string())));
     }
     lines.extend(columns(found));
-    let val = if found.rows < 1000 { "0.2" } else { "0.1" };
-    lines.push(commented(&format!("val_split = {val}"), "part of the rows for validation, drawn at random"));
+    if tables.val.is_none() {
+        let val = if found.rows < 1000 { "0.2" } else { "0.1" };
+        lines.push(commented(
+            &format!("val_split = {val}"),
+            "part of the rows for validation, drawn at random",
+        ));
+    }
     lines
+}
+
+/// The line about the test table.
+fn test_table(test: &OtherTable, tables: &CsvTables) -> String {
+    match test.labelled {
+        true => {
+            let why = format!("`ddp-run eval --split test` measures its {}", count(test.rows, "row"));
+            commented(&format!("test = {}", quoted(&test.name)), &why)
+        }
+        false => format!(
+            "# {} has no targets: `ddp-run predict RUN {}` predicts them.",
+            foreign(&test.name),
+            show::shell_word(&tables.train.with_file_name(&test.name))
+        ),
+    }
 }
 
 /// The lines of `[dataset]` about columns.

@@ -155,3 +155,35 @@ fn a_text_is_taken_as_csv_takes_a_table() {
     let error = init(&["text", "none.txt", folder.path().join("b.toml").to_str().unwrap()]).unwrap_err();
     assert_eq!(error.code, ExitCode::Spec, "{error}");
 }
+
+#[test]
+fn the_tables_of_a_folder_are_proposed_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = |from: usize| {
+        (from..from + 30).map(|r| format!("{r}.5,{},{}.25\n", r % 7, r * r)).collect::<String>()
+    };
+    for (name, from) in [("train.csv", 0), ("val.csv", 30), ("test.csv", 60)] {
+        std::fs::write(folder.path().join(name), format!("a,b,y\n{}", rows(from))).unwrap();
+    }
+    std::fs::write(folder.path().join("more.csv"), "").unwrap();
+    let spec = folder.path().join("job.toml");
+    init(&["csv", folder.path().to_str().unwrap(), spec.to_str().unwrap()]).unwrap();
+    let text = std::fs::read_to_string(&spec).unwrap();
+    assert!(text.contains("\n# Not used: more.csv.\n"), "{text}");
+    let tree = JobTree::parse("job.toml", &text, &[]).unwrap_or_else(|d| panic!("{d}"));
+    let plan =
+        Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2)).unwrap_or_else(|d| panic!("{d}"));
+    let splits = plan.dataset.source.open().unwrap();
+    let sizes =
+        [Some(&splits.train), splits.val.as_ref(), splits.test.as_ref()].map(|set| set.map(|set| set.len()));
+    assert_eq!(sizes, [Some(30); 3]);
+    std::fs::write(folder.path().join("test.csv"), "a,b\n1,2\n").unwrap();
+    std::fs::remove_file(&spec).unwrap();
+    init(&["csv", folder.path().to_str().unwrap(), spec.to_str().unwrap()]).unwrap();
+    let text = std::fs::read_to_string(&spec).unwrap();
+    let line = format!(
+        "# test.csv has no targets: `ddp-run predict RUN {}/test.csv` predicts them.",
+        folder.path().display()
+    );
+    assert!(text.contains(&line), "{text}");
+}

@@ -4,7 +4,7 @@ use super::columns::{Cell, Column, Kind, RowSet, RowStore, Stored, column};
 use super::columns_images::{count_classes, no_image};
 use super::columns_source::{image_roles, text_role};
 use super::columns_table::raw_table;
-use super::csv_proposal::{CsvProposal, propose};
+use super::csv_proposal::{Beside, CsvProposal, propose};
 use super::csv_table::BLANK_MARKS;
 use super::image_decode::decode_bytes;
 use super::image_survey::{ImageSurvey, side_and_grey};
@@ -96,7 +96,7 @@ fn table(stored: &Stored) -> Result<CsvProposal> {
     let names: Vec<String> = columns.iter().filter(|c| of_use(c)).map(|c| c.name.clone()).collect();
     let blanks = BLANK_MARKS.map(str::to_owned).to_vec();
     let table = raw_table(&stored.place, vec![stored.train.clone()], &names, blanks)?;
-    let mut found = propose(&table, ',', Vec::new())?;
+    let mut found = propose(&table, Vec::new(), &Beside::default())?;
     let target = columns.iter().find(|column| column.name == found.target);
     if let Some(classes) = target.and_then(|column| column.classes.as_ref()) {
         found.classes = Some(classes.len());

@@ -1,11 +1,14 @@
 //! `csv`: the rows of a table, features and a target.
 
+use super::csv_joined::{Others, is_labelled, joined};
 use super::csv_table::RawTable;
 use super::table::{Sections, TableKeys};
 use crate::data::split::SplitOptions;
-use crate::data::store::NamedFile;
+use crate::data::store::{NamedFile, absolute, check_names_below};
 use crate::data::{DataFacts, DatasetSource, Encoding, Splits, TableEncoding};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::files::folder;
+use crate::show;
 use crate::spec::Fields;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -13,7 +16,9 @@ use smart_default::SmartDefault;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A table with a header line.
+/// A table with a header line, or one for each split: `path` is that of training, `val` and `test` are beside it. Columns of several
+/// tables are found by name; a table that has others than that of training is refused. Means, deviations and empty cells are those of
+/// the training rows; a category that only another split has is one, too. A test table in which no row has a target is left out.
 #[derive(Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 #[schemars(extend("required" = ["target"]))]
@@ -23,6 +28,12 @@ pub(super) struct CsvSource {
     /// Separator of columns: one ASCII character.
     #[default = ","]
     pub delimiter: String,
+    /// The training table in `path`, which is a folder then.
+    pub train: Option<String>,
+    /// The validation table, in the folder of the training table. `val_split` has no effect with it.
+    pub val: Option<String>,
+    /// The test table, in the folder of the training table.
+    pub test: Option<String>,
     /// The column that the model predicts.
     pub target: String,
     #[serde(skip)]
@@ -33,13 +44,21 @@ pub(super) struct CsvSource {
 
 /// Reads the `[dataset]` table.
 pub fn csv(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
-    let file = NamedFile::read(fields);
+    let mut file = NamedFile::read(fields);
     let source: CsvSource = fields.config();
+    check_names_below(
+        fields,
+        [("train", &source.train), ("val", &source.val), ("test", &source.test)],
+        "the folder in `path`",
+    );
     if source.delimiter.len() != 1 {
         fields.problem("delimiter", "expected one ASCII character");
     }
     let keys = TableKeys::read(fields, true, &source.target).unwrap_or_default();
-    let split = SplitOptions::of_rows(fields);
+    let split = SplitOptions::of_tables(fields, source.val.is_some().then_some("with `val`"));
+    if let Some(train) = &source.train {
+        file.path.push(train);
+    }
     Arc::new(CsvSource { file, keys, split, ..source })
 }
 
@@ -49,15 +68,42 @@ impl DatasetSource for CsvSource {
     }
 
     fn check_files(&self) -> Result<()> {
-        self.file.is_there().map(drop)
+        if self.file.path.is_dir() {
+            let hint = "`[dataset] train` names the training table in it, `val` and `test` the others";
+            return Err(
+                Error::data(format!("{} is a folder", absolute(&self.file.path).display())).hint(hint)
+            );
+        }
+        self.file.is_there()?;
+        self.others().into_iter().try_for_each(|(key, path)| {
+            let missing =
+                || Error::data(format!("{} is missing, which `[dataset] {key}` names", path.display()));
+            path.is_file().then_some(()).ok_or_else(|| {
+                missing().hint(
+                    "copy it there, or correct the name, which is one in the folder of the training table",
+                )
+            })
+        })
     }
 
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
-        self.file.prepare(&|path| self.read(path, None).map(drop), say)
+        self.check_files()?;
+        self.file.prepare(&|path| self.read(path, None).map(drop), say)?;
+        if let Some((_, path)) = self.others().into_iter().find(|(key, _)| *key == TEST)
+            && !is_labelled(&self.table(&path, &self.keys.blank_marks)?, &self.target)
+        {
+            let target = show::name(&self.target);
+            say(&format!(
+                "{}: left out, because no row has a value in the target `{target}`; `ddp-run predict` takes such a table",
+                path.display()
+            ));
+        }
+        Ok(())
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        Some(self.file.path.clone()).filter(|path| path.is_file()).into_iter().collect()
+        let others = self.others().into_iter().map(|(_, path)| path);
+        [self.file.path.clone()].into_iter().chain(others).filter(|path| path.is_file()).collect()
     }
 
     fn open(&self) -> Result<Splits> {
@@ -69,12 +115,39 @@ impl DatasetSource for CsvSource {
     }
 }
 
+/// The key of the test table.
+const TEST: &str = "test";
+
 impl CsvSource {
+    /// The tables besides that of training, by their keys.
+    fn others(&self) -> Vec<(&'static str, PathBuf)> {
+        let folder = absolute(folder(&self.file.path));
+        let path = |(key, name): (_, &Option<String>)| Some((key, folder.join(name.as_ref()?)));
+        [("val", &self.val), (TEST, &self.test)].into_iter().filter_map(path).collect()
+    }
+
+    fn table(&self, path: &Path, blanks: &[String]) -> Result<RawTable> {
+        RawTable::read(path, self.delimiter.bytes().next().unwrap_or(b','), blanks.to_vec())
+    }
+
     fn read(&self, path: &Path, known: Option<&TableEncoding>) -> Result<Splits> {
-        let delimiter = self.delimiter.bytes().next().unwrap_or(b',');
         let blanks = known.map_or(&self.keys.blank_marks, |known| &known.blank_marks);
-        let table = RawTable::read(path, delimiter, blanks.clone())?;
-        let sections = Sections { train: table.rows.len(), ..Sections::default() };
+        let train = self.table(path, blanks)?;
+        let mut others = Others::default();
+        for (key, path) in self.others() {
+            let table = self.table(&path, blanks)?;
+            match key {
+                TEST => others.test = Some(table).filter(|table| is_labelled(table, &self.target)),
+                _ => others.val = Some(table),
+            }
+        }
+        let (table, sections) = match others.is_empty() {
+            true => {
+                let sections = Sections { train: train.rows.len(), ..Sections::default() };
+                (train, sections)
+            }
+            false => joined(train, others, &self.keys, &self.target, known)?,
+        };
         self.keys.splits(table, &self.target, sections, &self.split, known)
     }
 }

@@ -3,20 +3,15 @@
 use super::csv_columns::{Column, Kind};
 use super::csv_table::{BLANK_MARKS, OTHER_MARKS, RawTable, plain_number, reads_as_number};
 use super::table_values::labels;
-use crate::data::store::absolute;
-use crate::error::{Error, IoContext, Result};
+use crate::error::{Error, Result};
 use crate::show;
 use std::collections::BTreeSet;
-use std::path::Path;
 
 /// Fewer rows are not enough to learn from.
 const MIN_ROWS: usize = 10;
 /// Most values of a target of whole numbers that are taken for classes, each with this many rows on average.
 const MAX_NUMBER_CLASSES: usize = 20;
 const MIN_ROWS_PER_CLASS: usize = 5;
-/// Lines after the first that show what separates columns.
-const LINES: usize = 20;
-const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 /// Names that targets have, and last words of such names.
 const TARGETS: [&str; 10] =
     ["target", "label", "labels", "class", "y", "outcome", "response", "output", "diagnosis", "species"];
@@ -57,51 +52,19 @@ impl CsvProposal {
     }
 }
 
-/// Reads the table at `path` and examines its columns.
-///
-/// # Errors
-/// Exit 78: the file can't be read, is not a table with a header line and some rows, or has no column that can be a target or a feature.
-pub fn propose_csv(path: &Path) -> Result<CsvProposal> {
-    let delimiter = delimiter(path).map_err(Error::of_data)?;
-    let read = |marks: &[String]| {
-        let blank = BLANK_MARKS.into_iter().map(str::to_owned).chain(marks.iter().cloned());
-        RawTable::read(path, delimiter, blank.collect()).map_err(with_hint)
-    };
-    let table = read(&[])?;
-    // Years are names, too.
-    let is_year = |name: &str| name.parse::<u16>().is_ok_and(|year| (1000..3000).contains(&year));
-    let is_number = |name: &&String| name.parse::<f64>().is_ok_and(f64::is_finite) && !is_year(name);
-    let numbers: Vec<&String> = table.header.iter().filter(is_number).collect();
-    if numbers.len() * 2 > table.header.len() {
-        let first = show::name(numbers[0]);
-        return Err(Error::data(format!(
-            "{}: the first line has numbers, such as `{first}`, instead of names",
-            table.path
-        ))
-        .hint("add a line with the names of the columns at the top"));
-    }
-    let marks = marks(&table);
-    let table = if marks.is_empty() { table } else { read(&marks)? };
-    propose(&table, char::from(delimiter), marks)
-}
-
-/// What to do about a file that is not a table.
-fn with_hint(error: Error) -> Error {
-    let hint = match error.caused_by().map(csv::Error::kind) {
-        _ if error.hint.is_some() => return error,
-        Some(csv::ErrorKind::Utf8 { .. }) => {
-            "a table is UTF-8 text; `iconv -f LATIN1 -t UTF-8` converts one of Latin-1"
-        }
-        Some(csv::ErrorKind::UnequalLengths { .. }) => {
-            "each line has as many cells as the first; a cell with a separator in it must be in double quotes"
-        }
-        _ => return error,
-    };
-    error.hint(hint)
+/// What is known of a table from others.
+#[derive(Default)]
+pub(super) struct Beside {
+    /// Columns that a model can't use, each with the reason.
+    pub useless: Reasons,
+    /// Columns that another table lacks: the target may be one of them, and no other is used.
+    pub lacking: Vec<String>,
+    /// The name of that table.
+    pub lacks: String,
 }
 
 /// The texts that stand for empty cells in the first column with the name of a target: nearly all other cells are numbers.
-fn marks(table: &RawTable) -> Vec<String> {
+pub(super) fn marks(table: &RawTable) -> Vec<String> {
     let Some(column) = named(&table.header).into_iter().flatten().next() else { return Vec::new() };
     let filled = (0..table.rows.len()).filter(|r| !table.is_blank(*r, column));
     let (numbers, texts): (Vec<usize>, Vec<usize>) = filled.partition(|r| table.number(*r, column).is_some());
@@ -127,46 +90,19 @@ fn named(header: &[String]) -> [Vec<usize>; 2] {
     ]
 }
 
-/// The separator that makes most columns of the first line, before others one with which the next lines have as many.
-fn delimiter(path: &Path) -> Result<u8> {
-    let path = absolute(path);
-    let columns = |delimiter: u8| {
-        let file = crate::files::open(&path).doing("read", &path)?;
-        let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).flexible(true).from_reader(file);
-        let header = reader.headers().map_err(|e| {
-            Error::data(format!("{}: the first line can't be read: {e}", path.display()))
-                .hint("a table is UTF-8 text with the names of its columns in the first line")
-        })?;
-        let count = header.len();
-        let even =
-            reader.records().take(LINES).all(|record| record.is_ok_and(|record| record.len() == count));
-        Ok::<_, Error>((count > 1 && even, count))
-    };
-    let mut best = ((false, 1), b',');
-    for delimiter in DELIMITERS {
-        let rank = columns(delimiter)?;
-        if rank > best.0 {
-            best = (rank, delimiter);
-        }
-    }
-    match best {
-        _ if columns(DELIMITERS[0])?.1 == 0 => Err(Error::data(format!("{} is empty", path.display()))
-            .hint("a table has the names of its columns in the first line, and a row in each of the others")),
-        ((_, 1), _) => Err(Error::data(format!("{} has a single column", path.display()))
-            .hint("a table has columns that are separated by a comma, a semicolon, a tab or `|`")),
-        (_, delimiter) => Ok(delimiter),
-    }
-}
-
 /// Looks at the columns of a table.
-pub(super) fn propose(table: &RawTable, delimiter: char, marks: Vec<String>) -> Result<CsvProposal> {
+pub(super) fn propose(table: &RawTable, marks: Vec<String>, beside: &Beside) -> Result<CsvProposal> {
     let rows = table.rows.len();
     if rows < MIN_ROWS {
         return Err(Error::data(format!("{} has {rows} rows; a proposal needs {MIN_ROWS}", table.path)));
     }
-    let columns: Vec<Column> = (0..table.header.len()).map(|c| Column::of(table, c)).collect();
-    let unusable = |why: String| {
-        let error = Error::data(format!("{}: {why}\n{}", table.path, reasons(&columns)));
+    let mut columns: Vec<Column> = (0..table.header.len()).map(|c| Column::of(table, c)).collect();
+    for column in &mut columns {
+        let known = beside.useless.iter().find(|(name, _)| *name == column.name);
+        column.useless = column.useless.take().or(known.map(|(_, why)| why.clone()));
+    }
+    let unusable = |why: String, columns: &[Column]| {
+        let error = Error::data(format!("{}: {why}\n{}", table.path, reasons(columns)));
         let cells = |c: usize| (0..table.rows.len()).map(move |r| &table.rows[r][c]);
         let formatted =
             |c: usize| cells(c).find(|cell| columns[c].useless.is_some() && reads_as_number(cell));
@@ -175,13 +111,18 @@ pub(super) fn propose(table: &RawTable, delimiter: char, marks: Vec<String>) -> 
             None => error,
         }
     };
-    let (target, target_reason, passed_over) =
-        target(&table.header, &columns).ok_or_else(|| unusable("no column can be a target".to_owned()))?;
+    let (target, target_reason, passed_over) = target(&table.header, &columns, beside)
+        .ok_or_else(|| unusable("no column can be a target".to_owned(), &columns))?;
+    for (i, column) in columns.iter_mut().enumerate() {
+        if i != target && beside.lacking.contains(&column.name) {
+            column.useless.get_or_insert_with(|| format!("{} lacks it", beside.lacks));
+        }
+    }
     let others = || columns.iter().enumerate().filter(|(i, _)| *i != target);
     let used: Vec<usize> = others().filter(|(_, c)| c.useless.is_none()).map(|(i, _)| i).collect();
     if used.is_empty() {
         let target = show::name(&columns[target].name);
-        return Err(unusable(format!("besides the target `{target}`, no column can be a feature")));
+        return Err(unusable(format!("besides the target `{target}`, no column can be a feature"), &columns));
     }
     let (rows, blanks) = blanks(table, target, &used)?;
     let labels = labels(table, target, rows.iter().copied()).len();
@@ -196,7 +137,7 @@ pub(super) fn propose(table: &RawTable, delimiter: char, marks: Vec<String>) -> 
     }
     let left_out = |(_, c): (usize, &Column)| Some((c.name.clone(), c.useless.clone()?));
     Ok(CsvProposal {
-        delimiter,
+        delimiter: char::from(table.delimiter),
         rows: rows.len(),
         target: columns[target].name.clone(),
         target_reason,
@@ -217,22 +158,34 @@ fn reasons(columns: &[Column]) -> String {
 }
 
 /// The names of columns, each with a reason.
-type Reasons = Vec<(String, String)>;
+pub(super) type Reasons = Vec<(String, String)>;
 
-/// The column to predict: one that is called so, else the last; why, and the columns that are called so but can't be one.
-fn target(header: &[String], columns: &[Column]) -> Option<(usize, String, Reasons)> {
+/// The column to predict: one that is called so, else the last; why, and the columns that are called so but can't be one. Where another
+/// table lacks columns, it is one of them.
+fn target(header: &[String], columns: &[Column], beside: &Beside) -> Option<(usize, String, Reasons)> {
+    let able = |i: &usize| columns[*i].useless.is_none();
+    let lacks = |i: &usize| beside.lacking.contains(&header[*i]);
+    let lacking = (0..columns.len()).filter(|i| able(i) && lacks(i)).count();
+    let fits = |i: &usize| lacking == 0 || lacks(i);
+    let reason = |why: &str| match lacking {
+        0 => why.to_owned(),
+        1 => format!("because {} lacks it", beside.lacks),
+        _ => format!("{why} of those that {} lacks", beside.lacks),
+    };
     let (mut passed_over, mut seen) = (Vec::new(), BTreeSet::new());
     // A name may be one of a target in both ways.
-    for i in named(header).into_iter().flatten().filter(|i| seen.insert(*i)) {
+    for i in named(header).into_iter().flatten().filter(|i| fits(i) && seen.insert(*i)) {
         match &columns[i].useless {
-            None => return Some((i, "by its name".to_owned(), passed_over)),
+            None => return Some((i, reason("by its name"), passed_over)),
             Some(why) => passed_over.push((columns[i].name.clone(), why.clone())),
         }
     }
-    let last = (0..columns.len()).rfind(|i| columns[*i].useless.is_none())?;
-    let reason =
-        if last + 1 == columns.len() { "the last column" } else { "the last column that can be one" };
-    Some((last, reason.to_owned(), passed_over))
+    let last = (0..columns.len()).rfind(|i| able(i) && fits(i))?;
+    let why = match last + 1 == columns.len() || lacking > 0 {
+        true => "the last column",
+        false => "the last column that can be one",
+    };
+    Some((last, reason(why), passed_over))
 }
 
 /// The number of classes, if the target is one, and why.

@@ -1,5 +1,12 @@
 use super::*;
+use crate::data::sets::csv_guessed::read_table;
 use crate::error::ExitCode;
+use std::path::Path;
+
+fn propose_csv(path: &Path) -> Result<CsvProposal> {
+    let (table, marks) = read_table(path)?;
+    super::propose(&table, marks, &Beside::default())
+}
 
 fn propose(text: &str) -> Result<CsvProposal> {
     let file = tempfile::NamedTempFile::new().unwrap();

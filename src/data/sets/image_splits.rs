@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
 /// The names of the splits, which win over other names for them.
-const NAMES: [&str; 3] = ["train", "val", "test"];
+pub(super) const NAMES: [&str; 3] = ["train", "val", "test"];
 
 /// The folders of a data set of images.
 #[derive(Debug)]
@@ -34,8 +34,13 @@ impl SplitFolders {
             folders.into_iter().filter(|path| !is_hidden(path) && path.is_dir()).collect();
         // A class may be called `Training`: its folder holds images, and no folders.
         let of_classes = |folder: &Path| folder.ends_with(NAMES[0]) || has_folders(folder);
-        let Some(train) = take(root, &mut folders, 0, &of_classes)? else { return Ok(of_root()) };
-        let [val, test] = [1, 2].map(|split| take(root, &mut folders, split, &|_| true));
+        let mut take = |split: usize, fits: &dyn Fn(&Path) -> bool| {
+            let stands_for =
+                |path: &Path, name: &str| WORDS[split].contains(&&*name.to_lowercase()) && fits(path);
+            take((root, "folders"), &mut folders, split, name_of, &stands_for)
+        };
+        let Some(train) = take(0, &of_classes)? else { return Ok(of_root()) };
+        let [val, test] = [1, 2].map(|split| take(split, &|_| true));
         let (val, test) = (val?, test?);
         Ok(Self { train, val, test, unused: folders.iter().map(|path| name_of(path)).collect() })
     }
@@ -51,16 +56,17 @@ impl SplitFolders {
     }
 }
 
-/// Takes the folder of a split out of those beside each other: the one with the split's name, or the only one with another name for it.
-fn take(
-    root: &Path,
-    folders: &mut Vec<PathBuf>,
+/// Takes the file or folder of a split out of those beside each other in `root`: the one with the split's name, or the only one whose
+/// name stands for it. `kind` is what they are called.
+pub(super) fn take(
+    (root, kind): (&Path, &str),
+    paths: &mut Vec<PathBuf>,
     split: usize,
-    fits: &dyn Fn(&Path) -> bool,
+    name_of: fn(&Path) -> String,
+    stands_for: &dyn Fn(&Path, &str) -> bool,
 ) -> Result<Option<PathBuf>> {
-    let stands_for = |path: &PathBuf| WORDS[split].contains(&&*name_of(path).to_lowercase()) && fits(path);
-    let able: Vec<&PathBuf> = folders.iter().filter(|path| stands_for(path)).collect();
-    let chosen = match (able.iter().find(|path| path.ends_with(NAMES[split])), &able[..]) {
+    let able: Vec<&PathBuf> = paths.iter().filter(|path| stands_for(path, &name_of(path))).collect();
+    let chosen = match (able.iter().find(|path| name_of(path) == NAMES[split]), &able[..]) {
         (Some(named), _) => (*named).clone(),
         (None, []) => return Ok(None),
         (None, [only]) => (*only).clone(),
@@ -68,11 +74,11 @@ fn take(
             let names: Vec<String> = several.iter().map(|path| name_of(path)).collect();
             let (root, name) = (root.display(), NAMES[split]);
             let names = listed(names.iter().map(String::as_str));
-            return Err(Error::data(format!("{root} has several folders for the split `{name}`: {names}"))
+            return Err(Error::data(format!("{root} has several {kind} for the split `{name}`: {names}"))
                 .hint(format!("rename the one to use to `{name}`")));
         }
     };
-    folders.retain(|path| *path != chosen);
+    paths.retain(|path| *path != chosen);
     Ok(Some(chosen))
 }
 

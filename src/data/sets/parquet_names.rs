@@ -59,7 +59,7 @@ fn without_number(stem: &str) -> &str {
 }
 
 /// The split that the first such word of a name implies.
-fn split_of_name(name: &str) -> Option<usize> {
+pub(super) fn split_of_name(name: &str) -> Option<usize> {
     let name = name.to_lowercase();
     let mut words = name.split(|c: char| !c.is_alphanumeric());
     words.find_map(|word| WORDS.iter().position(|words| words.contains(&word)))

@@ -224,7 +224,7 @@ impl TableKeys {
     }
 
     /// The feature columns: those in `features`, otherwise all but the target.
-    fn columns(&self, table: &RawTable, target: usize) -> Result<Vec<usize>> {
+    pub(super) fn columns(&self, table: &RawTable, target: usize) -> Result<Vec<usize>> {
         for name in self.categories.keys() {
             table.column(name, "categories")?;
         }

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, IoContext, Result};
 use crate::files::{Scratch, folder, remove_begun};
+use crate::spec::Fields;
 use data_encoding::HEXLOWER;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -9,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Folder for unpacked data, if the data folder is read-only, and for records of verified files.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -71,6 +72,35 @@ impl Cache {
 /// The absolute path, for messages.
 pub fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Reports the keys whose values are not names of files below a folder, `place`: the location of a data set is no part of what results
+/// depend on.
+pub fn check_names_below<const N: usize>(
+    fields: &mut Fields<'_>,
+    keys: [(&str, &Option<String>); N],
+    place: &str,
+) {
+    for (key, name) in keys {
+        if name.as_ref().is_some_and(|name| below(Path::new(""), Path::new(name)).is_none()) {
+            fields.problem(key, format!("expected the name of a file in {place}"));
+        }
+    }
+}
+
+/// The path `name` from the folder `from` in a root, as a path from the root without `.` and `..`; `None` if it is absolute or leaves the
+/// root. Links are not followed.
+pub fn below(from: &Path, name: &Path) -> Option<PathBuf> {
+    let mut path = PathBuf::new();
+    for component in from.components().chain(name.components()) {
+        match component {
+            Component::Normal(part) => path.push(part),
+            Component::CurDir => {}
+            Component::ParentDir if path.pop() => {}
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return None,
+        }
+    }
+    Some(path)
 }
 
 /// What changes with a file: its size, its times and its inode. A copy with the times of the original (`cp -p`) has another change time.
@@ -171,6 +201,20 @@ mod tests {
         .unwrap();
         assert_eq!(fs::read_to_string(target.join("a")).unwrap(), "theirs");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn names_stay_below_their_root() {
+        for (from, name, path) in [
+            ("", "a.csv", Some("a.csv")),
+            ("", "./a//b.csv", Some("a/b.csv")),
+            ("train", "../b.png", Some("b.png")),
+            ("train", "../../b.png", None),
+            ("train", "/etc/passwd", None),
+            ("", "a/../../b", None),
+        ] {
+            assert_eq!(below(Path::new(from), Path::new(name)).as_deref(), path.map(Path::new), "{name}");
+        }
     }
 
     /// As `cp -p` and `rsync -t` do it.
