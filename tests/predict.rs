@@ -178,6 +178,8 @@ fn held_out_rows_are_evaluated_as_they_are_predicted() {
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(found["accuracy"].as_f64().unwrap(), correct as f64 / held_out.len() as f64, "{found}");
     assert!(correct * 2 > held_out.len(), "{correct} of {}", held_out.len());
+    let said = stderr(&output);
+    assert!(said.contains("lack 1 of 3 classes: `Adelie`") && !said.contains("has changed"), "{said}");
 }
 
 /// Writes images of two classes, and returns those of the validation split by path.

@@ -19,6 +19,17 @@ pub enum Encoding {
     Text(TextEncoding),
 }
 
+impl Encoding {
+    /// The keys of `[dataset]` that do not count where this encoding is used: it has their values.
+    pub(crate) fn keys(&self) -> &'static [&'static str] {
+        match self {
+            Self::Images(_) => &["normalize", "mean", "std"],
+            Self::Table(_) => &["features", "categories", "standardise", "standardise_target"],
+            Self::Text(_) => &[],
+        }
+    }
+}
+
 /// Images are scaled to squares (`resize`, `interpolation`) and normalised.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ImageEncoding {

@@ -5,7 +5,8 @@ use super::data::{facts_of, lacking, open_data};
 use super::exchange::share_json;
 use super::metrics::{self, Reported};
 use super::parts::RankParts;
-use super::{Usage, fit, same_data, spec_changes, state};
+use super::spec_changes::EvaluatedAs;
+use super::{Usage, fit, same_data, state};
 use crate::checkpoint::{CheckpointStore, Loaded, RankBy, load};
 use crate::comm::{Phase, Place, ProcessGroup, Wait};
 use crate::data::{Dataset, Encoding, Fingerprint, Splits};
@@ -155,6 +156,9 @@ pub struct Wanted {
     pub per_class: bool,
 }
 
+const NOT_ENCODED: &str = "the checkpoint does not say how its data was encoded: what is measured on the data, such as the scale of \
+                           columns, is measured anew";
+
 /// Evaluates rank 0's `loaded`; the other ranks have `None` and get its weights. Every rank returns the same metrics, which do not depend on the
 /// number of ranks; warnings are rank 0's.
 pub fn evaluate(
@@ -179,15 +183,15 @@ pub fn evaluate(
     let mut warnings = Vec::from_iter(lacking("the evaluated", &**dataset));
     if let Some(loaded) = loaded {
         let saved = state::saved(loaded)?;
-        let changed = saved.data.differs(&fingerprint, ", now ");
-        warnings.extend(changed.map(|what| {
-            let anew = match known {
-                Some(_) => "",
-                None => ". The checkpoint does not say how it was encoded: what is measured on the data, such as the scale of columns, is measured anew",
-            };
-            format!("the data set has changed since this checkpoint was made: {what}{anew}")
-        }));
-        warnings.extend(spec_changes::of_meaning(parts.spec(), loaded));
+        let spec = EvaluatedAs::new(parts.spec(), loaded, known.as_ref());
+        if let Some(what) = saved.data.differs(&fingerprint, ", now ") {
+            warnings.extend(
+                (!spec.on_other_data)
+                    .then(|| format!("the data set has changed since this checkpoint was made: {what}")),
+            );
+            warnings.extend(known.is_none().then(|| NOT_ENCODED.to_owned()));
+        }
+        warnings.extend(spec.warning);
         let weights = loaded.weights(wanted.averaged);
         state::restore_model(parts.checkpoint, loaded, &saved, device, weights, &mut *model)?;
     }

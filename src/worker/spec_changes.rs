@@ -3,12 +3,13 @@
 
 use super::start_state::newest_step;
 use crate::checkpoint::{Loaded, State};
+use crate::data::Encoding;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::history;
 use crate::launch::JobHandoff;
 use crate::plan::Plan;
-use crate::plan::changes::{Change, NAMED, lines};
+use crate::plan::changes::{Change, NAMED, between, lines};
 use crate::show;
 use crate::spec::{Values, values};
 use std::path::Path;
@@ -92,15 +93,46 @@ pub fn since(spec: OwnSpec<'_>, loaded: &Loaded, job_toml: &str) -> Vec<String> 
     lines(changes.iter().map(|c| (c.key, format!("{}; {}", c.values(), meaning(c.key)))))
 }
 
-/// The changes that give the same weights another meaning: of the data, of the model and of the metrics.
-pub fn of_meaning(spec: OwnSpec<'_>, loaded: &Loaded) -> Option<String> {
-    let [mut before, mut now] = of_specs(&loaded.path, &spec.0.to_toml())?;
-    let tables = ["dataset", "transform", "model", "task", "loss", "metric"];
-    for all in [&mut before, &mut now] {
-        all.retain(|key, _| key == "train.loss" || tables.contains(&key.split('.').next().unwrap_or(key)));
+/// The spec of an evaluation, compared with that of its checkpoint.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct EvaluatedAs {
+    /// The changes that give the same weights another meaning: of the data, of the model and of the metrics.
+    pub warning: Option<String>,
+    /// Whether it names other data.
+    pub on_other_data: bool,
+}
+
+/// Keys of `[dataset]` that say where the data is.
+const PLACES: [&str; 3] = ["dataset.root", "dataset.path", "dataset.url"];
+
+impl EvaluatedAs {
+    /// `known` is the encoding that the checkpoint has and the evaluation uses.
+    pub fn new(spec: OwnSpec<'_>, loaded: &Loaded, known: Option<&Encoding>) -> Self {
+        let Some([mut before, mut now]) = of_specs(&loaded.path, &spec.0.to_toml()) else {
+            return Self::default();
+        };
+        let tables = ["dataset", "transform", "model", "task", "loss", "metric"];
+        let encoded = known.map_or(&[][..], Encoding::keys);
+        let is_encoded = |key: &str| {
+            let of_dataset = key.strip_prefix("dataset.").and_then(|key| key.split('.').next());
+            of_dataset.is_some_and(|key| encoded.contains(&key))
+        };
+        for all in [&mut before, &mut now] {
+            all.retain(|key, _| {
+                let table = key.split('.').next().unwrap_or(key);
+                (key == "train.loss" || tables.contains(&table)) && !is_encoded(key)
+            });
+        }
+        let of_data = |change: &Change<'_>| change.key.starts_with("dataset.");
+        let warning = in_words(spec, &before, &now).map(|changed| {
+            format!("the spec has changed since checkpoint {} was made: {changed}", loaded.path.display())
+        });
+        Self {
+            warning,
+            on_other_data: spec.0.changes(&before, &now).iter().any(of_data)
+                || between(&before, &now).iter().any(|change| PLACES.contains(&change.key)),
+        }
     }
-    let changed = in_words(spec, &before, &now)?;
-    Some(format!("the spec has changed since checkpoint {} was made: {changed}", loaded.path.display()))
 }
 
 /// `optimizer.lr = 0.1, now 0.2; …` for keys of the optimizer; `None` without changes.
@@ -147,6 +179,7 @@ fn in_words(spec: OwnSpec<'_>, before: &Values, now: &Values) -> Option<String> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::{Blanks, TableEncoding, TargetEncoding};
     use crate::worker::testing::{SPEC, plan};
 
     #[test]
@@ -167,6 +200,41 @@ mod tests {
         assert_eq!((between(before, before), values("no spec")), (None, None));
         let many: String = (0..20).map(|i| format!("k{i:02} = 1\n")).collect();
         assert!(between("", &many).unwrap().ends_with("; and 12 more"));
+    }
+
+    /// What the checkpoint's encoding decides is no change, and a spec that names other data does not say that the data has changed.
+    #[test]
+    fn an_evaluation_lists_what_gives_the_weights_another_meaning() {
+        let run = tempfile::tempdir().unwrap();
+        let table = |path: &str, more: &str| {
+            format!(
+                "name = 'a'\nbatch_size = 4\nmodel.name = 'linear'\noptimizer.name = 'sgd'\n[dataset]\nname = 'csv'\n\
+                 path = '{path}'\ntarget = 'y'\n{more}"
+            )
+        };
+        let trained = plan(&table("t.csv", ""), &[], 1).to_toml();
+        std::fs::write(run.path().join("job.toml"), trained).unwrap();
+        let checkpoint = run.path().join("checkpoints/step-00000010");
+        let loaded = Loaded { path: checkpoint, ..Loaded::default() };
+        let known = Encoding::Table(TableEncoding {
+            delimiter: ',',
+            columns: Vec::new(),
+            blanks: Blanks::Error,
+            blank_marks: Vec::new(),
+            target: TargetEncoding::Number { name: "y".to_owned(), mean: 0.0, std: 1.0 },
+        });
+        let found = |path: &str, more: &str, known: Option<&Encoding>| {
+            let spec = plan(&table(path, more), &[], 1);
+            let EvaluatedAs { warning, on_other_data } = EvaluatedAs::new(OwnSpec::of(&spec), &loaded, known);
+            (warning.and_then(|text| Some(text.split_once(" was made: ")?.1.to_owned())), on_other_data)
+        };
+        assert_eq!(found("t.csv", "workers = 0", Some(&known)), (None, false));
+        assert_eq!(found("held-out.csv", "standardise = false", Some(&known)), (None, true));
+        let standardise = "dataset.standardise = true, now false".to_owned();
+        assert_eq!(found("t.csv", "standardise = false", None), (Some(standardise), true));
+        let blanks = "dataset.blanks = \"error\", now \"drop\"".to_owned();
+        let both = "standardise = false\nblanks = 'drop'";
+        assert_eq!(found("t.csv", both, Some(&known)), (Some(blanks), true));
     }
 
     #[test]
