@@ -134,7 +134,7 @@ pub trait IoContext<T> {
 impl<T> IoContext<T> for std::io::Result<T> {
     fn doing(self, verb: &str, path: &std::path::Path) -> Result<T> {
         self.map_err(|e| {
-            let path = show::piece(&path.display().to_string());
+            let path = show::path(path);
             Error::checkpoint(format!("cannot {verb} {path}: {e}")).cause(e)
         })
     }

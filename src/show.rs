@@ -103,13 +103,35 @@ pub(crate) fn painted(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A path as a shell takes it.
+/// A path, as part of a line.
+pub(crate) fn path(path: &Path) -> String {
+    piece(&path.display().to_string())
+}
+
+/// A path as a shell takes it, in one line.
 pub(crate) fn shell_word(path: &Path) -> String {
-    let path = message(&path.display().to_string()).into_owned();
+    let path = path.display().to_string();
+    if path.contains(is_control) {
+        return ansi_c_quoted(&path);
+    }
     match path.chars().all(|c| c.is_alphanumeric() || "/._-+".contains(c)) && !path.starts_with('-') {
         true => path,
         false => format!("'{}'", path.replace('\'', r"'\''")),
     }
+}
+
+/// `$'…'`, the form of POSIX 2024 (bash, zsh and others) for control characters.
+fn ansi_c_quoted(text: &str) -> String {
+    let escaped = |c: char| match c {
+        '\n' => r"\n".to_owned(),
+        '\'' | '\\' => format!("\\{c}"),
+        // By bytes: three octal digits each, so that no digit behind them counts.
+        c if is_control(c) => {
+            c.encode_utf8(&mut [0; 4]).bytes().map(|byte| format!("\\{byte:03o}")).collect()
+        }
+        c => c.to_string(),
+    };
+    format!("$'{}'", text.chars().map(escaped).collect::<String>())
 }
 
 /// Columns of a line that is wrapped.
@@ -180,6 +202,11 @@ mod tests {
         assert_eq!(shell_word(Path::new("a/b-c.d")), "a/b-c.d");
         assert_eq!(shell_word(Path::new("it's $x")), r"'it'\''s $x'");
         assert_eq!(shell_word(Path::new("~x")), "'~x'");
+        let odd = "a\n'b\\\u{1b}1\u{202e}";
+        assert_eq!(shell_word(Path::new(odd)), r"$'a\n\'b\\\0331\342\200\256'");
+        let script = format!("printf %s {}", shell_word(Path::new(odd)));
+        let said = std::process::Command::new("bash").args(["-c", &script]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&said.stdout), odd);
     }
 
     #[test]

@@ -84,10 +84,10 @@ pub fn run(args: &ExportArgs, registry: &Registry) -> Result<()> {
     }
     say!(
         "wrote {} ({} tensors, {} bytes) from {} (step {}{})",
-        report.path.display(),
+        crate::show::path(&report.path),
         report.tensors,
         report.bytes,
-        report.source.display(),
+        crate::show::path(&report.source),
         report.step,
         if report.averaged { ", averaged weights" } else { "" }
     );

@@ -106,7 +106,10 @@ impl Start<'_> {
     pub fn accept(&self, from: Option<&Parent>) -> Result<Accepted> {
         let here = from.filter(|f| f.is_within(self.out_dir));
         if here.is_none() && from.is_some_and(|from| from.complete) {
-            say!("{} stays as it is: there is nothing to train from that checkpoint", self.out_dir.display());
+            say!(
+                "{} stays as it is: there is nothing to train from that checkpoint",
+                crate::show::path(&self.out_dir)
+            );
             return Ok(Accepted::Complete);
         }
         let state = match (FolderState::read(self.out_dir), here) {
@@ -128,11 +131,11 @@ impl Start<'_> {
             ToArchive::Nothing => {}
             ToArchive::All => {
                 let kept = archive::archive_all(self.out_dir)?;
-                say!("the previous run was moved to {}", kept.display());
+                say!("the previous run was moved to {}", crate::show::path(&kept));
             }
             ToArchive::After(step) => {
                 let kept = archive::archive_after(self.out_dir, step)?;
-                say!("files from after step {step} were moved to {}", kept.display());
+                say!("files from after step {step} were moved to {}", crate::show::path(&kept));
             }
         }
         self.write(from)?;

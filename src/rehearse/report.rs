@@ -134,7 +134,7 @@ impl Report {
             out += "`--out DIR` keeps the trials, with the logs of their ranks\n";
         }
         if let Some(folder) = &self.folder {
-            out += &format!("the trials are in {}\n", show::piece(&folder.display().to_string()));
+            out += &format!("the trials are in {}\n", show::path(folder));
         }
         out
     }

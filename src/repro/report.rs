@@ -35,7 +35,7 @@ impl Report {
 
     /// What differs from the recorded facts, before the run is repeated.
     pub fn heading(&self, repeats: bool) -> String {
-        let mut out = format!("{}\n", show::piece(&self.run.display().to_string()));
+        let mut out = format!("{}\n", show::path(&self.run));
         out += &checks::text(&self.checks);
         for line in &self.unknown {
             out += &format!("  not known: {}\n", show::piece(line));
@@ -90,7 +90,7 @@ impl Report {
             out += &format!("  not compared: {}\n", show::piece(line));
         }
         if let Some(folder) = &self.folder {
-            out += &format!("  the repetition is in {}\n", show::piece(&folder.display().to_string()));
+            out += &format!("  the repetition is in {}\n", show::path(folder));
         }
         out
     }

@@ -252,7 +252,7 @@ fn remove_folder(folder: &Path) -> Result<()> {
     for path in &entries {
         remove(path, &mut stay).doing("remove", path)?;
     }
-    stay.iter().for_each(|path| say!("{} is a mount point: it stays, and is empty", path.display()));
+    stay.iter().for_each(|path| say!("{} is a mount point: it stays, and is empty", crate::show::path(path)));
     match fs::remove_dir(folder) {
         Err(e) if e.kind() == io::ErrorKind::ResourceBusy || !stay.is_empty() => Ok(()),
         removed => removed.doing("remove", folder).map_err(|e| Error { code: ExitCode::Checkpoint, ..e }),

@@ -51,11 +51,7 @@ pub fn show(run: &RunFolder, program: &str) -> String {
     let lines = rows.iter().filter(|(_, text)| !text.is_empty());
     let lines: String = lines.map(|(name, text)| format!("  {name:width$}  {text}\n")).collect();
     let archived = if run.archived { ", archived by a later start" } else { "" };
-    format!(
-        "{} ({}{archived})\n{lines}",
-        show::piece(&run.folder.display().to_string()),
-        show::name(&run.name)
-    )
+    format!("{} ({}{archived})\n{lines}", show::path(&run.folder), show::name(&run.name))
 }
 
 fn newest<T>(all: &[T]) -> impl Iterator<Item = &T> {

@@ -6,7 +6,7 @@ use super::events::{CheckpointEvent, EndEvent, EpochEvent, Event};
 use super::numbers::{epoch_of, rate, seconds};
 use super::progress::metric_words;
 use super::report;
-use crate::show::{count, shell_word};
+use crate::show::{count, path, shell_word};
 use std::path::{Path, PathBuf};
 
 /// What the events do not contain.
@@ -39,13 +39,13 @@ pub fn summary(events: &[Event], end: &EndEvent, run: &Run<'_>) -> String {
     }
     if let Some((of, value)) = best {
         let (name, _) = run.best;
-        let place = of_best.as_ref().map_or("no checkpoint".to_owned(), |path| path.display().to_string());
+        let place = of_best.as_ref().map_or("no checkpoint".to_owned(), |at| path(at));
         rows.push((
             "best",
             format!("{}  {name} {}  {place}", epoch_of(of.epoch, run.epochs), metric_words(name, value)),
         ));
     }
-    rows.push(("report", report::path(run.dir).display().to_string()));
+    rows.push(("report", path(&report::path(run.dir))));
     if of_best.is_some() || newest.is_some() {
         let best = if of_best.is_some() { " --checkpoint best" } else { "" };
         let split = if epochs.iter().any(|e| e.val.is_some()) { "" } else { " --split train" };
@@ -151,5 +151,7 @@ mod tests {
         let (dir, best) = (Path::new("runs/x"), ("val.loss", false));
         let run = Run { dir, program: "ddp-run", epochs: 1, best, columns: None };
         assert_eq!(summary(&[], &end, &run), "done: 3 steps in 0.5 s\n  report  runs/x/report.html");
+        let run = Run { dir: Path::new("a\nb"), ..run };
+        assert_eq!(summary(&[], &end, &run), "done: 3 steps in 0.5 s\n  report  a·b/report.html");
     }
 }

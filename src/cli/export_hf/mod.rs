@@ -56,9 +56,9 @@ pub(super) fn run(args: &ExportArgs, dir: &Path, options: &ExportOptions, regist
     publish(scratch.path(), dir, &names).doing("write", dir)?;
     say!(
         "wrote {} ({}) from {} (step {}{})",
-        dir.display(),
+        crate::show::path(dir),
         names.join(", "),
-        exported.used.loaded.path.display(),
+        crate::show::path(&exported.used.loaded.path),
         exported.used.loaded.state.global_step,
         if averaged { ", averaged weights" } else { "" }
     );
