@@ -2,7 +2,7 @@
 
 use super::spec_args::OverrideArgs;
 use crate::error::{Error, ExitCode};
-use crate::plan::{Plan, WorldRequest};
+use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::{Diagnostics, Problem};
 use serde_json::{Value as Json, json};
@@ -34,7 +34,7 @@ pub enum Format {
 /// # Errors
 /// Exit 78: a spec is invalid. Exit 2: an edit of the command line is not written as one.
 pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode, Error> {
-    let plan = |path: &Path| args.overrides.plan(path, registry, WorldRequest::default());
+    let plan = |path: &Path| args.overrides.plan(path, registry, WorldRequest::default().to(Purpose::Start));
     match args.format {
         Format::Text => text(args, plan).map(|()| ExitCode::Done),
         Format::Json => json(args, plan),
@@ -84,7 +84,7 @@ fn text(args: &Args, plan: impl Fn(&Path) -> Result<Plan, Diagnostics>) -> Resul
             Ok(plan) => {
                 super::print(&format!("ok {}\n", path.display()))?;
                 for (key, why) in plan.warnings() {
-                    say!("warning: {}: `{key}`: {why}", path.display());
+                    say!("warning: {}: `{key}`: {why}", crate::show::path(path));
                 }
             }
             Err(diagnostics) => wrong.push(diagnostics),

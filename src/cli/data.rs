@@ -2,7 +2,7 @@
 
 use super::spec_args::SpecArgs;
 use crate::error::{Error, Result};
-use crate::plan::WorldRequest;
+use crate::plan::{Purpose, WorldRequest};
 use crate::registry::Registry;
 use crate::show;
 use crate::spec::{Given, Override, ResolvedValue};
@@ -28,7 +28,7 @@ pub enum Command {
 /// The spec is invalid, or the data set is missing or damaged (exit 78).
 pub fn run(args: &Args, registry: &Registry) -> Result<()> {
     let Command::Fetch(spec) = &args.command;
-    let mut plan = spec.plan(registry, WorldRequest::default())?;
+    let mut plan = spec.plan(registry, WorldRequest::default().to(Purpose::Use))?;
     let is_off = |value: &ResolvedValue| value.key == DOWNLOAD && value.value.as_bool() == Some(false);
     if plan.values.iter().any(is_off) {
         // The key is about runs; this command is for where they may not.
@@ -36,7 +36,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
         let given = Given { from, typed: yes.clone(), key: DOWNLOAD, toml: yes };
         let mut spec = spec.clone();
         spec.overrides.given.push(Override::Given(given));
-        plan = spec.plan(registry, WorldRequest::default())?;
+        plan = spec.plan(registry, WorldRequest::default().to(Purpose::Use))?;
     }
     let (name, source) = (&plan.dataset.name, &plan.dataset.source);
     let mut said = false;
@@ -60,7 +60,7 @@ fn answer(name: &str, files: &[PathBuf], new: bool) -> String {
 }
 
 fn show_path(path: &Path) -> String {
-    show::piece(&path.display().to_string())
+    show::path(path)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::device;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::forecast::{self, Cluster};
-use crate::plan::{Plan, WorldRequest};
+use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
 use crate::telemetry::columns_of_output;
 use std::path::PathBuf;
@@ -45,7 +45,8 @@ pub enum Format {
 pub fn run(args: &Args, registry: &Registry) -> Result<()> {
     let resolved = args.train.resolved_for_plan(&|name| std::env::var(name).ok())?;
     let plan = |world_size: Option<usize>| -> Result<Plan> {
-        let request = WorldRequest { world_size, devices: device::count, ..WorldRequest::default() };
+        let request =
+            WorldRequest { world_size, devices: device::count, ..WorldRequest::default().to(Purpose::Start) };
         Ok(resolved.spec.plan(registry, request)?)
     };
     let mut worlds: Vec<usize> = args.world.iter().map(|n| *n as usize).collect();

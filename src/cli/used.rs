@@ -4,7 +4,7 @@ use super::spec_args::OverrideArgs;
 use crate::checkpoint::{Loaded, find_store, load_any};
 use crate::error::{Error, Result};
 use crate::history::checkpoints;
-use crate::plan::{Plan, WorldRequest};
+use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
 use crate::worker::Usage;
 use std::path::{Path, PathBuf};
@@ -88,6 +88,6 @@ fn of_its_run(loaded: &Loaded, registry: &Registry) -> Result<(Usage, Plan)> {
             "it can be used in its run's folder (`job.toml` beside `checkpoints/`), while its data exists",
         ));
     };
-    let plan = OverrideArgs::default().plan(&job, registry, WorldRequest::of(1))?;
+    let plan = OverrideArgs::default().plan(&job, registry, WorldRequest::of(1).to(Purpose::Use))?;
     Ok((Usage::of_data(&plan)?, plan))
 }

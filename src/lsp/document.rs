@@ -5,7 +5,7 @@ use super::lines::{Line, lines};
 use super::text::Text;
 use super::{cursor, files};
 use crate::caught::caught;
-use crate::plan::{Plan, WorldRequest};
+use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::reference::{Key, Reference, keys, without_indices};
 use crate::registry::Registry;
 use crate::spec::{Declaration, Diagnostics, Examined, JobTree, Override, ResolvedValue};
@@ -141,7 +141,8 @@ impl Document {
                 None => JobTree::parse("", &self.text.text, &edits)?,
             };
             // A user's component may panic on values that it does not check.
-            let examined = caught(|| Plan::examine(&tree, registry, WorldRequest::default()));
+            let examined =
+                caught(|| Plan::examine(&tree, registry, WorldRequest::default().to(Purpose::Start)));
             let problems = examined.as_ref().ok().and_then(|examined| examined.problems.as_ref());
             let wrong = problems.map(found::unfit_edits).unwrap_or_default();
             let before = edits.len();

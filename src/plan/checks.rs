@@ -113,20 +113,6 @@ pub(super) fn batches(root: &mut Fields<'_>, batch: &BatchAlgebra, batching: &Ba
     }
 }
 
-/// Where sizes are known before the data is read; else `worker/norms.rs` checks this.
-pub(super) fn norms(
-    root: &mut Fields<'_>,
-    values: Option<usize>,
-    batch: &BatchAlgebra,
-    batching: &Batching,
-    max_steps: Option<u64>,
-) {
-    let known = values.filter(|_| batch.train_samples.is_some_and(|n| n > 0));
-    if let Some((why, hint)) = known.and_then(|values| batch.too_few_for_norms(batching, values, max_steps)) {
-        root.problem_with_hint("batch_size", why, hint);
-    }
-}
-
 /// A job that is requeued must save something, or it never makes progress.
 pub(super) fn requeue(root: &mut Fields<'_>, requeue: bool, save_every: Every, on_preempt: OnPreempt) {
     if requeue && save_every == Every::Never && on_preempt == OnPreempt::Exit {

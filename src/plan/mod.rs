@@ -25,7 +25,7 @@ pub use components::{DatasetPlan, ModelPlan};
 pub use print::{one_line, table_rank};
 pub use sizes::Sizes;
 pub(crate) use units::show_bytes;
-pub use world::{World, WorldRequest};
+pub use world::{Purpose, World, WorldRequest};
 
 use crate::checkpoint::{CheckpointConfig, Every};
 use crate::clusters::slurm::SlurmConfig;
@@ -206,6 +206,22 @@ impl Plan {
     /// The composition of micro-batches and steps at the start of a run on `world` processes.
     pub fn batching(&self, world: usize) -> Batching {
         Batching::of(world, self.batch_size, self.train.accumulate)
+    }
+
+    /// Checks that a run from the beginning has no batch on which a batch norm can't train. Where sizes are only known once the
+    /// data is read, and for other runs, `worker/norms.rs` does.
+    ///
+    /// # Errors
+    /// Exit code 78.
+    pub fn may_start(&self) -> Result<(), Error> {
+        self.too_few_for_norms().map_or(Ok(()), |(why, hint)| Err(Error::spec(why).hint(hint)))
+    }
+
+    fn too_few_for_norms(&self) -> Option<(String, &'static str)> {
+        let values = self.model.source.least_norm_values(&self.dataset.facts)?;
+        let known = self.batch.train_samples.is_some_and(|n| n > 0);
+        let batching = self.batching(self.world.world_size);
+        known.then(|| self.batch.too_few_for_norms(&batching, values, self.train.max_steps))?
     }
 
     /// Optimizer steps of the whole run; `None` if this depends on the data.

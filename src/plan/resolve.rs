@@ -1,7 +1,7 @@
 //! Reads a job's tables in order; each component can use what earlier ones have resolved.
 
 use super::job::JobConfig;
-use super::{Plan, Sizes, WorldRequest};
+use super::{Plan, Purpose, Sizes, WorldRequest};
 use super::{checks, components};
 use crate::checkpoint::CheckpointConfig;
 use crate::clusters::slurm::SlurmConfig;
@@ -62,14 +62,15 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     checks::precision_and_device(root, precision, device);
     checks::precision_and_task(root, precision, task.as_ref());
     checks::requeue(root, slurm.requeue, save_every, checkpoint.on_preempt);
-    checks::batches(root, &batch, &batching, loader.drop_last);
+    if request.purpose != Purpose::Use {
+        checks::batches(root, &batch, &batching, loader.drop_last);
+    }
     let (dataset, model, optimizer) = (dataset?, model?, optimizer?);
-    checks::norms(root, model.source.least_norm_values(&facts), &batch, &batching, train.max_steps);
     // After a problem it may be impossible to build the model.
     let tensors = if root.is_sound() { model.source.tensors() } else { None };
     checks::groups(root, &optimizer, tensors.as_deref());
     let sizes = tensors.map(|t| Sizes::of(&t, &optimizer, ema.is_some(), reducer.bucket_caps(), &world));
-    Some(Plan {
+    let plan = Plan {
         name,
         seed,
         epochs,
@@ -106,7 +107,13 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
         values: Vec::new(),
         without_effect: root.all_without_effect(),
         hash: String::new(),
-    })
+    };
+    if request.purpose == Purpose::Start
+        && let Some((why, hint)) = plan.too_few_for_norms()
+    {
+        root.problem_with_hint("batch_size", why, hint);
+    }
+    Some(plan)
 }
 
 fn early_stop(

@@ -25,15 +25,40 @@ pub struct WorldRequest {
     pub cores: usize,
     /// Number of devices of a kind on a node. `check` does not count devices and uses 0.
     pub devices: fn(DeviceSpec) -> usize,
+    pub purpose: Purpose,
+}
+
+/// What a plan is for: how the training samples divide into batches concerns those that train.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// The use of a trained model: its batches need not be those of a training.
+    Use,
+    /// Training, maybe from a checkpoint, whose position decides which batches there are.
+    #[default]
+    Train,
+    /// Training from the beginning.
+    Start,
 }
 
 impl Default for WorldRequest {
     fn default() -> Self {
-        Self { world_size: None, nnodes: None, nproc_per_node: None, cores: usable_cores(), devices: |_| 0 }
+        Self {
+            world_size: None,
+            nnodes: None,
+            nproc_per_node: None,
+            cores: usable_cores(),
+            devices: |_| 0,
+            purpose: Purpose::default(),
+        }
     }
 }
 
 impl WorldRequest {
+    /// The same, for another purpose.
+    pub fn to(self, purpose: Purpose) -> Self {
+        Self { purpose, ..self }
+    }
+
     /// Exactly this many processes.
     pub fn of(world_size: usize) -> Self {
         Self { world_size: Some(world_size), ..Self::default() }
@@ -61,6 +86,9 @@ impl WorldRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Plan;
+    use crate::registry::Registry;
+    use crate::spec::{JobTree, Override};
 
     fn world(request: WorldRequest, nnodes: usize, nproc: usize) -> (usize, usize, usize) {
         let w = request.resolve(nnodes, Nproc::Count(nproc), DeviceSpec::Auto);
@@ -92,5 +120,25 @@ mod tests {
         assert_eq!(world(WorldRequest::of(16), 2, 4), (2, 8, 16));
         assert_eq!(world(WorldRequest::of(7), 2, 4), (1, 7, 7));
         assert_eq!(world(WorldRequest::of(12), 5, 4), (3, 4, 12));
+    }
+
+    /// Of 33 samples, one process has a last batch of one; two processes, which may have trained the model, have none.
+    #[test]
+    fn batches_of_the_training_concern_runs_and_not_the_use_of_their_models() {
+        let text = "name = 'a'\nbatch_size = 32\nmodel.name = 'resnet18'\noptimizer.name = 'sgd'\n[dataset]\n\
+                    name = 'shapes'\ntrain = 33\nsize = 16\n";
+        let of = |purpose: Purpose, sets: &[&str]| {
+            let sets: Vec<Override> = sets.iter().map(|set| Override::Set((*set).to_owned())).collect();
+            let tree = JobTree::parse("job.toml", text, &sets).unwrap();
+            Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1).to(purpose))
+        };
+        let all = [Purpose::Use, Purpose::Train, Purpose::Start];
+        let accepted = |sets: &[&str]| all.map(|purpose| of(purpose, sets).is_ok());
+        assert_eq!(accepted(&[]), [true, true, false]);
+        assert_eq!(accepted(&["dataset.drop_last=true"]), [true; 3]);
+        assert_eq!(accepted(&["train.accumulate=3"]), [true, false, false]);
+        // A run that begins checks it, too.
+        assert!(of(Purpose::Train, &[]).unwrap().may_start().is_err());
+        assert!(of(Purpose::Train, &["train.max_steps=1"]).unwrap().may_start().is_ok());
     }
 }

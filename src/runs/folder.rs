@@ -5,7 +5,7 @@ use crate::checkpoint::{CheckpointStore, Entry, RankBy};
 use crate::error::{ExitCode, IoContext, Result};
 use crate::files;
 use crate::history::{FolderLock, checkpoints, is_resolved};
-use crate::plan::{Plan, WorldRequest};
+use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
 use crate::show;
 use crate::spec::{JobTree, Values, values};
@@ -151,7 +151,7 @@ impl RunFolder {
     /// The folder as `runs show` takes it: the name of one in `runs`, else the path.
     pub fn label(&self) -> String {
         let path = self.folder.strip_prefix("runs").unwrap_or(&self.folder);
-        show::piece(&path.display().to_string())
+        show::path(path)
     }
 
     /// By which metric checkpoints are ranked.
@@ -180,7 +180,7 @@ fn part<T>(
 pub fn ranking(registry: &Registry) -> impl Fn(&str) -> Option<bool> {
     move |job_toml: &str| {
         let tree = JobTree::parse("job.toml", job_toml, &[]).ok()?;
-        let plan = Plan::resolve(&tree, registry, WorldRequest::of(1)).ok()?;
+        let plan = Plan::resolve(&tree, registry, WorldRequest::of(1).to(Purpose::Use)).ok()?;
         Some(plan.checkpoint.best.prefers_larger())
     }
 }

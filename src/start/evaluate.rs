@@ -11,7 +11,7 @@ use crate::files::{self, Temporary};
 use crate::history::checkpoints;
 use crate::launch::{EvaluationHandoff, JobHandoff, LocalLaunch, Nproc, StopFlag, logs};
 use crate::nodes::Nodes;
-use crate::plan::{Plan, WorldRequest};
+use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::{JobTree, Override, shown_name};
 use crate::telemetry::ProgressMode;
@@ -89,7 +89,7 @@ fn planned(
     // Once: standard input has ended then.
     let tree = JobTree::load(spec, &edits)?;
     // Before devices are counted: kernels are kept where this process says.
-    let first = Plan::resolve(&tree, registry, WorldRequest::of(1))?;
+    let first = Plan::resolve(&tree, registry, WorldRequest::of(1).to(Purpose::Use))?;
     let local_rank = launcher.map_or(0, |worker| worker.place.local_rank);
     let name = launcher.map_or_else(|| "eval".to_owned(), |_| local_rank.to_string());
     keep_kernels(of_rank(first.device, local_rank), first.precision, &name);
@@ -98,7 +98,7 @@ fn planned(
         nnodes: launcher.is_none().then_some(1),
         nproc_per_node: request.nproc_per_node,
         devices: device::count,
-        ..WorldRequest::default()
+        ..WorldRequest::default().to(Purpose::Use)
     };
     let plan = Plan::resolve(&tree, registry, world)?;
     if launcher.is_some() || plan.world.world_size == 1 {

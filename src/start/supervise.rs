@@ -100,6 +100,7 @@ fn may_begin(plan: &Plan, job: &JobHandoff) -> Result<()> {
         let resume = Resume::parse(&job.resume);
         resume.is_there()?;
         if !matches!(resume, Resume::From(_)) {
+            plan.may_start()?;
             weights_are_there(&plan.model)?;
         }
     }

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::launch::cores::usable_cores;
 use crate::nodes::NodeRange;
 use crate::plan::sweep::SweepConfig;
-use crate::plan::{Plan, WorldRequest};
+use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::{Given, JobTree, Override, shown_name};
 use std::collections::BTreeMap;
@@ -130,7 +130,7 @@ fn resolve(
     let mut sets: Vec<Override> =
         point.iter().map(|(key, value)| Override::Set(format!("{key}={value}"))).collect();
     sets.push(Override::Set(format!("name={name}.{child}")));
-    let request = || WorldRequest { devices: device::count, ..WorldRequest::default() };
+    let request = || WorldRequest { devices: device::count, ..WorldRequest::default().to(Purpose::Start) };
     let of_point = |error: Error| about(error, &child, point);
     let plan = Plan::resolve(&base.edited(&sets), registry, request()).map_err(|e| of_point(e.into()))?;
     if plan.nodes.nnodes != NodeRange::ONE {

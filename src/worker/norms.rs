@@ -22,6 +22,11 @@ pub(super) fn check(
     model: &mut dyn Model,
 ) -> Result<()> {
     let (drop_last, batching, samples) = (parts.data.loader.drop_last, &position.batching, dataset.len());
+    let settings = parts.settings();
+    if settings.is_over(position) {
+        return Ok(());
+    }
+    let epochs = settings.all_epochs(position, samples).min(parts.train.stop_after.unwrap_or(u64::MAX));
     let known = parts.model.source.least_norm_values(facts);
     let (whole, rest) = (batching.algebra(samples, drop_last), position.rest_algebra(samples, drop_last));
     // `max_steps` counts from the start of the run, and the steps of both from their own.
@@ -29,7 +34,9 @@ pub(super) fn check(
     let left_of_rest = position.steps_left(position.epoch + 1, samples, drop_last);
     let done_of_rest = rest.steps_per_epoch().saturating_sub(left_of_rest);
     let later = left.map(|left| left.saturating_sub(left_of_rest));
-    for (algebra, max) in [(whole, later), (rest, left.map(|left| left.saturating_add(done_of_rest)))] {
+    let whole = (position.epoch + 1 < epochs).then_some((whole, later));
+    let rest = (rest, left.map(|left| left.saturating_add(done_of_rest)));
+    for (algebra, max) in whole.into_iter().chain([rest]) {
         // Of a sample there is at least one.
         let few = algebra.too_few_for_norms(batching, known.unwrap_or(1), max);
         if let Some((why, hint)) = few
@@ -83,6 +90,7 @@ mod tests {
     use super::*;
     use crate::device::ComputeDevice;
     use crate::models::{ALL, Net};
+    use crate::plan::Plan;
     use crate::plan::testing::resolved;
     use crate::registry::Registry;
     use crate::train::Batching;
@@ -143,13 +151,22 @@ mod tests {
                 all
             };
             let before = values(&*model);
-            let mut found = |batching| {
-                let position = Position::new(batching);
-                check(&parts, &plan.dataset.facts, &*splits.train, &position, &mut *model).is_err()
+            let mut found = |plan: &Plan, position: &Position| {
+                let facts = &plan.dataset.facts;
+                check(&RankParts::of(plan), facts, &*splits.train, position, &mut *model).is_err()
             };
-            assert_eq!(found(Batching::of(1, 4, 1)), expected, "the last of 33 samples");
-            assert_eq!(found(Batching::of(1, 1, 1)), expected);
-            assert!(!found(Batching::of(1, 5, 1)), "three are left");
+            let begun = |batch| Position::new(Batching::of(1, batch, 1));
+            assert_eq!(found(&plan, &begun(4)), expected, "the last of 33 samples");
+            assert_eq!(found(&plan, &begun(1)), expected);
+            assert!(!found(&plan, &begun(5)), "three are left");
+            // A sample of the epoch is done, the others are whole micro-batches, and later epochs have the one again.
+            for (epochs, stop_after, expected) in [(1, None, false), (2, None, expected), (2, Some(1), false)]
+            {
+                let mut plan = resolved(&registry, &spec, &["dataset.samples=33"], 1).unwrap();
+                (plan.epochs, plan.train.stop_after) = (Some(epochs), stop_after);
+                let position = Position { start: 1, ..begun(4) };
+                assert_eq!(found(&plan, &position), expected, "{epochs} epochs, {stop_after:?}");
+            }
             assert_eq!(values(&*model), before, "the model is as before");
         }
     }

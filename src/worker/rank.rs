@@ -20,7 +20,7 @@ use crate::launch::logs::SAID;
 use crate::launch::{
     Endpoint, Handoff, JobHandoff, OnSecondSignal, Place, SelfExit, StopFlag, clear_notes, logs,
 };
-use crate::plan::{Plan, WorldRequest};
+use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::JobTree;
 use crate::telemetry::{Before, Profile};
@@ -253,7 +253,8 @@ fn in_time(last: impl FnOnce() + Send + 'static) {
 
 fn resolved(handoff: &Handoff, registry: &Registry) -> Result<Plan> {
     let tree = JobTree::parse(&handoff.job.spec_name, &handoff.job.job_toml, &[])?;
-    Ok(Plan::resolve(&tree, registry, WorldRequest::of(handoff.place.world_size))?)
+    let purpose = if handoff.job.evaluation.is_some() { Purpose::Use } else { Purpose::Train };
+    Ok(Plan::resolve(&tree, registry, WorldRequest::of(handoff.place.world_size).to(purpose))?)
 }
 
 /// Under a supervisor, the supervisor holds the lock.

@@ -6,7 +6,7 @@ use super::{RankParts, fit};
 use crate::checkpoint::Loaded;
 use crate::data::{DataFacts, Encoding, FieldFacts};
 use crate::error::{Error, Result};
-use crate::plan::{Plan, WorldRequest};
+use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
 use crate::show;
 use crate::spec::JobTree;
@@ -49,7 +49,7 @@ impl Usage {
     pub fn read(text: &str, loaded: &Loaded, registry: &Registry) -> Result<(Self, Plan)> {
         let usage = Self::parse(text, loaded)?;
         let tree = JobTree::parse(&place(loaded), &usage.spec, &[])?;
-        let plan = Plan::resolve(&tree, registry, WorldRequest::of(1))?;
+        let plan = Plan::resolve(&tree, registry, WorldRequest::of(1).to(Purpose::Use))?;
         Ok((usage, plan))
     }
 

@@ -6,8 +6,9 @@ mod slurm;
 use super::spec_args::SpecArgs;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::Nproc;
-use crate::plan::{Plan, WorldRequest};
+use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
+use crate::show;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -60,7 +61,7 @@ impl JobArgs {
         let request = WorldRequest {
             nnodes: self.nodes.map(|n| n as usize),
             nproc_per_node: self.nproc_per_node,
-            ..WorldRequest::default()
+            ..WorldRequest::default().to(Purpose::Start)
         };
         Ok(spec.plan(registry, request)?)
     }
@@ -102,8 +103,8 @@ impl JobArgs {
         match &self.file {
             _ if self.submit => command.submit(text),
             Some(file) => {
-                let file = file.display();
-                super::print(&format!("wrote {file}; `{} {file}` submits it\n", command.words.join(" ")))
+                let (file, word) = (show::path(file), show::shell_word(file));
+                super::print(&format!("wrote {file}; `{} {word}` submits it\n", command.words.join(" ")))
             }
             None => super::print(text),
         }

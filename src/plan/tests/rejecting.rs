@@ -1,6 +1,9 @@
 //! Specs that `Plan::resolve` rejects, besides those whose messages are snapshots of tests/spec_messages.rs.
 
 use super::{refused, resolve};
+use crate::plan::{Plan, Purpose, WorldRequest};
+use crate::registry::Registry;
+use crate::spec::{JobTree, Override};
 
 #[test]
 fn rejects_impossible_combinations() {
@@ -61,9 +64,8 @@ fn rejects_a_date_as_rendezvous_endpoint() {
 #[test]
 fn a_wrong_augmentation_has_a_replacement() {
     let spec = "name = 'a'\nbatch_size = 8\n[model]\nname = 'cnn'\n[dataset]\nname = 'shapes'\naugment = ['flip', 'crp']\n[optimizer]\nname = 'sgd'\n";
-    let tree = crate::spec::JobTree::parse("job.toml", spec, &[]).unwrap();
-    let registry = crate::registry::Registry::standard();
-    let found = crate::plan::Plan::resolve(&tree, &registry, crate::plan::WorldRequest::of(1)).unwrap_err();
+    let tree = JobTree::parse("job.toml", spec, &[]).unwrap();
+    let found = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)).unwrap_err();
     let [only] = found.problems() else { panic!("{found}") };
     assert_eq!(
         (only.message.as_str(), only.meant.as_deref()),
@@ -77,9 +79,13 @@ fn a_wrong_augmentation_has_a_replacement() {
 fn a_batch_norm_of_one_value_per_channel_is_reported_at_the_batch_size() {
     let spec = "name = 'a'\nbatch_size = 8\nmodel.name = 'resnet18'\noptimizer.name = 'sgd'\n\
                 [dataset]\nname = 'shapes'\ntrain = 33\n";
-    let registry = crate::registry::Registry::standard();
-    let found =
-        |sets: &[&str]| crate::plan::testing::resolved(&registry, spec, sets, 1).err().unwrap_or_default();
+    let registry = Registry::standard();
+    let found = |sets: &[&str]| {
+        let sets: Vec<Override> = sets.iter().map(|set| Override::Set((*set).to_owned())).collect();
+        let tree = JobTree::parse("job.toml", spec, &sets).unwrap();
+        let plan = Plan::resolve(&tree, &registry, WorldRequest::of(1).to(Purpose::Start));
+        plan.err().map(|e| e.to_string()).unwrap_or_default()
+    };
     let last = found(&[]);
     assert!(
         last.contains("batch_size = 8\n") && last.contains("the last micro-batch of an epoch has"),
