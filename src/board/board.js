@@ -122,7 +122,8 @@ function line(row, columns) {
     });
     const cells = columns.map(({ head, right }, i) => {
         const within = i === 0 ? [html("a", { href: `run/${row.id}/`, "data-focus": "run " + row.id })] : head === "STATE" ? [html("span")] : [];
-        return html("td", right ? {} : { class: "words" }, ...within);
+        // On a narrow screen, rows are cards and each value has its own head.
+        return html("td", { "data-head": head.toLowerCase(), class: right ? "" : "words" }, ...within);
     });
     return html("tr", {}, html("td", {}, box), ...cells);
 }

@@ -173,6 +173,10 @@ fn pages_load_nothing_from_elsewhere_and_do_not_tell_the_token() {
         let scripts = reply.text.matches("<script>").count();
         assert_eq!(reply.policy.matches("'sha256-").count(), scripts, "{path}: a hash for each script");
     }
+    let table = runs.reply("").text;
+    for part in ["@media (max-width: 700px)", "content: attr(data-head)", "\"data-head\": head"] {
+        assert!(table.contains(part), "the cards of a narrow screen: {part}");
+    }
     assert_eq!(runs.reply(&format!("compare/?run={a}&run={a}")).status, 400, "one run, twice");
     assert_eq!(runs.reply(&format!("compare/?run={a}&run=0000000000000000")).status, 404);
 }

@@ -2,12 +2,16 @@
 
 use super::records::Run;
 use super::sections::{best, commit, last_step, prefers_larger, state, value_of};
+use super::table::{Cell, Wide};
 use super::{escape, spec};
 use crate::spec::{Values, values};
 use crate::telemetry::chart::colour;
 use crate::telemetry::numbers::seconds;
 use crate::telemetry::provenance::Provenance;
 use std::fmt::Write;
+
+/// Up to this number, runs are the columns of what differs.
+const SIDE_BY_SIDE: usize = 5;
 
 /// The part above the charts. Each run has the name under which it is shown.
 pub(super) fn head(out: &mut String, runs: &[(&str, &Run)]) {
@@ -29,51 +33,58 @@ fn results(out: &mut String, runs: &[(&str, &Run)]) {
             metrics.push(name);
         }
     }
-    let mut heads: Vec<String> = ["state", "epochs", "steps", "time in epochs"].map(str::to_owned).into();
-    let mut rows: Vec<Vec<(String, bool)>> = runs
-        .iter()
-        .map(|(_, run)| {
-            let time = seconds(run.epochs().map(|e| e.seconds).sum());
-            let epochs = run.epochs().count().to_string();
-            [state(run).1, epochs, last_step(run).to_string(), time].map(|cell| (cell, false)).into()
-        })
-        .collect();
-    let mut column = |head: String, metric: &str, values: Vec<Option<f64>>| {
+    let mut table = Wide::default();
+    table.column("run");
+    ["state", "epochs", "steps", "time in epochs"].iter().for_each(|head| table.column(head));
+    table.rows = runs.iter().enumerate().map(|(i, run)| ("", begun(i, run))).collect();
+    let mut column = |head: &str, metric: &str, first: bool, values: Vec<Option<f64>>| {
         if values.iter().all(Option::is_none) {
-            return;
+            return false;
         }
         let of = |larger: bool| {
             let finite = values.iter().flatten().copied().filter(|v| v.is_finite());
             finite.reduce(if larger { f64::max } else { f64::min })
         };
         let winner = prefers_larger(metric).and_then(of).filter(|_| runs.len() > 1);
-        heads.push(head);
-        for (row, value) in rows.iter_mut().zip(&values) {
-            let text = value.map_or("–".to_owned(), |value| value_of(metric, value));
-            row.push((text, value.is_some() && *value == winner));
+        let head = format!("{head} {metric}");
+        if first {
+            table.column(&head)
+        } else {
+            table.joined(&head)
         }
+        for ((_, row), value) in table.rows.iter_mut().zip(&values) {
+            let text = value.map_or("–".to_owned(), |value| value_of(metric, value));
+            row.push(Cell::text(&text).best_if(value.is_some() && *value == winner));
+        }
+        true
     };
     for metric in metrics {
         let last = |of: &dyn Fn(&Run) -> Option<f64>| runs.iter().map(|(_, run)| of(run)).collect::<Vec<_>>();
-        column(format!("train {metric}"), metric, last(&|run| run.epochs().last()?.train.get(metric)));
+        let train = column("train", metric, true, last(&|run| run.epochs().last()?.train.get(metric)));
         let val = |run: &Run| run.epochs().rev().find_map(|e| e.val.as_ref()?.get(metric));
-        column(format!("val {metric}"), metric, last(&val));
-        column(format!("best val {metric}"), metric, last(&|run| Some(best(run, metric)?.1)));
+        column("val", metric, !train, last(&val));
+        column("best val", metric, false, last(&|run| Some(best(run, metric)?.1)));
     }
-    out.push_str("<section class=\"first\"><h2>Results</h2><div class=\"wide\" tabindex=\"0\"><table><thead><tr><th>run</th>");
-    heads.iter().for_each(|head| {
-        let _ = write!(out, "<th>{}</th>", escape(head));
-    });
-    out.push_str("</tr></thead><tbody>");
-    for (i, ((name, _), row)) in runs.iter().zip(rows).enumerate() {
-        let _ = write!(out, "<tr><th><span class=\"key {}\">{}</span></th>", colour(i), escape(name));
-        for (cell, best) in row {
-            let class = if best { " class=\"best\"" } else { "" };
-            let _ = write!(out, "<td{class}>{}</td>", escape(&cell));
-        }
-        out.push_str("</tr>");
-    }
-    out.push_str("</tbody></table></div></section>");
+    out.push_str("<section class=\"first\"><h2>Results</h2>");
+    table.write(out);
+    out.push_str("</section>");
+}
+
+/// The name of a run, and how far it is.
+fn begun(i: usize, (name, run): &(&str, &Run)) -> Vec<Cell> {
+    let time = seconds(run.epochs().map(|e| e.seconds).sum());
+    let facts = [state(run).1, run.epochs().count().to_string(), last_step(run).to_string(), time];
+    std::iter::once(Cell::html(key(i, name), name.chars().count() + KEY).head())
+        .chain(facts.iter().map(|text| Cell::text(text)))
+        .collect()
+}
+
+/// The characters for which a key's line has room.
+const KEY: usize = 3;
+
+/// A run's name with its colour.
+fn key(i: usize, name: &str) -> String {
+    format!("<span class=\"key {}\">{}</span>", colour(i), escape(name))
 }
 
 fn spec_differences(out: &mut String, runs: &[(&str, &Run)]) {
@@ -131,17 +142,25 @@ fn table(
         let _ = write!(out, "<p>{none}</p></section>");
         return;
     }
-    out.push_str("<div class=\"wide words\" tabindex=\"0\"><table><thead><tr><th></th>");
-    for (i, (name, _)) in runs.iter().enumerate() {
-        let _ = write!(out, "<th><span class=\"key {}\">{}</span></th>", colour(i), escape(name));
+    let mut table = Wide::of_words();
+    let texts = |values: &[Option<String>]| -> Vec<Cell> {
+        values.iter().map(|value| Cell::text(value.as_deref().unwrap_or("–"))).collect()
+    };
+    table.column("");
+    // Many runs are rows: the columns of a page are few.
+    if runs.len() <= SIDE_BY_SIDE {
+        runs.iter().enumerate().for_each(|(i, (name, _))| table.column_of(key(i, name), name));
+        table.rows.extend(rows.iter().map(|(name, values)| {
+            ("", std::iter::once(Cell::text(name).head()).chain(texts(values)).collect())
+        }));
+    } else {
+        rows.iter().for_each(|(name, _)| table.column(name));
+        table.rows.extend(runs.iter().enumerate().map(|(i, (name, _))| {
+            let of_run: Vec<Option<String>> = rows.iter().map(|(_, values)| values[i].clone()).collect();
+            let name = Cell::html(key(i, name), name.chars().count() + KEY).head();
+            ("", std::iter::once(name).chain(texts(&of_run)).collect())
+        }));
     }
-    out.push_str("</tr></thead><tbody>");
-    for (key, values) in rows {
-        let _ = write!(out, "<tr><th>{}</th>", escape(key));
-        for value in values {
-            let _ = write!(out, "<td>{}</td>", escape(value.as_deref().unwrap_or("–")));
-        }
-        out.push_str("</tr>");
-    }
-    out.push_str("</tbody></table></div></section>");
+    table.write(out);
+    out.push_str("</section>");
 }

@@ -14,6 +14,7 @@ mod records;
 mod run_figures;
 mod sections;
 mod spec;
+mod table;
 mod timeline;
 
 use crate::error::{Error, Result};
@@ -23,6 +24,7 @@ pub(crate) use live::{LiveRun, Place, live_page, news};
 pub(crate) use page::{Frame, hash, script_hash, style};
 use records::Run;
 use std::path::{Path, PathBuf};
+pub(crate) use table::{Cell, Wide, breakable};
 
 pub(super) fn path(run_dir: &Path) -> PathBuf {
     run_dir.join("report.html")

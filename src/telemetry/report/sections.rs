@@ -2,6 +2,7 @@
 
 use super::escape;
 use super::records::{Anatomy, Run};
+use super::table::{Cell, Wide};
 use crate::error::ExitCode;
 use crate::show::count;
 use crate::telemetry::epochs::{rate_of, rate_over};
@@ -157,30 +158,28 @@ pub(super) fn epochs(out: &mut String, run: &Run) {
     if stride > 1 {
         let _ = write!(out, "<p>One of every {stride}, up to the last.</p>");
     }
-    out.push_str("<div class=\"wide\" tabindex=\"0\"><table><thead><tr><th>epoch</th>");
+    let mut table = Wide::default();
+    table.column("epoch");
     for (split, names) in [("train", &train), ("val", &val)] {
-        for name in names {
-            let _ = write!(out, "<th>{split} {}</th>", escape(name));
-        }
+        names.iter().for_each(|name| table.column(&format!("{split} {name}")));
     }
-    out.push_str("<th>lr</th><th>seconds</th><th>samples/s</th><th>data wait</th></tr></thead><tbody>");
+    ["lr", "seconds", "samples/s", "data wait"].iter().for_each(|head| table.column(head));
     for (_, e) in run.epochs().enumerate().filter(|(i, _)| (count - 1 - i).is_multiple_of(stride)) {
-        let _ = write!(out, "<tr><td>{}</td>", e.epoch + 1);
+        let mut row = vec![(e.epoch + 1).to_string()];
         for (metrics, names) in [(Some(&e.train), &train), (e.val.as_ref(), &val)] {
-            for name in names {
-                let value =
-                    metrics.and_then(|m| m.get(name)).map_or("–".to_owned(), |value| value_of(name, value));
-                let _ = write!(out, "<td>{value}</td>");
-            }
+            let value = |name: &&str| {
+                metrics.and_then(|m| m.get(name)).map_or("–".to_owned(), |value| value_of(name, value))
+            };
+            row.extend(names.iter().map(value));
         }
         let per_second = rate_of(e.trained());
         let or_none = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
-        let (speed, wait) =
-            (or_none(per_second.map(rate)), or_none(per_second.map(|_| percent(e.data_wait))));
-        let lr = exponent(e.lr);
-        let _ = write!(out, "<td>{lr}</td><td>{:.1}</td><td>{speed}</td><td>{wait}</td></tr>", e.seconds);
+        let wait = or_none(per_second.map(|_| percent(e.data_wait)));
+        row.extend([exponent(e.lr), format!("{:.1}", e.seconds), or_none(per_second.map(rate)), wait]);
+        table.rows.push(("", row.iter().map(|text| Cell::text(text)).collect()));
     }
-    out.push_str("</tbody></table></div></section>");
+    table.write(out);
+    out.push_str("</section>");
 }
 
 /// Restarts, resumes and ends; left out for a run without interruption.

@@ -256,6 +256,35 @@ fn runs_are_compared_in_results_spec_and_environment() {
 }
 
 #[test]
+fn tables_of_many_runs_and_metrics_fit_the_page() {
+    let metrics = |loss| Metrics::new(loss).with("accuracy", 0.5).with("top5", 0.5).with("perplexity", 1.5);
+    let mut events = events();
+    events.iter_mut().for_each(|event| {
+        if let Event::Epoch(it) = event {
+            (it.train, it.val) = (metrics(0.25), Some(metrics(0.5)));
+        }
+    });
+    let spec = |at: usize| format!("[optimizer]\nlr = 0.{at}\n[train]\nclip_norm = {at}.5\n");
+    let folders: Vec<_> = (1..8).map(|at| folder(&lines(&events), &format!("run {at}"), &spec(at))).collect();
+    let out = folders[0].path().join("compare.html");
+    write_to(&folders.iter().map(|folder| folder.path()).collect::<Vec<_>>(), &out).unwrap();
+    let page = std::fs::read_to_string(&out).unwrap();
+    let section = |title: &str| {
+        let all = page.split("<section").find(|section| section.contains(title)).unwrap();
+        all.split("<table>").skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let results = section("<h2>Results</h2>");
+    assert_eq!(results.len(), 2, "two tables of at most 1130 pixels");
+    assert!(results.iter().all(|table| table.matches(">run 7</span></th>").count() == 1), "{results:?}");
+    assert!(results[0].contains("<th>best val top5</th>") && !results[0].contains("perplexity"));
+    let last = "<th>train perplexity</th><th>val perplexity</th><th>best val perplexity</th>";
+    assert!(results[1].contains(last) && !results[1].contains("top5"), "{results:?}");
+    let differences = section("<h2>Differences of the specs</h2>");
+    assert!(differences[0].contains("<th></th><th>optimizer.<wbr>lr</th>"), "{differences:?}");
+    assert!(differences[0].contains("run 7</span></th><td>0.7</td><td>7.5</td>"), "{differences:?}");
+}
+
+#[test]
 fn runs_of_one_name_are_shown_by_their_folders() {
     let folders = [Path::new("runs/a"), Path::new("runs/b")];
     assert_eq!(names(&folders, &[run(vec![]), run(vec![])]), ["runs/a", "runs/b"]);
