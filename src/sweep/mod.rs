@@ -1,17 +1,19 @@
 //! `ddp-run sweep`: several runs of one spec that differ in some of its keys. What is run is `prepare`d from the settings
 //! (`expand`, `share`, `fork`, `lengths`); `schedule`, a state machine, says what runs next; `children` are processes of this program, each an
 //! ordinary run in a separate folder; `state` is the file from which a killed sweep continues. At the end there is a table
-//! (`outcome`) and a page (`page`).
+//! (`outcome`) and a page (`page`, `heat`).
 
 mod children;
 mod expand;
 mod flags;
 mod fork;
+mod heat;
 mod lengths;
 mod outcome;
 mod page;
 mod prepare;
 mod progress;
+mod scale;
 mod schedule;
 mod share;
 mod state;

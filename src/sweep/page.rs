@@ -1,12 +1,13 @@
-//! `sweep.html`: a self-contained page in the style of reports, with parallel coordinates (an axis for each key that the sweep
+//! `sweep.html`: a self-contained page in the style of reports, with a heat map (`heat`), parallel coordinates (an axis for each key that the sweep
 //! varies, and one for the metric; a line for each run) and the table of runs. It has no script.
 
+use super::heat;
 use super::outcome::{keys, word};
+use super::scale::{Scale, number, ordered};
 use super::state::{File, Record};
 use crate::show;
 use crate::telemetry::metric_words;
-use crate::telemetry::report::{escape, page};
-use std::collections::BTreeSet;
+use crate::telemetry::report::{Cell, Wide, escape, page};
 use std::fmt::Write;
 
 const WIDTH: f64 = 1120.0;
@@ -28,6 +29,7 @@ pub fn render(file: &File, ranking: &[usize]) -> String {
         escape(&file.spec),
         escape(&file.metric)
     );
+    heat::write(&mut body, file, ranking);
     coordinates(&mut body, file, ranking);
     table(&mut body, file, ranking);
     page(&format!("sweep of {}", file.spec), &body)
@@ -42,39 +44,34 @@ struct Axis<'a> {
 }
 
 impl<'a> Axis<'a> {
-    /// Numbers by their size, by their logarithm where they span more than two orders of magnitude; words in their order.
-    fn of_texts(title: &'a str, texts: &[Option<&str>]) -> Self {
-        let numbers: Vec<Option<f64>> = texts.iter().map(|text| text.as_ref()?.parse().ok()).collect();
-        let all_numbers = texts.iter().zip(&numbers).all(|(text, number)| text.is_none() || number.is_some());
-        if all_numbers {
+    /// Numbers by their size, words in their order.
+    fn of_texts(title: &'a str, texts: &[Option<&'a str>]) -> Self {
+        let values = ordered(texts.iter().copied().flatten());
+        if values.iter().all(|text| number(text).is_some()) {
+            let numbers: Vec<Option<f64>> = texts.iter().map(|text| text.and_then(number)).collect();
             let typed = |value: f64| numbers.iter().position(|number| *number == Some(value));
             let text = |value: f64| typed(value).and_then(|at| texts[at]).unwrap_or_default().to_owned();
             return Self::of_numbers(title, &numbers, &text);
         }
-        let words: BTreeSet<&str> = texts.iter().copied().flatten().collect();
-        let words: Vec<&str> = words.into_iter().collect();
-        let place = |at: usize| if words.len() > 1 { at as f64 / (words.len() - 1) as f64 } else { 0.5 };
+        let place = |at: usize| if values.len() > 1 { at as f64 / (values.len() - 1) as f64 } else { 0.5 };
         let places =
-            texts.iter().map(|text| words.iter().position(|word| Some(*word) == *text).map(place)).collect();
-        let ticks = words.iter().enumerate().map(|(at, word)| (place(at), (*word).to_owned())).collect();
+            texts.iter().map(|text| values.iter().position(|word| Some(*word) == *text).map(place)).collect();
+        let ticks = values.iter().enumerate().map(|(at, word)| (place(at), (*word).to_owned())).collect();
         Self { title, places, ticks: apart(ticks) }
     }
 
     fn of_numbers(title: &'a str, numbers: &[Option<f64>], text: &dyn Fn(f64) -> String) -> Self {
-        let known = || numbers.iter().copied().flatten().filter(|number| number.is_finite());
-        let (low, high) =
-            known().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));
-        let log = low > 0.0 && high / low > 100.0;
-        let scaled = |x: f64| if log { x.ln() } else { x };
-        let span = scaled(high) - scaled(low);
-        let place = |x: f64| if span > 0.0 { (scaled(x) - scaled(low)) / span } else { 0.5 };
-        let mut distinct: Vec<f64> = known().collect();
+        let scale = Scale::of(numbers);
+        let mut distinct: Vec<f64> = numbers.iter().copied().flatten().filter(|x| x.is_finite()).collect();
         distinct.sort_by(f64::total_cmp);
         distinct.dedup();
         Self {
             title,
-            places: numbers.iter().map(|number| number.filter(|x| x.is_finite()).map(place)).collect(),
-            ticks: apart(distinct.into_iter().map(|x| (place(x), text(x))).collect()),
+            places: numbers
+                .iter()
+                .map(|number| number.filter(|x| x.is_finite()).map(|x| scale.place(x)))
+                .collect(),
+            ticks: apart(distinct.into_iter().map(|x| (scale.place(x), text(x))).collect()),
         }
     }
 }
@@ -94,7 +91,8 @@ fn apart(ticks: Vec<(f64, String)>) -> Vec<(f64, String)> {
     kept
 }
 
-fn value(record: &Record) -> Option<f64> {
+/// The best value of the metric so far.
+pub(super) fn value(record: &Record) -> Option<f64> {
     record.values.last().copied().flatten()
 }
 
@@ -117,9 +115,9 @@ fn coordinates(out: &mut String, file: &File, ranking: &[usize]) {
     let step = (WIDTH - 2.0 * SIDE) / (axes.len() - 1).max(1) as f64;
     let _ = write!(
         out,
-        "<section style=\"margin-top:24px\"><div class=\"charts\"><figure><figcaption><span class=\"title\">Runs by their values</span>\
+        "<section class=\"plot\"><div class=\"charts\"><figure><figcaption><span class=\"title\">Runs by their values</span>\
          <span class=\"key s1\">best</span><span class=\"key s0\">others, the better the stronger</span></figcaption>\
-         <div style=\"overflow-x:auto\"><svg style=\"min-width:{NARROWEST}px\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"parallel coordinates of {} runs\">",
+         <div class=\"scrolled\" tabindex=\"0\"><svg style=\"min-width:{NARROWEST}px\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"parallel coordinates of {} runs\">",
         file.children.len()
     );
     let place = Place { step, axes: &axes };
@@ -196,29 +194,22 @@ fn lines(out: &mut String, file: &File, ranking: &[usize], place: &Place<'_>) {
 
 fn table(out: &mut String, file: &File, ranking: &[usize]) {
     let keys = keys(file);
-    let heads: String = keys.iter().map(|key| format!("<th>{}</th>", escape(key))).collect();
-    let _ = write!(
-        out,
-        "<section><h2>Runs</h2><div class=\"wide\"><table><thead><tr><th>run</th><th>{}</th>{heads}<th>state</th></tr></thead><tbody>",
-        escape(&file.metric)
-    );
+    let mut table = Wide::default();
+    table.column("run");
+    [file.metric.as_str()].iter().chain(&keys).chain(&["state"]).for_each(|head| table.column(head));
     for (place, at) in ranking.iter().enumerate() {
         let record = &file.children[*at];
-        let cells: String = keys
-            .iter()
-            .map(|key| format!("<td>{}</td>", escape(record.set.get(*key).map_or("", String::as_str))))
-            .collect();
-        let best = if place == 0 && value(record).is_some() { " class=\"best\"" } else { "" };
+        let shown = value(record).map(|value| metric_words(&file.metric, value)).unwrap_or_default();
         // A folder's name has no characters that an address would write otherwise.
-        let _ = write!(
-            out,
-            "<tr{best}><td><a href=\"{0}/report.html\">{0}</a></td><td>{1}</td>{cells}<td>{2}</td></tr>",
-            escape(&record.name),
-            value(record).map(|value| metric_words(&file.metric, value)).unwrap_or_default(),
-            escape(&word(record))
-        );
+        let link = format!("<a href=\"{0}/report.html\">{0}</a>", escape(&record.name));
+        let mut row = vec![Cell::html(link, record.name.chars().count()), Cell::text(&shown)];
+        row.extend(keys.iter().map(|key| Cell::text(record.set.get(*key).map_or("", String::as_str))));
+        row.push(Cell::text(&word(record)));
+        table.rows.push((if place == 0 && value(record).is_some() { "best" } else { "" }, row));
     }
-    out.push_str("</tbody></table></div></section>");
+    out.push_str("<section><h2>Runs</h2>");
+    table.write(out);
+    out.push_str("</section>");
 }
 
 #[cfg(test)]
