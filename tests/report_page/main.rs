@@ -213,6 +213,7 @@ fn labels_of_a_narrow_zoom_differ() {
             "[...document.querySelectorAll('figure.chart > svg')[0].querySelectorAll(':scope > text[text-anchor=middle]')].map(t => t.textContent)",
         );
         let all: Vec<&str> = labels.as_array().unwrap().iter().map(|label| label.as_str().unwrap()).collect();
+        assert!(axis != "step" || all.iter().all(|label| label.parse::<u64>().is_ok()), "{labels}");
         let different: std::collections::HashSet<&str> = all.iter().copied().collect();
         assert!(!all.is_empty() && different.len() == all.len(), "{axis}: {labels}");
         browser.press("Escape");
@@ -298,9 +299,8 @@ fn a_comparison_never_replaces_the_report_of_a_run() {
 const PIXEL: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
-/// Writes an evaluation of 20 classes with long names, and of a text.
-fn evaluated(folder: &Path, step: u64, best: bool) {
-    let classes = 20;
+/// Writes an evaluation of classes with long names, and of a text.
+fn evaluated(folder: &Path, step: u64, best: bool, classes: usize) {
     let name = |class: usize| format!("class-{class}-of-<a-name-without-any-blanks-that-is-long>");
     let row = |class: usize| json!({ "class": name(class), "support": 110 + class, "predicted": 100 + 2 * class, "right": 90 + class });
     let cell = |class: usize, other: usize| match other {
@@ -336,8 +336,8 @@ fn the_page_of_a_run_with_evaluations() {
     let Some(mut browser) = Browser::start() else { return };
     let root = tempfile::tempdir().unwrap();
     let folder = made_up(root.path(), "toy", 1.0);
-    evaluated(&folder, 500, true);
-    evaluated(&folder, 600, false);
+    evaluated(&folder, 500, true, 20);
+    evaluated(&folder, 600, false, 20);
     let page = reported(&[&folder], root.path());
     // The policy allows the pictures, and nothing overflows.
     is_sound_everywhere(&mut browser, &page, "evaluations");
@@ -350,4 +350,56 @@ fn the_page_of_a_run_with_evaluations() {
     assert_eq!(cells.as_array().unwrap().iter().map(number).sum::<f64>(), 112.0);
     let text = browser.eval("document.querySelector('blockquote').textContent.slice(0, 12)");
     assert_eq!(text, "ROMEO:\n<b>\no");
+}
+
+#[test]
+fn the_matrix_fits_its_box_at_every_number_of_classes() {
+    let _alone = alone();
+    let Some(mut browser) = Browser::start() else { return };
+    let root = tempfile::tempdir().unwrap();
+    let folder = made_up(root.path(), "toy", 1.0);
+    for classes in [2, 3, 10, 20, 32] {
+        evaluated(&folder, 600, true, classes);
+        let page = reported(&[&folder], root.path());
+        for window in [WINDOWS[0], [1280, 1000]] {
+            browser.open(&page, window, false);
+            let sizes = browser.eval(
+                "(box => [box.scrollWidth, box.clientWidth, box.querySelector('table').offsetWidth])(document.querySelector('.fit .wide'))",
+            );
+            let [inside, outside, table] = [0, 1, 2].map(|i| number(&sizes[i]));
+            assert!(inside <= outside && table >= outside - 1.0, "{classes} classes, {window:?}: {sizes}");
+            browser.eval("document.querySelector('.fit').scrollIntoView()");
+            browser.screenshot(&format!("matrix-{classes}-{}", window[0]));
+        }
+    }
+}
+
+#[test]
+fn checkpoints_that_are_too_close_are_marked_by_a_zoom() {
+    let _alone = alone();
+    let Some(mut browser) = Browser::start() else { return };
+    let root = tempfile::tempdir().unwrap();
+    let folder = made_up(root.path(), "toy", 1.0);
+    let marks = "document.querySelector('figure.chart').querySelectorAll('.mark.checkpoint').length";
+    let word = "document.querySelector('.marks .checkpoints').textContent";
+    browser.open(&reported(&[&folder], root.path()), WINDOWS[1], false);
+    assert_eq!((browser.eval(marks), browser.eval(word)), (json!(6), json!("checkpoint")));
+    let metrics = folder.join("metrics.jsonl");
+    let save = |step: u64| {
+        json!({
+            "event": "checkpoint", "step": step, "epoch": step / 100, "path": format!("checkpoints/step-{step:08}"),
+            "bytes": 1000, "seconds": 0.1, "held_up_s": 0.01, "time": 1.7e9,
+        })
+    };
+    let more: String = (1..=600).map(|step| format!("{}\n", save(step))).collect();
+    std::fs::write(&metrics, std::fs::read_to_string(&metrics).unwrap() + &more).unwrap();
+    browser.open(&reported(&[&folder], root.path()), WINDOWS[1], false);
+    assert_eq!(browser.eval(marks), 0);
+    let crowded = browser.eval(word);
+    assert!(
+        crowded.as_str().unwrap().starts_with("checkpoints: not marked where they are too close; a zoom")
+    );
+    browser.eval("document.querySelector('figure.chart > svg').focus()");
+    (0..4).for_each(|_| browser.press("+"));
+    assert!(number(&browser.eval(marks)) >= 30.0 && browser.eval(word) == "checkpoint");
 }

@@ -39,17 +39,20 @@ impl Scale {
     }
 
     /// For the y axis: with a margin. A logarithmic axis ends at round values; a linear one starts at zero if the
-    /// values are close to it, as for a learning rate.
+    /// values are close to it, as for a learning rate, or all the same.
     pub fn upwards(axis: &Axis, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let (low, high) = range(values);
         let (low, high) = if axis.log {
             (round_below(low / 1.1), -round_below(-high * 1.1))
         } else {
-            // The mean of equal values differs from them by rounding.
-            let flat = high - low <= 1e-9 * high.abs().max(low.abs());
-            let span = if flat { high.abs() + 0.5 } else { high - low };
-            let near_zero = low >= 0.0 && low < 0.35 * span + f64::MIN_POSITIVE;
-            (if near_zero { 0.0 } else { low - 0.06 * span }, high + 0.06 * span)
+            let (low, high) = with_zero_if_flat(low, high);
+            let span = high - low;
+            let near_zero = low >= 0.0 && low < 0.35 * span;
+            let below_zero = high <= 0.0 && -high < 0.35 * span;
+            (
+                if near_zero { 0.0 } else { low - 0.06 * span },
+                if below_zero { 0.0 } else { high + 0.06 * span },
+            )
         };
         Self { low, high, log: axis.log, from, to }
     }
@@ -63,11 +66,12 @@ impl Scale {
         Tick { at: self.at(value), text: (axis.tick)(value, self.high - self.low), strong }
     }
 
-    /// Ticks of the x axis (steps or epochs): whole numbers. On a logarithmic axis, those of `values` (ascending) whose
+    /// Ticks of the x axis (steps): whole numbers. On a logarithmic axis, those of `values` (ascending) whose
     /// labels do not overlap, including the largest.
     pub fn steps(&self, axis: &Axis, values: &[f64]) -> Vec<Tick> {
         if !self.log {
-            let whole = ticks(self.low, self.high, 6).into_iter().filter(|value| value.fract() == 0.0);
+            let step = whole_step((self.high - self.low) / 6.0);
+            let whole = multiples(step, self.low, self.high).into_iter();
             return whole.map(|value| self.tick(axis, value, true)).collect();
         }
         let apart = (self.to - self.from) / MAX_LABELS as f64;
@@ -100,12 +104,35 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)))
 }
 
+/// The range of values that are all the same begins or ends at zero; that of zeros is 0 to 1.
+fn with_zero_if_flat(low: f64, high: f64) -> (f64, f64) {
+    // The mean of equal values differs from them by rounding.
+    let flat = high - low <= 1e-9 * high.abs().max(low.abs());
+    match flat {
+        false => (low, high),
+        true if low == 0.0 && high == 0.0 => (0.0, 1.0),
+        true => (low.min(0.0), high.max(0.0)),
+    }
+}
+
 /// About `count` round numbers from `low` to `high`.
 fn ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
-    let rough = (high - low) / count as f64;
+    multiples(round_step((high - low) / count as f64, &[1.0, 2.0, 2.5, 5.0, 10.0]), low, high)
+}
+
+/// The smallest of these multiples of a power of ten that is not below `rough`.
+fn round_step(rough: f64, multiples: &[f64]) -> f64 {
     let power = 10f64.powf(rough.log10().floor());
-    let step =
-        [1.0, 2.0, 2.5, 5.0, 10.0].map(|m| m * power).into_iter().find(|s| *s >= rough).unwrap_or(rough);
+    multiples.iter().map(|m| m * power).find(|s| *s >= rough).unwrap_or(rough)
+}
+
+/// The same as a whole number.
+fn whole_step(rough: f64) -> f64 {
+    round_step(rough.max(1.0), &[1.0, 2.0, 5.0, 10.0])
+}
+
+/// The multiples of `step` from `low` to `high`, at most 20.
+fn multiples(step: f64, low: f64, high: f64) -> Vec<f64> {
     if !step.is_finite() || step <= 0.0 {
         return vec![low];
     }
@@ -164,6 +191,13 @@ mod tests {
     fn ticks_are_round_and_within() {
         assert_eq!(ticks(0.0, 1.0, 5), [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]);
         assert_eq!(ticks(0.0, 9.0, 6), [0.0, 2.0, 4.0, 6.0, 8.0]);
+        // Steps are whole: no 2.5, and none between two steps.
+        for (low, high) in [(1.0, 12.0), (0.5, 1.5), (1.0, 3.0), (7.0, 7.5), (1.0, 12_500.0), (0.0, 1e9)] {
+            let all = multiples(whole_step((high - low) / 6.0), low, high);
+            assert!(!all.is_empty() && all.iter().all(|step| step.fract() == 0.0), "{all:?}");
+        }
+        assert_eq!(multiples(whole_step(11.0 / 6.0), 1.0, 12.0), [2.0, 4.0, 6.0, 8.0, 10.0, 12.0]);
+        assert_eq!(multiples(whole_step(14.0 / 6.0), 1.0, 15.0), [5.0, 10.0, 15.0]);
         for (low, high) in [(0.0, 5e-4), (2.1, 2.2), (-3.0, 1e7), (0.0, 1e-300), (f64::NAN, 1.0)] {
             assert!(ticks(low, high, 5).len() <= 20, "{low} {high}");
         }
@@ -171,6 +205,28 @@ mod tests {
         assert_eq!(values, [0.5, 1.0, 2.0, 5.0, 10.0, 20.0]);
         assert_eq!((round_below(0.7), round_below(30.0), round_below(1.0)), (0.5, 20.0, 1.0));
         assert_eq!((round_below(-0.7), round_below(-30.0), round_below(-5.0)), (-1.0, -50.0, -5.0));
+    }
+
+    #[test]
+    fn the_axis_of_a_constant_has_its_size() {
+        let axis = Axis { log: false, unit: "", tick: label, text: |v| v.to_string() };
+        let ends = |values: &[f64]| {
+            let scale = Scale::upwards(&axis, values.iter().copied(), 200.0, 0.0);
+            let texts: Vec<String> = scale.levels(&axis).into_iter().map(|tick| tick.text).collect();
+            (scale.low, scale.high, texts.join(" "))
+        };
+        let is = |value: f64, low: f64, high: f64, texts: &str| {
+            let found = ends(&[value, value]);
+            let close = |a: f64, b: f64| (a - b).abs() <= 1e-12 * b.abs();
+            assert!(close(found.0, low) && close(found.1, high) && found.2 == texts, "{value}: {found:?}");
+        };
+        is(0.001, 0.0, 0.00106, "0 0.00025 0.0005 0.00075 0.001");
+        is(3.0, 0.0, 3.18, "0 1 2 3");
+        is(5e4, 0.0, 5.3e4, "0 20k 40k");
+        is(-2.0, -2.12, 0.0, "-2 -1.5 -1 -0.5 0");
+        is(0.0, 0.0, 1.06, "0 0.25 0.5 0.75 1");
+        // Of values that are not the same, the range is theirs.
+        assert!(ends(&[3.0, 3.1]).0 > 2.9);
     }
 
     #[test]

@@ -30,45 +30,13 @@ fn evaluation(out: &mut String, record: &EvaluationRecord, title: &str) {
     }
     out.push_str("</p>");
     if let Some(classes) = &record.classes {
-        matrix(out, classes);
+        super::matrix::matrix(out, classes);
         confused(out, classes);
         figures(out, classes);
     }
     worst(out, &record.worst);
     texts(out, &record.texts);
     out.push_str("</section>");
-}
-
-/// Rows are true classes, columns predicted ones. A cell is shaded by its share of the row.
-fn matrix(out: &mut String, classes: &Classes) {
-    let Some(matrix) = &classes.matrix else { return };
-    // The last column, outputs that are not a class, is shown only if it occurs.
-    let known = classes.rows.len();
-    let beyond = matrix.iter().any(|row| row.get(known).is_some_and(|n| *n > 0));
-    let columns = known + usize::from(beyond);
-    out.push_str(
-        "<h3>Confusion matrix</h3><p>Samples by their class (rows) and the predicted one (columns), shaded by the share of the row.</p>\
-         <div class=\"wide\" tabindex=\"0\"><table class=\"matrix\"><thead><tr><th></th>",
-    );
-    for column in 0..columns {
-        let name = classes.rows.get(column).map_or("no class", |row| row.class.as_str());
-        let _ = write!(out, "<th scope=\"col\"><span>{}</span></th>", shown(name));
-    }
-    out.push_str("</tr></thead><tbody>");
-    for (row, (class, counts)) in classes.rows.iter().zip(matrix).enumerate() {
-        let _ = write!(out, "<tr><th scope=\"row\">{}</th>", shown(&class.class));
-        for (column, count) in counts.iter().take(columns).enumerate() {
-            let share = *count as f64 / class.support.max(1) as f64;
-            let kind = if row == column { "right" } else { "wrong" };
-            if *count == 0 {
-                out.push_str("<td class=\"none\">0</td>");
-                continue;
-            }
-            let _ = write!(out, "<td class=\"{kind}\" style=\"--share:{share:.3}\">{count}</td>");
-        }
-        out.push_str("</tr>");
-    }
-    out.push_str("</tbody></table></div>");
 }
 
 fn confused(out: &mut String, classes: &Classes) {
@@ -165,7 +133,7 @@ fn texts(out: &mut String, texts: &[GeneratedText]) {
 }
 
 /// Text of users' data: escaped, without characters that no page may have or that change the order of others.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     let odd = |c: char| show::is_control(c) && c != '\n' && c != '\t';
     escape(&text.chars().map(|c| if odd(c) { '\u{fffd}' } else { c }).collect::<String>())
 }
@@ -214,7 +182,8 @@ mod tests {
         for part in [
             "<h2>Best evaluation</h2><p>epoch 2, step 15, val.accuracy 50.0 %</p>",
             "<h2>Last evaluation</h2><p>epoch 2, step 20",
-            "<td class=\"right\" style=\"--share:0.800\">8</td><td class=\"wrong\" style=\"--share:0.200\">2</td>",
+            "<td class=\"right\" style=\"--share:0.800\" title=\"&lt;cat&gt;, predicted &lt;cat&gt;: 8\">8</td>",
+            "<td class=\"wrong\" style=\"--share:0.200\" title=\"&lt;cat&gt;, predicted d&amp;g: 2\">2</td>",
             "<tr><th scope=\"row\">&lt;cat&gt;</th><td>88.89 %</td><td>80.00 %</td><td>84.21 %</td><td>10</td></tr>",
             "<img src=\"data:image/png;base64,AA+/=\" width=\"28\" height=\"20\" alt=\"sample 41\">",
             "<b>&lt;cat&gt;</b><span>d&amp;g 87.5 %</span><small>loss 2.500, sample 7</small>",

@@ -8,6 +8,7 @@ mod evaluations;
 mod figures;
 #[cfg(feature = "board")]
 mod live;
+mod matrix;
 mod page;
 mod prediction;
 mod records;

@@ -3,14 +3,14 @@
 
 use super::figures::{Figure, PageData};
 use super::records::Run;
-use super::timeline::{Kind, Mark};
+use super::timeline::{Kind, Mark, told_apart};
 use super::{MARK, escape};
 use crate::telemetry::chart;
 use data_encoding::BASE64;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 
-const STYLE: &str = include_str!("report.css");
+const STYLE: &str = concat!(include_str!("report.css"), include_str!("evaluations.css"));
 const SCRIPT: &str = include_str!("report.js");
 
 /// What a page of running runs has in addition.
@@ -93,9 +93,14 @@ fn data(runs: &[(&str, &Run)], figures: &[Figure], marks: &[Mark]) -> String {
 /// What the marks of the charts mean, as HTML.
 pub(super) fn legend(marks: &[Mark], runs: usize) -> String {
     let mut out = String::new();
+    let crowded = told_apart(marks).1;
     for kind in Kind::ALL.into_iter().filter(|kind| marks.iter().any(|m| m.kind == *kind)) {
         let word = match kind {
-            Kind::Checkpoint => "checkpoint",
+            // The script says it of what its zoom shows.
+            Kind::Checkpoint if crowded => {
+                "<span class=\"checkpoints\">checkpoints: not marked where they are too close</span>"
+            }
+            Kind::Checkpoint => "<span class=\"checkpoints\">checkpoint</span>",
             Kind::End => "ended",
             Kind::Resume => "resumed",
             Kind::Restart => "restarted",
@@ -123,7 +128,7 @@ pub(super) fn charts(out: &mut String, figures: &[Figure], marks: &[Mark], runs:
     }
     out.push_str("<div class=\"charts\">");
     // The rules of many runs in one chart could not be distinguished.
-    let marks = if runs > 1 { &[] } else { marks };
-    figures.iter().for_each(|figure| figure.draw(out, marks));
+    let marks = if runs > 1 { Vec::new() } else { told_apart(marks).0 };
+    figures.iter().for_each(|figure| figure.draw(out, &marks));
     out.push_str("</div></section>");
 }

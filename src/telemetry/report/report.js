@@ -13,8 +13,8 @@ const view = { axis: "step", weight: 0, chosen: false, log: false, zoom: null, a
 const MARKED = 60;
 /** Series up to which the legend has the values at the crosshair. */
 const NAMED = 3;
-/** In pixels: how close to the crosshair a mark is named; how far a drag must go. */
-const NEAR = 6, DRAG = 5;
+/** In pixels: how close to the crosshair a mark is named; how far a drag must go; closer checkpoints are not told apart. */
+const NEAR = 6, DRAG = 5, APART = 7;
 const RIGHT = 14, TOP = 10, EDGE = 4;
 /** Half the width of a layer that has one point, in pixels. */
 const BAR = 14;
@@ -92,15 +92,20 @@ const FORMATS = {
     seconds: { text: v => significant(1e3 * v) + " ms", tick: (v, span) => label(1e3 * v, 1e3 * span) + " ms" },
 };
 const AXES = {
-    step: { name: "step", text: v => "step " + Math.round(v), tick: label, whole: true },
-    epoch: { name: "epoch", text: v => "epoch " + trimmed(v.toFixed(2)), tick: label },
+    step: { name: "step", text: v => "step " + Math.round(v), tick: label, steps: rough => wholeStep(Math.max(1, rough)) },
+    epoch: { name: "epoch", text: v => "epoch " + trimmed(v.toFixed(2)), tick: label, steps: wholeStep },
     time: { name: "time", text: v => clock(v), tick: clockTick, steps: timeStep },
 };
 
 /** The smallest round step that is not below `rough`. */
-function roundStep(rough) {
+function roundStep(rough, multiples = [1, 2, 2.5, 5, 10]) {
     const decade = 10 ** Math.floor(Math.log10(rough));
-    return [1, 2, 2.5, 5, 10].map(m => m * decade).find(step => step >= rough * (1 - 1e-9));
+    return multiples.map(m => m * decade).find(step => step >= rough * (1 - 1e-9));
+}
+
+/** The same, as a whole number or a part of 1. */
+function wholeStep(rough) {
+    return roundStep(rough, [1, 2, 5, 10]);
 }
 
 function timeStep(rough) {
@@ -235,10 +240,13 @@ function height(figure, lines, [from, to]) {
     }
     if (low > high) return [log ? 0.1 : 0, 1];
     if (log) return low === high ? [low / 2, high * 2] : [low / (high / low) ** 0.05, high * (high / low) ** 0.05];
-    const flat = high - low <= 1e-9 * Math.max(Math.abs(high), Math.abs(low));
-    const span = flat ? Math.abs(high) + 0.5 : high - low;
-    const nearZero = low >= 0 && low < 0.35 * span;
-    return [nearZero ? 0 : low - 0.06 * span, figure.stacked ? high + 0.02 * span : high + 0.06 * span];
+    // A constant begins or ends at zero; the mean of equal values differs from them by rounding.
+    if (high - low <= 1e-9 * Math.max(Math.abs(high), Math.abs(low))) {
+        [low, high] = low === 0 && high === 0 ? [0, 1] : [Math.min(low, 0), Math.max(high, 0)];
+    }
+    const span = high - low;
+    const [nearZero, belowZero] = [low >= 0 && low < 0.35 * span, high <= 0 && -high < 0.35 * span];
+    return [nearZero ? 0 : low - 0.06 * span, belowZero ? 0 : high + (figure.stacked ? 0.02 : 0.06) * span];
 }
 
 /** A path through the points; it has gaps where a value is missing. A point between gaps is a dot, by the line's round ends. */
@@ -264,6 +272,22 @@ function area(x, low, high, toX, toY, first, last) {
         }
     }
     return forth.length ? "M" + forth.join("L") + "L" + back.reverse().join("L") + "Z" : "";
+}
+
+/** The marks to draw, and whether checkpoints are left out because they could not be told apart. A few at one place are one mark. */
+function toldApart(marks) {
+    const isSave = ({ mark }) => mark.kind === "checkpoint";
+    const shown = marks.filter(mark => !isSave(mark)), groups = [];
+    for (const save of marks.filter(isSave).sort((a, b) => a.x - b.x)) {
+        const last = groups.at(-1);
+        if (last && save.x - last.at(-1).x < APART) last.push(save); else groups.push([save]);
+    }
+    const together = groups.filter(group => group.at(-1).x - group[0].x < APART);
+    for (const group of together) {
+        const { x, mark } = group.at(-1);
+        shown.push({ x, mark: { ...mark, text: group.map(({ mark }) => mark.text).join("; ") } });
+    }
+    return { shown, crowded: together.length < groups.length };
 }
 
 class Chart {
@@ -347,8 +371,7 @@ class Chart {
         const { svg, left, width, base, toX, range: [from, to] } = this;
         const axis = AXES[view.axis];
         const rough = (to - from) / Math.max(3, Math.round((width - left) / 75));
-        const step = axis.steps ? axis.steps(rough) : roundStep(rough);
-        const values = ticks(from, to, 6, axis.whole ? Math.max(1, step) : step);
+        const values = ticks(from, to, 6, axis.steps(rough));
         drawn(svg, "line", { class: "axis", x1: left, x2: width - RIGHT, y1: base, y2: base });
         const under = base + bottom - 14;
         for (const value of values) {
@@ -362,12 +385,12 @@ class Chart {
 
     drawMarks(marks, plot) {
         const { svg, base, toX, range: [from, to] } = this;
-        this.marks = [];
-        for (const mark of marks) {
-            const at = place(mark.run, mark.step);
-            if (at < from || at > to) continue;
-            const x = toX(at), colour = data.runs[mark.run].colour, kind = comparing ? `m${colour}` : mark.kind;
-            this.marks.push({ x, mark });
+        this.marks = marks.map(mark => ({ at: place(mark.run, mark.step), mark }))
+            .filter(({ at }) => at >= from && at <= to).map(({ at, mark }) => ({ x: toX(at), mark }));
+        const apart = toldApart(this.marks);
+        this.crowded = apart.crowded;
+        for (const { x, mark } of apart.shown) {
+            const colour = data.runs[mark.run].colour, kind = comparing ? `m${colour}` : mark.kind;
             if (mark.kind !== "checkpoint" && (mark.kind !== "end" || mark.bad)) {
                 drawn(plot, "line", { class: `rule ${comparing ? `s${colour}` : kind}`, x1: x, x2: x, y1: TOP, y2: base });
             }
@@ -554,7 +577,12 @@ const usableAxes = () => ["step", "epoch", "time"].filter(axis => data.runs.ever
 let axes = usableAxes();
 const status = html("p", { class: "unseen", role: "status" });
 const charts = [];
-const redraw = () => charts.forEach(chart => chart.draw());
+function redraw() {
+    charts.forEach(chart => chart.draw());
+    const crowded = charts.some(chart => chart.crowded);
+    const word = key.querySelector(".checkpoints");
+    if (word) word.textContent = crowded ? "checkpoints: not marked where they are too close; a zoom shows them" : "checkpoint";
+}
 const say = text => { status.textContent = text; };
 let resetButton;
 

@@ -8,8 +8,10 @@ use serde::Serialize;
 
 /// Rows of the axis table in the page; between them the page interpolates.
 const MAX_ROWS: usize = 1000;
-/// The largest number of marked checkpoints; more can't be distinguished.
-const MAX_CHECKPOINTS: usize = 400;
+/// The largest number of checkpoints in the data of a page, whose zoom tells them apart.
+const MAX_CHECKPOINTS: usize = 1000;
+/// As a part of the width of a static drawing: closer marks are not told apart.
+const APART: f64 = 7.0 / 472.0;
 
 /// The epoch and the time of training at a step. `epoch` and `time` are empty if the run does not record them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -236,6 +238,29 @@ fn saved(it: &CheckpointEvent) -> String {
         bytes => format!("{:.1} MB", bytes as f64 / 1e6),
     };
     format!("checkpoint {name}, {size}{held}")
+}
+
+/// The marks of a static drawing, and whether checkpoints are left out because they could not be told apart. A few at one place are one mark.
+pub(super) fn told_apart(marks: &[Mark]) -> (Vec<Mark>, bool) {
+    let is_checkpoint = |mark: &&Mark| mark.kind == Kind::Checkpoint;
+    let near = marks.iter().map(|mark| mark.step).max().unwrap_or(0) as f64 * APART;
+    let mut saves: Vec<&Mark> = marks.iter().filter(is_checkpoint).collect();
+    saves.sort_by_key(|mark| mark.step);
+    let mut shown: Vec<Mark> = marks.iter().filter(|mark| !is_checkpoint(mark)).cloned().collect();
+    let mut left_out = false;
+    for group in saves.chunk_by(|a, b| ((b.step - a.step) as f64) < near || a.step == b.step) {
+        let [first, .., last] = group else {
+            shown.extend(group.iter().copied().cloned());
+            continue;
+        };
+        if last.step > first.step && (last.step - first.step) as f64 >= near {
+            left_out = true;
+            continue;
+        }
+        let texts: Vec<&str> = group.iter().map(|mark| mark.text.as_str()).collect();
+        shown.push(Mark { text: texts.join("; "), ..(*last).clone() });
+    }
+    (shown, left_out)
 }
 
 fn thinned(mut marks: Vec<Mark>) -> Vec<Mark> {

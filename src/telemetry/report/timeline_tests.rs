@@ -102,3 +102,33 @@ fn what_happens_at_one_point_is_one_mark() {
     );
     assert_eq!(texts[2], "ended at step 20: stopped; resumed at step 20 on 4 processes (before: 2)");
 }
+
+#[test]
+fn checkpoints_are_marked_where_they_are_told_apart() {
+    let saves = |steps: &[u64]| -> Vec<Mark> {
+        let mark = |step: &u64| Mark {
+            run: 0,
+            kind: Kind::Checkpoint,
+            step: *step,
+            text: format!("at {step}"),
+            bad: false,
+        };
+        steps.iter().map(mark).collect()
+    };
+    let steps = |marks: &[Mark]| marks.iter().map(|mark| mark.step).collect::<Vec<_>>();
+    let far: Vec<u64> = (1..=60).map(|n| 20 * n).collect();
+    let (shown, left_out) = told_apart(&saves(&far));
+    assert_eq!((steps(&shown), left_out), (far, false));
+    // One at each step, beside others: none of them, and what else happened.
+    let mut many = saves(&(1..=500).collect::<Vec<_>>());
+    many.push(Mark { kind: Kind::End, ..many[499].clone() });
+    many.extend(saves(&[1000, 2000]));
+    let (shown, left_out) = told_apart(&many);
+    assert_eq!((steps(&shown), left_out), (vec![500, 1000, 2000], true));
+    assert_eq!(shown[0].kind, Kind::End);
+    // A few at one place, as the best of an epoch beside one by steps.
+    let (shown, left_out) = told_apart(&saves(&[500, 1000, 1000, 1003, 2000]));
+    assert_eq!((steps(&shown), left_out), (vec![500, 1003, 2000], false));
+    assert_eq!(shown[1].text, "at 1000; at 1000; at 1003");
+    assert_eq!(told_apart(&saves(&[0, 0])).0.len(), 1);
+}
