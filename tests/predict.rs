@@ -270,6 +270,17 @@ fn export_of_images(dir: &Path, run: &Path) {
     assert!(card.starts_with("---\nlibrary_name: ddp-run\npipeline_tag: image-classification\n"), "{card}");
     let accuracy = eval_accuracy_in(&card);
     assert_eq!(accuracy, events(run).iter().rev().find_map(|e| e["val"]["accuracy"].as_f64()).unwrap());
+    let program = card.split_once("```python\n").unwrap().1.split_once("```\n").unwrap().0;
+    for part in [
+        "CHANNELS = [4]\n",
+        "IMAGE = [3, 16, 16]\n",
+        "model = Cnn()\n",
+        "MEAN = [0.485, ",
+        "def predict(path):",
+    ] {
+        assert!(program.contains(part), "`{part}` is missing:\n{program}");
+    }
+    assert!(card.contains("does not know the `model_type` in `config.json`"), "{card}");
     assert!(!card.contains(&dir.display().to_string()), "the card names folders of this machine:\n{card}");
 
     // What is there stays, unless it is asked for.

@@ -1,6 +1,7 @@
 //! The model card, `README.md`: what the hub reads in its front matter, and what people read.
 
 use super::Exported;
+use super::loading::Loading;
 use crate::checkpoint::TensorMap;
 use crate::data::{DataFacts, Encoding, TableEncoding, TargetEncoding};
 use crate::show;
@@ -145,24 +146,54 @@ fn measured(exported: &Exported) -> String {
 
 fn usage(exported: &Exported, weights: &TensorMap) -> String {
     let plan = &exported.used.plan;
-    let dims = |name: &str| weights.get(name).map_or(&[][..], |tensor| tensor.shape.as_slice());
-    let mut out = String::from(
-        "The weights are a PyTorch state dict:\n\n```python\nfrom safetensors.torch import load_file\nstate = load_file(\"model.safetensors\")\n",
-    );
-    // torchvision's have the first layer of ImageNet's, for images in colour.
-    if let ("resnet18" | "resnet34" | "resnet50", [64, 3, 7, 7], [outputs, _]) =
-        (plan.model.name.as_str(), dims("conv1.weight"), dims("fc.weight"))
-    {
-        let _ = write!(
-            out,
-            "import torchvision\nmodel = torchvision.models.{}(num_classes={outputs})\nmodel.load_state_dict(state)\n",
-            plan.model.name
-        );
+    let shapes = weights.iter().map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice())).collect();
+    let (name, table) = (plan.model.name.as_str(), plan.table("model"));
+    // What a user-defined transform does to inputs is not known here.
+    let encoding = exported.used.usage.encoding.as_ref().filter(|_| plan.transforms.is_empty());
+    let facts = &exported.used.usage.facts;
+    let program = Loading { name, table: &table, facts, encoding, shapes: &shapes }.program();
+    let mut out = String::new();
+    match &program {
+        Some(program) => {
+            let torchvision = if program.contains("torchvision") { ", `torchvision`" } else { "" };
+            let _ = write!(
+                out,
+                "This program loads the weights, a PyTorch state dict{}. It needs `torch`{torchvision} and `safetensors`.{}\n\n\
+                 ```python\n{program}```\n\n",
+                if encoding.is_some() { ", and predicts as `ddp-run predict` does" } else { "" },
+                arguments(encoding)
+            );
+        }
+        None => {
+            let _ = write!(
+                out,
+                "The weights are a PyTorch state dict; `{}` is a model of the program that trained it, which does not say how \
+                 PyTorch builds it:\n\n```python\nfrom safetensors.torch import load_file\n\nstate = load_file(\"model.safetensors\")\n```\n\n",
+                show::piece(name)
+            );
+        }
     }
-    out += "```\n\n`config.json` has the model's table, the names of its classes and how inputs become samples. ";
-    out += "A job of ddp-run starts from the weights by `[model] pretrained = \"model.safetensors\"`, and `ddp-run predict` uses the checkpoint \
-            that they are from.\n";
+    if !plan.transforms.is_empty() {
+        out += "Inputs pass through the `[[transform]]`s of the job, functions of the program that trained it, which are not part of this \
+                folder.\n\n";
+    }
+    out += "The `transformers` library does not know the `model_type` in `config.json`, `ddp-run`: `AutoModel.from_pretrained` refuses this folder.";
+    if matches!(exported.used.usage.encoding, Some(Encoding::Images(_))) {
+        out += " `AutoImageProcessor.from_pretrained` reads `preprocessor_config.json`.";
+    }
+    out += " `config.json` has the model's table, the names of its classes and how inputs become samples. A job of ddp-run starts from the weights by \
+            `[model] pretrained = \"model.safetensors\"`.\n";
     out
+}
+
+/// What the program takes.
+fn arguments(encoding: Option<&Encoding>) -> &'static str {
+    match encoding {
+        Some(Encoding::Images(_)) => " Its arguments are PNG and JPEG files.",
+        Some(Encoding::Table(_)) => " Its arguments are text files with a header.",
+        Some(Encoding::Text(_)) => " Its arguments are beginnings of texts.",
+        None => "",
+    }
 }
 
 fn sizes(facts: &DataFacts) -> String {

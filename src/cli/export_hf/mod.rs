@@ -2,6 +2,7 @@
 
 mod card;
 mod config;
+mod loading;
 
 use super::export::ExportArgs;
 use super::used::Used;

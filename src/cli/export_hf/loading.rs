@@ -1,0 +1,235 @@
+//! A Python program that loads an exported folder and predicts as `ddp-run predict` does: the model as a module of PyTorch whose
+//! state dict has the names and shapes of the weights, and how inputs become samples. There is one template for each family of models
+//! and each kind of input; what depends on the model and its data are constants before it.
+
+use crate::data::{DataFacts, Encoding, ImageEncoding, Interpolation, Resize, TargetEncoding};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// What a program loads.
+pub(super) struct Loading<'a> {
+    /// The name of the model.
+    pub name: &'a str,
+    /// The resolved `[model]` table.
+    pub table: &'a Map<String, Value>,
+    pub facts: &'a DataFacts,
+    /// `None`: the program only loads the model.
+    pub encoding: Option<&'a Encoding>,
+    /// The shapes of the weights by name.
+    pub shapes: &'a BTreeMap<&'a str, &'a [usize]>,
+}
+
+/// Modules of Python itself, and what of them programs contain.
+const STANDARD: [(&str, &str); 3] =
+    [("import csv", " csv."), ("import json", "json."), ("import sys", "sys.")];
+/// The others. NumPy and Pillow come with torchvision.
+const OTHERS: [(&str, &str); 9] = [
+    ("import numpy as np", "np."),
+    ("import torch", "torch."),
+    ("import torchvision", "torchvision."),
+    ("from PIL import Image", "Image."),
+    ("from safetensors.torch import load_file", "load_file("),
+    ("from torch import nn", "nn."),
+    ("from torch.nn import functional", "functional."),
+    ("from torchvision.transforms.functional import center_crop, resize", " resize("),
+    ("from torchvision.transforms.functional import pil_to_tensor", "pil_to_tensor("),
+];
+
+impl Loading<'_> {
+    /// The program; `None` for a model that does not ship with ddp-run.
+    pub fn program(&self) -> Option<String> {
+        let mut body = String::from("folder = \".\"  # where model.safetensors and config.json are\n");
+        if self.encoding.is_some() {
+            body += "config = json.load(open(f\"{folder}/config.json\", encoding=\"utf-8\"))\n";
+        }
+        body += &self.model()?;
+        body += "model.load_state_dict(load_file(f\"{folder}/model.safetensors\"))\nmodel.eval()\n";
+        match self.encoding {
+            Some(Encoding::Images(images)) => body += &of_images(images),
+            Some(Encoding::Table(table)) => {
+                body += "\n";
+                body += include_str!("python/table.py");
+                body += match table.target {
+                    TargetEncoding::Class { .. } => include_str!("python/table_classes.py"),
+                    TargetEncoding::Number { .. } => include_str!("python/table_numbers.py"),
+                };
+            }
+            Some(Encoding::Text(_)) => body += concat!("\n", include_str!("python/text.py")),
+            None => {}
+        }
+        let imports = |all: &[(&str, &str)]| -> String {
+            let used = all.iter().filter(|(_, used)| body.contains(used));
+            used.map(|(line, _)| format!("{line}\n")).collect()
+        };
+        let imports = [imports(&STANDARD), imports(&OTHERS)].join("\n");
+        Some(format!("{}\n{body}", imports.trim_start()))
+    }
+
+    /// The definition of `model`.
+    fn model(&self) -> Option<String> {
+        match self.name {
+            "linear" => self.linear(),
+            "mlp" => self.mlp(),
+            "cnn" => self.cnn(),
+            "resnet18" | "resnet34" | "resnet50" => self.resnet(),
+            "vit" => self.vit(),
+            "gpt" => self.gpt(),
+            _ => None,
+        }
+    }
+
+    /// The size of a weight along a dimension.
+    fn size(&self, weight: &str, dimension: usize) -> Option<usize> {
+        self.shapes.get(weight)?.get(dimension).copied()
+    }
+
+    fn key(&self, name: &str) -> Option<&Value> {
+        self.table.get(name)
+    }
+
+    /// Channels, height and width of images.
+    fn image(&self) -> Option<[usize; 3]> {
+        self.facts.input.as_ref()?.shape.as_slice().try_into().ok()
+    }
+
+    /// A model of one class of `nn`, `of(arguments)`; one that flattens its inputs where they have more than one dimension.
+    fn flat(&self, of: &str, arguments: &str) -> Option<String> {
+        if self.facts.input.as_ref()?.shape.len() == 1 {
+            return Some(format!("\nmodel = nn.{of}({arguments})\n"));
+        }
+        let forward = "    def forward(self, x):\n        return super().forward(x.flatten(1))\n";
+        Some(format!("\n\nclass Flat(nn.{of}):\n{forward}\n\nmodel = Flat({arguments})\n"))
+    }
+
+    fn linear(&self) -> Option<String> {
+        let (outputs, inputs) = (self.size("weight", 0)?, self.size("weight", 1)?);
+        self.flat("Linear", &format!("{inputs}, {outputs}"))
+    }
+
+    fn mlp(&self) -> Option<String> {
+        let layers = (0..).step_by(2).map_while(|i| {
+            let weight = format!("{i}.weight");
+            Some(format!("    nn.Linear({}, {}),\n", self.size(&weight, 1)?, self.size(&weight, 0)?))
+        });
+        let layers: Vec<String> = layers.collect();
+        (!layers.is_empty()).then_some(())?;
+        self.flat("Sequential", &format!("\n{}", layers.join("    nn.ReLU(),\n")))
+    }
+
+    fn cnn(&self) -> Option<String> {
+        let constants = [
+            ("IMAGE", json!(self.image()?)),
+            ("CHANNELS", self.key("channels")?.clone()),
+            ("HIDDEN", self.key("hidden")?.clone()),
+            ("DROPOUT", self.key("dropout")?.clone()),
+            ("OUTPUTS", json!(self.size("classifier.4.weight", 0)?)),
+        ];
+        Some(constants_of(&constants) + include_str!("python/cnn.py"))
+    }
+
+    fn resnet(&self) -> Option<String> {
+        let (channels, side) = (self.size("conv1.weight", 1)?, self.size("conv1.weight", 2)?);
+        let mut out = format!(
+            "\nmodel = torchvision.models.{}(num_classes={})\n",
+            self.name,
+            self.size("fc.weight", 0)?
+        );
+        if side == 3 {
+            out += &format!("model.conv1 = nn.Conv2d({channels}, 64, 3, padding=1, bias=False)\n");
+            out += "model.maxpool = nn.Identity()\n";
+        } else if channels != 3 {
+            out += &format!("model.conv1 = nn.Conv2d({channels}, 64, 7, stride=2, padding=3, bias=False)\n");
+        }
+        Some(out)
+    }
+
+    fn vit(&self) -> Option<String> {
+        let ([channels, height, width], hidden) = (self.image()?, self.size("conv_proj.weight", 0)?);
+        let patch = self.size("conv_proj.weight", 2)?;
+        let square = height == width;
+        let (prefix, class) = match square {
+            true => ("\n", "torchvision.models.VisionTransformer"),
+            false => (concat!("\n\n", include_str!("python/rectangles.py")), "Rectangles"),
+        };
+        let mut arguments =
+            vec![("image_size".to_owned(), json!(height)), ("patch_size".to_owned(), json!(patch))];
+        for key in ["num_layers", "num_heads", "hidden_dim", "mlp_dim", "dropout", "attention_dropout"] {
+            arguments.push((key.to_owned(), self.key(key)?.clone()));
+        }
+        arguments.push(("num_classes".to_owned(), json!(self.size("heads.head.weight", 0)?)));
+        let arguments: String =
+            arguments.iter().map(|(key, value)| format!("    {key}={value},\n")).collect();
+        let mut out = format!("{prefix}model = {class}(\n{arguments})\n");
+        if channels != 3 {
+            out += &format!("model.conv_proj = nn.Conv2d({channels}, {hidden}, {patch}, stride={patch})\n");
+        }
+        if !square {
+            let tokens = self.size("encoder.pos_embedding", 1)?;
+            out +=
+                &format!("model.encoder.pos_embedding = nn.Parameter(torch.empty(1, {tokens}, {hidden}))\n");
+        }
+        Some(out)
+    }
+
+    fn gpt(&self) -> Option<String> {
+        let constants = [
+            ("VOCABULARY", json!(self.size("wte.weight", 0)?)),
+            ("POSITIONS", json!(self.size("wpe.weight", 0)?)),
+            ("LAYERS", self.key("n_layer")?.clone()),
+            ("HEADS", self.key("n_head")?.clone()),
+            ("WIDTH", json!(self.size("wte.weight", 1)?)),
+            ("DROPOUT", self.key("dropout")?.clone()),
+        ];
+        Some(constants_of(&constants) + include_str!("python/gpt.py"))
+    }
+}
+
+/// Assignments, one a line. Numbers and arrays of JSON are Python's.
+fn constants_of(constants: &[(&str, Value)]) -> String {
+    let line = |(name, value): &(&str, Value)| format!("{name} = {value}\n").replace(',', ", ");
+    let lines: String = constants.iter().map(line).collect();
+    format!("\n{lines}\n\n")
+}
+
+fn of_images(images: &ImageEncoding) -> String {
+    let ImageEncoding { channels, size, mean, std, resize, interpolation, .. } = images;
+    let constants = constants_of(&[("SIZE", json!(size)), ("MEAN", json!(mean)), ("STD", json!(std))]);
+    let scale = match (interpolation, resize) {
+        (Interpolation::Tensor, Resize::Crop) => TENSOR_CROP,
+        (Interpolation::Tensor, Resize::Squash) => TENSOR_SQUASH,
+        (Interpolation::Pil, Resize::Crop) => PIL_CROP,
+        (Interpolation::Pil, Resize::Squash) => PIL_SQUASH,
+    };
+    let colours = if *channels == 1 { TO_GREY } else { TO_COLOURS };
+    let template = include_str!("python/images.py");
+    let program = template.replace("    # SCALE\n", scale).replace("    # COLOURS\n", colours);
+    constants + &program.replace("CHANNELS, SIZE, SIZE", &format!("{channels}, {size}, {size}"))
+}
+
+const TENSOR_CROP: &str = "    x = pil_to_tensor(image).float()[None]
+    scale = SIZE / min(image.size)
+    height, width = int(image.height * scale + 0.5), int(image.width * scale + 0.5)
+    x = functional.interpolate(x, (height, width), mode=\"bilinear\", antialias=True)
+    top, left = (height - SIZE) // 2, (width - SIZE) // 2
+    x = (x[:, :, top : top + SIZE, left : left + SIZE] + 0.5).floor()
+";
+const TENSOR_SQUASH: &str = "    x = pil_to_tensor(image).float()[None]
+    x = functional.interpolate(x, (SIZE, SIZE), mode=\"bilinear\", antialias=True)
+    x = (x + 0.5).floor()
+";
+const PIL_CROP: &str = "    image = resize(image, SIZE)
+    x = pil_to_tensor(center_crop(image, SIZE)).float()[None]
+";
+const PIL_SQUASH: &str = "    image = resize(image, [SIZE, SIZE])
+    x = pil_to_tensor(image).float()[None]
+";
+/// The sums are whole numbers below 2^24, which f32 has.
+const TO_GREY: &str = "    if x.shape[1] == 3:  # brightness by ITU-R 601, in whole numbers
+        x = ((x * torch.tensor([19595.0, 38470.0, 7471.0]).view(3, 1, 1)).sum(1, True) + 32768) // 65536
+";
+const TO_COLOURS: &str = "    x = x.expand(1, 3, SIZE, SIZE)
+";
+
+#[cfg(test)]
+#[path = "loading_tests.rs"]
+mod tests;
