@@ -106,16 +106,19 @@ impl BatchAssembler {
             let found = indices[i * each..(i + 1) * each].iter().find(|index| !is_below(index));
             found.map(|index| (*index, bound))
         };
+        let place = || self.dataset.place(sample).map_or(String::new(), |place| format!(" ({place})"));
         if let Some((target, classes)) = outside(&self.target, &batch.target) {
             let what = format!(
-                "sample {sample} has target {target}, but the data set declares {classes} classes, counted from 0"
+                "sample {sample}{} has target {target}, but the data set declares {classes} classes, counted from 0",
+                place()
             );
             return Err(Error::data(what)
                 .hint("correct the sample, or the number of classes that the data set declares"));
         }
         if let Some((index, bound)) = outside(&self.input, &batch.input) {
             let what = format!(
-                "sample {sample} has index {index} in its input, but the data set declares indices below {bound}"
+                "sample {sample}{} has index {index} in its input, but the data set declares indices below {bound}",
+                place()
             );
             return Err(Error::data(what).hint(
                 "correct the sample, or the bound that the data set declares (`FieldKind::Index`; for a Burn data set `BurnData::vocabulary`)",

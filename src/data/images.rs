@@ -10,6 +10,7 @@ use super::{
 };
 use crate::error::{Error, Result};
 use std::cell::RefCell;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Images as planes of bytes (channel, row, column), with their classes.
@@ -21,6 +22,11 @@ pub trait ImageSource: Send + Sync {
     }
     /// Image `index` and its class. `scratch` is a buffer for sources that read or compute the bytes.
     fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)>;
+    /// See [`Dataset::place`].
+    fn place(&self, index: usize) -> Option<String> {
+        let _ = index;
+        None
+    }
     /// The class of image `index`, without its pixels where that is cheaper.
     fn class(&self, index: usize) -> Result<usize> {
         self.image(index, &mut Vec::new()).map(|(_, class)| class)
@@ -78,6 +84,9 @@ impl Dataset for ImageSet {
         let classes = (0..self.part.len()).map(|i| self.source.class(self.part.get(i)).ok());
         counts(self.encoding.classes.len(), classes)
     }
+    fn place(&self, index: u64) -> Option<String> {
+        self.source.place(self.part.get(index as usize))
+    }
     fn encoding(&self) -> Option<Encoding> {
         Some(Encoding::Images((*self.encoding).clone()))
     }
@@ -111,8 +120,9 @@ impl ImageSet {
             };
             let classes = self.encoding.classes.len();
             if class >= classes {
+                let place = self.source.place(index).map_or(String::new(), |place| format!("{place}: "));
                 return Err(Error::data(format!(
-                    "label {class} is out of range: the data set has {classes} classes"
+                    "{place}label {class} is out of range: the data set has {classes} classes"
                 )));
             }
             if self.transform.edits() {
@@ -127,6 +137,11 @@ impl ImageSet {
             Ok(class as i64)
         })
     }
+}
+
+/// The place of an image in a file of several.
+pub(super) fn image_in(path: &Path, index: usize) -> String {
+    format!("{}, image {index} (counted from 0)", path.display())
 }
 
 /// How many samples each class has; `None` if one of them is not known.

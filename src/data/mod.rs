@@ -9,6 +9,7 @@ mod assemble;
 mod burn_data;
 mod color_jitter;
 mod config;
+mod decoded;
 mod device_transform;
 mod encoding;
 mod fingerprint;
@@ -37,6 +38,7 @@ pub mod transforms;
 
 pub use burn_data::{BurnBatch, BurnData, from_burn};
 pub use config::LoaderConfig;
+pub use decoded::in_units;
 pub use device_transform::{DeviceBytes, DeviceTransform};
 pub use encoding::{
     ColumnEncoding, ColumnKind, Encoding, ImageEncoding, TableEncoding, TargetEncoding, TextEncoding,
@@ -46,7 +48,7 @@ pub use fn_dataset::from_fn;
 pub use images::ImageSource;
 pub use loader::{Loader, LoaderOptions};
 pub use own_transform::{Sample, SampleRng, Transform, TransformKind, TransformPlan, transformed};
-pub use peek::{input_of, picture_of};
+pub use peek::{SampleWords, in_line, input_of, picture_of, words_of};
 pub use recoded::recoded;
 pub(crate) use sample::no_field;
 pub use sample::{FieldMut, FieldsMut, SampleMut};
@@ -263,6 +265,11 @@ pub trait Dataset: Send + Sync {
     /// How many samples of each class there are, if samples have one class each and this is known without reading them; by default
     /// it is not. A run says which classes its training or its evaluation lacks.
     fn class_counts(&self) -> Option<Vec<usize>> {
+        None
+    }
+    /// Where sample `index` is stored, for people: `PATH`, or `PATH, line 7`. A report names samples by it. By default it is not known.
+    fn place(&self, index: u64) -> Option<String> {
+        let _ = index;
         None
     }
     /// How the data was interpreted, if that was inferred. Rank 0 prints each line; a line may begin with `warning: `.

@@ -170,6 +170,9 @@ impl Dataset for View {
     fn class_counts(&self) -> Option<Vec<usize>> {
         self.of.class_counts().filter(|_| self.part.len() == self.of.len())
     }
+    fn place(&self, index: u64) -> Option<String> {
+        self.of.place(self.part.get(index as usize) as u64)
+    }
     fn remarks(&self) -> Vec<String> {
         self.of.remarks()
     }

@@ -2,10 +2,11 @@
 
 use super::assemble::{buffers_of, empty_batch, part, resize_batch};
 use super::resample::{Picture, Window, resized_crop};
-use super::{Dataset, FieldData, FieldKind, HostBatch, HostField, SampleKey};
+use super::{Dataset, Encoding, FieldData, FieldKind, HostBatch, HostField, SampleKey};
 use crate::error::{Error, Result};
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
+use std::fmt::Display;
 
 /// The longer side of a picture, in pixels.
 const SIDE: usize = 96;
@@ -16,6 +17,42 @@ pub struct SmallPicture {
     pub png: Vec<u8>,
     pub width: usize,
     pub height: usize,
+}
+
+/// What people know of a sample: where it is stored, and its input if that is a row of a table or a text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SampleWords {
+    /// See [`Dataset::place`].
+    pub place: Option<String>,
+    /// Columns and cells.
+    pub cells: Vec<(String, String)>,
+    pub text: Option<String>,
+}
+
+/// The place of a line: `PATH, line 7`.
+pub fn in_line(path: impl Display, line: impl Display) -> String {
+    format!("{path}, line {line}")
+}
+
+/// Sample `key.sample` in words.
+pub fn words_of(dataset: &dyn Dataset, key: SampleKey) -> Result<SampleWords> {
+    let mut words = SampleWords { place: dataset.place(key.sample), ..SampleWords::default() };
+    // A user-defined data set may describe its samples wrongly.
+    let encoding = dataset.encoding().filter(|encoding| encoding.fits(&dataset.input()).is_ok());
+    match encoding {
+        Some(Encoding::Table(table)) => {
+            if let FieldData::Float(inputs) = input_of(dataset, key)?.data {
+                words.cells = table.cells(&inputs);
+            }
+        }
+        Some(Encoding::Text(text)) => {
+            if let FieldData::Index(tokens) = input_of(dataset, key)?.data {
+                words.text = Some(text.decode(&tokens));
+            }
+        }
+        Some(Encoding::Images(_)) | None => {}
+    }
+    Ok(words)
 }
 
 /// The input of sample `key.sample`, as an evaluation reads it.

@@ -212,6 +212,9 @@ impl Dataset for Recoded {
         let own = self.of.class_counts()?;
         Some(self.changes.target.as_ref().map_or_else(|| own.clone(), |indices| indices.counts(&own)))
     }
+    fn place(&self, index: u64) -> Option<String> {
+        self.of.place(index)
+    }
     fn remarks(&self) -> Vec<String> {
         self.of.remarks()
     }

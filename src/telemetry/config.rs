@@ -19,8 +19,8 @@ pub struct MetricsConfig {
     /// Count the predictions of each evaluation by class, for the report: confusion matrix, precision and recall.
     #[default = true]
     pub per_class: bool,
-    /// Validation samples with the largest losses that each evaluation writes down for the report, images as small pictures; of a
-    /// language model, texts that it generates. 0: none.
+    /// Validation samples with the largest losses that each evaluation writes down for the report, images as small pictures, rows of
+    /// a table with their cells; of a language model, texts that it generates. 0: none.
     #[default = 16]
     #[schemars(range(min = 0, max = 64))]
     pub samples: usize,

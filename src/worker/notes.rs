@@ -3,7 +3,9 @@
 
 use super::{Generator, Sampling};
 use crate::checkpoint::RankBy;
-use crate::data::{Dataset, Encoding, FieldData, SampleKey, TextEncoding, input_of, picture_of};
+use crate::data::{
+    Dataset, Encoding, FieldData, SampleKey, SampleWords, TextEncoding, input_of, picture_of, words_of,
+};
 use crate::error::Result;
 use crate::models::{Evaluator, Model};
 use crate::telemetry::EpochEvent;
@@ -26,6 +28,12 @@ const TOKENS: usize = 200;
 
 /// Sharper than the model's own probabilities, as texts of small models are usually shown.
 const TEMPERATURE: f64 = 0.8;
+
+/// Columns of a sample that are noted.
+const CELLS: usize = 40;
+
+/// Characters of a sample's text that are noted.
+const CHARACTERS: usize = 240;
 
 /// The notes of a run.
 pub struct Notes {
@@ -103,6 +111,9 @@ impl Notes {
                 height: picture.height,
                 png: BASE64.encode(&picture.png),
             });
+            let SampleWords { place, mut cells, text } = words_of(dataset, key)?;
+            let more_cells = cells.len().saturating_sub(CELLS);
+            cells.truncate(CELLS);
             Ok(WorstSample {
                 index: judged.index,
                 class: class_name(&self.names, judged.label),
@@ -110,10 +121,22 @@ impl Notes {
                 probability: judged.probability.into(),
                 loss: judged.loss.into(),
                 picture,
+                place,
+                cells,
+                more_cells,
+                text: text.map(|text| shortened(&text)),
             })
         };
         tally.worst().iter().map(sample).collect()
     }
+}
+
+fn shortened(text: &str) -> String {
+    let mut short: String = text.chars().take(CHARACTERS).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
 }
 
 /// Continuations of the beginnings of some samples. Their random draws depend only on the seed and the number of the text.
@@ -128,11 +151,7 @@ fn texts(
         return Ok(Vec::new());
     }
     let evaluator = model.evaluator();
-    let vocabulary: Vec<char> = encoding.vocabulary.chars().collect();
-    let shown = |tokens: &[i64]| -> String {
-        let of = |token: &i64| usize::try_from(*token).ok().and_then(|at| vocabulary.get(at)).copied();
-        tokens.iter().map(|token| of(token).unwrap_or('\u{fffd}')).collect()
-    };
+    let vocabulary = encoding.vocabulary.chars().count();
     let sampling = Sampling { temperature: TEMPERATURE, top_k: None, seed };
     let (begun, count) = (Instant::now(), TEXTS.min(dataset.len() as u64));
     let mut texts = Vec::new();
@@ -143,11 +162,12 @@ fn texts(
             return Ok(Vec::new());
         };
         prompt.truncate(PROMPT.min(encoding.block_size / 2).max(1));
-        let before = shown(&prompt);
-        let next = Next { evaluator: &evaluator, encoding, vocabulary: vocabulary.len(), sampling, number };
+        let before = encoding.decode(&prompt);
+        let next = Next { evaluator: &evaluator, encoding, vocabulary, sampling, number };
         let tokens = next.tokens(prompt, || begun.elapsed() < TEXT_TIME)?;
         let cut = tokens.len() < TOKENS;
-        texts.push(GeneratedText { prompt: before, text: shown(&tokens), cut });
+        let (text, place) = (encoding.decode(&tokens), dataset.place(sample));
+        texts.push(GeneratedText { prompt: before, text, cut, place });
     }
     Ok(texts)
 }

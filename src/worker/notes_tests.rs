@@ -58,6 +58,41 @@ fn evaluations_note_classes_and_the_worst_samples() {
     }
 }
 
+/// Of a table whose rows are partly left out: each sample has the line and the cells of the file.
+#[test]
+fn a_sample_is_named_by_its_line_and_its_cells() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.csv");
+    let cell =
+        |i: usize| if i % 5 == 0 { String::new() } else { format!("{}.{}", 100 + i * 37 % 50, i % 10) };
+    let row = |i: usize| {
+        format!("{},{},{}\n", cell(i), ["red", "blue", "green"][i % 3], ["no", "yes"][usize::from(i % 7 < 3)])
+    };
+    let text: String = (0..60).map(row).collect();
+    std::fs::write(&file, format!("size,colour,sold\n{text}")).unwrap();
+    let lines: Vec<String> = format!("size,colour,sold\n{text}").lines().map(str::to_owned).collect();
+    let spec = SHAPES.replace(
+        "name = \"shapes\"\ntrain = 64\nval = 50\nsize = 16\nclasses = 4\n",
+        &format!(
+            "name = \"csv\"\npath = '{}'\ntarget = \"sold\"\ntask = \"classification\"\nblanks = \"drop\"\nval_split = 0.4\n",
+            file.display()
+        ),
+    );
+    let run = Run::of(&spec);
+    run.train(1, &["epochs=1"]).unwrap();
+    let worst = &notes(&run)[0].worst;
+    assert_eq!(worst.len(), 5);
+    for sample in worst {
+        let (path, line) = sample.place.as_ref().unwrap().rsplit_once(", line ").unwrap();
+        assert_eq!(path, file.display().to_string());
+        let cells: Vec<&str> = sample.cells.iter().map(|(_, cell)| cell.as_str()).collect();
+        let expected = &lines[line.parse::<usize>().unwrap() - 1];
+        assert_eq!(format!("{},{}", cells.join(","), sample.class), *expected);
+        assert_eq!(sample.cells[1].0, "colour");
+        assert!(sample.picture.is_none() && sample.text.is_none() && sample.more_cells == 0);
+    }
+}
+
 #[test]
 fn results_do_not_depend_on_the_notes() {
     let (noted, silent) = (Run::of(SHAPES), Run::of(SHAPES));
@@ -105,7 +140,9 @@ fn a_language_model_generates_texts_from_the_seed_alone() {
     assert_eq!(texts.len(), 2);
     for text in texts {
         assert!(
-            text.prompt.len() == 4 && "abcd bcda cdab dabc ".repeat(3).contains(&text.prompt),
+            text.place.as_ref().is_some_and(|place| place.contains(".txt, line "))
+                && text.prompt.len() == 4
+                && "abcd bcda cdab dabc ".repeat(3).contains(&text.prompt),
             "{text:?}"
         );
         // 200 characters, or fewer if the machine is slow.

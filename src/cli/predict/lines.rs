@@ -3,7 +3,7 @@
 use super::Args;
 use super::inputs::{self, Read};
 use super::out::{Column, Lines, place, unusable};
-use crate::data::{Encoding, TableEncoding, TargetEncoding};
+use crate::data::{Encoding, TableEncoding, TargetEncoding, in_units};
 use crate::error::Result;
 use crate::worker::Predictor;
 use serde_json::{Map, Value, json};
@@ -135,18 +135,6 @@ fn ranked(scores: &[f32]) -> Vec<(usize, f64)> {
 /// To six decimals.
 fn rounded(probability: f64) -> f64 {
     (probability * 1e6).round() / 1e6
-}
-
-/// The output in the target's own units, with no more digits than it is exact to: outputs are f32, and those of a scaled target come
-/// from sums of numbers around 1.
-fn in_units(output: f32, mean: f64, std: f64) -> f64 {
-    let value = f64::from(output) * std + mean;
-    if (mean, std) == (0.0, 1.0) {
-        return (value as f32).to_string().parse().unwrap_or(value);
-    }
-    let exact = f64::from(output.abs().max(1.0)) * f64::from(f32::EPSILON) * std.abs() / 4.0;
-    let mut rounded = (0..17).map(|digits| format!("{value:.digits$e}").parse().unwrap_or(value));
-    rounded.find(|short: &f64| (short - value).abs() <= exact).unwrap_or(value)
 }
 
 #[cfg(test)]

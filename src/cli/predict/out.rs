@@ -1,6 +1,7 @@
 //! Where predictions go: JSON lines or CSV to a file, which appears when it is whole, or to standard output; on a terminal, lines for a person.
 
 use super::super::printed;
+use crate::data::in_line;
 use crate::error::{Error, IoContext, Result};
 use crate::files::Draft;
 use crate::show;
@@ -123,7 +124,7 @@ fn on_screen(line: &Map<String, Value>, width: usize) -> String {
 pub(super) fn place(line: &Map<String, Value>) -> String {
     let input = line.get("input").and_then(Value::as_str).unwrap_or_default();
     match line.get("line") {
-        Some(at) => format!("{input}, line {at}"),
+        Some(at) => in_line(input, at),
         None => input.to_owned(),
     }
 }

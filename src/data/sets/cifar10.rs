@@ -5,7 +5,7 @@ use super::cifar10_files::{FILES, Files, PIXELS, RECORD};
 use super::official::CIFAR10;
 use crate::data::fingerprint::{digest_of_parts, sampled_digest};
 use crate::data::image_config::ChannelStats;
-use crate::data::images::{ImageSetBuilder, ImageSource};
+use crate::data::images::{ImageSetBuilder, ImageSource, image_in};
 use crate::data::split::SplitOptions;
 use crate::data::store::DataFile;
 use crate::data::transforms::TransformOptions;
@@ -92,6 +92,12 @@ impl Records {
         }
         Ok(Self { files, len, content: digest_of_parts(digests) })
     }
+
+    /// The file of an image, and the index of its first.
+    fn file(&self, index: usize) -> (usize, &DataFile) {
+        let (first, file) = &self.files[self.files.partition_point(|(first, _)| *first <= index) - 1];
+        (*first, file)
+    }
 }
 
 impl ImageSource for Records {
@@ -103,13 +109,18 @@ impl ImageSource for Records {
         Some(self.content)
     }
 
+    fn place(&self, index: usize) -> Option<String> {
+        let (first, file) = self.file(index);
+        Some(image_in(file.path(), index - first))
+    }
+
     fn class(&self, index: usize) -> Result<usize> {
-        let (first, file) = &self.files[self.files.partition_point(|(first, _)| *first <= index) - 1];
+        let (first, file) = self.file(index);
         Ok(usize::from(file.read((index - first) * RECORD, 1, &mut Vec::new())?[0]))
     }
 
     fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {
-        let (first, file) = &self.files[self.files.partition_point(|(first, _)| *first <= index) - 1];
+        let (first, file) = self.file(index);
         let record = file.read((index - first) * RECORD, RECORD, scratch)?;
         Ok((&record[1..][..PIXELS], usize::from(record[0])))
     }

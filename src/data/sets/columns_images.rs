@@ -211,6 +211,10 @@ impl ImageSource for Images {
         Some(self.content)
     }
 
+    fn place(&self, index: usize) -> Option<String> {
+        Some(self.set.place_of(index))
+    }
+
     fn class(&self, index: usize) -> Result<usize> {
         Ok(self.labels[index])
     }

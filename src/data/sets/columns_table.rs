@@ -125,7 +125,7 @@ fn filled(cell: &Cell<'_>, classes: bool) -> Result<String, String> {
 }
 
 /// The place of each row of the table, which has the rows of `sets`.
-fn place_of_rows(sets: Vec<Arc<dyn RowSet>>) -> impl Fn(u64) -> String {
+fn place_of_rows(sets: Vec<Arc<dyn RowSet>>) -> impl Fn(u64) -> String + Send + Sync {
     move |row| {
         let mut row = row as usize;
         for set in &sets {
@@ -183,6 +183,7 @@ pub(super) fn open_text(stored: &Stored, name: &str, windows: Windowing) -> Resu
         train: joined(&stored.train)?,
         val: stored.val.as_ref().map(joined).transpose()?,
         test: stored.test.as_ref().map(joined).transpose()?,
+        file: None,
     };
     let all = [Some(&texts.train), texts.val.as_ref(), texts.test.as_ref()];
     let content = digest_of_parts(all.into_iter().flatten());

@@ -1,5 +1,6 @@
 //! The rows of an encoded table as a [`Dataset`].
 
+use super::csv_table::Places;
 use super::table_values::Scale;
 use crate::data::images::{class_facts, counts, wrong_buffers};
 use crate::data::split::Part;
@@ -37,6 +38,7 @@ pub(super) struct Rows {
     pub targets: Targets,
     pub remarks: Vec<String>,
     pub content: Content,
+    pub places: Places,
     pub encoding: TableEncoding,
 }
 
@@ -70,6 +72,9 @@ impl Dataset for CsvSet {
     fn class_counts(&self) -> Option<Vec<usize>> {
         let Targets::Classes { labels, names } = &self.rows.targets else { return None };
         counts(names.len(), (0..self.part.len()).map(|i| usize::try_from(labels[self.part.get(i)]).ok()))
+    }
+    fn place(&self, index: u64) -> Option<String> {
+        self.rows.places.of(self.part.get(index as usize))
     }
     fn remarks(&self) -> Vec<String> {
         self.rows.remarks.clone()

@@ -1,5 +1,6 @@
 //! Reads a CSV file, and infers which columns are numeric and which are text.
 
+use crate::data::in_line;
 use crate::data::store::absolute;
 use crate::error::{Error, IoContext, Result};
 use crate::show;
@@ -20,7 +21,7 @@ pub(super) const OTHER_MARKS: [&str; 17] = [
 ];
 
 /// The place of a row, by its number in the table from 0: `FILE, row 7`.
-pub(super) type RowPlace = Box<dyn Fn(u64) -> String>;
+pub(super) type RowPlace = Box<dyn Fn(u64) -> String + Send + Sync>;
 
 /// The header and rows of a file.
 pub(super) struct RawTable {
@@ -35,6 +36,24 @@ pub(super) struct RawTable {
     pub rows: Vec<StringRecord>,
     /// Texts that count as blank.
     blanks: Vec<String>,
+}
+
+/// Where the rows of a table are.
+pub(super) struct Places {
+    path: String,
+    row_place: Option<RowPlace>,
+    numbers: Vec<u64>,
+}
+
+impl Places {
+    /// `FILE, line 7`, or as its [`RowPlace`] says.
+    pub fn of(&self, row: usize) -> Option<String> {
+        Some(place(&self.path, self.row_place.as_ref(), *self.numbers.get(row)?))
+    }
+}
+
+fn place(path: &str, row_place: Option<&RowPlace>, number: u64) -> String {
+    row_place.map_or_else(|| in_line(path, number), |place| place(number))
 }
 
 /// The type of a column.
@@ -222,14 +241,20 @@ impl RawTable {
 
     /// The location of a cell, for messages.
     pub fn location(&self, row: usize, column: usize) -> String {
-        let (position, column) = (self.rows[row].position(), &self.header[column]);
-        match &self.row_place {
-            Some(place) => format!("{}, column `{column}`", place(position.map_or(0, Position::record))),
-            None => {
-                let line = position.map_or(0, Position::line);
-                format!("{}, line {line}, column `{column}`", self.path)
-            }
-        }
+        let place = place(&self.path, self.row_place.as_ref(), self.number_of(row));
+        format!("{place}, column `{}`", self.header[column])
+    }
+
+    /// The line of a row, or its number where rows have no lines.
+    fn number_of(&self, row: usize) -> u64 {
+        let number = if self.row_place.is_some() { Position::record } else { Position::line };
+        self.rows[row].position().map_or(0, number)
+    }
+
+    /// The places of the rows, without their cells.
+    pub fn into_places(self) -> Places {
+        let numbers = (0..self.rows.len()).map(|row| self.number_of(row)).collect();
+        Places { path: self.path, row_place: self.row_place, numbers }
     }
 
     pub fn number(&self, row: usize, column: usize) -> Option<f64> {

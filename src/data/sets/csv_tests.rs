@@ -42,7 +42,10 @@ fn handles_blanks_as_specified() {
     let lines = format!("\r\n{}", TABLE.replace('\n', "\r\n"));
     let error = open(&lines, plain).err().unwrap().to_string();
     assert!(error.contains("t.csv, line 5, column `colour`"), "{error}");
-    let drop = rows(&*open(TABLE, &format!("{plain}blanks = 'drop'")).unwrap().train);
+    let drop = open(TABLE, &format!("{plain}blanks = 'drop'")).unwrap().train;
+    let places: Vec<String> = (0..6).map(|i| drop.place(i).unwrap()).collect();
+    assert!(places[0].ends_with("/t.csv, line 2") && places[2].ends_with("/t.csv, line 6"), "{places:?}");
+    let drop = rows(&*drop);
     assert_eq!(drop.len(), 6);
     // size, then blue, green, red, then weight.
     assert_eq!(drop[0], (vec![1., 0., 0., 1., 10.], vec![5.]));

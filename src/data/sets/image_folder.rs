@@ -260,6 +260,10 @@ impl ImageSource for Images {
         Some(self.content)
     }
 
+    fn place(&self, index: usize) -> Option<String> {
+        Some(self.images[index].0.display().to_string())
+    }
+
     fn class(&self, index: usize) -> Result<usize> {
         Ok(self.images[index].1)
     }

@@ -34,7 +34,13 @@ fn reads_folders_of_training_and_validation() {
     assert_eq!((class[0], pixels[0], pixels[128], pixels[7], pixels[128 + 7]), (0., 1., 0., 0., 1.));
     let (pixels, _) = sample(&*splits.train, 1, 0);
     assert!(pixels[0] < 0.05 && pixels[64] > 0.95, "JPEG: {} {}", pixels[0], pixels[64]);
-    let (pixels, class) = sample(&*splits.val.unwrap(), 0, 0);
+    let val = splits.val.unwrap();
+    let places = [splits.train.place(2), val.place(0)].map(Option::unwrap);
+    assert_eq!(
+        places,
+        ["train/dog/1.PNG", "val/dog/1.png"].map(|name| root.join(name).display().to_string())
+    );
+    let (pixels, class) = sample(&*val, 0, 0);
     assert!(class == [1.0] && pixels.iter().all(|p| (p - 0.2).abs() < 1e-3));
     let grey = open(root, "channels = 1").unwrap().train;
     assert_eq!(sample(&*grey, 2, 0).0.len(), 64);

@@ -4,7 +4,7 @@
 use super::official::{CLASSES, OfficialFiles};
 use crate::data::fingerprint::{digest_of_parts, sampled_digest};
 use crate::data::image_config::ChannelStats;
-use crate::data::images::{ImageSetBuilder, ImageSource};
+use crate::data::images::{ImageSetBuilder, ImageSource, image_in};
 use crate::data::split::SplitOptions;
 use crate::data::store::{
     Cache, DataFile, Digest, FileSpec, Wanted, absolute, create_atomically, fetch, gunzip, identity, verify,
@@ -326,6 +326,10 @@ impl ImageSource for IdxPair {
 
     fn content(&self) -> Option<Content> {
         Some(self.content)
+    }
+
+    fn place(&self, index: usize) -> Option<String> {
+        Some(image_in(self.images.path(), index))
     }
 
     fn class(&self, index: usize) -> Result<usize> {

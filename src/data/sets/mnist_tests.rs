@@ -109,6 +109,8 @@ fn reads_idx_files_gzipped_or_not_in_every_location() {
                 let (pixels, label) = sample(&**set, i, 0);
                 let stored = (pixels[0] * 255.0).round() as usize;
                 assert_eq!(label, [(stored % 10) as f64]);
+                let place = set.place(i as u64).unwrap();
+                assert!(place.ends_with(&format!("-ubyte, image {stored} (counted from 0)")), "{place}");
                 seen.push(stored);
             }
         }

@@ -69,6 +69,8 @@ fn reads_images_as_hugging_face_stores_them() {
         numbers.map(|i| (i, usize::from(i % 3))).collect()
     };
     assert_eq!(seen(&*splits.train), expected(0..10));
+    let second = splits.train.place(8).unwrap();
+    assert!(second.ends_with("/data/train-00001-of-00002.parquet, row 1 (counted from 0)"), "{second}");
     assert_eq!(splits.train.target(), class_facts(3));
     assert_eq!(splits.train.input(), FieldFacts { shape: vec![3, 8, 8], kind: FieldKind::Float });
     // Without a validation split, it is the test split.
@@ -280,7 +282,10 @@ fn tables_are_read_as_csv_reads_them() {
     let test = splits.test.unwrap();
     assert_eq!(sample(&*test, 0, 0), (vec![9., 0., 1., 0., 0., 1.], vec![5.]));
     assert_eq!(splits.val.unwrap().len(), 1);
+    let place = |name: &str| Some(format!("{}, row 0 (counted from 0)", folder.at(name).display()));
+    assert_eq!((splits.train.place(0), test.place(0)), (place("train.parquet"), place("test.parquet")));
     let dropped = folder.table("target = 'price'\nblanks = 'drop'").unwrap();
+    assert_eq!(dropped.test.as_ref().unwrap().place(0), place("test.parquet"));
     assert_eq!((dropped.train.len(), dropped.test.unwrap().len()), (1, 1));
     let said = dropped.train.remarks();
     assert!(

@@ -152,6 +152,8 @@ fn reads_tables_of_any_database() {
     assert_eq!(read_until(&sqlite_store(&folder.file(), None), 1), [0, 1]);
     assert_eq!(sample(&*splits.train, 0, 0), (vec![2., 0., 1., 45.25], vec![70.]));
     assert_eq!(sample(&*splits.train, 2, 0), (vec![4., 1., 0., 50.5], vec![100.]));
+    let dropped = folder.table("target = 'price'\nblanks = 'drop'").unwrap().train.place(0).unwrap();
+    assert!(dropped.ends_with("/set.db, table `houses`, row 2"), "{dropped}");
     folder.write(
         "create view cheap as select * from houses where price < 90 order by id;
          create table \"odd \"\" name\" (a int, y int); insert into \"odd \"\" name\" values (1, 2);",

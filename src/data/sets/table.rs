@@ -186,7 +186,8 @@ impl TableKeys {
         };
         let values = encode(&table, &encoding, &columns)?;
         let content = content(&table, columns.iter().chain([&target]));
-        let rows = Arc::new(Rows { width: encoding.width(), values, targets, remarks, content, encoding });
+        let (width, places) = (encoding.width(), table.into_places());
+        let rows = Arc::new(Rows { width, values, targets, remarks, content, places, encoding });
         let set = |part| Arc::new(CsvSet { rows: rows.clone(), part }) as Arc<dyn Dataset>;
         let behind = sections.train + sections.val.unwrap_or(0);
         let test = sections.test.map(|n| Part::range(behind..behind + n));

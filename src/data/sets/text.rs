@@ -7,7 +7,7 @@ use crate::data::images::wrong_buffers;
 use crate::data::store::{NamedFile, Published};
 use crate::data::{
     Content, DataFacts, Dataset, DatasetSource, Encoding, FieldFacts, FieldKind, FieldMut, SampleKey,
-    SampleMut, Splits, TextEncoding,
+    SampleMut, Splits, TextEncoding, in_line,
 };
 use crate::error::{Error, IoContext, Result};
 use crate::show::count;
@@ -104,8 +104,9 @@ impl TextSource {
     fn read(&self, path: &Path) -> Result<Splits> {
         let text = read_text(path)?;
         let content = digest_of_parts([&text]);
-        let texts = Texts { train: text, val: None, test: None };
-        self.windows().splits(&path.display().to_string(), &texts, content)
+        let place = path.display().to_string();
+        let texts = Texts { train: text, val: None, test: None, file: Some(place.as_str().into()) };
+        self.windows().splits(&place, &texts, content)
     }
 }
 
@@ -126,6 +127,8 @@ pub(super) struct Texts {
     pub train: String,
     pub val: Option<String>,
     pub test: Option<String>,
+    /// The file whose lines are those of the training text.
+    pub file: Option<Arc<str>>,
 }
 
 /// How texts become samples.
@@ -160,6 +163,7 @@ impl Windowing {
             stride: 1,
             vocabulary: vocabulary.into(),
             content,
+            file: texts.file.clone(),
         };
         let count = |text: &Option<String>| text.as_ref().map(|text| text.chars().count());
         let (val, test) = (count(&texts.val), count(&texts.test));
@@ -199,6 +203,8 @@ struct Windows {
     /// By token.
     vocabulary: Arc<[char]>,
     content: Content,
+    /// See [`Texts::file`].
+    file: Option<Arc<str>>,
 }
 
 impl Windows {
@@ -212,6 +218,11 @@ impl Windows {
         })?;
         let len = max.map_or(len, |max| len.min(max));
         Ok(Self { start: range.start, len, stride, ..self.clone() })
+    }
+
+    /// The index of its first token.
+    fn first(&self, sample: u64) -> usize {
+        self.start + sample as usize * self.stride
     }
 
     fn facts(&self) -> FieldFacts {
@@ -232,6 +243,11 @@ impl Dataset for Windows {
     fn content(&self) -> Option<Content> {
         Some(self.content)
     }
+    fn place(&self, index: u64) -> Option<String> {
+        let before = self.tokens.get(..self.first(index))?;
+        let ends = before.iter().filter(|token| self.vocabulary[usize::from(**token)] == '\n').count();
+        Some(in_line(self.file.as_ref()?, ends + 1))
+    }
     fn encoding(&self) -> Option<Encoding> {
         let vocabulary = self.vocabulary.iter().collect();
         Some(Encoding::Text(TextEncoding { vocabulary, block_size: self.block }))
@@ -240,7 +256,7 @@ impl Dataset for Windows {
         let (FieldMut::Index(input), FieldMut::Index(target)) = (to.input, to.target) else {
             return Err(wrong_buffers("tokens"));
         };
-        let window = &self.tokens[self.start + key.sample as usize * self.stride..][..self.block + 1];
+        let window = &self.tokens[self.first(key.sample)..][..self.block + 1];
         input.iter_mut().zip(window).for_each(|(o, &t)| *o = i64::from(t));
         target.iter_mut().zip(&window[1..]).for_each(|(o, &t)| *o = i64::from(t));
         Ok(())
@@ -281,6 +297,19 @@ mod tests {
         let targets: Vec<f64> = (0..12).flat_map(|i| sample(&*val, i, 0).1).collect();
         assert!(targets.iter().copied().eq((1..49).map(f64::from)));
         assert_eq!(open(&text, "block_size = 4\nmax_train = 7\nval_split = 0.0").unwrap().train.len(), 7);
+    }
+
+    #[test]
+    fn a_sample_is_at_the_line_of_its_first_character() {
+        let text = "ab\ncd\nef\ngh\nij\n".repeat(2);
+        let splits = open(text.as_bytes(), "block_size = 4\nval_split = 0.5").unwrap();
+        let places = |set: &dyn Dataset, at: &[u64]| -> Vec<String> {
+            let line = |i: &u64| set.place(*i).unwrap().rsplit_once(", line ").unwrap().1.to_owned();
+            at.iter().map(line).collect()
+        };
+        assert_eq!(places(&*splits.train, &[0, 2, 3, 6]), ["1", "1", "2", "3"]);
+        // Characters 15, 19 and 23.
+        assert_eq!(places(&*splits.val.unwrap(), &[0, 1, 2]), ["6", "7", "8"]);
     }
 
     #[test]

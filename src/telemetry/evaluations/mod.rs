@@ -69,6 +69,22 @@ pub struct WorstSample {
     /// The picture of an image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub picture: Option<RecordedPicture>,
+    /// Where it is stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// Columns and cells of a row, the first of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cells: Vec<(String, String)>,
+    /// Further columns.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more_cells: usize,
+    /// The beginning of a text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// A small image.
@@ -92,6 +108,9 @@ pub struct GeneratedText {
     /// It is shorter than others because its time was over.
     #[serde(default)]
     pub cut: bool,
+    /// Where the prompt is stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
 }
 
 impl EvaluationRecord {
@@ -313,8 +332,12 @@ mod tests {
             probability: f64::NAN,
             loss: 1.0 / 3.0,
             picture: Some(picture),
+            place: Some("/data/\u{7f}.csv, line 9".into()),
+            cells: vec![("x".into(), "0.5".into())],
+            more_cells: 3,
+            text: None,
         };
-        let text = GeneratedText { prompt: "a\u{2028}".into(), text: "\"b\"".into(), cut: true };
+        let text = GeneratedText { prompt: "a\u{2028}".into(), text: "\"b\"".into(), cut: true, place: None };
         let record =
             EvaluationRecord { worst: vec![worst], texts: vec![text], ..EvaluationRecord::new(3, 1) };
         open(dir.path(), 0).write(record.clone(), Some(0.25)).unwrap();
@@ -329,6 +352,12 @@ mod tests {
         assert_eq!(read.len(), 1);
         assert!(read[0].worst[0].probability.is_nan() && read[0].worst[0].loss == 1.0 / 3.0);
         assert_eq!((&read[0].texts, read[0].value, read[0].best), (&record.texts, 0.25, true));
-        assert_eq!(read[0].worst[0].picture, record.worst[0].picture);
+        assert!(read[0].worst[0].probability.is_nan());
+        let sound = WorstSample { probability: 0.5, ..read[0].worst[0].clone() };
+        assert_eq!(sound, WorstSample { probability: 0.5, ..record.worst[0].clone() });
+        // One of an earlier version.
+        let old = r#"{"index":7,"class":"a","predicted":"b","probability":0.5,"loss":1.0}"#;
+        let old: WorstSample = serde_json::from_str(old).unwrap();
+        assert_eq!((old.place, old.cells.len(), old.more_cells, old.text), (None, 0, 0, None));
     }
 }

@@ -129,7 +129,12 @@ fn an_evaluation_is_told() {
     for (step, text) in [(1, "the first"), (2, "the second")] {
         let place = live.place();
         let mut record = EvaluationRecord::new(step, 0);
-        record.texts.push(GeneratedText { prompt: "p".to_owned(), text: text.to_owned(), cut: false });
+        record.texts.push(GeneratedText {
+            prompt: "p".to_owned(),
+            text: text.to_owned(),
+            cut: false,
+            place: None,
+        });
         evaluations.write(record, Some(1.0 / step as f64)).unwrap();
         assert!(live.refresh().unwrap());
         let rest = told(&live, place).unwrap()["around"]["rest"].as_str().unwrap().to_owned();
