@@ -77,6 +77,7 @@ impl Args {
 pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     let edits = args.spec.overrides.edits();
     let prepared = prepare(&args.spec.spec, &edits, &args.flags(), args.out.clone(), registry)?;
+    prepared.warnings().iter().for_each(|warning| say!("warning: {}", message(warning)));
     if args.dry_run {
         super::print(&message(&prepared.listing()))?;
         return Ok(ExitCode::Done);

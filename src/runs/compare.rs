@@ -2,7 +2,7 @@
 
 use super::facts::{devices, toml_as_json};
 use super::folder::RunFolder;
-use super::list::{epochs, started, state};
+use super::list::{comparable, epochs, started, state};
 use super::show::versions;
 use crate::plan::changes::between;
 use crate::plan::show_bytes;
@@ -29,7 +29,7 @@ pub fn diff(a: &RunFolder, b: &RunFolder, width: Option<usize>) -> String {
     }
     match out.is_empty() {
         true => format!("{} and {} do not differ\n", a.label(), b.label()),
-        false => out,
+        false => out + &apart(&runs),
     }
 }
 
@@ -43,10 +43,16 @@ pub fn compare(runs: &[RunFolder], width: Option<usize>) -> String {
     if !keys.is_empty() {
         out.push_str(&format!("\n{}", table("spec", &runs, keys, width)));
     }
-    out
+    out + &apart(&runs)
 }
 
-/// `{ "a": …, "b": …, "spec": [{ "key", "a", "b" }], "provenance": …, "metrics": … }`
+/// Lines about runs whose values do not compare.
+fn apart(runs: &[&RunFolder]) -> String {
+    let why: String = comparable(runs).why().iter().map(|why| format!("note: {why}\n")).collect();
+    if why.is_empty() { why } else { format!("\n{why}") }
+}
+
+/// `{ "a": …, "b": …, "spec": [{ "key", "a", "b" }], "provenance": …, "metrics": …, "not_comparable": [sentences] }`
 pub fn diff_json(a: &RunFolder, b: &RunFolder) -> Json {
     let empty = Values::new();
     let [before, now] = [a, b].map(|run| run.spec.as_ref().unwrap_or(&empty));
@@ -63,11 +69,13 @@ pub fn diff_json(a: &RunFolder, b: &RunFolder) -> Json {
     // NaN in both is no difference.
     let last = |run: &RunFolder, name: &str| run.course.last(name).map(|x| (!x.is_nan()).then_some(x));
     let measured: Vec<Json> = names.iter().filter(|n| last(a, n) != last(b, n)).map(metric).collect();
+    let (before_run, now_run) = (a, b);
     let [a, b] = [a, b].map(|run| run.folder.display().to_string());
-    json!({ "a": a, "b": b, "spec": spec, "provenance": provenance, "metrics": measured })
+    let apart = comparable(&[before_run, now_run]).why().to_vec();
+    json!({ "a": a, "b": b, "spec": spec, "provenance": provenance, "metrics": measured, "not_comparable": apart })
 }
 
-/// `{ "runs": […], "spec": { KEY: [value of each run] } }` with the keys that are not the same in all runs.
+/// `{ "runs": […], "spec": { KEY: [value of each run] }, "not_comparable": [sentences] }` with the keys that are not the same in all runs.
 pub fn compare_json(runs: &[RunFolder]) -> Json {
     let all: Vec<&RunFolder> = runs.iter().collect();
     let value = |run: &RunFolder, key: &str| {
@@ -77,7 +85,8 @@ pub fn compare_json(runs: &[RunFolder]) -> Json {
         let values: Vec<Json> = runs.iter().map(|run| value(run, &key)).collect();
         (key, Json::from(values))
     });
-    json!({ "runs": super::list_json(runs), "spec": keys.collect::<Map<_, _>>() })
+    let spec = keys.collect::<Map<_, _>>();
+    json!({ "runs": super::list_json(runs), "spec": spec, "not_comparable": comparable(&all).why() })
 }
 
 fn row(name: &str, runs: &[&RunFolder], of: impl Fn(&RunFolder) -> String) -> Row {

@@ -5,8 +5,11 @@ use super::filter::{self, Filter, SortBy};
 use super::folder::{RunFolder, State};
 use crate::plan::show_bytes;
 use crate::show::{self, Column, Table};
+use crate::spec::Values;
+use crate::telemetry::comparable::Comparable;
 use crate::telemetry::{metric_words, rate, seconds, significant};
 use serde_json::Value as Json;
+use std::collections::HashMap;
 
 /// Which of the runs are listed, and in which order.
 #[derive(Clone, Debug)]
@@ -17,15 +20,49 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// The runs to list, and warnings about keys that no run has and values that fit none.
+    /// The runs to list, and warnings about keys that no run has, values that fit none, and runs that do not compare.
     pub fn of(&self, mut runs: Vec<RunFolder>) -> (Vec<RunFolder>, Vec<String>) {
         let keys = self.filters.iter().map(|filter| &filter.key).chain([&self.sort.key]);
         let unknown = keys.filter_map(|key| filter::unknown(key, &runs));
-        let unknown = unknown.chain(self.filters.iter().filter_map(|filter| filter.unfit(&runs))).collect();
+        let mut warnings: Vec<String> =
+            unknown.chain(self.filters.iter().filter_map(|filter| filter.unfit(&runs))).collect();
         runs.retain(|run| self.filters.iter().all(|filter| filter.holds(run)));
         self.sort.apply(&mut runs);
-        runs.truncate(self.limit.unwrap_or(usize::MAX));
-        (runs, unknown)
+        let runs = self.apart(runs, &mut warnings);
+        (runs.into_iter().take(self.limit.unwrap_or(usize::MAX)).collect(), warnings)
+    }
+
+    /// Sorted by a metric, runs whose values compare are together: the others are no better and no worse.
+    fn apart(&self, runs: Vec<RunFolder>, warnings: &mut Vec<String>) -> Vec<RunFolder> {
+        let key = self.sort.key.as_str();
+        let metric = |run: &RunFolder| match key {
+            "best" => run.by.as_ref().filter(|_| run.course.best.is_some()).map(|by| by.metric.clone()),
+            key => run.course.last(key).map(|_| key.to_owned()),
+        };
+        let metrics: Vec<Option<String>> = runs.iter().map(metric).collect();
+        if metrics.iter().all(Option::is_none) {
+            return runs;
+        }
+        let comparable = comparable(&runs.iter().collect::<Vec<_>>());
+        let group = |(at, metric): (usize, &Option<String>)| {
+            metric.as_ref().map(|metric| (metric.clone(), comparable.groups(metric)[at]))
+        };
+        let mut places = HashMap::new();
+        let numbers: Vec<usize> = metrics
+            .iter()
+            .enumerate()
+            .map(|run| {
+                let next = places.len();
+                *places.entry(group(run)).or_insert(next)
+            })
+            .collect();
+        if places.keys().flatten().count() > 1 {
+            let why = comparable.why().first().map_or("they rank by different metrics", String::as_str);
+            warnings.push(format!("some runs are kept apart in the order of `{key}`, because {why}"));
+        }
+        let mut numbered: Vec<(usize, RunFolder)> = numbers.into_iter().zip(runs).collect();
+        numbered.sort_by_key(|(number, _)| *number);
+        numbered.into_iter().map(|(_, run)| run).collect()
     }
 
     /// Keys that a filter or the order names, and that have no column.
@@ -51,6 +88,14 @@ impl Listing {
         }
         named
     }
+}
+
+/// Whose values compare.
+pub(super) fn comparable(runs: &[&RunFolder]) -> Comparable {
+    let labels: Vec<String> = runs.iter().map(|run| run.label()).collect();
+    let named: Vec<(&str, Option<&Values>)> =
+        labels.iter().zip(runs).map(|(label, run)| (label.as_str(), run.spec.as_ref())).collect();
+    Comparable::of(&named)
 }
 
 /// All columns of the list, and a row per run. The first column is the run's label, the second its state.

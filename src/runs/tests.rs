@@ -105,6 +105,37 @@ fn filters_compare_numbers_texts_and_parts_of_texts() {
     assert_eq!(names(&["name!~'=x'", "state~on"], "name"), ["a"]);
 }
 
+/// 87.5 % on other data is no better than 50 %.
+#[test]
+fn runs_on_other_data_are_not_ranked_together() {
+    let on = |name: &str, data: &str, accuracy: f64| {
+        let mut run = run(name, "0.1", &[accuracy], (0, ""));
+        let spec = run.spec.as_mut().unwrap();
+        spec.insert("dataset.name".to_owned(), format!("\"{data}\""));
+        run
+    };
+    let runs = vec![on("a", "mnist", 0.5), on("b", "cifar10", 0.75), on("c", "mnist", 0.875)];
+    let sorted = |sort: &str| {
+        let (runs, warnings) = listing(&[], sort).of(runs.clone());
+        (runs.into_iter().map(|run| run.name).collect::<String>(), warnings)
+    };
+    let why = "values of different tasks or data do not compare: `dataset.name` is \"mnist\" in ";
+    for (sort, order, names) in [("-val.accuracy", "cab", ["c", "b"]), ("best", "acb", ["a", "b"])] {
+        let (found, warnings) = sorted(sort);
+        let key = sort.trim_start_matches('-');
+        let [first, other] = names;
+        let order_of = format!("some runs are kept apart in the order of `{key}`, because {why}");
+        let expected = format!("{order_of}{first}, and is \"cifar10\" in {other}");
+        assert_eq!((found.as_str(), warnings), (order, vec![expected]), "{sort}");
+    }
+    assert_eq!(sorted("optimizer.lr"), ("abc".to_owned(), vec![]));
+    assert_eq!(sorted("name"), ("abc".to_owned(), vec![]));
+    let text = compare(&runs, None);
+    assert!(text.ends_with(&format!("\nnote: {why}a, and is \"cifar10\" in b\n")), "{text}");
+    assert_eq!(compare_json(&runs)["not_comparable"].as_array().unwrap().len(), 1);
+    assert_eq!(compare_json(&two())["not_comparable"], serde_json::json!([]));
+}
+
 #[test]
 fn runs_are_sorted_by_any_key_and_those_without_it_come_last() {
     assert_eq!(names(&[], "started"), ["a", "b"]);

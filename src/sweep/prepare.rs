@@ -14,7 +14,8 @@ use crate::nodes::NodeRange;
 use crate::plan::sweep::SweepConfig;
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
-use crate::spec::{Given, JobTree, Override, shown_name};
+use crate::spec::{Given, JobTree, Override, Values, shown_name, values};
+use crate::telemetry::comparable::Comparable;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -232,6 +233,24 @@ impl Prepared {
 
     pub fn log_of(&self, at: usize) -> PathBuf {
         self.folder.join(super::children::LOGS).join(format!("{}.log", self.children[at].name))
+    }
+
+    /// That the values of the metric do not compare, because a key that differs says of what they are.
+    pub fn warnings(&self) -> Vec<String> {
+        let specs: Vec<Option<Values>> =
+            self.children.iter().map(|child| values(&child.plan.to_toml())).collect();
+        let named: Vec<(&str, Option<&Values>)> = self
+            .children
+            .iter()
+            .map(|child| child.name.as_str())
+            .zip(specs.iter().map(Option::as_ref))
+            .collect();
+        let (comparable, metric) = (Comparable::of(&named), self.file().metric);
+        if comparable.members(&metric).len() < 2 {
+            return Vec::new();
+        }
+        let warning = |why: &String| format!("the runs are ranked by `{metric}`, and {why}");
+        comparable.why().iter().map(warning).collect()
     }
 
     /// A line for each child: its name and its settings.

@@ -6,9 +6,13 @@ const SPEC: &str = "name = \"run\"\nepochs = 9\nbatch_size = 8\n[model]\nname = 
     [launch]\nnproc_per_node = 1\n";
 
 fn prepared(more: &str, flags: &Flags) -> Result<Prepared> {
+    prepared_from(&format!("{SPEC}{more}"), flags)
+}
+
+fn prepared_from(text: &str, flags: &Flags) -> Result<Prepared> {
     let folder = tempfile::tempdir().unwrap();
     let spec = folder.path().join("job.toml");
-    std::fs::write(&spec, format!("{SPEC}{more}")).unwrap();
+    std::fs::write(&spec, text).unwrap();
     prepare(&spec, &[], flags, None, &Registry::standard())
 }
 
@@ -164,6 +168,25 @@ fn what_would_have_no_effect_is_refused() {
     let two = grid(&["optimizer.lr=0.1", "checkpoint={best=\"val.mae\"},{best=\"val.r2\"}"]);
     let (code, message) = refused("", &two);
     assert!(code == ExitCode::Usage && message.contains("ranked by one metric"), "{message}");
+}
+
+/// The loss with smoothed labels is larger, whatever the model has learnt.
+#[test]
+fn runs_that_do_not_compare_are_named() {
+    let classes = SPEC.replace(
+        "\"random\"\nsamples = 80\nfeatures = 4\nval_split = 0.2",
+        "\"shapes\"\ntrain = 64\nval = 16\nsize = 16",
+    );
+    let prepared_from = |flags: &Flags| prepared_from(&classes, flags).unwrap_or_else(|e| panic!("{e}"));
+    let warnings = prepared_from(&grid(&["train.label_smoothing=0,0.1"])).warnings();
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(
+        warning.starts_with("the runs are ranked by `val.loss`, and losses of different loss functions do not compare: `train.label_smoothing` is"),
+        "{warning}"
+    );
+    let by = Flags { metric: Some("val.accuracy".to_owned()), ..grid(&["train.label_smoothing=0,0.1"]) };
+    assert_eq!(prepared_from(&by).warnings(), [""; 0]);
+    assert_eq!(prepared("", &grid(&["optimizer.lr=0.1,0.2"])).unwrap().warnings(), [""; 0]);
 }
 
 #[test]

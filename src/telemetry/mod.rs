@@ -10,6 +10,7 @@ mod bar;
 mod build_id;
 pub(crate) mod chart;
 mod clock;
+pub(crate) mod comparable;
 mod conclude;
 mod config;
 mod digests;

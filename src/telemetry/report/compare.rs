@@ -1,11 +1,13 @@
 //! A page about several runs: their charts over each other, their results, and what differs in spec and environment.
 
 use super::records::Run;
+use super::run_figures::metric_names;
 use super::sections::{best, commit, last_step, prefers_larger, state, value_of};
 use super::table::{Cell, Wide};
 use super::{escape, spec};
 use crate::spec::{Values, values};
 use crate::telemetry::chart::colour;
+use crate::telemetry::comparable::Comparable;
 use crate::telemetry::numbers::seconds;
 use crate::telemetry::provenance::Provenance;
 use std::fmt::Write;
@@ -20,6 +22,15 @@ pub(super) fn head(out: &mut String, runs: &[(&str, &Run)]) {
     results(out, runs);
 }
 
+/// Whose values compare.
+pub(super) fn comparable(runs: &[(&str, &Run)]) -> Comparable {
+    let specs: Vec<Option<Values>> =
+        runs.iter().map(|(_, run)| run.spec.as_deref().and_then(values)).collect();
+    let named: Vec<(&str, Option<&Values>)> =
+        runs.iter().zip(&specs).map(|((name, _), spec)| (*name, spec.as_ref())).collect();
+    Comparable::of(&named)
+}
+
 /// The part below the charts.
 pub(super) fn rest(out: &mut String, runs: &[(&str, &Run)]) {
     spec_differences(out, runs);
@@ -27,12 +38,7 @@ pub(super) fn rest(out: &mut String, runs: &[(&str, &Run)]) {
 }
 
 fn results(out: &mut String, runs: &[(&str, &Run)]) {
-    let mut metrics: Vec<&str> = Vec::new();
-    for name in runs.iter().flat_map(|(_, run)| run.metrics()) {
-        if !metrics.contains(&name) {
-            metrics.push(name);
-        }
-    }
+    let comparable = comparable(runs);
     let mut table = Wide::default();
     table.column("run");
     ["state", "epochs", "steps", "time in epochs"].iter().for_each(|head| table.column(head));
@@ -41,24 +47,20 @@ fn results(out: &mut String, runs: &[(&str, &Run)]) {
         if values.iter().all(Option::is_none) {
             return false;
         }
-        let of = |larger: bool| {
-            let finite = values.iter().flatten().copied().filter(|v| v.is_finite());
-            finite.reduce(if larger { f64::max } else { f64::min })
-        };
-        let winner = prefers_larger(metric).and_then(of).filter(|_| runs.len() > 1);
+        let winners = winners(&comparable, metric, &values);
         let head = format!("{head} {metric}");
         if first {
             table.column(&head)
         } else {
             table.joined(&head)
         }
-        for ((_, row), value) in table.rows.iter_mut().zip(&values) {
+        for (((_, row), value), winner) in table.rows.iter_mut().zip(&values).zip(winners) {
             let text = value.map_or("–".to_owned(), |value| value_of(metric, value));
             row.push(Cell::text(&text).best_if(value.is_some() && *value == winner));
         }
         true
     };
-    for metric in metrics {
+    for metric in metric_names(runs) {
         let last = |of: &dyn Fn(&Run) -> Option<f64>| runs.iter().map(|(_, run)| of(run)).collect::<Vec<_>>();
         let train = column("train", metric, true, last(&|run| run.epochs().last()?.train.get(metric)));
         let val = |run: &Run| run.epochs().rev().find_map(|e| e.val.as_ref()?.get(metric));
@@ -66,6 +68,9 @@ fn results(out: &mut String, runs: &[(&str, &Run)]) {
         column("best val", metric, false, last(&|run| Some(best(run, metric)?.1)));
     }
     out.push_str("<section class=\"first\"><h2>Results</h2>");
+    comparable.why().iter().for_each(|why| {
+        let _ = write!(out, "<p>Kept apart, because {}.</p>", escape(why));
+    });
     table.write(out);
     out.push_str("</section>");
 }
@@ -85,6 +90,18 @@ const KEY: usize = 3;
 /// A run's name with its colour.
 fn key(i: usize, name: &str) -> String {
     format!("<span class=\"key {}\">{}</span>", colour(i), escape(name))
+}
+
+/// For each run, the best of the values that compare with its own; `None` if there is no other.
+fn winners(comparable: &Comparable, metric: &str, values: &[Option<f64>]) -> Vec<Option<f64>> {
+    let mut winners = vec![None; values.len()];
+    let Some(larger) = prefers_larger(metric) else { return winners };
+    for members in comparable.members(metric).into_iter().filter(|members| members.len() > 1) {
+        let finite = members.iter().filter_map(|run| values[*run]).filter(|value| value.is_finite());
+        let best = finite.reduce(if larger { f64::max } else { f64::min });
+        members.into_iter().for_each(|run| winners[run] = best);
+    }
+    winners
 }
 
 fn spec_differences(out: &mut String, runs: &[(&str, &Run)]) {

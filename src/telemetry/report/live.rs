@@ -155,7 +155,8 @@ impl LiveRun {
             },
             evaluations: Vec::new(),
             starts: Vec::new(),
-            spec: None,
+            // Which runs compare depends on it.
+            spec: run.spec.clone(),
             prediction: None,
             unread_prediction: None,
         }

@@ -1,7 +1,9 @@
 //! The charts of a page: of one run, or of several runs in the same charts.
 
+use super::compare::comparable;
 use super::figures::{Figure, Format, Line};
 use super::records::{Anatomy, Run};
+use crate::telemetry::comparable::{Comparable, listed};
 use crate::telemetry::events::{EpochEvent, Metrics, StepEvent};
 
 /// Charts of numbers that every step event has: title, format, the name of the line, whether it is smoothed.
@@ -41,46 +43,79 @@ pub(super) fn of_run(run: &Run) -> Vec<Figure> {
     figures.into_iter().filter_map(Figure::if_any).collect()
 }
 
-/// The charts of runs over each other, one colour each.
+/// The charts of runs over each other, one colour each. Values that do not compare are in separate ones.
 pub(super) fn of_runs(runs: &[(&str, &Run)]) -> Vec<Figure> {
-    let each = |title: String, format, smooth: bool, points: &dyn Fn(&Run) -> Vec<(f64, f64)>| {
-        let line = |(i, (name, run)): (usize, &(&str, &Run))| Line {
-            smooth,
-            ..Line::new(*name, i, points(run)).coloured(i)
+    let each =
+        |title: String, format, smooth: bool, members: &[usize], points: &dyn Fn(&Run) -> Vec<(f64, f64)>| {
+            let line = |i: &usize| {
+                let (name, run) = runs[*i];
+                Line { smooth, ..Line::new(name, *i, points(run)).coloured(*i) }
+            };
+            Figure::new(title, format, members.iter().map(line).collect())
         };
-        Figure::new(title, format, runs.iter().enumerate().map(line).collect())
-    };
+    let parts = Parts::of(runs);
+    let mut figures: Vec<Figure> = parts
+        .of_metric("loss", "Training loss")
+        .into_iter()
+        .map(|(title, members)| each(title, Format::Number, true, &members, &|run| per_step(run, |s| s.loss)))
+        .collect();
+    for name in metric_names(runs) {
+        let val = |run: &Run| per_epoch(run, |e| e.val.as_ref(), name);
+        let train = |run: &Run| per_epoch(run, |e| Some(&e.train), name);
+        let titles = titles_of(name).map(|title| parts.of_metric(name, &title));
+        for ((validation, members), (training, _)) in titles[0].iter().zip(&titles[1]) {
+            if members.iter().any(|i| !val(runs[*i].1).is_empty()) {
+                figures.push(each(validation.clone(), format_of(name), false, members, &val));
+            } else if name != "loss" {
+                figures.push(each(training.clone(), format_of(name), false, members, &train));
+            }
+        }
+    }
+    let all: Vec<usize> = (0..runs.len()).collect();
+    figures.extend(OF_STEPS.map(|(title, format, _, smooth, of)| {
+        linear_speed(each(title.into(), format, smooth, &all, &|run| per_step(run, of)))
+    }));
+    figures.into_iter().filter_map(Figure::if_any).collect()
+}
+
+/// The runs of each chart.
+struct Parts<'a> {
+    names: Vec<&'a str>,
+    comparable: Comparable,
+}
+
+impl<'a> Parts<'a> {
+    fn of(runs: &[(&'a str, &Run)]) -> Self {
+        Self { names: runs.iter().map(|(name, _)| *name).collect(), comparable: comparable(runs) }
+    }
+
+    /// The titles of the charts of a metric, each with its runs, which it names if there are several charts.
+    fn of_metric(&self, metric: &str, title: &str) -> Vec<(String, Vec<usize>)> {
+        let all = self.comparable.members(metric);
+        let several = all.len() > 1;
+        let titled = |members: Vec<usize>| {
+            let names: Vec<&str> = members.iter().map(|i| self.names[*i]).collect();
+            (if several { format!("{title}: {}", listed(&names)) } else { title.to_owned() }, members)
+        };
+        all.into_iter().map(titled).collect()
+    }
+}
+
+/// Validation and training.
+fn titles_of(metric: &str) -> [String; 2] {
+    let words = words(metric).to_lowercase();
+    [format!("Validation {words}"), format!("Training {words}")]
+}
+
+/// The metrics of all runs, in the order of the first that has them.
+pub(super) fn metric_names<'a>(runs: &[(&str, &'a Run)]) -> Vec<&'a str> {
     let mut names: Vec<&str> = Vec::new();
     for name in runs.iter().flat_map(|(_, run)| run.metrics()) {
         if !names.contains(&name) {
             names.push(name);
         }
     }
-    let mut figures =
-        vec![each("Training loss".into(), Format::Number, true, &|run| per_step(run, |s| s.loss))];
-    for name in names {
-        let val = |run: &Run| per_epoch(run, |e| e.val.as_ref(), name);
-        let train = |run: &Run| per_epoch(run, |e| Some(&e.train), name);
-        if runs.iter().any(|(_, run)| !val(run).is_empty()) {
-            figures.push(each(
-                format!("Validation {}", words(name).to_lowercase()),
-                format_of(name),
-                false,
-                &val,
-            ));
-        } else if name != "loss" {
-            figures.push(each(
-                format!("Training {}", words(name).to_lowercase()),
-                format_of(name),
-                false,
-                &train,
-            ));
-        }
-    }
-    figures.extend(OF_STEPS.map(|(title, format, _, smooth, of)| {
-        linear_speed(each(title.into(), format, smooth, &|run| per_step(run, of)))
-    }));
-    figures.into_iter().filter_map(Figure::if_any).collect()
+    names
 }
 
 /// The titles of all charts that the page of these runs may have, in their order.
@@ -95,10 +130,12 @@ pub(super) fn titles(runs: &[(&str, &Run)]) -> Vec<String> {
         titles.extend(OF_ANATOMY.map(str::to_owned));
         return titles;
     }
-    titles.push("Training loss".to_owned());
-    for name in runs.iter().flat_map(|(_, run)| run.metrics()) {
-        let name = words(name).to_lowercase();
-        titles.extend([format!("Validation {name}"), format!("Training {name}")]);
+    let parts = Parts::of(runs);
+    let of = |metric: &str, title: &str| parts.of_metric(metric, title).into_iter().map(|(title, _)| title);
+    titles.extend(of("loss", "Training loss"));
+    for name in metric_names(runs) {
+        let [validation, training] = titles_of(name);
+        titles.extend(of(name, &validation).zip(of(name, &training)).flat_map(|(val, train)| [val, train]));
     }
     titles.extend(of_steps);
     let mut seen = std::collections::BTreeSet::new();
@@ -144,4 +181,61 @@ fn words(metric: &str) -> String {
 
 fn format_of(metric: &str) -> Format {
     if matches!(metric, "accuracy" | "top5") { Format::Percent } else { Format::Number }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::report::content::page;
+    use crate::telemetry::report::tests::{data_of, events, run};
+
+    #[test]
+    fn runs_on_other_data_are_not_compared() {
+        let spec = |name: &str| format!("[dataset]\nname = \"{name}\"\n");
+        let named = [("a", "mnist"), ("b", "cifar10"), ("c", "cifar10")];
+        let all = named.map(|(_, data)| Run { spec: Some(spec(data)), ..run(events()) });
+        let runs: Vec<(&str, &Run)> = named.iter().map(|(name, _)| *name).zip(&all).collect();
+        let page = page(&runs, None);
+        let data = data_of(&page);
+        let drawn: Vec<&str> = page
+            .split("<span class=\"title\">")
+            .skip(1)
+            .map(|rest| rest.split('<').next().unwrap())
+            .collect();
+        let expected = [
+            "Training loss: a",
+            "Training loss: b, c",
+            "Validation loss: a",
+            "Validation loss: b, c",
+            "Validation accuracy: a",
+            "Validation accuracy: b, c",
+            "Learning rate",
+            "Samples per second",
+            "Waiting for data",
+        ];
+        assert_eq!(drawn, expected);
+        let runs_of = |figure: usize| -> Vec<u64> {
+            let series = data["figures"][figure]["series"].as_array().unwrap();
+            series.iter().map(|line| line["run"].as_u64().unwrap()).collect()
+        };
+        assert_eq!((runs_of(0), runs_of(1), runs_of(6)), (vec![0], vec![1, 2], vec![0, 1, 2]));
+        assert!(page.contains(
+            "<h2>Results</h2><p>Kept apart, because values of different tasks or data do not compare: `dataset.name` is \
+             &quot;mnist&quot; in a, and is &quot;cifar10&quot; in b.</p>"
+        ));
+        // The best of b and c; a alone is not ranked.
+        let row = |name: &str| {
+            let from =
+                page.find(&format!("\">{name}</span></th><td>done")).unwrap_or_else(|| panic!("{page}"));
+            page[from..].split("</tr>").next().unwrap().to_owned()
+        };
+        assert!(!row("a").contains("class=\"best\"") && row("b").contains("class=\"best\""));
+        #[cfg(feature = "board")]
+        {
+            let order = titles(&runs);
+            let places: Vec<usize> =
+                expected.iter().map(|title| order.iter().position(|own| own == title).unwrap()).collect();
+            assert!(places.is_sorted(), "{order:?}");
+        }
+    }
 }

@@ -44,7 +44,7 @@ pub(super) fn run(events: Vec<Event>) -> Run {
 }
 
 /// A run of 20 epochs of 100 steps, resumed once.
-fn events() -> Vec<Event> {
+pub(super) fn events() -> Vec<Event> {
     let mut events = Vec::new();
     for number in 1..=2000u64 {
         let x = number as f64 / 2000.0;
@@ -85,7 +85,7 @@ fn lines(events: &[Event]) -> String {
 }
 
 /// The data of a page's script.
-fn data_of(page: &str) -> Value {
+pub(super) fn data_of(page: &str) -> Value {
     let (_, rest) = page.split_once("id=\"data\">").unwrap();
     serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
 }
