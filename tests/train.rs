@@ -224,6 +224,32 @@ fn invalid_specs_and_missing_files_have_their_exit_codes() {
     assert!(stderr(&output).contains("/nonexistent"), "{}", stderr(&output));
 }
 
+/// No machine has terabytes for it, and nothing of it is allocated.
+#[test]
+fn a_model_larger_than_the_memory_is_a_warning_before_anything_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("missing.csv");
+    let text = format!(
+        "name = \"x\"\nbatch_size = 2\ndevice = \"cpu\"\n[model]\nname = \"mlp\"\nin_features = 2\nnum_classes = 2\n\
+         hidden = [1048576, 1048576]\n[dataset]\nname = \"csv\"\npath = {rows:?}\ntarget = \"y\"\ntask = \"classification\"\n\
+         [optimizer]\nname = \"adamw\"\n[launch]\nnproc_per_node = 2\n"
+    );
+    let spec = write_spec(dir.path(), &text);
+    let needs = "`model`: needs at least 44.0 TiB of memory for weights, gradients, the state of `adamw` and the copy that a save writes on 2 \
+                 ranks; ";
+    let checked = output_of(ddp_run().arg("check").arg(&spec));
+    assert_code(&checked, 0);
+    assert!(stderr(&checked).contains(needs), "{}", stderr(&checked));
+    let trained = train(&spec, &dir.path().join("run"), &[]);
+    assert_code(&trained, 78);
+    assert!(stderr(&trained).starts_with(&format!("warning: {needs}")), "{}", stderr(&trained));
+    // What is missing is the same for a plan that opens the data.
+    let planned = output_of(ddp_run().args(["plan", "--data"]).arg(&spec));
+    assert_code(&planned, 78);
+    let error = |output| stderr(output).split_once("error: ").map(|(_, error)| error.to_owned());
+    assert_eq!(error(&planned), error(&trained));
+}
+
 /// For builds in which `auto` is the CPU.
 #[test]
 #[cfg_attr(feature = "cuda", ignore = "`auto` may be a GPU")]

@@ -1,5 +1,5 @@
-//! `ddp-run plan SPEC`: shows the resolved plan, without a socket or the data. Devices are counted as `train` does, but none is opened.
-//! With a cluster, it predicts the job's time and cost there.
+//! `ddp-run plan SPEC`: shows the resolved plan, without a socket, and without the data unless `--data` asks for it. Devices are counted as
+//! `train` does, but none is opened. With a cluster, it predicts the job's time and cost there.
 
 use super::outputs::destroys_nothing;
 use crate::device;
@@ -9,6 +9,7 @@ use crate::forecast::{self, Cluster};
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
 use crate::telemetry::columns_of_output;
+use crate::worker::with_data;
 use std::path::PathBuf;
 
 /// Show the resolved plan of a job, without running it, or predict its time and cost on a cluster
@@ -20,6 +21,10 @@ pub struct Args {
     /// Plan for this number of processes [default: from `[launch]`]; with a cluster a list, as in 1,2,4,8
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub world: Vec<u32>,
+    /// Open the data set, and show what only it tells: numbers of samples and steps, classes, sizes of the model, memory; downloads what
+    /// `train` would
+    #[arg(long)]
+    pub data: bool,
     /// Predict step time, efficiency, checkpoint time and cost on the cluster that this file describes
     #[arg(long, value_name = "FILE")]
     pub cluster: Option<PathBuf>,
@@ -41,13 +46,16 @@ pub enum Format {
 /// Prints the plan, or the prediction.
 ///
 /// # Errors
-/// Exit 78: the spec, or the cluster's file, is invalid. Exit 2: numbers of processes that do not fit.
+/// Exit 78: the spec, or the cluster's file, is invalid; with `--data` also the data, and 74 where a file can't be read. Exit 2: numbers of
+/// processes that do not fit.
 pub fn run(args: &Args, registry: &Registry) -> Result<()> {
+    crate::say::set_quiet(args.train.quiet);
     let resolved = args.train.resolved_for_plan(&|name| std::env::var(name).ok())?;
     let plan = |world_size: Option<usize>| -> Result<Plan> {
         let request =
             WorldRequest { world_size, devices: device::count, ..WorldRequest::default().to(Purpose::Start) };
-        Ok(resolved.spec.plan(registry, request)?)
+        let plan = resolved.spec.plan(registry, request)?;
+        if args.data { with_data(&plan) } else { Ok(plan) }
     };
     let mut worlds: Vec<usize> = args.world.iter().map(|n| *n as usize).collect();
     let Some(file) = &args.cluster else {
@@ -59,6 +67,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
         return super::print(&match args.format {
             Format::Text => plan.text(),
             Format::Json => format!("{:#}\n", plan.json()),
+            Format::Toml if args.data => plan.to_toml() + &plan.toml_comments(),
             Format::Toml => plan.to_toml(),
         });
     };

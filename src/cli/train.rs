@@ -146,11 +146,13 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         say!("warning: {flag} is about torchrun's own processes and has no effect");
     }
     let Resolved { origin, launch, spec } = args.resolved(&|name| std::env::var(name).ok())?;
+    let place = match &origin {
+        Origin::Worker(worker) => Some(worker.place),
+        Origin::Own | Origin::Node(_) => None,
+    };
     let request = WorldRequest {
-        world_size: match &origin {
-            Origin::Worker(worker) => Some(worker.place.world_size),
-            Origin::Own | Origin::Node(_) => None,
-        },
+        world_size: place.map(|place| place.world_size),
+        local: place.map(|place| place.local_world_size),
         devices: device::count,
         ..WorldRequest::default()
     };

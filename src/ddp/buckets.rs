@@ -63,7 +63,7 @@ impl BucketLayout {
                 continue;
             }
             let cap = if buckets.len() <= 1 { caps.first } else { caps.rest } / size_of::<f32>();
-            let full = buckets.last().is_none_or(|used| *used > 0 && used + len > cap);
+            let full = buckets.last().is_none_or(|used| *used > 0 && used.saturating_add(len) > cap);
             if full {
                 buckets.push(0);
             }

@@ -41,9 +41,8 @@ impl Job {
     /// The size of the model depends on the data (exit code 2).
     pub fn of(plan: &Plan) -> Result<Self> {
         let (Some(buckets), Some(sizes)) = (plan.bucket_bytes(), &plan.sizes) else {
-            let what = "the size of the model depends on data that a plan does not read";
-            let hint =
-                "set it in `[model]`, as in `--set model.num_classes=10`; a run's job.toml has all values";
+            let what = "the size of the model depends on data that has not been read";
+            let hint = "`--data` reads it; or set the size in `[model]`, as in `--set model.num_classes=10`";
             return Err(Error::usage(what).hint(hint));
         };
         let measured = plan.train.eval_every > 0 && plan.never_evaluated().is_none();

@@ -19,6 +19,7 @@ mod handoff;
 mod inbox;
 mod local;
 pub mod logs;
+pub mod memory;
 mod os;
 mod process_set;
 mod process_stat;

@@ -76,7 +76,8 @@ impl Rule {
     /// State elements (f32) of a parameter of this shape, over all slots.
     pub fn state_len(&self, shape: &[usize]) -> usize {
         let slots = 0..self.optimizer.slots().len();
-        slots.map(|slot| self.optimizer.slot_shape(slot, shape).iter().product::<usize>()).sum()
+        let len = |shape: Vec<usize>| shape.into_iter().fold(1, usize::saturating_mul);
+        slots.map(|slot| len(self.optimizer.slot_shape(slot, shape))).fold(0, usize::saturating_add)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::print::global_batch;
 use super::units::{show_bytes, show_count};
-use super::{Plan, Sizes, one_line};
+use super::{Plan, one_line};
 use crate::checkpoint::Every;
 use crate::data::DataFacts;
 use crate::models::TensorFacts;
@@ -83,15 +83,7 @@ impl Plan {
 
     /// With what only the data and the checkpoint show.
     fn running(&self, run: &Running<'_>) -> Plan {
-        let mut plan = self.clone();
-        let (facts, position) = (run.facts.clone(), run.position);
-        if let Some(samples) = facts.train {
-            plan.batch = position.batching.algebra(samples, plan.loader.drop_last);
-        }
-        plan.dataset.facts = facts;
-        let caps = plan.reducer.bucket_caps();
-        plan.sizes = Some(Sizes::of(run.tensors, &plan.optimizer, plan.ema.is_some(), caps, &plan.world));
-        plan
+        self.with_data(run.facts.clone(), run.tensors, &run.position.batching)
     }
 
     fn model_line(&self) -> String {

@@ -17,6 +17,8 @@ pub struct DatasetPlan {
     pub name: String,
     pub source: Arc<dyn DatasetSource>,
     pub facts: DataFacts,
+    /// The names of the classes of opened data, by index, if samples are of named classes.
+    pub classes: Option<Vec<String>>,
 }
 
 /// `[model]`
@@ -56,7 +58,7 @@ pub(super) fn dataset(root: &mut Fields<'_>, registry: &Registry) -> (Option<Dat
     let loader = fields.config();
     let plan = kind.map(|(name, kind)| {
         let source = kind.configure(&mut fields);
-        DatasetPlan { name: name.to_owned(), facts: source.facts(), source }
+        DatasetPlan { name: name.to_owned(), facts: source.facts(), source, classes: None }
     });
     (plan, loader)
 }

@@ -9,8 +9,10 @@ mod brief;
 pub mod changes;
 mod checks;
 mod components;
+mod data;
 mod export;
 mod job;
+mod memory;
 mod print;
 mod resolve;
 mod sizes;
@@ -22,6 +24,7 @@ mod world;
 pub use crate::train::BatchAlgebra;
 pub use brief::Running;
 pub use components::{DatasetPlan, ModelPlan};
+pub use memory::Machine;
 pub use print::{one_line, table_rank};
 pub use sizes::Sizes;
 pub(crate) use units::show_bytes;
@@ -60,6 +63,7 @@ pub struct Plan {
     pub device: DeviceSpec,
     pub precision: Precision,
     pub world: World,
+    pub machine: Machine,
     pub model: ModelPlan,
     pub dataset: DatasetPlan,
     pub loader: LoaderConfig,

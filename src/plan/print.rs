@@ -5,7 +5,7 @@ use super::units::{show_bytes, show_count};
 use crate::data::{FieldFacts, FieldKind};
 use crate::device::DeviceSpec;
 use crate::launch::Nproc;
-use crate::show::count;
+use crate::show::{self, count, cut};
 use crate::train::Batching;
 use serde_json::json;
 use std::fmt::Write;
@@ -20,6 +20,15 @@ impl Plan {
             for (name, value) in rows {
                 let _ = writeln!(out, "  {name:width$}  {value}");
             }
+        }
+        out
+    }
+
+    /// What the opened data tells, as comments behind [`Plan::to_toml`].
+    pub fn toml_comments(&self) -> String {
+        let mut out = String::from("\n# Known from the data:\n");
+        for (name, value) in self.facts().into_iter().flat_map(|(_, rows)| rows) {
+            let _ = writeln!(out, "#   {name}: {}", show::piece(&value));
         }
         out
     }
@@ -81,6 +90,7 @@ impl Plan {
             ("samples per rank", count(batch.samples_per_rank)),
             ("steps per epoch", count(batch.steps_per_epoch)),
             ("steps in all", self.total_steps().map_or_else(unknown, show_count)),
+            ("samples in all", self.total_samples().map_or_else(unknown, show_count)),
         ];
         if self.epochs.is_none() {
             let epochs = self.total_epochs().map_or_else(unknown, show_count);
@@ -102,9 +112,27 @@ impl Plan {
                 format!("{samples} samples per epoch; micro-batches are weighted by their samples"),
             ));
         }
+        rows.push(("schedule", self.schedule_text()));
         rows.push(("loss", self.task.to_string()));
         rows.push(("checkpoints", self.save_every.to_string()));
         rows
+    }
+
+    /// `warmup for 60 steps, then cosine for 240`.
+    fn schedule_text(&self) -> String {
+        let part = |(name, steps): (&str, Option<u64>)| match steps {
+            Some(1) => format!("{name} for 1 step"),
+            Some(steps) => format!("{name} for {} steps", show_count(steps)),
+            None => name.to_owned(),
+        };
+        let parts = self.schedule_lengths();
+        let steps = parts.iter().any(|(_, steps)| steps.is_none()).then(|| format!("; steps {}", unknown()));
+        let parts: Vec<String> = parts.into_iter().map(part).collect();
+        parts.join(", then ") + &steps.unwrap_or_default()
+    }
+
+    fn schedule_lengths(&self) -> Vec<(&str, Option<u64>)> {
+        self.schedule.lengths(self.batch.steps_per_epoch.map(|steps| steps as u64), self.total_steps())
     }
 
     fn data(&self) -> Vec<(&'static str, String)> {
@@ -122,6 +150,7 @@ impl Plan {
             ("input", field(facts.input.as_ref())),
             ("target", field(facts.target.as_ref())),
         ];
+        rows.extend(self.dataset.classes.as_deref().map(|classes| ("classes", named(classes))));
         let further = facts.fields.iter().map(|(name, facts)| format!("{name}: {}", field(Some(facts))));
         let further: Vec<String> = further.collect();
         if !further.is_empty() {
@@ -135,7 +164,7 @@ impl Plan {
             return vec![("parameters", unknown())];
         };
         let traffic = self.traffic().unwrap_or_else(|| "none with one process".to_owned());
-        let elements = |n: u64| format!("{} ({})", show_count(n), show_bytes(n * 4));
+        let elements = |n: u64| format!("{} ({})", show_count(n), show_bytes(n.saturating_mul(4)));
         let mut rows = vec![("parameters", elements(sizes.parameters))];
         if sizes.trainable < sizes.parameters {
             let frozen = show_count(sizes.parameters - sizes.trainable);
@@ -148,6 +177,7 @@ impl Plan {
         ]);
         rows.extend(sizes.average_bytes.map(|bytes| ("weight average", show_bytes(bytes))));
         rows.extend([("all-reduce", traffic), ("checkpoint", show_bytes(sizes.checkpoint_bytes))]);
+        rows.extend(self.memory_text().map(|text| ("memory", text)));
         rows
     }
 
@@ -174,11 +204,15 @@ impl Plan {
             "batch": self.batch,
             "total_steps": self.total_steps(),
             "total_epochs": self.total_epochs(),
+            "total_samples": self.total_samples(),
             "data": self.dataset.facts,
+            "classes": self.dataset.classes,
             "loss": self.task.json(),
             "optimizer": self.optimizer,
             "schedule": self.schedule,
+            "schedule_steps": self.schedule_lengths(),
             "sizes": self.sizes,
+            "memory": self.memory(),
             "warnings": self.warnings(),
             "values": self.values,
         })
@@ -186,7 +220,26 @@ impl Plan {
 }
 
 fn unknown() -> String {
-    "known when the data is read".to_owned()
+    "known when the data is read (`plan --data`)".to_owned()
+}
+
+/// Most characters of the classes' names.
+const NAMES: usize = 100;
+
+/// `3: Adelie, Chinstrap, Gentoo`.
+fn named(classes: &[String]) -> String {
+    let mut names = String::new();
+    for class in classes {
+        let comma = if names.is_empty() { "" } else { ", " };
+        let name = show::name(class);
+        let name = cut(&name, NAMES / 2);
+        if names.chars().count() + name.chars().count() > NAMES {
+            names += ", …";
+            break;
+        }
+        names = names + comma + &name;
+    }
+    format!("{}: {names}", show_count(classes.len() as u64))
 }
 
 /// `[1, 24, 24] numbers`, `one of 8 classes`.

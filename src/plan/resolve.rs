@@ -1,7 +1,7 @@
 //! Reads a job's tables in order; each component can use what earlier ones have resolved.
 
 use super::job::JobConfig;
-use super::{Plan, Purpose, Sizes, WorldRequest};
+use super::{Machine, Plan, Purpose, Sizes, WorldRequest};
 use super::{checks, components};
 use crate::checkpoint::CheckpointConfig;
 use crate::clusters::slurm::SlurmConfig;
@@ -79,6 +79,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
         backend,
         device,
         precision,
+        machine: Machine::new(&world, request.local, request.world_size, request.memory),
         world,
         model,
         dataset,

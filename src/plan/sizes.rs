@@ -18,7 +18,7 @@ pub struct Sizes {
     pub model_bytes: u64,
     pub gradient_bytes: u64,
     pub optimizer_bytes: u64,
-    /// The average of the weights (`[ema]`).
+    /// The average of the weights (`[ema]`): that of all tensors but buffers that are no statistics.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub average_bytes: Option<u64>,
     /// Tensors of one checkpoint.
@@ -35,9 +35,9 @@ impl Plan {
     /// Bytes of each gradient bucket, in the order in which the backward pass fills them, as long as no other order has been
     /// learnt; `None` if the model's size depends on data that has not been read.
     pub fn bucket_bytes(&self) -> Option<Vec<u64>> {
-        let tensors = self.model.source.tensors()?;
+        let tensors = self.model.source.tensors_for(&self.dataset.facts).ok()?;
         let layout = BucketLayout::new(&gradients(&tensors, &self.optimizer), self.reducer.bucket_caps());
-        Some(layout.buckets.iter().map(|elements| *elements as u64 * BYTES).collect())
+        Some(layout.buckets.iter().map(|elements| in_bytes(*elements as u64)).collect())
     }
 }
 
@@ -50,8 +50,17 @@ fn is_trained(t: &TensorFacts, optimizer: &OptimizerPlan) -> bool {
     t.role == Role::Parameter && optimizer.rule_of(t.names()).is_some()
 }
 
+/// No machine has as many; a spec may ask for them.
 fn numel(t: &TensorFacts) -> usize {
-    t.shape.iter().product()
+    t.shape.iter().fold(1, |n: usize, size| n.saturating_mul(*size))
+}
+
+fn in_bytes(elements: u64) -> u64 {
+    elements.saturating_mul(BYTES)
+}
+
+fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
 }
 
 impl Sizes {
@@ -64,30 +73,33 @@ impl Sizes {
     ) -> Self {
         let is_trained = |t: &TensorFacts| is_trained(t, optimizer);
         let total = |meant: &dyn Fn(&TensorFacts) -> bool| -> u64 {
-            tensors.iter().filter(|t| meant(t)).map(|t| numel(t) as u64).sum()
+            sum(tensors.iter().filter(|t| meant(t)).map(|t| numel(t) as u64))
         };
         let (trainable, buffers) = (total(&is_trained), total(&|t| t.role.is_buffer()));
         let parameters = total(&|t| !t.role.is_buffer());
         let rules = optimizer.rules();
         let state_of =
             |t: &TensorFacts| optimizer.rule_of(t.names()).map(|rule| rules[rule].state_len(&t.shape));
-        let state: u64 =
-            tensors.iter().filter(|t| is_trained(t)).filter_map(state_of).map(|len| len as u64).sum();
+        let state = tensors.iter().filter(|t| is_trained(t)).filter_map(state_of);
+        let state = in_bytes(sum(state.map(|len| len as u64)));
         let gradients = gradients(tensors, optimizer);
-        let w = world.world_size as u64;
-        let model_bytes = (parameters + buffers) * BYTES;
-        let average_bytes = averages.then_some(model_bytes);
+        let (model_bytes, gradient_bytes) =
+            (in_bytes(parameters.saturating_add(buffers)), in_bytes(trainable));
+        let average_bytes = averages.then(|| in_bytes(total(&|t| t.role != Role::Buffer)));
+        let w = world.world_size as u128;
+        let all_reduced = 2 * (w - 1) * u128::from(gradient_bytes) / w;
+        let copies = if averages { model_bytes } else { 0 };
         Self {
             parameters,
             trainable,
             buffers,
             model_bytes,
-            gradient_bytes: trainable * BYTES,
-            optimizer_bytes: state * BYTES,
+            gradient_bytes,
+            optimizer_bytes: state,
             average_bytes,
-            checkpoint_bytes: model_bytes + state * BYTES + average_bytes.unwrap_or(0),
+            checkpoint_bytes: sum([model_bytes, state, copies].into_iter()),
             buckets: BucketLayout::new(&gradients, caps).buckets.len(),
-            all_reduce_bytes_per_step: (2 * (w - 1) * trainable * BYTES) / w,
+            all_reduce_bytes_per_step: u64::try_from(all_reduced).unwrap_or(u64::MAX),
         }
     }
 }

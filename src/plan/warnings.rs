@@ -1,7 +1,6 @@
 //! Warnings about values that are allowed but probably unintended.
 
 use super::Plan;
-use crate::device::DeviceSpec;
 
 /// Their updates have matrix products, or norms and means of whole tensors, whose rounding depends on the kernel.
 const OF_WHOLE_TENSORS: [&str; 4] = ["muon", "lamb", "lars", "adafactor"];
@@ -9,21 +8,21 @@ const OF_WHOLE_TENSORS: [&str; 4] = ["muon", "lamb", "lars", "adafactor"];
 impl Plan {
     /// Keys with a warning each.
     pub fn warnings(&self) -> Vec<(&'static str, String)> {
+        let memory = self.memory_warning().map(|why| ("model", why));
+        self.warnings_of_values().into_iter().chain(memory).collect()
+    }
+
+    /// Without that about the memory, which a run gives before it reads any data.
+    pub fn warnings_of_values(&self) -> Vec<(&'static str, String)> {
         let small_rest = self.small_rest().map(|why| ("dataset.val_split", why));
         let unlike = self.unlike_replicas().map(|why| ("distributed.check_replicas", why));
         small_rest.into_iter().chain(unlike).collect()
     }
 
     fn unlike_replicas(&self) -> Option<String> {
-        let on_device = match self.device {
-            DeviceSpec::Cpu => false,
-            // The CPU in a build that knows no CUDA.
-            DeviceSpec::Auto => cfg!(feature = "cuda"),
-            DeviceSpec::Cuda(_) | DeviceSpec::Wgpu(_) => true,
-        };
         let name = self.optimizer.name.as_str();
         let checked = !self.replicas.check_replicas.is_never() && self.world.world_size > 1;
-        (checked && on_device && OF_WHOLE_TENSORS.contains(&name)).then(|| {
+        (checked && self.may_be_on_device() && OF_WHOLE_TENSORS.contains(&name)).then(|| {
             format!("with `{name}` each device may choose a kernel that rounds differently, which the check takes for corruption")
         })
     }

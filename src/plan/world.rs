@@ -3,6 +3,7 @@
 use crate::device::DeviceSpec;
 use crate::launch::Nproc;
 use crate::launch::cores::usable_cores;
+use crate::launch::memory::{self, UsableMemory};
 use serde::Serialize;
 
 /// The processes of a job.
@@ -21,10 +22,14 @@ pub struct WorldRequest {
     pub world_size: Option<usize>,
     pub nnodes: Option<usize>,
     pub nproc_per_node: Option<Nproc>,
+    /// Processes on this machine, if a launcher starts each.
+    pub local: Option<usize>,
     /// Usable cores of a node, for `nproc_per_node = "auto"` and `"cpu"`.
     pub cores: usize,
     /// Number of devices of a kind on a node. `check` does not count devices and uses 0.
     pub devices: fn(DeviceSpec) -> usize,
+    /// The memory of this machine, for warnings; `None` if unknown.
+    pub memory: Option<UsableMemory>,
     pub purpose: Purpose,
 }
 
@@ -46,8 +51,10 @@ impl Default for WorldRequest {
             world_size: None,
             nnodes: None,
             nproc_per_node: None,
+            local: None,
             cores: usable_cores(),
             devices: |_| 0,
+            memory: memory::usable(),
             purpose: Purpose::default(),
         }
     }

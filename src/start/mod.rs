@@ -46,6 +46,10 @@ pub fn start(plan: &Plan, mut job: JobHandoff, start: Start, stop: &StopFlag) ->
     for line in lines.into_iter().chain(unexpanded(plan, out.as_deref())) {
         say!("warning: {line}");
     }
+    // Of the ranks of a machine, one.
+    if !matches!(&origin, Origin::Worker(worker) if worker.place.local_rank > 0) {
+        plan.memory_warning().iter().for_each(|why| say!("warning: `model`: {why}"));
+    }
     ready(plan, &origin)?;
     job.out_dir = match out {
         Some(folder) => folder,

@@ -1,6 +1,7 @@
 //! The data of a rank: its files are prepared once a machine, then every rank opens them.
 
 use super::fit;
+use super::messages::warn;
 use super::parts::DataParts;
 use crate::comm::{ProcessGroup, Wait};
 use crate::data::{DataFacts, Dataset, Encoding, Splits, recoded, transformed};
@@ -62,6 +63,13 @@ pub(super) fn lacking(what: &str, set: &dyn Dataset) -> Option<String> {
     let (n, of) = (without.len(), counts.len());
     (n > 0 && !set.is_empty())
         .then(|| format!("{what} samples lack {n} of {of} classes: {}{more}", shown.join(", ")))
+}
+
+/// Warns of classes without samples.
+pub(super) fn say_lacking(splits: &Splits) {
+    let val = splits.val.as_ref().and_then(|val| lacking("the validation", &**val));
+    let all = lacking("the training", &*splits.train).into_iter().chain(val);
+    all.for_each(|what| warn(&what));
 }
 
 /// The facts known from the open data sets.

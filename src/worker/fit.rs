@@ -59,10 +59,19 @@ pub(super) fn model(parts: &RankParts<'_>, dataset: &dyn Dataset, model: &dyn Mo
     drawn(model.device(), parts.seed, || accepts(parts, dataset, model))
 }
 
+/// The task and the mixing of samples are for inputs and targets as the data set has them.
+///
+/// # Errors
+/// They are for others (exit 78).
+pub(super) fn fields(parts: &RankParts<'_>, dataset: &dyn Dataset) -> Result<()> {
+    let (input, target) = (dataset.input(), dataset.target());
+    parts.task.fits(&input, &target)?;
+    parts.train.mixing().map_or(Ok(()), |mixing| mixing.fits(&input, &target))
+}
+
 fn accepts(parts: &RankParts<'_>, dataset: &dyn Dataset, model: &dyn Model) -> Result<()> {
     let (name, input, target) = (&parts.model.name, dataset.input(), dataset.target());
-    parts.task.fits(&input, &target)?;
-    parts.train.mixing().map_or(Ok(()), |mixing| mixing.fits(&input, &target))?;
+    fields(parts, dataset)?;
     let samples = parts.batch_size.min(dataset.len());
     let evaluator = model.evaluator();
     let device = evaluator.device();

@@ -89,7 +89,7 @@ pub use fault::{Fault, VARIABLE as FAULT};
 pub use generate::{Generator, Sampling};
 pub use kernels::keep_kernels;
 pub(crate) use metrics::measured;
-pub use parts::{RankParts, present_data};
+pub use parts::{RankParts, present_data, with_data};
 pub use predict::Predictor;
 pub use pretrained::{load_pretrained, weights_are_there};
 pub(crate) use rank::{evaluate_external, requeue_on_stop, run, run_external};

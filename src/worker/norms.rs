@@ -48,6 +48,16 @@ pub(super) fn check(
     Ok(())
 }
 
+/// The same at the start of a run, for a model that declares how many values its batch norms get.
+pub(super) fn least(parts: &RankParts<'_>, facts: &DataFacts, position: &Position) -> Result<()> {
+    let known = parts.model.source.least_norm_values(facts).zip(facts.train);
+    let few = known.and_then(|(values, samples)| {
+        let algebra = position.batching.algebra(samples, parts.data.loader.drop_last);
+        algebra.too_few_for_norms(&position.batching, values, parts.train.max_steps)
+    });
+    few.map_or(Ok(()), |(why, hint)| Err(Error::spec(why).hint(hint)))
+}
+
 /// Whether a batch norm gets one value per channel of one sample: it then measures a mean, and no variance. The model is as before.
 fn gets_one_value(seed: u64, dataset: &dyn Dataset, model: &mut dyn Model) -> Result<bool> {
     let entries = model.entries().to_vec();

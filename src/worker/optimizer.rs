@@ -80,14 +80,21 @@ fn listed(names: &[&str], what: &str) -> Option<String> {
 /// Exit code 78: a group does not fit the model.
 pub fn freeze(optimizer: &OptimizerPlan, model: &mut dyn Model) -> Result<()> {
     let tensors: Vec<TensorFacts> = model.entries().iter().map(TensorFacts::of).collect();
-    if let Some(misfit) = optimizer.misfits(&tensors).into_iter().next() {
-        return Err(Error::spec(format!("{}: {}", misfit.path.join("."), misfit.message)));
-    }
+    groups(optimizer, &tensors)?;
     let frozen: Vec<bool> = tensors.iter().map(|t| optimizer.rule_of(t.names()).is_none()).collect();
     if frozen.contains(&true) {
         model.freeze(&|index| frozen[index]);
     }
     Ok(())
+}
+
+/// # Errors
+/// Exit code 78: a group does not fit the model.
+pub fn groups(optimizer: &OptimizerPlan, tensors: &[TensorFacts]) -> Result<()> {
+    match optimizer.misfits(tensors).into_iter().next() {
+        Some(misfit) => Err(Error::spec(format!("{}: {}", misfit.path.join("."), misfit.message))),
+        None => Ok(()),
+    }
 }
 
 /// # Errors

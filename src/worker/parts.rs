@@ -1,21 +1,22 @@
 //! A job as one rank needs it. This is the only file of `worker` that reads the fields of a [`Plan`]; the other files get the
 //! configuration of one component. `tests/imports.rs` lists the files that may name the plan.
 
-use super::same_data;
+use super::data::{facts_of, open_data, say_lacking};
 use super::spec_changes::OwnSpec;
+use super::{fit, norms, optimizer, same_data};
 use crate::checkpoint::{CheckpointConfig, Every};
 use crate::comm::gloo::GlooOptions;
-use crate::comm::{Backend, DistributedConfig};
-use crate::data::{DataFacts, DatasetSource, Fingerprint, LoaderConfig, TransformPlan};
+use crate::comm::{Backend, DistributedConfig, SoloGroup};
+use crate::data::{DataFacts, DatasetSource, Encoding, Fingerprint, LoaderConfig, TransformPlan};
 use crate::device::{DeviceSpec, Precision};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::nodes::RdzvEndpoint;
 use crate::optim::OptimizerPlan;
 use crate::plan::{ModelPlan, Plan, World};
 use crate::spec::{Origin, ResolvedValue};
 use crate::tasks::TaskPlan;
 use crate::telemetry::{MetricsConfig, ObserverPlan};
-use crate::train::{Batching, Ema, Settings, TrainConfig};
+use crate::train::{Batching, Ema, Position, Settings, TrainConfig};
 use std::net::IpAddr;
 
 /// The parts of a job, each for the component that it configures.
@@ -131,6 +132,16 @@ impl<'a> RankParts<'a> {
         self.plan.ranks_by(facts)
     }
 
+    /// [`Plan::memory_warning`] for the opened data, unless it was known without.
+    pub fn memory_warning(&self, facts: &DataFacts) -> Option<String> {
+        if self.plan.memory_warning().is_some() {
+            return None;
+        }
+        let tensors = self.model.source.tensors_for(facts).ok()?;
+        let batching = self.batching(self.world.world_size);
+        self.plan.with_data(facts.clone(), &tensors, &batching).memory_warning()
+    }
+
     /// Why a run never measures the validation split; `None` if it may.
     pub fn never_evaluated(&self) -> Option<&'static str> {
         self.plan.never_evaluated()
@@ -154,3 +165,31 @@ impl<'a> RankParts<'a> {
 pub fn present_data(plan: &Plan) -> Result<Fingerprint> {
     same_data::present(&RankParts::of(plan).data)
 }
+
+/// `plan` with what only the data tells. Downloads and opens it like a run, and checks what a run checks before it builds the model.
+///
+/// # Errors
+/// Those of a run: the data is missing or damaged, or does not fit the spec (exit 78 or 74).
+pub fn with_data(plan: &Plan) -> Result<Plan> {
+    let parts = RankParts::of(plan);
+    parts.data.source.check_files().map_err(Error::of_data)?;
+    let splits = open_data(&parts.data, None, &SoloGroup::default(), 0)?;
+    say_lacking(&splits);
+    let facts = facts_of(&splits);
+    parts.ranks_by(&facts)?;
+    fit::fields(&parts, &*splits.train)?;
+    let tensors = parts.model.source.tensors_for(&facts)?;
+    optimizer::groups(parts.optimizer, &tensors)?;
+    let batching = parts.batching(parts.world.world_size);
+    let position = Position::new(batching);
+    fit::batches(parts.data.loader.drop_last, &position, splits.train.len())?;
+    norms::least(&parts, &facts, &position)?;
+    let mut plan = plan.with_data(facts, &tensors, &batching);
+    let encoding = splits.train.encoding();
+    plan.dataset.classes = encoding.as_ref().and_then(Encoding::classes).map(<[String]>::to_vec);
+    Ok(plan)
+}
+
+#[cfg(test)]
+#[path = "parts_tests.rs"]
+mod tests;

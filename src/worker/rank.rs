@@ -254,7 +254,9 @@ fn in_time(last: impl FnOnce() + Send + 'static) {
 fn resolved(handoff: &Handoff, registry: &Registry) -> Result<Plan> {
     let tree = JobTree::parse(&handoff.job.spec_name, &handoff.job.job_toml, &[])?;
     let purpose = if handoff.job.evaluation.is_some() { Purpose::Use } else { Purpose::Train };
-    Ok(Plan::resolve(&tree, registry, WorldRequest::of(handoff.place.world_size).to(purpose))?)
+    let Place { world_size, local_world_size, .. } = handoff.place;
+    let request = WorldRequest { local: Some(local_world_size), ..WorldRequest::of(world_size).to(purpose) };
+    Ok(Plan::resolve(&tree, registry, request)?)
 }
 
 /// Under a supervisor, the supervisor holds the lock.

@@ -4,7 +4,7 @@ use super::checkpoints::{Checkpoints, SAVE_DEADLINE};
 use super::common::Common;
 use super::complete;
 use super::compute::compute;
-use super::data::{facts_of, lacking, open_data};
+use super::data::{facts_of, open_data, say_lacking};
 use super::exchange::share_json;
 use super::messages::warn;
 use super::metrics::Reported;
@@ -75,12 +75,14 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
         forbid_bars();
     }
     let splits = open_data(&parts.data, None, &*group, job.local_rank)?;
-    if group.rank() == 0 {
-        let val = splits.val.as_ref().and_then(|val| lacking("the validation", &**val));
-        let lacking = lacking("the training", &*splits.train).into_iter().chain(val);
-        lacking.for_each(|what| warn(&what));
-    }
     let (facts, fingerprint) = (facts_of(&splits), Fingerprint::of(&splits));
+    if group.rank() == 0 {
+        say_lacking(&splits);
+        RankParts::of(job.plan)
+            .memory_warning(&facts)
+            .iter()
+            .for_each(|why| warn(&format!("`model`: {why}")));
+    }
     // One rank's disk may be much slower than another's.
     group.barrier(Wait::WhilePeersLive)?;
     same_data::check_data_sets(&fingerprint, &*group)?;
@@ -195,7 +197,7 @@ fn show_brief(job: &Job<'_>, facts: &DataFacts, position: &Position, model: &dyn
     if options.progress == ProgressMode::None {
         return;
     }
-    for (key, why) in plan.warnings() {
+    for (key, why) in plan.warnings_of_values() {
         warn(&format!("`{key}`: {why}"));
     }
     let tensors: Vec<TensorFacts> = model.entries().iter().map(TensorFacts::of).collect();

@@ -1,12 +1,12 @@
 //! `ddp-run env`: what this build and this machine provide, what started this process, and why something is missing.
 
 mod backends;
-mod memory;
 mod programs;
 
 use crate::clusters::{self, Launcher, Origin};
 use crate::error::{Error, Result};
 use crate::launch::cores::usable_cores;
+use crate::launch::memory;
 use crate::plan::show_bytes;
 use crate::registry::{Registry, by_name};
 use crate::telemetry::Host;

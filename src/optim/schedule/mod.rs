@@ -147,6 +147,23 @@ impl Schedule {
         (!FREE.contains(&last.name.as_str())).then_some(last.name.as_str())
     }
 
+    /// The schedules one after the other, by name, with the optimizer steps that each lasts in a run of `total` steps, as far as those of an
+    /// epoch and of the run are known.
+    pub fn lengths(&self, steps_per_epoch: Option<u64>, total: Option<u64>) -> Vec<(&str, Option<u64>)> {
+        let mut left = total;
+        let length = |segment: &Segment, left: Option<u64>| match segment.length {
+            Some(Length::Steps(n)) => Some(n),
+            Some(Length::Epochs(n)) => steps_per_epoch.map(|each| n.saturating_mul(each)),
+            None => left,
+        };
+        let of = |segment| {
+            let steps = length(segment, left).map(|steps| left.map_or(steps, |left| steps.min(left)));
+            left = left.zip(steps).map(|(left, steps)| left - steps);
+            (segment.name.as_str(), steps)
+        };
+        self.segments.iter().map(of).collect()
+    }
+
     /// The learning rate of the next optimizer step after `step` steps (0 for the first), in a run of `total_steps`.
     ///
     /// Beyond the end of the run, each formula continues.

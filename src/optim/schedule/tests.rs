@@ -155,3 +155,17 @@ fn a_schedule_that_does_not_depend_on_the_length_has_the_same_rates_in_a_longer_
         assert_eq!(schedule(&text).depends_on_length(), Some(name));
     }
 }
+
+#[test]
+fn schedules_of_a_chain_have_their_steps() {
+    let chain = schedule(
+        "[[scheduler]]\nname = \"warmup\"\nepochs = 2\n[[scheduler]]\nname = \"constant\"\nsteps = 5\n[[scheduler]]\nname = \"cosine\"",
+    );
+    let of =
+        |per_epoch, total| chain.lengths(per_epoch, total).into_iter().map(|(_, n)| n).collect::<Vec<_>>();
+    assert_eq!(chain.lengths(Some(4), Some(40))[0], ("warmup", Some(8)));
+    assert_eq!(of(Some(4), Some(40)), [Some(8), Some(5), Some(27)]);
+    assert_eq!(of(Some(4), Some(10)), [Some(8), Some(2), Some(0)], "the run is shorter");
+    assert_eq!(of(None, None), [None, Some(5), None]);
+    assert_eq!(Schedule::constant().lengths(Some(4), Some(40)), [("constant", Some(40))]);
+}

@@ -3,13 +3,32 @@
 use crate::telemetry::memory_of;
 use std::path::Path;
 
+/// The memory of this machine, as far as processes may use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsableMemory {
+    pub bytes: u64,
+    /// Whether a control group limits it: the machine has more.
+    pub limited: bool,
+}
+
+/// `None` if unknown.
+pub fn usable() -> Option<UsableMemory> {
+    least(total(), limit())
+}
+
+fn least(total: Option<u64>, limit: Option<u64>) -> Option<UsableMemory> {
+    let limited = limit.is_some_and(|limit| total.is_none_or(|total| limit < total));
+    let bytes = if limited { limit } else { total };
+    bytes.map(|bytes| UsableMemory { bytes, limited })
+}
+
 /// In bytes; `None` if unknown.
-pub(super) fn total() -> Option<u64> {
+pub fn total() -> Option<u64> {
     memory_of(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemTotal")
 }
 
 /// The lowest limit of this process's control groups, in bytes; `None` without a limit.
-pub(super) fn limit() -> Option<u64> {
+pub fn limit() -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     limit_of(&groups, Path::new("/sys/fs/cgroup"))
 }
@@ -37,6 +56,16 @@ fn limit_of(groups: &str, root: &Path) -> Option<u64> {
 mod tests {
     use super::*;
     use std::fs;
+
+    #[test]
+    fn the_lower_of_memory_and_limit_counts() {
+        let of = |bytes, limited| Some(UsableMemory { bytes, limited });
+        assert_eq!(least(Some(8), Some(4)), of(4, true));
+        assert_eq!(least(Some(8), Some(9)), of(8, false));
+        assert_eq!(least(Some(8), None), of(8, false));
+        assert_eq!(least(None, Some(9)), of(9, true));
+        assert_eq!(least(None, None), None);
+    }
 
     #[test]
     fn takes_the_lowest_limit_of_a_group_and_its_ancestors() {
