@@ -1,6 +1,6 @@
 //! The status line on a terminal, as wide as the terminal is when it is drawn.
 
-use super::numbers::clock;
+use super::numbers::{clock, is_endless, of_all};
 use super::screen;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt::Write;
@@ -31,9 +31,10 @@ impl StatusLine {
         let words: Arc<Mutex<Words>> = Arc::default();
         let shown = words.clone();
         let line = move |state: &ProgressState, out: &mut dyn Write| {
-            let counts = format!("{}/{}", state.pos(), state.len().unwrap_or(0));
+            let steps = state.len().unwrap_or(0);
+            let counts = of_all(state.pos(), steps);
             // Nothing is known before the first step; a resumed run is drawn then.
-            let known = state.per_sec() > 0.0 || state.len() == Some(state.pos());
+            let known = !is_endless(steps) && (state.per_sec() > 0.0 || steps == state.pos());
             let eta = known.then(|| format!("eta {}", clock(state.eta().as_secs_f64()))).unwrap_or_default();
             let _ = out.write_str(&layout(screen::columns(), &lock(&shown), state.fraction(), &counts, &eta));
         };

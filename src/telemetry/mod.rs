@@ -54,7 +54,7 @@ pub use events::{
     Stamped, StepEvent, nan_if_null,
 };
 pub use host::{Host, host_name, memory_of};
-pub use numbers::{rate, seconds, significant};
+pub use numbers::{of_all, rate, seconds, significant};
 pub use observed::ObservedRun;
 pub use observers::{EventObserver, ObserverKind, ObserverPlan, Observers};
 pub use prediction::{PredictedRow, Prediction};

@@ -2,7 +2,19 @@
 
 /// `epoch 1/12`: people count epochs from 1.
 pub(super) fn epoch_of(epoch: u64, epochs: u64) -> String {
-    format!("epoch {}/{epochs}", epoch.saturating_add(1))
+    format!("epoch {}", of_all(epoch.saturating_add(1), epochs))
+}
+
+/// More than any run has. As a total, it only means that something else ends the run, such as `[early_stop]`.
+const ENDLESS: u64 = 1_000_000_000_000;
+
+/// `3/12`; without a total that no run reaches.
+pub fn of_all(n: u64, all: u64) -> String {
+    if is_endless(all) { n.to_string() } else { format!("{n}/{all}") }
+}
+
+pub(super) fn is_endless(total: u64) -> bool {
+    total >= ENDLESS
 }
 
 /// Four significant digits, without an exponent for common magnitudes.

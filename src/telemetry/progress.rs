@@ -3,7 +3,7 @@
 use super::bar::{StatusLine, Words};
 use super::epoch_summary::{epoch_summary, epoch_summary_within};
 use super::events::EpochEvent;
-use super::numbers::{clock, epoch_of, exponent, rate, significant};
+use super::numbers::{clock, epoch_of, exponent, is_endless, of_all, rate, significant};
 use super::screen;
 use crate::say::StderrWriter;
 use indicatif::ProgressDrawTarget;
@@ -157,8 +157,10 @@ impl Progress {
                 let left = totals.steps().saturating_sub(line.step);
                 let eta = now.duration_since(*started).as_secs_f64() / done as f64 * left as f64;
                 let Words { epoch, loss, lr, speed } = words(&line, totals.epochs);
-                let (step, steps, eta) = (line.step, totals.steps(), clock(eta));
-                let line = format!("{epoch}  step {step}/{steps}  {loss}  {lr}  {speed}  eta {eta}\n");
+                let steps = of_all(line.step, totals.steps());
+                let eta =
+                    if is_endless(totals.steps()) { String::new() } else { format!("  eta {}", clock(eta)) };
+                let line = format!("{epoch}  step {steps}  {loss}  {lr}  {speed}{eta}\n");
                 // Errors of the progress output are ignored.
                 let _ = out.write_all(line.as_bytes());
             }
@@ -222,6 +224,16 @@ mod tests {
 
     fn line(step: u64) -> StepLine {
         StepLine { epoch: (step - 1) / 10, step, loss: 2.3031, lr: 5e-4, samples_per_s: 1234.4 }
+    }
+
+    /// `max_steps` is only the largest number there is, and another rule ends the run.
+    #[test]
+    fn totals_that_no_run_reaches_are_left_out() {
+        let out = Shared::default();
+        let totals = Totals { epochs: u64::MAX >> 3, steps: u64::MAX, max_steps: Some(u64::MAX >> 1) };
+        Progress::plain(totals, Box::new(out.clone()), Duration::ZERO).step(line(1));
+        let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text, "epoch 1  step 1  loss 2.303  lr 5e-4  1234 samples/s\n");
     }
 
     #[test]

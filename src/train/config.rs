@@ -178,6 +178,12 @@ impl Settings {
         Some(self.epochs).filter(|epochs| *epochs != u64::MAX).unwrap_or_else(by_steps)
     }
 
+    /// The epoch of a position, from 1: the one that continues there, or the last one of a complete run.
+    pub fn epoch_at(&self, position: &Position) -> u64 {
+        let ended = self.is_over(position) && position.step_in_epoch == 0;
+        position.epoch + u64::from(!ended)
+    }
+
     /// Whether the run is complete.
     pub fn is_over(&self, position: &Position) -> bool {
         position.is_over(self.epochs, self.train.max_steps) || self.ends_early(position).is_some()
@@ -241,5 +247,18 @@ mod tests {
         // The end of the whole run is not early.
         assert_eq!(settings.ends_early(&position(6, 0)), None);
         assert!(!whole.settings().is_over(&position(2, 0)));
+    }
+
+    /// 64 samples are 8 steps.
+    #[test]
+    fn a_complete_run_is_in_its_last_epoch() {
+        let of = |sets: &[&str], epoch: u64, step: u64| {
+            let plan = resolved(&Registry::standard(), SPEC, sets, 1).unwrap_or_else(|e| panic!("{e}"));
+            let whole = Position { step: 8 * epoch + step, ..position(epoch, step) };
+            plan.settings().epoch_at(&whole)
+        };
+        assert_eq!((of(&[], 0, 0), of(&[], 1, 0), of(&[], 1, 3), of(&[], 6, 0)), (1, 2, 2, 6));
+        let eight = ["train.max_steps=8", "epochs=2"];
+        assert_eq!((of(&eight, 0, 0), of(&eight, 1, 0)), (1, 1), "`max_steps` ends it before the second");
     }
 }

@@ -12,6 +12,8 @@ use crate::error::{Error, Result};
 use crate::history::{Parent, checkpoints};
 use crate::launch::logs::SAID;
 use crate::models::Model;
+use crate::show;
+use crate::telemetry::of_all;
 use crate::train::{Position, Settings, Updater};
 use std::path::PathBuf;
 
@@ -146,10 +148,10 @@ fn announce(
         warn(&format!("the spec has changed since checkpoint {} was made{lines}", loaded.path.display()));
     }
     let line = format!(
-        "resumes at step {} (epoch {}/{epochs}) from {}",
+        "resumes at step {} (epoch {}) from {}",
         loaded.state.global_step,
-        (here.epoch + 1).min(epochs),
-        loaded.path.display()
+        of_all(settings.epoch_at(here).min(epochs), epochs),
+        show::path(&loaded.path)
     );
     for line in [line].into_iter().chain(changes.into_iter().flatten()) {
         tell(&line);

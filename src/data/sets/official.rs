@@ -49,8 +49,8 @@ pub(super) struct OfficialFiles {
     /// Where files are downloaded when `root` is missing or read-only, and unpacked (`unpack`). Default: `~/.cache/ddp-run`.
     #[schemars(extend("x-changes-results" = false, "format" = "path"))]
     pub cache: Cache,
-    /// Where archives are unpacked: `root`, beside the archive, or `cache`. Default: `root`, unless it is read-only or
-    /// in a work tree of git.
+    /// Where archives are unpacked that are not unpacked yet, in `root` or in the cache: `root`, beside the archive, or `cache`.
+    /// Default: `root`, unless it is read-only or in a work tree of git.
     #[schemars(extend("x-changes-results" = false))]
     unpack: Option<Unpack>,
     /// Download missing files.

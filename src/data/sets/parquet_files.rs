@@ -99,7 +99,7 @@ fn no_training(folder: &Path, ignored: &[PathBuf]) -> Error {
         None => Error::data(format!("{place} has no Parquet files of a training split"))
             .hint("`[dataset] path` is the folder with the files `train*.parquet`, or above it"),
         Some(first) => Error::data(format!(
-            "{place} has no training split: none of the Parquet files has `train` in its name or in that of its folder; \
+            "{place} has no training split: no Parquet file has the word `train` in its name or in that of its folder; \
              there is {}",
             first.display()
         ))
