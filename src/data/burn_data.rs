@@ -42,9 +42,9 @@ impl BurnBatch {
 
 /// The splits of a Burn data set, with their batcher.
 pub struct BurnData {
-    train: Arc<dyn Dataset>,
-    val: Option<Arc<dyn Dataset>>,
-    test: Option<Arc<dyn Dataset>>,
+    train: Arc<dyn BurnSplit>,
+    val: Option<Arc<dyn BurnSplit>>,
+    test: Option<Arc<dyn BurnSplit>>,
     classes: usize,
     vocabulary: Option<usize>,
 }
@@ -98,7 +98,7 @@ impl BurnData {
     }
 
     /// A further split, if its samples are like those of training. Further fields are compared when the data set is opened.
-    fn alike(&self, what: &str, split: impl Dataset + 'static) -> Result<Arc<dyn Dataset>> {
+    fn alike(&self, what: &str, split: impl BurnSplit + 'static) -> Result<Arc<dyn BurnSplit>> {
         for (part, own, other) in
             [("inputs", self.train.input(), split.input()), ("targets", self.train.target(), split.target())]
         {
@@ -119,9 +119,15 @@ impl BurnData {
             return Err(Error::spec("the data set already has a validation split")
                 .hint("remove `val_split` from `[dataset]`"));
         }
-        let (of_train, of_val) = options.split(train.len(), None)?;
+        let classes = train.has_classes();
+        let class = |sample| train.class(sample);
+        let (of_train, of_val) = options.split(train.len(), classes.then_some(&class))?;
         let val = match val {
-            Some(val) => Some((options.validation(Part::all(val.len()), None)?, val)),
+            Some(val) => {
+                let class = |sample| val.class(sample);
+                let part = options.validation(Part::all(val.len()), classes.then_some(&class))?;
+                Some((part, val))
+            }
             None => Some((of_val, train.clone())).filter(|(part, _)| part.len() > 0),
         };
         let input = match (train.input(), vocabulary) {
@@ -130,9 +136,20 @@ impl BurnData {
             }
             (input, _) => input,
         };
-        let view = |(part, of)| View::part(of, part, input.clone());
+        let view = |(part, of): (Part, Arc<dyn BurnSplit>)| View::part(of, part, input.clone());
         let test = test.map(|test| (Part::all(test.len()), test));
         Ok(Splits { train: view((of_train, train)), val: val.map(view), test: test.map(view) })
+    }
+}
+
+/// A split of a Burn data set.
+trait BurnSplit: Dataset {
+    /// The class of a sample; only for splits whose samples have one each.
+    fn class(&self, sample: usize) -> Result<usize>;
+
+    fn has_classes(&self) -> bool {
+        let FieldFacts { shape, kind } = self.target();
+        matches!(kind, FieldKind::Index(_)) && shape.iter().product::<usize>() == 1
     }
 }
 
@@ -242,6 +259,20 @@ where
             return Err(Error::data(what));
         }
         batch.fields.into_iter().try_for_each(|(name, data)| fill(data, to.fields.take(&name)?, key))
+    }
+}
+
+impl<I, O, D, B> BurnSplit for BurnSet<I, O, D, B>
+where
+    I: Send + Sync,
+    O: Into<BurnBatch>,
+    D: BurnDataset<I>,
+    B: Batcher<I, O>,
+{
+    fn class(&self, sample: usize) -> Result<usize> {
+        let target = single_batch(&self.dataset, &self.batcher, sample)?.target;
+        let class = target.iter::<i64>().next().and_then(|class| usize::try_from(class).ok());
+        class.ok_or_else(|| Error::data(format!("sample {sample} has no class")))
     }
 }
 

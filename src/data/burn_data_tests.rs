@@ -63,6 +63,46 @@ fn values(of: &Arc<dyn Dataset>) -> Vec<f32> {
     (0..of.len() as u64).map(value).collect()
 }
 
+/// Numbers of 90 and more are of class 1.
+#[derive(Clone)]
+struct Classing;
+
+struct Classed(Vec<f32>);
+
+impl Batcher<f32, Classed> for Classing {
+    fn batch(&self, items: Vec<f32>, _: &Device) -> Classed {
+        Classed(items)
+    }
+}
+
+impl From<Classed> for BurnBatch {
+    fn from(Classed(items): Classed) -> Self {
+        let n = items.len();
+        let classes = items.iter().map(|x| i64::from(*x >= 90.0)).collect::<Vec<i64>>();
+        Self::new(TensorData::new(items, [n, 1]), TensorData::new(classes, [n]))
+    }
+}
+
+/// The data is sorted by class, 90 and 10 samples.
+#[test]
+fn a_limit_draws_from_each_class_its_share() {
+    let data = BurnData::new(numbers(0, 100), Classing, 2).unwrap();
+    let data = data.val(numbers(80, 100), Classing).unwrap();
+    let limits = SplitOptions { max_train: Some(20), max_val: Some(2), ..SplitOptions::default() };
+    let splits = data.splits(&limits).unwrap();
+    let counts = |of: &Arc<dyn Dataset>| {
+        let mut counts = [0; 2];
+        for sample in 0..of.len() as u64 {
+            let (mut input, mut target) = ([0.0], [0]);
+            let to = SampleMut::new(FieldMut::Float(&mut input), FieldMut::Index(&mut target));
+            of.write(SampleKey { seed: 0, epoch: 0, sample }, to).unwrap();
+            counts[target[0] as usize] += 1;
+        }
+        counts
+    };
+    assert_eq!((counts(&splits.train), counts(&splits.val.unwrap())), ([18, 2], [1, 1]));
+}
+
 #[test]
 fn splits_are_those_of_the_spec() {
     let own = splits("own_val = true\nmax_val = 3").unwrap();

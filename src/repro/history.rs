@@ -180,7 +180,7 @@ fn was_measured(step: u64, events: &[Event]) -> bool {
 /// Completed epochs and steps at the end of an epoch.
 fn epoch_end(event: &Event) -> Option<(u64, u64)> {
     match event {
-        Event::Epoch(epoch) => Some((epoch.epoch + 1, epoch.step)),
+        Event::Epoch(epoch) if !epoch.cut => Some((epoch.completed(), epoch.step)),
         _ => None,
     }
 }
