@@ -260,11 +260,14 @@ fn the_table_in_a_browser() {
     let first = made_up(root.path(), "first", 3);
     made_up(root.path(), "second", 8);
     let board = Board::of(root.path());
-    for (width, dark) in [(400, true), (1200, false)] {
+    for (width, dark) in [(400, true), (1280, false)] {
         browser.visit(&board.address, [width, 1000], dark);
         until(&mut browser, "document.querySelectorAll('#table tbody tr').length === 2");
         let sizes = browser.eval("(e => e.scrollWidth <= e.clientWidth)(document.documentElement)");
         assert_eq!(sizes, true, "{width} px: it scrolls sideways");
+        let hidden = "[...document.querySelectorAll('#filter, #compare, #table button, #table input, #table a, #table td:not(:empty)')]\
+                      .filter(e => (r => r.width === 0 || r.left < 0 || r.right > innerWidth)(e.getBoundingClientRect())).map(e => e.outerHTML)";
+        assert_eq!(browser.eval(hidden), serde_json::json!([]), "{width} px: what can't be seen or reached");
         browser.screenshot(&format!("board-{width}"));
     }
     // Sorted by steps, the largest first.

@@ -115,6 +115,8 @@ fn a_grid_is_run_ranked_and_listed() {
     trial.assert_is_the_run_of(4, &["optimizer.lr=1e-5", "seed=2"]);
     let page = fs::read_to_string(trial.out.join("sweep.html")).expect("a page");
     assert_eq!(page.matches("class=\"line").count(), 4);
+    assert!(page.contains("<span class=\"title\">val.loss by optimizer.lr and seed</span>"), "{page}");
+    assert_eq!(page.matches("style=\"--share:").count(), 4, "the cells of the heat map");
     // They are runs as others are.
     let listed = output_of(ddp_run().args(["runs", "list", "--format", "json"]).arg(trial.folder.path()));
     let listed: Value = serde_json::from_str(&stdout(&listed)).expect("JSON");

@@ -35,7 +35,7 @@ impl StatusLine {
             let counts = of_all(state.pos(), steps);
             // Nothing is known before the first step; a resumed run is drawn then.
             let known = !is_endless(steps) && (state.per_sec() > 0.0 || steps == state.pos());
-            let eta = known.then(|| format!("eta {}", clock(state.eta().as_secs_f64()))).unwrap_or_default();
+            let eta = if known { format!("eta {}", clock(state.eta().as_secs_f64())) } else { String::new() };
             let _ = out.write_str(&layout(screen::columns(), &lock(&shown), state.fraction(), &counts, &eta));
         };
         let style = ProgressStyle::with_template("{line}").unwrap_or_else(|_| ProgressStyle::default_bar());

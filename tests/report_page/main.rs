@@ -103,6 +103,10 @@ fn is_sound_everywhere(browser: &mut Browser, page: &Path, name: &str) {
         assert_eq!(browser.eval("document.documentElement.className"), "scripted", "{place}");
         let sizes = browser.eval("(e => [e.scrollWidth, e.clientWidth])(document.documentElement)");
         assert!(number(&sizes[0]) <= number(&sizes[1]), "{place}: it scrolls sideways: {sizes}");
+        if window[0] >= 1200 {
+            let cut = "[...document.querySelectorAll('.wide:not(.evaluation *)')].filter(t => t.scrollWidth > t.clientWidth).map(t => t.textContent.slice(0, 99))";
+            assert_eq!(browser.eval(cut), json!([]), "{place}: tables with columns that are cut");
+        }
         let empty = "[...document.querySelectorAll('figure.chart')].filter(f => ![...f.querySelectorAll('svg svg path')]\
                      .some(p => p.getAttribute('d').length > 20)).map(f => f.textContent)";
         assert_eq!(browser.eval(empty), json!([]), "{place}: charts without a line");
@@ -272,6 +276,13 @@ fn the_page_of_several_runs() {
     let Some(mut browser) = Browser::start() else { return };
     let root = tempfile::tempdir().unwrap();
     let runs = [made_up(root.path(), "first", 1.0), made_up(root.path(), "second", 0.5)];
+    // As many metrics as a language model has.
+    for run in &runs {
+        let file = run.join("metrics.jsonl");
+        let lines = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, lines.replace("\"n\":500", "\"top5\":0.5,\"perplexity\":12.5,\"n\":500"))
+            .unwrap();
+    }
     let page = reported(&[&runs[0], &runs[1]], root.path());
     assert_eq!(page.file_name().unwrap(), "compare.html");
     is_sound_everywhere(&mut browser, &page, "compare");
@@ -279,6 +290,10 @@ fn the_page_of_several_runs() {
     assert_eq!(browser.eval(lines), 2);
     browser.eval("document.querySelector('.runs button').click()");
     assert_eq!(browser.eval(lines), 1);
+    let tables = browser.eval(
+        "[...document.querySelectorAll('.first table')].map(t => t.tHead.rows[0].lastChild.textContent)",
+    );
+    assert_eq!(tables, json!(["best val top5", "best val perplexity"]));
     let differs = browser.eval("[...document.querySelectorAll('.words tbody th')].map(t => t.textContent)");
     assert_eq!(differs, json!(["name", "optimizer.lr"]));
 }
