@@ -63,8 +63,9 @@ fn evaluations_note_classes_and_the_worst_samples() {
 fn a_sample_is_named_by_its_line_and_its_cells() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("t.csv");
-    let cell =
-        |i: usize| if i % 5 == 0 { String::new() } else { format!("{}.{}", 100 + i * 37 % 50, i % 10) };
+    let cell = |i: usize| {
+        if i.is_multiple_of(5) { String::new() } else { format!("{}.{}", 100 + i * 37 % 50, i % 10) }
+    };
     let row = |i: usize| {
         format!("{},{},{}\n", cell(i), ["red", "blue", "green"][i % 3], ["no", "yes"][usize::from(i % 7 < 3)])
     };
