@@ -46,7 +46,9 @@ fn cell(kind: &ColumnKind, inputs: &[f32], blanks: Blanks) -> String {
         (ColumnKind::Number { mean, std, fill }, [x])
             if blanks == Blanks::Mean && *x == ((fill - mean) / std) as f32 =>
         {
-            format!("{} (the mean)", cell_of(*x, *mean, *std))
+            // Four digits are enough of a number that is in no cell.
+            let short: f64 = format!("{fill:.3e}").parse().unwrap_or(*fill);
+            format!("{short} (the mean)")
         }
         (ColumnKind::Number { mean, std, .. }, [x]) if x.is_finite() => cell_of(*x, *mean, *std).to_string(),
         (ColumnKind::Category { categories, .. }, inputs) => {
@@ -76,7 +78,7 @@ mod tests {
     fn cells_are_those_of_the_table() {
         let number = |mean, std| ColumnKind::Number { mean, std, fill: mean };
         let kinds = [
-            ("x", number(44.0, 5.5)),
+            ("x", number(44.5555, 5.5)),
             ("kind", ColumnKind::Category { categories: vec!["a".into(), "b".into()], fill: vec![0.5, 0.5] }),
             ("year", number(0.0, 1.0)),
         ];
@@ -92,12 +94,12 @@ mod tests {
             let cells = table.cells(inputs).into_iter().map(|(name, cell)| format!("{name} {cell}"));
             cells.collect::<Vec<_>>().join(", ")
         };
-        let x = ((39.1 - 44.0) / 5.5) as f32;
+        let x = ((39.1 - 44.5555) / 5.5) as f32;
         assert_eq!(cells(&[x, 0.0, 1.0, 2007.0]), "x 39.1, kind b, year 2007");
         // An empty cell, and what a transform made of one.
         assert_eq!(cells(&[f32::NAN, 0.5, 0.5, -0.25]), "x –, kind –, year -0.25");
         assert_eq!(cells(&[x, 1.0, 0.5, 0.1]), "x 39.1, kind –, year 0.1");
-        assert_eq!(cells(&[0.0, 0.0, 1.0, 2.0]), "x 44 (the mean), kind b, year 2");
+        assert_eq!(cells(&[0.0, 0.0, 1.0, 2.0]), "x 44.56 (the mean), kind b, year 2");
     }
 
     #[test]

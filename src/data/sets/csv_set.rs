@@ -1,6 +1,6 @@
 //! The rows of an encoded table as a [`Dataset`].
 
-use super::csv_table::Places;
+use super::table_places::Places;
 use super::table_values::Scale;
 use crate::data::images::{class_facts, counts, wrong_buffers};
 use crate::data::split::Part;

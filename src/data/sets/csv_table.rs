@@ -1,6 +1,6 @@
 //! Reads a CSV file, and infers which columns are numeric and which are text.
 
-use crate::data::in_line;
+use super::table_places::{Places, RowPlace, place};
 use crate::data::store::absolute;
 use crate::error::{Error, IoContext, Result};
 use crate::show;
@@ -20,9 +20,6 @@ pub(super) const OTHER_MARKS: [&str; 17] = [
     "missing", "unknown",
 ];
 
-/// The place of a row, by its number in the table from 0: `FILE, row 7`.
-pub(super) type RowPlace = Box<dyn Fn(u64) -> String + Send + Sync>;
-
 /// The header and rows of a file.
 pub(super) struct RawTable {
     pub path: String,
@@ -36,24 +33,6 @@ pub(super) struct RawTable {
     pub rows: Vec<StringRecord>,
     /// Texts that count as blank.
     blanks: Vec<String>,
-}
-
-/// Where the rows of a table are.
-pub(super) struct Places {
-    path: String,
-    row_place: Option<RowPlace>,
-    numbers: Vec<u64>,
-}
-
-impl Places {
-    /// `FILE, line 7`, or as its [`RowPlace`] says.
-    pub fn of(&self, row: usize) -> Option<String> {
-        Some(place(&self.path, self.row_place.as_ref(), *self.numbers.get(row)?))
-    }
-}
-
-fn place(path: &str, row_place: Option<&RowPlace>, number: u64) -> String {
-    row_place.map_or_else(|| in_line(path, number), |place| place(number))
 }
 
 /// The type of a column.
@@ -254,7 +233,7 @@ impl RawTable {
     /// The places of the rows, without their cells.
     pub fn into_places(self) -> Places {
         let numbers = (0..self.rows.len()).map(|row| self.number_of(row)).collect();
-        Places { path: self.path, row_place: self.row_place, numbers }
+        Places::new(self.path, self.row_place, numbers)
     }
 
     pub fn number(&self, row: usize, column: usize) -> Option<f64> {

@@ -62,6 +62,7 @@ mod table_cells;
 mod table_encoding;
 mod table_known;
 mod table_measured;
+mod table_places;
 mod table_values;
 mod text;
 
