@@ -297,7 +297,8 @@ fn a_finished_run_without_checkpoints_is_archived() {
     assert!(stderr(&again).contains("the previous run was moved to"), "{}", stderr(&again));
     assert_eq!(fs::read_link(&run.out).unwrap(), target);
     assert_eq!((results(&run.out), results(&target.with_extension("1"))), (whole.clone(), whole));
-    assert_eq!(fs::read_dir(target.join("tensorboard")).unwrap().count(), 1);
+    // Of this run: its scalars, and the values that runs are compared by.
+    assert_eq!(fs::read_dir(target.join("tensorboard")).unwrap().count(), 2);
 }
 
 /// A volume of its own, as in a pod: nothing can be moved out of it, and it can't be moved itself.

@@ -17,8 +17,10 @@ mod digests;
 mod epoch_summary;
 mod epochs;
 pub mod evaluations;
+mod event_file;
 mod events;
 mod host;
+mod hparams;
 mod lines;
 mod numbers;
 mod observed;
@@ -70,5 +72,5 @@ pub use sinks::{SinksConfig, short_form, standard_kinds};
 pub use summary::{Run as SummaryOf, summary};
 #[cfg(feature = "board")]
 pub use tail::{Found, Tail};
-pub use tensorboard::TensorBoardWriter;
+pub use tensorboard::{StartOfRun, TensorBoardWriter};
 pub use writer::{Found as MetricsFound, MetricsWriter, for_each_event, read_events};

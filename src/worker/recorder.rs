@@ -16,8 +16,8 @@ use crate::launch::logs::SAID;
 use crate::show;
 use crate::telemetry::{
     CheckpointEvent, DigestWriter, EndEvent, Event, MetricsWriter, ObservedRun, ObserverPlan, Observers,
-    Progress, ProgressMode, RestartEvent, ResumeEvent, Stamped, SummaryOf, TensorBoardWriter, Totals,
-    columns_of_errors, cut_digests, read_events, report, summary,
+    Progress, ProgressMode, RestartEvent, ResumeEvent, Stamped, StartOfRun, SummaryOf, TensorBoardWriter,
+    Totals, columns_of_errors, cut_digests, read_events, report, summary,
 };
 use crate::train::{Anatomy, Ended, Position, RunTensors, Settings, Stragglers};
 use std::path::{Path, PathBuf};
@@ -53,6 +53,8 @@ pub struct Files {
     pub encoding: Option<Encoding>,
     /// What observers receive about the run, without its position.
     pub observed: ObservedRun,
+    /// What TensorBoard receives about it.
+    pub described: StartOfRun,
 }
 
 /// The observer of one rank.
@@ -139,7 +141,17 @@ impl Recorder {
         options: RecorderOptions,
     ) -> Result<()> {
         let Files {
-            out_dir, reported, samples, checkpoints, best, parent, observers, hosts, encoding, ..
+            out_dir,
+            reported,
+            samples,
+            checkpoints,
+            best,
+            parent,
+            observers,
+            hosts,
+            encoding,
+            described,
+            ..
         } = files;
         let mut observed = files.observed;
         let shows = options.progress != ProgressMode::None;
@@ -177,7 +189,7 @@ impl Recorder {
         let tokens = reported.tokens;
         let notes = Notes::open(&out_dir, position.step, best, &self.settings, tokens, encoding);
         let mut unshown = Unshown::default();
-        let tensorboard = TensorBoardWriter::create(&out_dir.join("tensorboard"), position.step);
+        let tensorboard = TensorBoardWriter::create(&out_dir.join("tensorboard"), position.step, &described);
         self.first = Some(First {
             notes,
             reported,

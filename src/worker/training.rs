@@ -23,7 +23,7 @@ use crate::history::{Accepted, Parent, Start, checkpoints};
 use crate::models::{Model, TensorFacts};
 use crate::plan::{Plan, Running};
 use crate::show;
-use crate::telemetry::{ObservedRun, Profile, ProgressMode, Score, forbid_bars};
+use crate::telemetry::{ObservedRun, Profile, ProgressMode, Score, StartOfRun, forbid_bars};
 use crate::train::{Ended, Parts, Position, RunTensors, Settings, Trainer, Updater};
 use std::path::Path;
 use std::sync::Arc;
@@ -227,11 +227,26 @@ fn observed(job: &Job<'_>) -> ObservedRun {
     run.folder = job.out_dir.to_owned();
     run.spec = job.plan.flat();
     run.run = job.start.and_then(|start| serde_json::to_value(start.provenance).ok()).unwrap_or_default();
-    let set = job.start.map(|start| start.provenance.set.iter()).into_iter().flatten();
-    let changed = set.filter(|(_, origin)| *origin != "spec" && !origin.starts_with("base "));
     let shown = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    run.set = changed.filter_map(|(key, _)| Some(format!("{key}={}", shown(run.spec.get(key)?)))).collect();
+    run.set = changed(job).filter_map(|key| Some(format!("{key}={}", shown(run.spec.get(key)?)))).collect();
     run
+}
+
+/// The keys that the command line or the environment sets.
+fn changed<'a>(job: &'a Job<'_>) -> impl Iterator<Item = &'a String> {
+    let set = job.start.map(|start| start.provenance.set.iter()).into_iter().flatten();
+    set.filter(|(_, origin)| *origin != "spec" && !origin.starts_with("base ")).map(|(key, _)| key)
+}
+
+/// What TensorBoard shows of the run, and compares it with others by: what its results depend on, and what was set for this start. Observers
+/// may have tokens.
+fn described(job: &Job<'_>, world: usize) -> StartOfRun {
+    let changed: Vec<&String> = changed(job).collect();
+    let compared = |key: &String| job.plan.changes_results(key) || changed.contains(&key);
+    let mut values = job.plan.flat();
+    values.retain(|key, _| compared(key) && key != "name" && !key.starts_with("observer."));
+    values.insert("world".to_owned(), world.into());
+    StartOfRun { spec: job.plan.to_toml(), values }
 }
 
 /// The files that rank 0 records to.
@@ -245,6 +260,7 @@ fn files(
     usage: &Usage,
 ) -> Result<Files> {
     let (parts, out_dir) = (RankParts::of(job.plan), job.out_dir);
+    let described = described(job, hosts.len());
     let made = RunFacts::new(&parts, job.device, trained, data, usage.json()?.into());
     Ok(Files {
         out_dir: out_dir.to_owned(),
@@ -257,5 +273,6 @@ fn files(
         hosts,
         encoding: usage.encoding.clone(),
         observed: observed(job),
+        described,
     })
 }
