@@ -161,7 +161,8 @@ fn generated_texts_leave_the_random_streams_alone() {
     assert!(bits(&with) == bits(&without), "other results");
     assert!(!without.join("evaluations").exists());
     let page = std::fs::read_to_string(with.join("report.html")).unwrap();
-    assert!(page.contains("<h3>Generated texts</h3>") && page.contains("<blockquote><b>"), "{page}");
+    let place = format!("<blockquote><cite>{}, line 1</cite><b>", text.display());
+    assert!(page.contains("<h3>Generated texts</h3>") && page.contains(&place), "{page}");
     // What has no classes says so, beside its metrics.
     let output = output_of(ddp_run().arg("eval").arg(&with).args(["--per-class", "--json"]));
     assert_code(&output, 0);
