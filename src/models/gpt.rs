@@ -51,6 +51,15 @@ pub struct GptConfig {
     pub dropout: f64,
 }
 
+impl GptConfig {
+    /// [`ModelSource::kept_values`](super::ModelSource::kept_values) of a sequence of `block_size` tokens: in each block the inputs of its norms, its
+    /// attention and its linear layers, and the slopes of GELU; then the inputs of the last norm and of the head.
+    pub fn kept_values(&self) -> usize {
+        let block = 16 * self.n_embd;
+        (self.n_layer * block + 2 * self.n_embd).saturating_mul(self.block_size)
+    }
+}
+
 #[derive(Module, Debug)]
 struct Attention {
     c_attn: Affine,

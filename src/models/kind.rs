@@ -53,7 +53,12 @@ pub trait ModelSource: Send + Sync {
     fn least_norm_values(&self, _facts: &DataFacts) -> Option<usize> {
         None
     }
-    /// The same for the facts of opened data, as [`build`](Self::build) makes them. No values are drawn, so that nothing large is allocated.
+    /// Values of one sample that the layers keep in host memory until their backward pass, besides its input and outputs, if all parameters
+    /// are trained: at least so many. `None` if that is not known.
+    fn kept_values(&self, _facts: &DataFacts) -> Option<usize> {
+        None
+    }
+    /// [`tensors`](Self::tensors) for the facts of opened data, as [`build`](Self::build) makes them. No values are drawn, so that nothing large is allocated.
     ///
     /// # Errors
     /// The model does not fit the data.

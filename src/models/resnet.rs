@@ -37,6 +37,40 @@ pub struct Depth {
 }
 
 impl Depth {
+    /// [`ModelSource::kept_values`](super::ModelSource::kept_values) of an image: the inputs of convolutions and of batch norms.
+    pub fn kept_values(self, stem: Stem, [_, height, width]: [usize; 3]) -> usize {
+        let half = |[height, width]: [usize; 2]| [height.div_ceil(2), width.div_ceil(2)];
+        let pixels = |[height, width]: [usize; 2]| height * width;
+        let mut map = [height, width];
+        if stem == Stem::ImageNet {
+            map = half(map);
+        }
+        // Before and behind the first norm, and behind the pooling.
+        let mut kept = 2 * 64 * pixels(map);
+        if stem == Stem::ImageNet {
+            map = half(map);
+            kept += 64 * pixels(map);
+        }
+        let mut inputs = 64;
+        for (stage, count) in self.blocks.into_iter().enumerate() {
+            let width = 64 << stage;
+            let outputs = if self.bottleneck { 4 * width } else { width };
+            for block in 0..count {
+                let before = pixels(map);
+                if stage > 0 && block == 0 {
+                    map = half(map);
+                }
+                let first = if self.bottleneck { before } else { pixels(map) };
+                // Before and behind the norms inside of the block, before its last, and behind its sum.
+                kept += 2 * width * first + 2 * outputs * pixels(map);
+                kept += if self.bottleneck { 2 * width * pixels(map) } else { 0 };
+                kept += if inputs != outputs { outputs * pixels(map) } else { 0 };
+                inputs = outputs;
+            }
+        }
+        kept
+    }
+
     pub const RESNET18: Depth = Depth { blocks: [2, 2, 2, 2], bottleneck: false };
     pub const RESNET34: Depth = Depth { blocks: [3, 4, 6, 3], bottleneck: false };
     pub const RESNET50: Depth = Depth { blocks: [3, 4, 6, 3], bottleneck: true };
@@ -148,5 +182,29 @@ impl Net for ResNet {
 
     fn stays_f32(name: &str) -> bool {
         name.contains("bn") || name.contains("downsample.1.")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn convolutions_and_norms_keep_their_inputs() {
+        let stages = || (0..4).map(|stage| (64_usize << stage, 1024 >> (2 * stage)));
+        // Before and behind both norms of two blocks each; a norm beside the first block of all stages but one.
+        let of_stages: usize = stages().map(|(width, pixels)| 8 * width * pixels).sum();
+        let beside: usize = stages().skip(1).map(|(width, pixels)| width * pixels).sum();
+        let expected = 2 * 64 * 1024 + of_stages + beside;
+        assert_eq!(Depth::RESNET18.kept_values(Stem::Cifar, [3, 32, 32]), expected);
+        // The first convolution and the pooling halve the maps.
+        let stem = 2 * 64 * 4096 + 64 * 1024;
+        let large = Depth::RESNET18.kept_values(Stem::ImageNet, [3, 128, 128]);
+        assert_eq!(large, stem + of_stages + beside);
+        // A bottleneck's first convolution keeps the size of its input.
+        let one = Depth { blocks: [0, 1, 0, 0], bottleneck: true };
+        let stem = 2 * 64 * 1024;
+        let expected = stem + 2 * 128 * 1024 + (2 * 128 + 3 * 512) * 256;
+        assert_eq!(one.kept_values(Stem::Cifar, [3, 32, 32]), expected);
     }
 }

@@ -84,6 +84,19 @@ pub struct CnnConfig {
     pub dropout: f64,
 }
 
+impl CnnConfig {
+    /// [`ModelSource::kept_values`](super::ModelSource::kept_values) of an image: the inputs of all layers but the first.
+    pub fn kept_values(&self) -> usize {
+        let [_, mut height, mut width] = self.input;
+        let mut kept = self.hidden;
+        for channels in &self.channels {
+            (height, width) = (height / 2, width / 2);
+            kept = kept.saturating_add(channels.saturating_mul(height * width));
+        }
+        kept
+    }
+}
+
 impl Cnn {
     pub fn new(c: &CnnConfig, device: &Device) -> Self {
         let [mut inputs, mut height, mut width] = c.input;

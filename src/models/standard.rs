@@ -39,11 +39,28 @@ struct Source<N, B> {
     facts: DataFacts,
     build: B,
     net: std::marker::PhantomData<fn() -> N>,
-    /// [`ModelSource::least_norm_values`]
-    norm_values: NormValues,
+    sizes: PassSizes,
 }
 
-type NormValues = Box<dyn Fn(&DataFacts) -> Option<usize> + Send + Sync>;
+type OfData = Box<dyn Fn(&DataFacts) -> Option<usize> + Send + Sync>;
+
+/// What the model declares of a pass, given the data.
+struct PassSizes {
+    /// [`ModelSource::least_norm_values`]
+    norm_values: OfData,
+    /// [`ModelSource::kept_values`]
+    kept_values: OfData,
+}
+
+impl PassSizes {
+    fn unknown() -> Self {
+        Self { norm_values: Box::new(|_| None), kept_values: Box::new(|_| None) }
+    }
+
+    fn kept(values: impl Fn(&DataFacts) -> Option<usize> + Send + Sync + 'static) -> Self {
+        Self { kept_values: Box::new(values), ..Self::unknown() }
+    }
+}
 
 impl<N, B> Source<N, B>
 where
@@ -73,7 +90,11 @@ where
     }
 
     fn least_norm_values(&self, facts: &DataFacts) -> Option<usize> {
-        (self.norm_values)(facts)
+        (self.sizes.norm_values)(facts)
+    }
+
+    fn kept_values(&self, facts: &DataFacts) -> Option<usize> {
+        (self.sizes.kept_values)(facts)
     }
 
     fn build(&self, facts: &DataFacts, seed: u64, on: &Compute) -> Result<Box<dyn Model>> {
@@ -86,15 +107,15 @@ where
     N: Net,
     B: Fn(&DataFacts, &Device) -> Result<N> + Send + Sync + 'static,
 {
-    source_with_norms(facts, build, Box::new(|_| None))
+    source_with(facts, PassSizes::unknown(), build)
 }
 
-fn source_with_norms<N, B>(facts: &DataFacts, build: B, norm_values: NormValues) -> Arc<dyn ModelSource>
+fn source_with<N, B>(facts: &DataFacts, sizes: PassSizes, build: B) -> Arc<dyn ModelSource>
 where
     N: Net,
     B: Fn(&DataFacts, &Device) -> Result<N> + Send + Sync + 'static,
 {
-    Arc::new(Source { facts: facts.clone(), build, net: std::marker::PhantomData, norm_values })
+    Arc::new(Source { facts: facts.clone(), build, net: std::marker::PhantomData, sizes })
 }
 
 /// A model kind from a function, for [`crate::registry::Registry::try_model`]. The `[model]` table, without `name` and the
@@ -164,7 +185,9 @@ fn mlp(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     let table: MlpTable = fields.config();
     let inputs = Size::exactly(fields, facts, ("in_features", table.in_features), features);
     let out = Size::exactly(fields, facts, ("num_classes", table.num_classes), outputs);
-    source(facts, move |facts: &DataFacts, device: &Device| {
+    let widths = table.hidden.clone();
+    let kept = PassSizes::kept(move |_| Some(widths.iter().copied().fold(0, usize::saturating_add)));
+    source_with(facts, kept, move |facts: &DataFacts, device: &Device| {
         let mut sizes = vec![inputs.of(facts)?];
         sizes.extend(&table.hidden);
         sizes.push(out.of(facts)?);
@@ -202,10 +225,12 @@ fn cnn(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
         let depth = channels.len();
         fields.problem("channels", format!("an image of {height}x{width} is too small for {depth} poolings"));
     }
-    source(facts, move |facts: &DataFacts, device: &Device| {
-        let (input, outputs) = (image(facts)?, out.of(facts)?);
-        let config = CnnConfig { input, channels: channels.clone(), hidden, outputs, dropout };
-        Ok(Cnn::new(&config, device))
+    let config =
+        move |input, outputs| CnnConfig { input, channels: channels.clone(), hidden, outputs, dropout };
+    let of = config.clone();
+    let kept = PassSizes::kept(move |facts| Some(of(image(facts).ok()?, 0).kept_values()));
+    source_with(facts, kept, move |facts: &DataFacts, device: &Device| {
+        Ok(Cnn::new(&config(image(facts)?, out.of(facts)?), device))
     })
 }
 
@@ -235,8 +260,11 @@ fn resnet(depth: Depth, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn M
         let classes = out.of(facts)?;
         Ok(ResNet::new(depth, stem, channels, classes, device))
     };
-    let norm_values = move |facts: &DataFacts| Some(stem.least_norm_values(image(facts).ok()?));
-    source_with_norms(facts, build, Box::new(norm_values))
+    let sizes = PassSizes {
+        norm_values: Box::new(move |facts| Some(stem.least_norm_values(image(facts).ok()?))),
+        kept_values: Box::new(move |facts| Some(depth.kept_values(stem, image(facts).ok()?))),
+    };
+    source_with(facts, sizes, build)
 }
 
 /// A vision transformer. Structure and tensor names are torchvision's.
@@ -296,23 +324,24 @@ fn vit(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     if let Some(problem) = image(facts).ok().and_then(fits) {
         fields.problem("patch_size", problem);
     }
-    source(facts, move |facts: &DataFacts, device: &Device| {
+    let config = move |image, num_classes| VitConfig {
+        image,
+        patch_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        mlp_dim,
+        num_classes,
+        dropout,
+        attention_dropout,
+    };
+    let kept = PassSizes::kept(move |facts| Some(config(image(facts).ok()?, 0).kept_values()));
+    source_with(facts, kept, move |facts: &DataFacts, device: &Device| {
         let (image, num_classes) = (image(facts)?, classes.of(facts)?);
         if let Some(problem) = fits(image) {
             return Err(Error::spec(format!("model.patch_size: {problem}")));
         }
-        let config = VitConfig {
-            image,
-            patch_size,
-            num_layers,
-            num_heads,
-            hidden_dim,
-            mlp_dim,
-            num_classes,
-            dropout,
-            attention_dropout,
-        };
-        Ok(Vit::new(config, device))
+        Ok(Vit::new(config(image, num_classes), device))
     })
 }
 
@@ -356,9 +385,10 @@ fn gpt(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     if !n_embd.is_multiple_of(n_head) {
         fields.problem("n_embd", format!("must be a multiple of n_head = {n_head}, found {n_embd}"));
     }
-    source(facts, move |facts: &DataFacts, device: &Device| {
-        let (block_size, vocab_size) = (block.of(facts)?, vocab.of(facts)?);
-        let config = GptConfig { vocab_size, block_size, n_layer, n_head, n_embd, dropout };
-        Ok(Gpt::new(config, device))
+    let config =
+        move |block_size, vocab_size| GptConfig { vocab_size, block_size, n_layer, n_head, n_embd, dropout };
+    let kept = PassSizes::kept(move |facts| Some(config(tokens(facts).ok()?.0, 0).kept_values()));
+    source_with(facts, kept, move |facts: &DataFacts, device: &Device| {
+        Ok(Gpt::new(config(block.of(facts)?, vocab.of(facts)?), device))
     })
 }

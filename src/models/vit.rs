@@ -63,6 +63,16 @@ pub struct VitConfig {
 }
 
 /// torchvision's layer norms.
+impl VitConfig {
+    /// [`ModelSource::kept_values`](super::ModelSource::kept_values) of an image: in each block the inputs of its norms, its attention and its linear
+    /// layers, and the slopes of GELU.
+    pub fn kept_values(&self) -> usize {
+        let [_, height, width] = self.image;
+        let tokens = (height / self.patch_size) * (width / self.patch_size) + 1;
+        (self.num_layers * (8 * self.hidden_dim + 2 * self.mlp_dim)).saturating_mul(tokens)
+    }
+}
+
 const EPS: f64 = 1e-6;
 
 /// The convolution whose stride is its kernel: a linear layer on each patch.

@@ -1,7 +1,7 @@
 //! The memory that ranks need at the same time while they train, and whether this machine has that much.
 //!
 //! A lower bound, so that a warning is never wrong: what is counted exists at once in every run of more than one step, in f32. Not counted are
-//! the results that layers keep for the backward pass, the samples of the data set, prefetched batches, buffers of collectives and the program.
+//! what models of one's own keep for the backward pass, the samples of the data set, prefetched batches, buffers of collectives and the program.
 
 use super::{Plan, World};
 use crate::checkpoint::Every;
@@ -23,7 +23,7 @@ pub struct Machine {
 pub struct MemoryNeeds {
     /// On each rank: weights, buffers, gradients, the optimizer's state, the average of the weights, and a micro-batch.
     pub rank_bytes: u64,
-    /// Of these, the inputs, targets and outputs of one micro-batch; 0 while the data is unknown.
+    /// Of these, one micro-batch: its inputs, targets and outputs, and what the layers keep for the backward pass; 0 while the data is unknown.
     pub batch_bytes: u64,
     /// In the host memory of rank 0 in addition: the copy of its state that a save writes.
     pub copy_bytes: u64,
@@ -58,8 +58,19 @@ impl Plan {
             (None, FieldKind::Index(classes)) => 4_u64.saturating_mul(classes as u64),
         };
         let outputs = outputs.saturating_mul(values(target));
-        let each = bytes(input).saturating_add(bytes(target)).saturating_add(outputs);
+        let each = [bytes(input), bytes(target), outputs, self.kept_bytes()];
+        let each = each.into_iter().fold(0, u64::saturating_add);
         each.saturating_mul(samples as u64)
+    }
+
+    /// What layers keep of a sample for the backward pass. A frozen one keeps nothing.
+    fn kept_bytes(&self) -> u64 {
+        let all_trained = self.sizes.is_some_and(|sizes| sizes.trainable == sizes.parameters);
+        if !all_trained || self.task.own().is_some() || self.may_be_on_device() {
+            return 0;
+        }
+        let values = self.model.source.kept_values(&self.dataset.facts).unwrap_or(0);
+        4_u64.saturating_mul(values as u64)
     }
 
     /// Whether parameters are, or may be, in the memory of a device.

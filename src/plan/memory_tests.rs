@@ -54,18 +54,35 @@ fn there_is_an_output_for_each_class() {
 }
 
 #[test]
+fn layers_keep_their_inputs_until_the_backward_pass() {
+    let kept = |sets: &[&str]| {
+        let shapes = LINEAR.replace("'random'", "'shapes'");
+        let batch =
+            |sets: &[&str]| resolved(&shapes, sets, WorldRequest::default()).memory().unwrap().batch_bytes;
+        // A linear model keeps nothing besides.
+        (batch(sets) - batch(&[])) / 8 / 4
+    };
+    assert_eq!(kept(&["model.name='mlp'", "model.hidden=[3, 5]"]), 8);
+    assert_eq!(kept(&["model.name='cnn'"]), 32 * 144 + 64 * 36 + 128);
+    let frozen = "optimizer.group=[{match='features.0.*', frozen=true}]";
+    assert_eq!(kept(&["model.name='cnn'", frozen]), 0);
+    let vit = ["model.name='vit'", "model.preset='cifar'", "model.num_layers=2"];
+    assert_eq!(kept(&vit), 2 * (8 * 192 + 2 * 768) * (6 * 6 + 1));
+}
+
+#[test]
 fn warns_of_a_machine_with_less_than_is_certainly_needed() {
     let warning = |sets: &[&str], request: WorldRequest| {
         resolved(LINEAR, &[&LARGE, sets].concat(), request).memory_warning()
     };
     let on = |memory| WorldRequest { memory, ..WorldRequest::default() };
     let needed = 2 * needs(&LARGE).rank_bytes;
-    assert_eq!(needed, 2 * (4 * 4 * (21 * 65_536 + 65_537 * 65_536 + 65_537) + 8 * 22 * 4));
+    assert_eq!(needed, 2 * (4 * 4 * (21 * 65_536 + 65_537 * 65_536 + 65_537) + 8 * (22 + 2 * 65_536) * 4));
     assert_eq!(warning(&[], on(machine(needed))), None, "it may fit");
     let text = warning(&[], on(machine(24 * GIB))).unwrap();
     assert_eq!(
         text,
-        "needs at least 128.0 GiB of memory for weights, gradients, the state of `adamw` and a micro-batch on 2 ranks; \
+        "needs at least 128.1 GiB of memory for weights, gradients, the state of `adamw` and a micro-batch on 2 ranks; \
          this machine has 24.0 GiB"
     );
     let limited = Some(UsableMemory { bytes: GIB, limited: true });

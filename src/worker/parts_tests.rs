@@ -49,8 +49,8 @@ fn a_plan_with_data_has_its_values_and_what_only_the_data_tells() {
         "samples in all 90",
         "schedule warmup for 4 steps, then cosine for 8 steps",
         "parameters 51 (204 B)",
-        // Weights, gradients and two moments; 4 samples of two numbers, a class and three outputs.
-        "memory at least 928 B on each rank, and 612 B of host memory on rank 0 for saves",
+        // Weights, gradients and two moments; 4 samples of two numbers, a class, three outputs and eight hidden ones.
+        "memory at least 1.0 KiB on each rank, and 612 B of host memory on rank 0 for saves",
     ] {
         has(line);
     }
@@ -59,7 +59,7 @@ fn a_plan_with_data_has_its_values_and_what_only_the_data_tells() {
     assert_eq!(json["classes"], serde_json::json!(["Adelie", "Chinstrap", "Gentoo"]));
     assert_eq!((&json["total_samples"], &json["data"]["train"]), (&90.into(), &30.into()));
     assert_eq!(json["schedule_steps"], serde_json::json!([["warmup", 4], ["cosine", 8]]));
-    assert_eq!(json["memory"]["rank_bytes"], 928);
+    assert_eq!(json["memory"]["rank_bytes"], 1056);
     // What `--format toml` writes with it is the same job.
     let toml = known.to_toml() + &known.toml_comments();
     assert!(toml.contains("\n#   steps in all: 12\n"), "{toml}");
@@ -103,7 +103,7 @@ fn a_model_of_unknown_size_is_compared_with_the_memory_once_the_data_is_open() {
         RankParts::of(&plan).memory_warning(&facts)
     };
     // As above, with the copy for saves.
-    assert_eq!(warned(928 + 612), None);
-    let text = warned(928 + 611).unwrap();
-    assert!(text.ends_with("on 1 rank; this machine has 1.5 KiB"), "{text}");
+    assert_eq!(warned(1056 + 612), None);
+    let text = warned(1056 + 611).unwrap();
+    assert!(text.ends_with("on 1 rank; this machine has 1.6 KiB"), "{text}");
 }
