@@ -140,8 +140,8 @@ pub mod dataset {
 /// For [`dataset::Dataset::encoding`]: how inputs become samples, which `ddp-run predict` reads from a checkpoint.
 pub mod encoding {
     pub use crate::data::{
-        Blanks, ColumnEncoding, ColumnKind, Encoding, ImageEncoding, Interpolation, Resize, TableEncoding,
-        TargetEncoding, TextEncoding,
+        Blanks, ColumnEncoding, ColumnKind, Encoding, ImageEncoding, Interpolation, NumberEncoding, Resize,
+        TableEncoding, TargetEncoding, TextEncoding,
     };
 }
 

@@ -47,8 +47,20 @@ pub struct ImageEncoding {
     /// How pixels are interpolated.
     #[serde(default)]
     pub interpolation: Interpolation,
-    /// By index.
+    /// By index; none where a number is predicted.
     pub classes: Vec<String>,
+    /// The scale of what is predicted, where that is a number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<NumberEncoding>,
+}
+
+/// The scale of a target: `output * std + mean` is in its own units.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NumberEncoding {
+    /// The mean of the training samples, or 0 where the target is not scaled.
+    pub mean: f64,
+    /// The standard deviation of the training samples, or 1.
+    pub std: f64,
 }
 
 impl ImageEncoding {
@@ -62,7 +74,7 @@ impl ImageEncoding {
         let none = || (vec![0.0; channels], vec![1.0; channels]);
         let (mean, std) = transform.normalize.clone().unwrap_or_else(none);
         let Scaling { resize, interpolation } = transform.scaling;
-        Self { channels, size, mean, std, resize, interpolation, classes }
+        Self { channels, size, mean, std, resize, interpolation, classes, number: None }
     }
 }
 
@@ -194,9 +206,21 @@ impl Encoding {
         }
     }
 
+    /// The scale of what is predicted, if that is a number.
+    pub fn number(&self) -> Option<NumberEncoding> {
+        match self {
+            Self::Images(images) => images.number,
+            Self::Table(TableEncoding { target: TargetEncoding::Number { mean, std, .. }, .. }) => {
+                Some(NumberEncoding { mean: *mean, std: *std })
+            }
+            Self::Table(_) | Self::Text(_) => None,
+        }
+    }
+
     /// The names of the classes, by index, if outputs are scores of classes.
     pub fn classes(&self) -> Option<&[String]> {
         match self {
+            Self::Images(images) if images.number.is_some() => None,
             Self::Images(images) => Some(&images.classes),
             Self::Table(TableEncoding { target: TargetEncoding::Class { classes, .. }, .. }) => Some(classes),
             Self::Table(_) | Self::Text(_) => None,

@@ -5,8 +5,8 @@ use super::resample::Picture;
 use super::split::Part;
 use super::transforms::{ImageShape, ImageTransform, TransformOptions};
 use super::{
-    Content, Dataset, Encoding, FieldFacts, FieldKind, FieldMut, ImageEncoding, SampleKey, SampleMut, Splits,
-    StoredImages,
+    Content, Dataset, Encoding, FieldFacts, FieldKind, FieldMut, ImageEncoding, NumberEncoding, SampleKey,
+    SampleMut, Splits, StoredImages,
 };
 use crate::error::{Error, Result};
 use std::cell::RefCell;
@@ -30,6 +30,11 @@ pub trait ImageSource: Send + Sync {
     /// The class of image `index`, without its pixels where that is cheaper.
     fn class(&self, index: usize) -> Result<usize> {
         self.image(index, &mut Vec::new()).map(|(_, class)| class)
+    }
+    /// What the model predicts of image `index`, scaled, where that is a number ([`ImageEncoding::number`]) and not its class.
+    fn number(&self, index: usize) -> Option<f32> {
+        let _ = index;
+        None
     }
     /// As `image`, with the image's own height and width if it is not scaled to those of the samples:
     /// random-resized-crop scales its window itself.
@@ -68,19 +73,25 @@ impl Dataset for ImageSet {
         FieldFacts { shape: self.transform.shape().to_vec(), kind: FieldKind::Float }
     }
     fn target(&self) -> FieldFacts {
-        class_facts(self.encoding.classes.len())
+        match self.encoding.number {
+            Some(_) => FieldFacts { shape: vec![1], kind: FieldKind::Float },
+            None => class_facts(self.encoding.classes.len()),
+        }
+    }
+    fn target_scale(&self) -> f64 {
+        self.encoding.number.map_or(1.0, |number| number.std)
     }
     fn write(&self, key: SampleKey, to: SampleMut<'_>) -> Result<()> {
-        let (FieldMut::Float(input), FieldMut::Index(target)) = (to.input, to.target) else {
-            return Err(wrong_buffers("images and classes"));
-        };
-        target[0] = self.read(key, |pixels| self.transform.apply(key, pixels, input))?;
-        Ok(())
+        let FieldMut::Float(input) = to.input else { return Err(wrong_buffers("images")) };
+        self.read(key, |pixels| self.transform.apply(key, pixels, input), to.target)
     }
     fn content(&self) -> Option<Content> {
         self.source.content().map(|content| self.part.content(content))
     }
     fn class_counts(&self) -> Option<Vec<usize>> {
+        if self.encoding.number.is_some() {
+            return None;
+        }
         let classes = (0..self.part.len()).map(|i| self.source.class(self.part.get(i)).ok());
         counts(self.encoding.classes.len(), classes)
     }
@@ -100,15 +111,13 @@ impl StoredImages for ImageSet {
         &self.transform
     }
     fn write_stored(&self, key: SampleKey, pixels: &mut [u8], target: FieldMut<'_>) -> Result<()> {
-        let FieldMut::Index(target) = target else { return Err(wrong_buffers("images and classes")) };
-        target[0] = self.read(key, |stored| pixels.copy_from_slice(stored))?;
-        Ok(())
+        self.read(key, |stored| pixels.copy_from_slice(stored), target)
     }
 }
 
 impl ImageSet {
-    /// Passes the pixels of image `key.sample`, edited (`ImageTransform::edit`), to `take` and returns its class.
-    fn read(&self, key: SampleKey, take: impl FnOnce(&[u8])) -> Result<i64> {
+    /// Passes the pixels of image `key.sample`, edited (`ImageTransform::edit`), to `take`, and writes its target.
+    fn read(&self, key: SampleKey, take: impl FnOnce(&[u8]), target: FieldMut<'_>) -> Result<()> {
         SCRATCH.with_borrow_mut(|[scratch, edited]| {
             let index = self.part.get(key.sample as usize);
             let Original { pixels, class, size } = match self.transform.augment().resized_crop {
@@ -118,13 +127,7 @@ impl ImageSet {
                     Original { pixels, class, size: None }
                 }
             };
-            let classes = self.encoding.classes.len();
-            if class >= classes {
-                let place = self.source.place(index).map_or(String::new(), |place| format!("{place}: "));
-                return Err(Error::data(format!(
-                    "{place}label {class} is out of range: the data set has {classes} classes"
-                )));
-            }
+            self.write_target(index, class, target)?;
             if self.transform.edits() {
                 let [channels, height, width] = self.transform.shape();
                 edited.resize(channels * height * width, 0);
@@ -134,8 +137,24 @@ impl ImageSet {
             } else {
                 take(pixels);
             }
-            Ok(class as i64)
+            Ok(())
         })
+    }
+
+    fn write_target(&self, index: usize, class: usize, to: FieldMut<'_>) -> Result<()> {
+        let classes = self.encoding.classes.len();
+        match (to, self.encoding.number, self.source.number(index)) {
+            (FieldMut::Float(to), Some(_), Some(number)) => to[0] = number,
+            (FieldMut::Index(_), None, _) if class >= classes => {
+                let place = self.source.place(index).map_or(String::new(), |place| format!("{place}: "));
+                return Err(Error::data(format!(
+                    "{place}label {class} is out of range: the data set has {classes} classes"
+                )));
+            }
+            (FieldMut::Index(to), None, _) => to[0] = class as i64,
+            _ => return Err(wrong_buffers("images and their targets")),
+        }
+        Ok(())
     }
 }
 
@@ -176,6 +195,12 @@ impl ImageSetBuilder {
         Self { shape: [channels, size, size], transform, encoding }
     }
 
+    /// Images of which the model predicts a number, in this scale.
+    pub fn of_numbers(self, number: NumberEncoding) -> Self {
+        let encoding = ImageEncoding { number: Some(number), ..(*self.encoding).clone() };
+        Self { encoding: Arc::new(encoding), ..self }
+    }
+
     pub fn set(&self, source: &Arc<dyn ImageSource>, part: Part, training: bool) -> Arc<dyn Dataset> {
         Arc::new(ImageSet {
             source: source.clone(),
@@ -195,11 +220,14 @@ impl ImageSetBuilder {
         test: Option<Arc<dyn ImageSource>>,
         options: &super::split::SplitOptions,
     ) -> Result<Splits> {
-        let (training, validation) = options.split(train.len(), Some(&|index| train.class(index)))?;
+        let classes = self.encoding.number.is_none();
+        let class = |index: usize| train.class(index);
+        let (training, validation) = options.split(train.len(), classes.then_some(&class))?;
         let val = match &test {
             _ if options.val_split > 0.0 => Some(self.set(&train, validation, false)),
             Some(test) => {
-                let part = options.validation(Part::all(test.len()), Some(&|index| test.class(index)))?;
+                let class = |index: usize| test.class(index);
+                let part = options.validation(Part::all(test.len()), classes.then_some(&class))?;
                 Some(self.set(test, part, false))
             }
             None => None,

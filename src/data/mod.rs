@@ -41,7 +41,8 @@ pub use config::LoaderConfig;
 pub use decoded::in_units;
 pub use device_transform::{DeviceBytes, DeviceTransform};
 pub use encoding::{
-    ColumnEncoding, ColumnKind, Encoding, ImageEncoding, TableEncoding, TargetEncoding, TextEncoding,
+    ColumnEncoding, ColumnKind, Encoding, ImageEncoding, NumberEncoding, TableEncoding, TargetEncoding,
+    TextEncoding,
 };
 pub use fingerprint::{Content, Fingerprint};
 pub use fn_dataset::from_fn;
@@ -55,8 +56,9 @@ pub use sample::{FieldMut, FieldsMut, SampleMut};
 pub use sampler::{DistributedSampler, EvalBatches, EvalShard, Order, Prefix};
 pub use scaling::{Interpolation, Resize};
 pub use sets::{
-    Blanks, ColumnsFormat, ColumnsProposal, CsvProposal, CsvTables, Holds, ImageSurvey, InputRow, OtherTable,
-    UnusableRow, images_below, propose_columns, propose_csv, read_image, read_rows, read_text, survey_images,
+    Blanks, ColumnsFormat, ColumnsProposal, CsvProposal, CsvTables, Holds, ImageSurvey, ImageTableProposal,
+    InputRow, OtherTable, UnusableRow, images_below, propose_columns, propose_csv, propose_image_table,
+    read_image, read_rows, read_text, survey_images,
 };
 pub use standard::standard_kinds;
 pub use store::Cache;

@@ -3,8 +3,8 @@
 
 use super::images::class_facts;
 use super::{
-    Content, Dataset, Encoding, FieldFacts, FieldKind, FieldMut, ImageEncoding, SampleKey, SampleMut, Splits,
-    StoredImages, TableEncoding, TargetEncoding,
+    Content, Dataset, Encoding, FieldFacts, FieldKind, FieldMut, ImageEncoding, NumberEncoding, SampleKey,
+    SampleMut, Splits, StoredImages, TableEncoding, TargetEncoding,
 };
 use crate::error::{Error, Result};
 use crate::show;
@@ -54,7 +54,10 @@ fn changes(own: &Encoding, known: &Encoding) -> Result<Changes, String> {
     match (own, known) {
         (Encoding::Images(own), Encoding::Images(known)) => Ok(Changes {
             pixels: pixels(own, known)?,
-            target: indices("class", &own.classes, &known.classes)?,
+            target: match (own.number, known.number) {
+                (None, None) => indices("class", &own.classes, &known.classes)?,
+                (own, known) => same_scale(own, known)?,
+            },
             ..Changes::default()
         }),
         (Encoding::Text(own), Encoding::Text(known)) => {
@@ -82,19 +85,28 @@ fn table(own: &TableEncoding, known: &TableEncoding) -> Result<Changes, String> 
         (TargetEncoding::Class { classes: own, .. }, TargetEncoding::Class { classes: known, .. }) => {
             indices("class", own, known)?
         }
-        (
-            TargetEncoding::Number { mean, std, .. },
-            TargetEncoding::Number { mean: known_mean, std: known_std, .. },
-        ) => match (mean, std) == (known_mean, known_std) {
-            true => None,
-            false => return Err("its target is scaled otherwise".to_owned()),
-        },
-        (TargetEncoding::Class { .. }, _) => return Err("its targets are classes, not numbers".to_owned()),
-        (TargetEncoding::Number { .. }, _) => return Err("its targets are numbers, not classes".to_owned()),
+        (own, known) => same_scale(number(own), number(known))?,
     };
     match own.columns == known.columns {
         true => Ok(Changes { target, ..Changes::default() }),
         false => Err("its columns are encoded otherwise".to_owned()),
+    }
+}
+
+fn number(target: &TargetEncoding) -> Option<NumberEncoding> {
+    match target {
+        TargetEncoding::Number { mean, std, .. } => Some(NumberEncoding { mean: *mean, std: *std }),
+        TargetEncoding::Class { .. } => None,
+    }
+}
+
+/// Nothing is to be changed in targets of this scale; `None`: they are classes.
+fn same_scale(own: Option<NumberEncoding>, known: Option<NumberEncoding>) -> Result<Option<Indices>, String> {
+    match (own, known) {
+        (Some(own), Some(known)) if own == known => Ok(None),
+        (Some(_), Some(_)) => Err("its target is scaled otherwise".to_owned()),
+        (None, _) => Err("its targets are classes, not numbers".to_owned()),
+        (Some(_), None) => Err("its targets are numbers, not classes".to_owned()),
     }
 }
 
@@ -261,6 +273,7 @@ mod tests {
             resize: Resize::default(),
             interpolation: Interpolation::default(),
             classes: names(classes),
+            number: None,
         })
     }
 

@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::spec::Fields;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use smart_default::SmartDefault;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -82,12 +83,27 @@ impl SplitOptions {
         Self::with(val_split, fields)
     }
 
-    /// Reads those of tables: as `of_rows`, unless the validation split is known. `why` says so of `val_split` if it is set then (`with …`).
+    /// As `of_rows`, unless the validation split is known. `why` says so of `val_split` if it is set then (`with …`).
     pub fn of_tables(fields: &mut Fields<'_>, why: Option<&str>) -> Self {
-        let Some(why) = why else { return Self::of_rows(fields) };
+        match why {
+            None => Self::of_rows(fields),
+            Some(why) => Self::with_known::<PartOfRows>(fields, why),
+        }
+    }
+
+    /// As `read`, unless the validation split is known.
+    pub fn of_samples(fields: &mut Fields<'_>, why: Option<&str>) -> Self {
+        match why {
+            None => Self::read(fields),
+            Some(why) => Self::with_known::<PartOfSamples>(fields, why),
+        }
+    }
+
+    fn with_known<T: DeserializeOwned + JsonSchema + Default>(fields: &mut Fields<'_>, why: &str) -> Self {
         fields.misplaced(&["val_split"], why);
+        // It is read if it is set, so that it is reported as misplaced, not as unknown.
         let is_set = fields.has("val_split");
-        fields.config_if::<PartOfRows>(is_set);
+        fields.config_if::<T>(is_set);
         Self::with(0.0, fields)
     }
 

@@ -2,7 +2,7 @@
 
 use super::DatasetKind;
 use super::sets::{
-    Mnist, california_housing, cifar10, csv, image_folder, parquet, random, shapes, sqlite, text,
+    Mnist, california_housing, cifar10, csv, image_csv, image_folder, parquet, random, shapes, sqlite, text,
     tinyshakespeare,
 };
 use std::sync::Arc;
@@ -19,6 +19,7 @@ pub fn standard_kinds() -> Vec<(&'static str, Arc<dyn DatasetKind>)> {
         ("text", Arc::new(text)),
         ("tinyshakespeare", Arc::new(tinyshakespeare)),
         ("image-folder", Arc::new(image_folder)),
+        ("image-csv", Arc::new(image_csv)),
         ("parquet", Arc::new(parquet)),
         ("sqlite", Arc::new(sqlite)),
     ]
@@ -39,6 +40,7 @@ mod tests {
                 "csv" => "path = 'a.csv'\ntarget = 'y'\n",
                 "text" => "path = 'a.txt'\n",
                 "image-folder" => "root = 'a'\n",
+                "image-csv" => "root = 'a'\nimage = 'id'\ntarget = 'y'\n",
                 "parquet" | "sqlite" => "path = 'a'\n",
                 _ => "",
             };
@@ -57,6 +59,7 @@ mod tests {
             ("california-housing", &["path", "cache", "url"], ""),
             ("csv", &["path", "cache", "url"], "target = 'y'"),
             ("image-folder", &["root", "cache"], ""),
+            ("image-csv", &["root", "cache"], "image = 'id'\ntarget = 'y'"),
             ("parquet", &["path", "cache"], ""),
             ("sqlite", &["path"], ""),
         ] {

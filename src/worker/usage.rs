@@ -190,6 +190,7 @@ mod tests {
             resize: Default::default(),
             interpolation: Default::default(),
             classes,
+            number: None,
         });
         assert!(encoded(images).message.contains("1 means and 3 deviations for 3 channels"));
         let Some(Encoding::Table(mut table)) = usage.encoding.clone() else { panic!("it is one of numbers") };

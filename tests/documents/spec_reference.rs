@@ -130,6 +130,9 @@ fn spec(table: &str, name: Option<&str>) -> String {
             "path = 'a'\naugment = ['random-resized-crop', 'color-jitter', 'crop', 'cutout']"
         }
         "image-folder" => "root = 'a'\naugment = ['random-resized-crop', 'color-jitter', 'crop', 'cutout']",
+        "image-csv" => {
+            "root = 'a'\nimage = 'id'\ntarget = 'y'\ntask = 'regression'\naugment = ['random-resized-crop', 'color-jitter', 'crop', 'cutout']"
+        }
         "random" | "tinyshakespeare" | "california-housing" => "",
         _ => "augment = ['random-resized-crop', 'color-jitter', 'crop', 'cutout']",
     };

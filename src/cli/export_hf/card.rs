@@ -48,6 +48,7 @@ pub(super) fn card(exported: &Exported, weights: &TensorMap) -> String {
 /// The hub's name of the task, and its description.
 fn kind(exported: &Exported) -> (&'static str, &'static str) {
     match &exported.used.usage.encoding {
+        Some(Encoding::Images(images)) if images.number.is_some() => ("other", "numbers of images"),
         Some(Encoding::Images(_)) => ("image-classification", "classes of images"),
         Some(Encoding::Text(_)) => ("text-generation", "the next character of texts"),
         Some(Encoding::Table(TableEncoding { target: TargetEncoding::Class { .. }, .. })) => {

@@ -1,6 +1,6 @@
 //! `ddp-run init csv FILE|DIR`: a spec for a table, or for those of a folder, with what their columns propose.
 
-use super::{Output, commented, foreign, place, quoted, run_name, utf8};
+use super::{Output, commented, foreign, image_table, place, quoted, run_name, utf8};
 use crate::data::{CsvProposal, CsvTables, OtherTable, propose_csv};
 use crate::error::Result;
 use crate::show::{self, count};
@@ -21,6 +21,9 @@ const MAX_LISTED: usize = 60;
 
 /// The spec, and what it took from the table.
 pub fn proposal(args: &Args) -> Result<(String, String)> {
+    if let Some(found) = image_table::proposal(&args.file)? {
+        return Ok(found);
+    }
     let (tables, found) = propose_csv(&args.file)?;
     let path = utf8(&tables.train)?;
     for (name, why) in &found.passed_over {

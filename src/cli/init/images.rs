@@ -1,14 +1,14 @@
-//! `ddp-run init image-folder DIR`: a spec for the images of a folder.
+//! `ddp-run init image-folder DIR`: a spec for the images of a folder, by class or with a table.
 
-use super::{Output, commented, foreign, place, run_name, utf8};
+use super::{Output, commented, foreign, image_table, place, run_name, utf8};
 use crate::data::{ImageSurvey, survey_images};
 use crate::error::Result;
 use std::path::PathBuf;
 
-/// PNG and JPEG images: counts the images of each class in DIR, and examines their size
+/// PNG and JPEG images, a folder for each class or a table of names and labels: counts classes, and examines sizes
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// The folder of images: DIR/train/CLASS/… with DIR/val/CLASS/…, or DIR/CLASS/…
+    /// The folder of images: DIR/train/CLASS/… with DIR/val/CLASS/…, or DIR/CLASS/…, or DIR/train.csv with the images in DIR
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     #[command(flatten)]
@@ -22,6 +22,9 @@ const SMALL: usize = 64;
 
 /// The spec, and what it took from the images.
 pub fn proposal(args: &Args) -> Result<(String, String)> {
+    if let Some(found) = image_table::proposal(&args.dir)? {
+        return Ok(found);
+    }
     let root = utf8(&args.dir)?;
     let found = survey_images(&args.dir)?;
     let text = spec(&run_name(&args.dir), root, &found, dataset(root, &found));
@@ -30,11 +33,15 @@ pub fn proposal(args: &Args) -> Result<(String, String)> {
 
 /// A summary of what was found.
 pub fn about(found: &ImageSurvey) -> String {
-    format!(" ({} images of {} classes)", total(found), found.classes.len())
+    format!(" ({})", images(found))
 }
 
-fn total(found: &ImageSurvey) -> usize {
-    found.classes.iter().map(|(_, count)| count).sum()
+/// How many images there are of what.
+fn images(found: &ImageSurvey) -> String {
+    match found.classes.len() {
+        0 => format!("{} images, each with a number", found.images),
+        classes => format!("{} images of {classes} classes", found.images),
+    }
 }
 
 /// The size to which images are scaled.
@@ -47,17 +54,14 @@ fn image_size(side: usize) -> usize {
 
 /// A ResNet-18 on images, which `dataset` names.
 pub fn spec(name: &str, root: &str, found: &ImageSurvey, dataset: Vec<String>) -> String {
-    let images = total(found);
-    let (batch, epochs) = if images < 1000 { (8, 20) } else { (32, 20) };
+    let (batch, epochs) = if found.images < 1000 { (8, 20) } else { (32, 20) };
     let mut lines = vec![
-        format!(
-            "# ResNet-18 on the images in {}: {images} of {} classes.",
-            foreign(root),
-            found.classes.len()
-        ),
+        format!("# ResNet-18 on the images in {}: {}.", foreign(root), images(found)),
         super::WHERE_TO_LOOK.to_owned(),
     ];
-    lines.extend(classes(found));
+    if !found.classes.is_empty() {
+        lines.extend(classes(found));
+    }
     lines.extend(super::head(name, epochs, batch));
     lines.extend(["[model]".to_owned(), commented("name = \"resnet18\"", "or resnet34, resnet50, vit, cnn")]);
     lines.push(match found.side <= SMALL {
@@ -69,8 +73,9 @@ pub fn spec(name: &str, root: &str, found: &ImageSurvey, dataset: Vec<String>) -
     });
     lines.push(String::new());
     lines.extend(dataset);
+    let best = if found.classes.is_empty() { "val.r2" } else { "val.accuracy" };
     let processes = ("\"devices\"", "one process a GPU; without any, one");
-    lines.extend(super::tail("lr = 1e-3\nweight_decay = 0.05", "val.accuracy", processes));
+    lines.extend(super::tail("lr = 1e-3\nweight_decay = 0.05", best, processes));
     lines.join("\n") + "\n"
 }
 

@@ -3,6 +3,7 @@
 mod columns;
 mod csv;
 mod custom;
+mod image_table;
 mod images;
 mod text;
 

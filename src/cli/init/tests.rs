@@ -187,3 +187,27 @@ fn the_tables_of_a_folder_are_proposed_together() {
     );
     assert!(text.contains(&line), "{text}");
 }
+
+#[test]
+fn images_with_a_table_are_recognised() {
+    let folder = tempfile::tempdir().unwrap();
+    for i in 0..20u8 {
+        let path = folder.path().join(format!("train_images/{i}.png"));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        image::GrayImage::from_pixel(16, 16, image::Luma([i])).save(path).unwrap();
+    }
+    let rows: String = (0..20).map(|i| format!("{i}.png,{}\n", ["cat", "dog"][i % 2])).collect();
+    std::fs::write(folder.path().join("train.csv"), format!("image_id,breed\n{rows}")).unwrap();
+    let spec = folder.path().join("job.toml");
+    for template in ["image-folder", "csv"] {
+        init(&[template, folder.path().to_str().unwrap(), spec.to_str().unwrap()]).unwrap();
+        let text = std::fs::read_to_string(&spec).unwrap();
+        assert!(text.contains("#   cat: 10\n#   dog: 10\n") && text.contains("channels = 1 "), "{text}");
+        let tree = JobTree::parse("job.toml", &text, &[]).unwrap_or_else(|d| panic!("{d}"));
+        let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2));
+        let plan = plan.unwrap_or_else(|d| panic!("{d}"));
+        let splits = plan.dataset.source.open().unwrap();
+        assert_eq!((splits.train.len(), splits.val.map(|val| val.len())), (16, Some(4)));
+        std::fs::remove_file(&spec).unwrap();
+    }
+}

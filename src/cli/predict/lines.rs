@@ -3,7 +3,7 @@
 use super::Args;
 use super::inputs::{self, Read};
 use super::out::{Column, Lines, place, unusable};
-use crate::data::{Encoding, TableEncoding, TargetEncoding, in_units};
+use crate::data::{Encoding, in_units};
 use crate::error::Result;
 use crate::worker::Predictor;
 use serde_json::{Map, Value, json};
@@ -98,12 +98,7 @@ fn answer(
         }
         return Ok(());
     }
-    let (mean, std) = match encoding {
-        Encoding::Table(TableEncoding { target: TargetEncoding::Number { mean, std, .. }, .. }) => {
-            (*mean, *std)
-        }
-        _ => (0.0, 1.0),
-    };
+    let (mean, std) = encoding.number().map_or((0.0, 1.0), |number| (number.mean, number.std));
     let values: Vec<f64> = outputs.iter().map(|y| in_units(*y, mean, std)).collect();
     if !values.iter().all(|value| (*value as f32).is_finite()) {
         return nothing();
@@ -140,7 +135,7 @@ fn rounded(probability: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Blanks, ImageEncoding, transforms::TransformOptions};
+    use crate::data::{Blanks, ImageEncoding, TableEncoding, TargetEncoding, transforms::TransformOptions};
 
     fn args(top: usize, logits: bool) -> Args {
         #[derive(clap::Parser)]

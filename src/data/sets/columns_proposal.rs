@@ -134,5 +134,6 @@ fn survey(
         let what = format!("{}: none of the first {read} values of `{name}` is an image", set.place());
         return Err(Error::data(what).hint("images are PNG or JPEG files as bytes"));
     };
-    Ok(ImageSurvey { classes, val, test, side, grey, read: (read, read - images.len()) })
+    let total = classes.iter().map(|(_, count)| count).sum();
+    Ok(ImageSurvey { images: total, classes, val, test, side, grey, read: (read, read - images.len()) })
 }

@@ -3,8 +3,8 @@
 use super::columns::{Column, Kind, RowSet, RowStore, Stored, column, listed};
 use super::columns_images::{ImageSplits, in_words, open_images};
 use super::columns_table::{open_table, open_text};
-use super::image_folder::DEFAULT_STATS;
 use super::image_pixels::Pixels;
+use super::image_source::DEFAULT_STATS;
 use super::table::TableKeys;
 use super::text::Windowing;
 use crate::data::images::ImageSetBuilder;

@@ -162,7 +162,11 @@ pub(super) type Reasons = Vec<(String, String)>;
 
 /// The column to predict: one that is called so, else the last; why, and the columns that are called so but can't be one. Where another
 /// table lacks columns, it is one of them.
-fn target(header: &[String], columns: &[Column], beside: &Beside) -> Option<(usize, String, Reasons)> {
+pub(super) fn target(
+    header: &[String],
+    columns: &[Column],
+    beside: &Beside,
+) -> Option<(usize, String, Reasons)> {
     let able = |i: &usize| columns[*i].useless.is_none();
     let lacks = |i: &usize| beside.lacking.contains(&header[*i]);
     let lacking = (0..columns.len()).filter(|i| able(i) && lacks(i)).count();
@@ -189,7 +193,7 @@ fn target(header: &[String], columns: &[Column], beside: &Beside) -> Option<(usi
 }
 
 /// The number of classes, if the target is one, and why.
-fn task(target: &Column, labels: usize, rows: usize) -> (Option<usize>, String) {
+pub(super) fn task(target: &Column, labels: usize, rows: usize) -> (Option<usize>, String) {
     let values = target.values;
     // As training counts them: `1` and `1.0` are two labels.
     let numbered = if labels == values {

@@ -127,7 +127,7 @@ fn text_column_warning(table: &RawTable, column: usize, kind: &ColumnType) -> Op
 }
 
 /// Why the target is probably not a class label: there are fewer than two rows per class on average.
-fn target_warning(table: &RawTable, target: usize, count: usize) -> Option<String> {
+pub(super) fn target_warning(table: &RawTable, target: usize, count: usize) -> Option<String> {
     let rows = table.rows.len();
     let first = table.rows.first().filter(|_| 2 * count > rows)?;
     let (header, first) = (show::name(&table.header[target]), show::name(&first[target]));

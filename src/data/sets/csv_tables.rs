@@ -95,16 +95,16 @@ fn name_of(table: &RawTable) -> String {
 }
 
 /// The files of the tables.
-struct Files {
-    train: PathBuf,
-    val: Option<PathBuf>,
-    test: Option<PathBuf>,
-    unused: Vec<String>,
+pub(super) struct Files {
+    pub train: PathBuf,
+    pub val: Option<PathBuf>,
+    pub test: Option<PathBuf>,
+    pub unused: Vec<String>,
 }
 
 impl Files {
     /// The table at `path` with those beside it, if it is the training table of its folder; or those of the folder `path`.
-    fn of(path: &Path) -> Result<Self> {
+    pub fn of(path: &Path) -> Result<Self> {
         let alone = || Self { train: path.to_owned(), val: None, test: None, unused: Vec::new() };
         if path.is_dir() {
             return Self::find(path);

@@ -80,20 +80,20 @@ impl ImageList {
         list.push(name);
         Ok(())
     }
+}
 
-    /// Digest of the names and classes of all images, and of the sizes of some at equal distances: reading a million sizes on
-    /// a network file system takes minutes.
-    pub fn content(&self) -> Content {
-        let mut hasher = Sha256::new();
-        let apart = self.images.len().div_ceil(MAX_SIZES_READ).max(1);
-        for (i, (path, class)) in self.images.iter().enumerate() {
-            let name = path.strip_prefix(&self.folder).unwrap_or(path);
-            hasher.update(name.as_os_str().as_encoded_bytes());
-            let size = i.is_multiple_of(apart).then(|| std::fs::metadata(path).map_or(0, |meta| meta.len()));
-            hasher.update(format!("\0{class} {size:?}\n"));
-        }
-        hasher.finalize().into()
+/// Digest of the names and classes of all images in a folder, and of the sizes of some at equal distances: reading a million sizes on
+/// a network file system takes minutes.
+pub(super) fn content(folder: &Path, images: &[(PathBuf, usize)]) -> Content {
+    let mut hasher = Sha256::new();
+    let apart = images.len().div_ceil(MAX_SIZES_READ).max(1);
+    for (i, (path, class)) in images.iter().enumerate() {
+        let name = path.strip_prefix(folder).unwrap_or(path);
+        hasher.update(name.as_os_str().as_encoded_bytes());
+        let size = i.is_multiple_of(apart).then(|| std::fs::metadata(path).map_or(0, |meta| meta.len()));
+        hasher.update(format!("\0{class} {size:?}\n"));
     }
+    hasher.finalize().into()
 }
 
 pub(super) fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {

@@ -1,92 +1,53 @@
 //! `image-folder`: PNG and JPEG files, one folder per class. `root/train/<class>/…` with `root/val/<class>/…` (and
 //! `root/test`; other names: `image_splits`), or `root/<class>/…` alone with `val_split`. The loader's workers decode the files.
 
-use super::image_decode::{DecodeError, decode};
-use super::image_files::{ImageList, find_images, unreadable};
-use super::image_pixels::Pixels;
+use super::image_files::{ImageList, find_images};
+use super::image_source::ImageFiles;
 use super::image_splits::SplitFolders;
-use crate::data::image_config::ChannelStats;
-use crate::data::images::{ImageSetBuilder, ImageSource, Original};
+use crate::data::images::ImageSource;
 use crate::data::split::{Part, SplitOptions};
-use crate::data::store::{Cache, absolute};
-use crate::data::transforms::TransformOptions;
-use crate::data::{Content, DataFacts, DatasetSource, FieldFacts, FieldKind, Splits};
-use crate::error::{Error, IoContext, Result};
+use crate::data::store::absolute;
+use crate::data::{DataFacts, DatasetSource, Splits};
+use crate::error::{Error, Result};
 use crate::show;
-use crate::spec::{Fields, choice};
-use image::DynamicImage;
+use crate::spec::Fields;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use smart_default::SmartDefault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// The statistics of ImageNet.
-pub(super) const DEFAULT_STATS: ChannelStats =
-    ChannelStats { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
-
-choice! {
-    /// What to do with unreadable images.
-    BadImages:
-    /// End the run at the first one.
-    Error = "error",
-    /// Read all images at the first start, leave out the unreadable ones, and keep the result in `cache` until a file
-    /// changes.
-    Skip = "skip",
-}
 
 /// PNG and JPEG files: `root/train/<class>/…` with `root/val/<class>/…` and `root/test/<class>/…`, or `root/<class>/…`
 /// with `val_split`. `train`, `val` and `test` may have the other names that `parquet` takes (`training`; `valid`,
 /// `validation`, `dev`; `testing`, `eval`, `evaluation`), in any case. With `train` and `test` alone, the test images
 /// are the validation split, unless `val_split` is set. Hidden files, folders without images and other formats are
 /// ignored; the run reports how many.
-#[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Default)]
 #[serde(default)]
 #[schemars(extend("required" = ["root"]))]
 struct FolderSource {
     /// The folder.
     #[schemars(extend("x-changes-results" = false, "format" = "path"))]
     root: PathBuf,
-    /// Width and height of the samples, to which images are scaled (`resize`).
-    #[default = 224]
-    #[schemars(range(min = 8, max = 1024))]
-    image_size: usize,
-    /// 1 for grey (brightness by ITU-R 601, as Pillow's mode `L`), 3 for colour.
-    #[default = 3]
-    #[schemars(range(min = 1, max = 3))]
-    channels: usize,
-    /// What to do with unreadable images.
-    bad_images: BadImages,
-    /// Where the result of `bad_images = "skip"` is kept. Default: `~/.cache/ddp-run`.
-    #[schemars(extend("x-changes-results" = false, "format" = "path"))]
-    cache: Cache,
+    #[serde(skip)]
+    files: ImageFiles,
     #[serde(skip)]
     split: SplitOptions,
-    #[serde(skip)]
-    transform: TransformOptions,
 }
 
 /// Reads the `[dataset]` table.
 pub fn image_folder(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
-    let own: FolderSource = fields.config();
-    Arc::new(FolderSource {
-        // Messages show absolute paths.
-        root: absolute(&own.root),
-        split: SplitOptions::read(fields),
-        transform: TransformOptions {
-            scaling: fields.config(),
-            ..TransformOptions::read(fields, own.channels, DEFAULT_STATS)
-        },
-        ..own
-    })
+    let FolderSource { root, .. } = fields.config();
+    let mut files: ImageFiles = fields.config();
+    let split = SplitOptions::read(fields);
+    files.read_transform(fields);
+    // Messages show absolute paths.
+    Arc::new(FolderSource { root: absolute(&root), files, split })
 }
 
 impl DatasetSource for FolderSource {
     fn facts(&self) -> DataFacts {
-        let shape = vec![self.channels, self.image_size, self.image_size];
-        let input = Some(FieldFacts { shape, kind: FieldKind::Float });
-        DataFacts { input, ..DataFacts::default() }
+        self.files.facts()
     }
 
     fn check_files(&self) -> Result<()> {
@@ -116,7 +77,7 @@ impl DatasetSource for FolderSource {
             .map(|found| found.map(|found| self.with_training_labels(found, &train.classes)).transpose());
         let (val, test) = (val?, test?);
         let classes = train.classes.clone();
-        let builder = ImageSetBuilder::new(self.channels, self.image_size, classes, self.transform.clone());
+        let builder = self.files.builder(classes);
         let mut splits = builder.splits(self.source(&train), val.or(test.clone()), &self.split)?;
         splits.test = test.map(|t| builder.set(&t, Part::all(t.len()), false));
         Ok(splits)
@@ -163,18 +124,7 @@ impl FolderSource {
         if let Some(ignored) = found.ignored.in_words() {
             say(&format!("{}: ignored {ignored}", folder.display()));
         }
-        if self.bad_images == BadImages::Skip {
-            let bad = unreadable(folder, &found.images, &self.cache, say)?;
-            if let Some((_, first)) = bad.first_key_value() {
-                let (n, of) = (bad.len(), found.images.len());
-                say(&format!(
-                    "warning: {}: {n} of {of} images can't be read and are left out, such as {first}",
-                    folder.display()
-                ));
-            }
-            let mut index = 0..;
-            found.images.retain(|_| index.next().is_none_or(|i| !bad.contains_key(&i)));
-        }
+        self.files.leave_out_unreadable(folder, &mut found.images, say)?;
         Ok(found)
     }
 
@@ -201,15 +151,7 @@ impl FolderSource {
     }
 
     fn source(&self, found: &ImageList) -> Arc<dyn ImageSource> {
-        Arc::new(Images {
-            content: found.content(),
-            images: found.images.clone(),
-            pixels: Pixels {
-                size: self.image_size,
-                channels: self.channels,
-                scaling: self.transform.scaling,
-            },
-        })
+        self.files.source(&found.folder, found.images.clone())
     }
 
     fn invalid(&self, why: String) -> Error {
@@ -243,56 +185,6 @@ pub(super) fn invalid(root: &Path, why: &str) -> Error {
     let root = root.display();
     Error::data(format!("{root} is not a folder of images: {why}\n  looked for {root}/train/<class>/*.png|jpg|jpeg, then {root}/<class>/*"))
         .hint("`[dataset] root` must be a folder with one subfolder of PNG or JPEG files per class")
-}
-
-struct Images {
-    content: Content,
-    images: Vec<(PathBuf, usize)>,
-    pixels: Pixels,
-}
-
-impl ImageSource for Images {
-    fn len(&self) -> usize {
-        self.images.len()
-    }
-
-    fn content(&self) -> Option<Content> {
-        Some(self.content)
-    }
-
-    fn place(&self, index: usize) -> Option<String> {
-        Some(self.images[index].0.display().to_string())
-    }
-
-    fn class(&self, index: usize) -> Result<usize> {
-        Ok(self.images[index].1)
-    }
-
-    fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {
-        self.pixels.fitted(self.decoded(index)?, scratch);
-        Ok((scratch, self.images[index].1))
-    }
-
-    fn original<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Original<'a>> {
-        let size = Some(self.pixels.whole(self.decoded(index)?, scratch));
-        Ok(Original { pixels: scratch, class: self.images[index].1, size })
-    }
-}
-
-impl Images {
-    fn decoded(&self, index: usize) -> Result<DynamicImage> {
-        let (path, _) = &self.images[index];
-        match decode(path) {
-            Ok(decoded) => Ok(decoded),
-            Err(DecodeError::Io(e)) => Err(e).doing("read", path).map_err(Error::of_data),
-            Err(DecodeError::Invalid(why)) => {
-                let what = format!("cannot decode the image {}: {why}", path.display());
-                Err(Error::data(what).hint(
-                    "replace or remove the file, or set `[dataset] bad_images = \"skip\"` to leave out such images",
-                ))
-            }
-        }
-    }
 }
 
 #[cfg(test)]

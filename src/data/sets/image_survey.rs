@@ -11,12 +11,14 @@ use image::DynamicImage;
 use std::path::{Path, PathBuf};
 
 /// Images that are read, at equal distances.
-const READ: usize = 24;
+pub(super) const READ: usize = 24;
 
 /// What a folder of images holds.
 #[derive(Debug)]
 pub struct ImageSurvey {
-    /// Classes by name, each with its training images.
+    /// Training images.
+    pub images: usize,
+    /// Classes by name, each with its training images; none where labels are numbers.
     pub classes: Vec<(String, usize)>,
     /// Images of the validation folder, if there is one beside that of training.
     pub val: Option<usize>,
@@ -66,8 +68,8 @@ pub fn survey_images(root: &Path) -> Result<ImageSurvey> {
     };
     let mut counts = vec![0; found.classes.len()];
     found.images.iter().for_each(|(_, class)| counts[*class] += 1);
-    let classes = found.classes.into_iter().zip(counts).collect();
-    Ok(ImageSurvey { classes, val, test, side, grey, read: (read, read - images.len()) })
+    let (total, classes) = (found.images.len(), found.classes.into_iter().zip(counts).collect());
+    Ok(ImageSurvey { images: total, classes, val, test, side, grey, read: (read, read - images.len()) })
 }
 
 /// The median length of the shorter sides, and whether all are grey; `None` without images.

@@ -16,8 +16,8 @@ pub use fetch::{Refusal, Wanted, fetch, megabytes};
 pub use named::{NamedFile, Published};
 pub use pickle::read_batch;
 pub use place::{
-    Cache, absolute, check_names_below, create_atomically, identity, in_git_work_tree, is_writable, stamp,
-    with_temporary_path, write_atomically,
+    Cache, absolute, below, check_names_below, create_atomically, identity, in_git_work_tree, is_writable,
+    stamp, with_temporary_path, write_atomically,
 };
 pub use unpack::{Member, gunzip, untar};
 pub use url::Url;
