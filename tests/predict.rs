@@ -241,6 +241,45 @@ fn images_agree_with_an_evaluation_and_a_bad_one_loses_no_other() {
     export_of_images(dir.path(), &run);
 }
 
+/// With a table of names and numbers. What is predicted is in the numbers' own units.
+#[test]
+fn numbers_of_images_agree_with_an_evaluation() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("images");
+    let val = write_images(&root);
+    let number = |path: &Path| {
+        let i: f64 = path.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+        1000.0 + 50.0 * (i % 2.0) + i
+    };
+    for split in ["train", "val"] {
+        let mut table = String::from("file,weight\n");
+        for class in ["dark", "light"] {
+            for entry in std::fs::read_dir(root.join(split).join(class)).unwrap() {
+                let path = entry.unwrap().path();
+                let name = path.file_stem().unwrap().to_string_lossy();
+                table += &format!("{split}/{class}/{name},{}\n", number(&path));
+            }
+        }
+        std::fs::write(root.join(format!("{split}.csv")), table).unwrap();
+    }
+    let dataset = format!(
+        "name = \"image-csv\"\nroot = \"{}\"\nval = \"val.csv\"\nimage = \"file\"\ntarget = \"weight\"\ntask = \"regression\"\nimage_size = 16",
+        root.display()
+    );
+    let run = trained(dir.path(), &spec("name = \"cnn\"\nchannels = [4]\nhidden = 8", &dataset, ""));
+    let mae = eval(&run, "val")["mae"].as_f64().unwrap();
+    let (code, lines, said) = predict(&[run.to_str().unwrap(), root.join("val").to_str().unwrap()]);
+    assert_eq!((code, lines.len()), (Some(0), val.len()), "{said}");
+    let error = |line: &Value| {
+        let path = PathBuf::from(line["input"].as_str().unwrap());
+        (line["value"].as_f64().unwrap() - number(&path)).abs()
+    };
+    let found = lines.iter().map(error).sum::<f64>() / lines.len() as f64;
+    assert!((found - mae).abs() < 1e-3 * mae, "{found}, and {mae} in the evaluation");
+    assert!(mae < 50.0, "the mean alone has more: {mae}");
+}
+
 fn export_of_images(dir: &Path, run: &Path) {
     let hub = dir.join("hub/used");
     let export = |more: &[&str]| output_of(ddp_run().arg("export").arg(run).arg("--hf").arg(&hub).args(more));
