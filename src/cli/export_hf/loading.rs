@@ -193,7 +193,14 @@ fn constants_of(constants: &[(&str, Value)]) -> String {
 
 fn of_images(images: &ImageEncoding) -> String {
     let ImageEncoding { channels, size, mean, std, resize, interpolation, .. } = images;
-    let constants = constants_of(&[("SIZE", json!(size)), ("MEAN", json!(mean)), ("STD", json!(std))]);
+    let mut constants = vec![("SIZE", json!(size)), ("MEAN", json!(mean)), ("STD", json!(std))];
+    let answer = match images.number {
+        None => include_str!("python/image_classes.py"),
+        Some(target) => {
+            constants.extend([("TARGET_MEAN", json!(target.mean)), ("TARGET_STD", json!(target.std))]);
+            include_str!("python/image_numbers.py")
+        }
+    };
     let scale = match (interpolation, resize) {
         (Interpolation::Tensor, Resize::Crop) => TENSOR_CROP,
         (Interpolation::Tensor, Resize::Squash) => TENSOR_SQUASH,
@@ -203,7 +210,8 @@ fn of_images(images: &ImageEncoding) -> String {
     let colours = if *channels == 1 { TO_GREY } else { TO_COLOURS };
     let template = include_str!("python/images.py");
     let program = template.replace("    # SCALE\n", scale).replace("    # COLOURS\n", colours);
-    constants + &program.replace("CHANNELS, SIZE, SIZE", &format!("{channels}, {size}, {size}"))
+    let program = program.replace("CHANNELS, SIZE, SIZE", &format!("{channels}, {size}, {size}"));
+    format!("{}{program}\n\n{answer}", constants_of(&constants))
 }
 
 const TENSOR_CROP: &str = "    x = pil_to_tensor(image).float()[None]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::data::NumberEncoding;
 use crate::models::standard_kinds;
 use crate::plan::testing::resolved;
 use crate::registry::Registry;
@@ -150,4 +151,23 @@ fn a_model_of_a_users_program_has_none() {
         let loading = Loading { name, table: &table, facts: &facts, encoding: None, shapes: &shapes };
         assert_eq!(loading.program(), None, "{name}");
     }
+}
+
+#[test]
+fn numbers_of_images_are_in_the_units_of_their_target() {
+    let images = |number| ImageEncoding {
+        channels: 1,
+        size: 8,
+        mean: vec![0.5],
+        std: vec![0.25],
+        resize: Resize::Crop,
+        interpolation: Interpolation::Pil,
+        classes: vec!["a".to_owned()],
+        number,
+    };
+    let program = of_images(&images(Some(NumberEncoding { mean: 40.5, std: 0.1 })));
+    assert!(program.contains("\nTARGET_MEAN = 40.5\nTARGET_STD = 0.1\n"), "{program}");
+    assert!(program.contains(" * TARGET_STD + TARGET_MEAN\n") && !program.contains("classes"), "{program}");
+    let program = of_images(&images(None));
+    assert!(program.contains("classes = ") && !program.contains("TARGET"), "{program}");
 }
