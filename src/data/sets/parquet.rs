@@ -71,8 +71,11 @@ impl RowStore for ParquetKeys {
     fn open(&self, say: &mut dyn FnMut(&str)) -> Result<Stored> {
         let Found { splits, ignored } = self.find()?;
         if let Some(first) = ignored.first() {
-            let (n, place) = (ignored.len(), self.path.display());
-            say(&format!("{place}: {n} Parquet files of no split are ignored, such as {}", first.display()));
+            let (n, place, first) = (ignored.len(), self.path.display(), first.display());
+            say(&match n {
+                1 => format!("{place}: a Parquet file of no split is ignored: {first}"),
+                _ => format!("{place}: {n} Parquet files of no split are ignored, such as {first}"),
+            });
         }
         let [train, val, test] = splits;
         let open = |files: Vec<PathBuf>| -> Result<Option<Arc<dyn RowSet>>> {
