@@ -71,6 +71,7 @@ fn connect(
         run_id: run_id.clone(),
         generation,
         plan_hash: String::new(),
+        plan_keys: Default::default(),
         init_timeout: plan.timeout().min(Duration::from_secs(30)),
         timeout: plan.timeout(),
     };

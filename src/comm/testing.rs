@@ -30,6 +30,7 @@ pub(crate) fn config(
         run_id: "test".into(),
         generation: 0,
         plan_hash: "same".into(),
+        plan_keys: Default::default(),
         init_timeout: HANG,
         timeout: HANG,
     }

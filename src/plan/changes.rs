@@ -42,8 +42,8 @@ impl Change<'_> {
 const LONGEST_VALUE: usize = 200;
 
 impl Plan {
-    /// The keys on which results may depend, with their values as text.
-    pub fn keys_of_results(&self) -> Values {
+    /// See [`Plan::keys_of_results`]: long values are cut.
+    pub(super) fn hashed_keys(&self) -> Values {
         let of_results = self.values.iter().filter(|value| self.changes_results(&value.key));
         let text = |value: &toml::Value| {
             let text = value.to_string();

@@ -42,7 +42,7 @@ use crate::launch::LaunchConfig;
 use crate::nodes::NodesConfig;
 use crate::optim::{OptimizerPlan, Schedule};
 use crate::registry::Registry;
-use crate::spec::{Declaration, Diagnostics, Examined, JobTree, Origin, ResolvedValue};
+use crate::spec::{Declaration, Diagnostics, Examined, JobTree, Origin, ResolvedValue, Values};
 use crate::tasks::TaskPlan;
 use crate::telemetry::{MetricsConfig, ObserverPlan};
 use crate::train::{Batching, Details, EarlyStop, Ema, ReplicaConfig, Settings, TrainConfig};
@@ -98,6 +98,8 @@ pub struct Plan {
     /// SHA-256, in hex, over the values that results depend on. These do not include the job's name, the location of
     /// its data, how it is launched, monitored and saved, and the number of processes.
     pub hash: String,
+    /// The keys on which results may depend, with their values as text.
+    pub keys_of_results: Values,
 }
 
 impl Plan {
@@ -121,6 +123,7 @@ impl Plan {
         if let (Some(plan), None) = (&mut examined.made, &examined.problems) {
             plan.values.clone_from(&examined.values);
             plan.hash = export::hash(plan);
+            plan.keys_of_results = plan.hashed_keys();
         }
         examined
     }

@@ -108,6 +108,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
         values: Vec::new(),
         without_effect: root.all_without_effect(),
         hash: String::new(),
+        keys_of_results: Default::default(),
     };
     if request.purpose == Purpose::Start
         && let Some((why, hint)) = plan.too_few_for_norms()

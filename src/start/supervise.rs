@@ -130,7 +130,7 @@ fn nodes_of(plan: &Plan, node_rank: Option<usize>, flags: &LaunchFlags) -> Resul
         interface: plan.gloo.address()?,
         key: if plan.nodes.nnodes.max > 1 { Some(clusters::key_of_environment()?) } else { None },
         plan_hash: plan.hash.clone(),
-        keys: plan.keys_of_results(),
+        keys: plan.keys_of_results.clone(),
         rdzv_id: flags.rdzv_id.clone().and_then(|id| id.0),
         newest_checkpoint: newest_step,
         ..Nodes::default()

@@ -68,6 +68,7 @@ fn rendezvous(
         // The rendezvous counts generations from 0.
         generation: handoff.generation.saturating_sub(1),
         plan_hash: parts.plan_hash.to_owned(),
+        plan_keys: parts.plan_keys.clone(),
         init_timeout: *parts.distributed.init_timeout,
         timeout: *parts.distributed.timeout,
     };
@@ -96,6 +97,7 @@ mod tests {
         };
         let parts = GroupParts {
             plan_hash: "same",
+            plan_keys: &Default::default(),
             backend: Backend::Gloo,
             distributed: &DistributedConfig::default(),
             gloo: &GlooOptions::default(),

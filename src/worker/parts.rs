@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::nodes::RdzvEndpoint;
 use crate::optim::OptimizerPlan;
 use crate::plan::{ModelPlan, Plan, World};
-use crate::spec::{Origin, ResolvedValue};
+use crate::spec::{Origin, ResolvedValue, Values};
 use crate::tasks::TaskPlan;
 use crate::telemetry::{MetricsConfig, ObserverPlan};
 use crate::train::{Batching, Ema, Position, Settings, TrainConfig};
@@ -53,6 +53,8 @@ pub struct RankParts<'a> {
 pub struct GroupParts<'a> {
     /// Equal on all ranks of a run.
     pub plan_hash: &'a str,
+    /// On which the hash depends.
+    pub plan_keys: &'a Values,
     pub backend: Backend,
     pub distributed: &'a DistributedConfig,
     pub gloo: &'a GlooOptions,
@@ -88,6 +90,7 @@ impl<'a> RankParts<'a> {
             world: plan.world,
             group: GroupParts {
                 plan_hash: &plan.hash,
+                plan_keys: &plan.keys_of_results,
                 backend: plan.backend,
                 distributed: &plan.distributed,
                 gloo: &plan.gloo,

@@ -30,6 +30,7 @@ pub fn on_ranks<R: Send>(
                     run_id: "threads".into(),
                     generation: 0,
                     plan_hash: String::new(),
+                    plan_keys: Default::default(),
                     init_timeout: Duration::from_secs(30),
                     timeout: Duration::from_secs(60),
                 };

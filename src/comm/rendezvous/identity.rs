@@ -2,6 +2,7 @@
 
 use super::RendezvousConfig;
 use super::accept::{Joined, OtherProtocol};
+use super::plan_keys;
 use super::wire::{Entry, HostId, Join, Message, PROTOCOL, Purpose};
 use std::net::SocketAddr;
 
@@ -31,6 +32,7 @@ impl Identity<'_> {
             generation: *generation,
             run_id: run_id.clone(),
             plan_hash: plan_hash.clone(),
+            plan_keys: plan_keys::digests(&self.config.plan_keys),
             entry: Entry { address: listen, host: self.host },
         })
         .frame()
@@ -70,9 +72,11 @@ impl Identity<'_> {
             format!("{peer} is out of range for world size {}", own.world_size)
         } else if join.plan_hash != own.plan_hash {
             format!(
-                "{peer} has a different plan ({}) from rank {me} ({}); start every rank with the same spec and \
+                "{peer} has a different plan ({}) from rank {me} ({}){}; start every rank with the same spec and \
                  overrides",
-                join.plan_hash, own.plan_hash
+                join.plan_hash,
+                own.plan_hash,
+                plan_keys::differing(&own.plan_keys, me, &join.plan_keys)
             )
         } else if join.rank == me {
             format!("{peer} has the same rank as the process that it connected to")

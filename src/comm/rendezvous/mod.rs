@@ -17,6 +17,7 @@ mod identity;
 mod io;
 mod leader;
 mod mesh;
+mod plan_keys;
 mod ports;
 mod secret;
 mod supervisor;
@@ -28,6 +29,7 @@ pub(crate) use agent_store::StoreKey;
 pub(crate) use dial::{ATTEMPT, Target};
 pub(crate) use io::{StreamError, poll_until, read_by, write_by};
 pub(crate) use mesh::name_ranks;
+pub use plan_keys::PlanKeys;
 pub(crate) use ports::Ports;
 pub use secret::{Secret, SecretText};
 pub(crate) use supervisor::{SupervisorEvent, SupervisorListener, connect_supervisor};
@@ -90,6 +92,8 @@ pub struct RendezvousConfig {
     pub generation: u64,
     /// Digest of what the ranks are about to run, at most 128 bytes; different digests fail the rendezvous.
     pub plan_hash: String,
+    /// The keys on which the digest depends, to name those that differ; may be empty.
+    pub plan_keys: PlanKeys,
     /// Time limit from the call until all connections are made.
     pub init_timeout: Duration,
     /// Timeout of each later collective.

@@ -70,8 +70,9 @@ pub(crate) fn connect_supervisor(
         let address = stream.local_addr().map_err(|e| CommError::rendezvous(e.to_string()))?;
         let (run_id, plan_hash, entry) = (String::new(), String::new(), Entry { address, host: [0; 16] });
         let purpose = Purpose::Supervisor;
-        Ok(Message::Join(Join { purpose, rank: 0, world: 0, generation: 0, run_id, plan_hash, entry })
-            .frame())
+        let (rank, world, generation, plan_keys) = (0, 0, 0, String::new());
+        let join = Join { purpose, rank, world, generation, run_id, plan_hash, plan_keys, entry };
+        Ok(Message::Join(join).frame())
     };
     let attempt = Some(ATTEMPT);
     let dial = Dial { target, peer, me, secret, watch: &[], attempt, deadline, by_when: "in time" };

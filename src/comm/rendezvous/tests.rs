@@ -22,7 +22,14 @@ pub(super) fn connect(config: RendezvousConfig) -> Result<GlooGroup, CommError> 
 
 fn config(rank: usize, world: usize, endpoint: Endpoint, secret: &Secret) -> RendezvousConfig {
     let config = testing::config(rank, world, endpoint, secret);
-    RendezvousConfig { run_id: "run".into(), generation: 3, plan_hash: "0123abcd".into(), ..config }
+    let plan_keys = [("epochs".to_owned(), "2".to_owned())].into();
+    RendezvousConfig {
+        run_id: "run".into(),
+        generation: 3,
+        plan_hash: "0123abcd".into(),
+        plan_keys,
+        ..config
+    }
 }
 
 pub(super) struct TestRendezvous {
@@ -189,7 +196,13 @@ fn a_foreign_listener_is_distinguished_from_rank_0() {
 fn ranks_with_different_plans_or_world_sizes_all_report_both_sides() {
     type Change = fn(&mut RendezvousConfig);
     let changes: [(Change, &[&str]); 2] = [
-        (|c| c.plan_hash = "ffff".into(), &["rank 2 ", "(ffff)", "rank 0 (0123abcd)"]),
+        (
+            |c| {
+                c.plan_hash = "ffff".into();
+                c.plan_keys = [("epochs".to_owned(), "3".to_owned())].into();
+            },
+            &["rank 2 ", "(ffff)", "rank 0 (0123abcd): it differs in epochs, 2 on rank 0"],
+        ),
         (|c| c.world_size = 4, &["rank 2 ", "world size 4", "rank 0 has world size 3"]),
     ];
     for (change, words) in changes {

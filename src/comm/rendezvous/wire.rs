@@ -1,11 +1,12 @@
 //! The wire format of the rendezvous messages, which follow the proof of the secret: a tag, then a text or JSON. Every
 //! length is checked against a limit before a message is read; decoding cannot panic.
 
+use super::plan_keys::MAX_DIGESTS;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
 /// Version of the messages below. Raise it with any change to them or to the frames of `gloo`.
-pub(super) const PROTOCOL: u32 = 4;
+pub(super) const PROTOCOL: u32 = 5;
 /// Maximum number of ranks in a run; limits the address table.
 pub(crate) const MAX_WORLD: usize = 4096;
 /// Maximum length of a run id or a plan hash.
@@ -15,8 +16,8 @@ const MAX_TEXT: usize = 1024;
 /// The longest message with a text, or without anything after its tag.
 pub(super) const MAX_REPORT: usize = 1 + MAX_TEXT;
 /// The longest `Join`, which is all that a listener reads from a peer whose rank it doesn't know yet: names that JSON
-/// writes with six bytes for each of theirs, and the rest.
-pub(super) const MAX_JOIN: usize = 2 * 6 * MAX_NAME + 512;
+/// writes with six bytes for each of theirs, digests, and the rest.
+pub(super) const MAX_JOIN: usize = 2 * 6 * MAX_NAME + MAX_DIGESTS + 512;
 /// The longest message: a full address table.
 pub(super) const MAX_MESSAGE: usize = 8 + MAX_WORLD * ENTRY;
 /// Each message is preceded by its length, a little-endian u32.
@@ -55,6 +56,8 @@ pub(super) struct Join {
     pub generation: u64,
     pub run_id: String,
     pub plan_hash: String,
+    /// Digests of the plan's keys.
+    pub plan_keys: String,
     pub entry: Entry,
 }
 
@@ -138,7 +141,10 @@ fn decode_join(body: &[u8]) -> Result<Join, WireError> {
     if protocol != PROTOCOL {
         return Err(WireError::Protocol(protocol));
     }
-    let short = |join: &Join| join.run_id.len() <= MAX_NAME && join.plan_hash.len() <= MAX_NAME;
+    let short = |join: &Join| {
+        let names = [&join.run_id, &join.plan_hash];
+        names.iter().all(|name| name.len() <= MAX_NAME) && join.plan_keys.len() <= MAX_DIGESTS
+    };
     serde_json::from_slice(join).ok().filter(short).ok_or(WireError::Malformed)
 }
 
@@ -175,6 +181,7 @@ mod tests {
             generation: u64::MAX,
             run_id: name.into(),
             plan_hash: name.into(),
+            plan_keys: "f".repeat(MAX_DIGESTS),
             entry: entry(),
         }
     }
