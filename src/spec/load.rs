@@ -154,7 +154,7 @@ pub fn shown_name(path: &Path) -> String {
 fn read_text(path: &Path, unsaved: Texts<'_>) -> Result<String, String> {
     match unsaved(path) {
         Some(text) => text_of(text.as_bytes()),
-        None => text_of(std::fs::File::open(path).map_err(cannot_read)?),
+        None => text_of(crate::files::open(path).map_err(cannot_read)?),
     }
 }
 

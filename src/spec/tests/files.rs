@@ -25,6 +25,20 @@ fn merges_extends_chains_and_keeps_the_file_of_each_value() {
     assert_eq!(from(2), "spec");
 }
 
+/// Nobody writes to the pipe: a read would wait.
+#[test]
+fn a_pipe_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = |path: &Path| {
+        let read = JobTree::load(path, &[]).and_then(|tree| tree.read(read_little));
+        read.expect_err("a pipe").to_string()
+    };
+    let message = refused(&crate::files::testing::pipe(dir.path()));
+    assert!(message.contains("it is no regular file (a named pipe, for example)"), "{message}");
+    let message = refused(&write(dir.path(), "job.toml", "extends = 'pipe'\n"));
+    assert!(message.contains("not a file"), "{message}");
+}
+
 #[test]
 fn reports_a_cycle_through_any_path_with_all_other_problems() {
     let dir = tempfile::tempdir().unwrap();
