@@ -108,7 +108,7 @@ impl Start<'_> {
         if here.is_none() && from.is_some_and(|from| from.complete) {
             say!(
                 "{} stays as it is: there is nothing to train from that checkpoint",
-                crate::show::path(&self.out_dir)
+                crate::show::path(self.out_dir)
             );
             return Ok(Accepted::Complete);
         }
