@@ -68,11 +68,14 @@ impl DatasetSource for CsvSource {
     }
 
     fn check_files(&self) -> Result<()> {
-        if self.file.path.is_dir() {
+        let path = absolute(&self.file.path);
+        if path.is_dir() && !self.file.is_published() {
             let hint = "`[dataset] train` names the training table in it, `val` and `test` the others";
-            return Err(
-                Error::data(format!("{} is a folder", absolute(&self.file.path).display())).hint(hint)
-            );
+            return Err(Error::data(format!("{} is a folder", path.display())).hint(hint));
+        }
+        if self.train.is_some() && folder(&path).is_file() {
+            let what = format!("{} is a file, but `train` is set too", folder(&path).display());
+            return Err(Error::data(what).hint("set `[dataset] path` to the folder, or remove `train`"));
         }
         self.file.is_there()?;
         self.others().into_iter().try_for_each(|(key, path)| {

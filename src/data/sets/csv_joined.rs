@@ -48,7 +48,12 @@ pub(super) fn joined(
     used.push(target);
     let all = known.is_none() && keys.features.is_none();
     let tables: Vec<RawTable> = [others.val, others.test].into_iter().flatten().collect();
-    tables.iter().try_for_each(|table| same_columns(&train, table, &used, all))?;
+    for table in &tables {
+        same_columns(&train, table, &used, all)?;
+        if table.rows.is_empty() {
+            return Err(Error::data(format!("{} has no rows", table.path)));
+        }
+    }
 
     let header = train.header.clone();
     let table = concatenated([train].into_iter().chain(tables).collect(), header)?;
@@ -204,6 +209,7 @@ mod tests {
         let some = "val = 'val.csv'\nfeatures = ['size']";
         assert_eq!(folder.open("train.csv", some).unwrap().0.val.unwrap().len(), 1, "both have what is used");
         for (val, why) in [
+            ("size,kind,y\n", "val.csv has no rows"),
             ("size,kind\n1,a\n", "val.csv has other columns than train.csv: it lacks `y`"),
             // Of two lines, the place is that of the file.
             ("kind,y,size\n\na,1,\n", "val.csv, line 3, column `size`: the cell is blank"),
@@ -215,6 +221,8 @@ mod tests {
         }
         let missing = folder.refused("val = 'none.csv'");
         assert!(missing.starts_with("none.csv is missing, which `[dataset] val` names"), "{missing}");
+        let error = folder.refused("train = 'train.csv'");
+        assert!(error.starts_with("train.csv is a file, but `train` is set too"), "{error}");
         let error = folder.open("", "").err().unwrap();
         assert!(error.message.ends_with(" is a folder"), "{error}");
         assert!(error.hint.unwrap().starts_with("`[dataset] train` names the training table"));

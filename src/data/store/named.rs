@@ -120,6 +120,11 @@ impl NamedFile {
         }
     }
 
+    /// Whether it is a file that is known, not one of the user's.
+    pub fn is_published(&self) -> bool {
+        self.spec.size.is_some()
+    }
+
     /// Downloads the file if it is missing and an address is known, and verifies it. A downloaded file must also pass `check`
     /// before it is renamed to its final name.
     pub fn prepare(&self, check: &dyn Fn(&Path) -> Result<()>, say: &mut dyn FnMut(&str)) -> Result<()> {
