@@ -23,7 +23,7 @@ impl Encoding {
     /// The keys of `[dataset]` that do not count where this encoding is used: it has their values.
     pub(crate) fn keys(&self) -> &'static [&'static str] {
         match self {
-            Self::Images(_) => &["normalize", "mean", "std"],
+            Self::Images(_) => &["normalize", "mean", "std", "standardise_target"],
             Self::Table(_) => &["features", "categories", "standardise", "standardise_target"],
             Self::Text(_) => &[],
         }
