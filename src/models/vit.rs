@@ -62,7 +62,6 @@ pub struct VitConfig {
     pub attention_dropout: f64,
 }
 
-/// torchvision's layer norms.
 impl VitConfig {
     /// [`ModelSource::kept_values`](super::ModelSource::kept_values) of an image: in each block the inputs of its norms, its attention and its linear
     /// layers, and the slopes of GELU.
@@ -73,6 +72,7 @@ impl VitConfig {
     }
 }
 
+/// torchvision's layer norms.
 const EPS: f64 = 1e-6;
 
 /// The convolution whose stride is its kernel: a linear layer on each patch.
