@@ -41,7 +41,11 @@ pub(super) fn card(exported: &Exported, weights: &TensorMap) -> String {
     );
     out += &provenance_lines(exported);
     let spec = plan.results_toml();
-    let _ = write!(out, "\nWhat results depend on, of the job:\n\n```toml\n{}\n```\n", spec.trim_end());
+    // A text in the spec may have backticks.
+    let longest = spec.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat((longest + 1).max(3));
+    let _ =
+        write!(out, "\nWhat results depend on, of the job:\n\n{fence}toml\n{}\n{fence}\n", spec.trim_end());
     out
 }
 

@@ -5,4 +5,4 @@ def predict(path):
 
 
 for path in sys.argv[1:]:
-    print(f"{path}: {predict(path).item():g}")
+    print(f"{path}: {predict(path).item()}")

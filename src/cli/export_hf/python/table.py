@@ -23,6 +23,7 @@ def sample(row):
 
 def rows(path):
     """The rows of a text file whose first line has the names of the columns."""
+    csv.field_size_limit(2**31 - 1)
     with open(path, encoding="utf-8-sig", newline="") as file:
         yield from csv.DictReader(file, delimiter=encoding["delimiter"])
 
