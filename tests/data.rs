@@ -91,13 +91,21 @@ fn runs_and_checkpoints_record_the_data_set() {
     assert_code(&same, 0);
     assert!(!stderr(&same).contains("data set has changed"), "{}", stderr(&same));
 
-    let eval = |split: &str| {
+    let eval = |split: &str, sets: &[&str]| {
         let mut command = ddp_run();
-        command.arg("eval").arg(&spec).arg("--checkpoint").arg(&midst).args(["--split", split]);
+        command.arg("eval").arg(&spec).arg("--checkpoint").arg(&midst).args(["--split", split]).args(sets);
         output_of(command.current_dir(&folder).env("TMPDIR", dir.path()))
     };
-    assert_code(&eval("train"), 0);
-    let none = eval("test");
+    assert_code(&eval("train", &[]), 0);
+    // The same file by its absolute path, and other keys, do not hide that it has other rows.
+    rows(&folder, 50);
+    let path = format!("dataset.path={:?}", folder.join("t.csv"));
+    for set in [&path, "dataset.shuffle=false"] {
+        let changed = eval("train", &["--set", set]);
+        let why = "the data set has changed since this checkpoint was made: 40 training samples, now 50";
+        assert!(stderr(&changed).contains(why), "{set}: {}", stderr(&changed));
+    }
+    let none = eval("test", &[]);
     assert_code(&none, 78);
     assert!(
         stderr(&none).contains("data set `csv` has no split `test`\n\nhint: it has `train`\n"),

@@ -180,6 +180,7 @@ fn held_out_rows_are_evaluated_as_they_are_predicted() {
     assert!(correct * 2 > held_out.len(), "{correct} of {}", held_out.len());
     let said = stderr(&output);
     assert!(said.contains("lack 1 of 3 classes: `Adelie`") && !said.contains("has changed"), "{said}");
+    assert!(said.contains("the data is not that of the checkpoint: "), "{said}");
 }
 
 /// Writes images of two classes, and returns those of the validation split by path.

@@ -185,10 +185,11 @@ pub fn evaluate(
         let saved = state::saved(loaded)?;
         let spec = EvaluatedAs::new(parts.spec(), loaded, known.as_ref());
         if let Some(what) = saved.data.differs(&fingerprint, ", now ") {
-            warnings.extend(
-                (!spec.on_other_data)
-                    .then(|| format!("the data set has changed since this checkpoint was made: {what}")),
-            );
+            let said = match spec.on_other_data {
+                true => "the data is not that of the checkpoint",
+                false => "the data set has changed since this checkpoint was made",
+            };
+            warnings.push(format!("{said}: {what}"));
             warnings.extend(known.is_none().then(|| NOT_ENCODED.to_owned()));
         }
         warnings.extend(spec.warning);

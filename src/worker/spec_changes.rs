@@ -12,7 +12,7 @@ use crate::plan::Plan;
 use crate::plan::changes::{Change, NAMED, between, lines};
 use crate::show;
 use crate::spec::{Values, values};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The spec of this start as a whole, to be compared with another one.
 #[derive(Clone, Copy)]
@@ -98,12 +98,25 @@ pub fn since(spec: OwnSpec<'_>, loaded: &Loaded, job_toml: &str) -> Vec<String> 
 pub struct EvaluatedAs {
     /// The changes that give the same weights another meaning: of the data, of the model and of the metrics.
     pub warning: Option<String>,
-    /// Whether it names other data.
+    /// Whether it names other data. Keys of user-defined data sets do not count: what they mean is not known.
     pub on_other_data: bool,
 }
 
-/// Keys of `[dataset]` that say where the data is.
-const PLACES: [&str; 3] = ["dataset.root", "dataset.path", "dataset.url"];
+/// Keys of `[dataset]` that name the data.
+const NAMES: [&str; 12] = [
+    "name",
+    "root",
+    "path",
+    "url",
+    "config",
+    "table",
+    "train",
+    "val",
+    "test",
+    "images",
+    "val_images",
+    "test_images",
+];
 
 impl EvaluatedAs {
     /// `known` is the encoding that the checkpoint has and the evaluation uses.
@@ -123,16 +136,21 @@ impl EvaluatedAs {
                 (key == "train.loss" || tables.contains(&table)) && !is_encoded(key)
             });
         }
-        let of_data = |change: &Change<'_>| change.key.starts_with("dataset.");
+        let names = |change: &Change<'_>| {
+            let name = change.key.strip_prefix("dataset.").is_some_and(|key| NAMES.contains(&key));
+            name && change.before.map(place) != change.now.map(place)
+        };
         let warning = in_words(spec, &before, &now).map(|changed| {
             format!("the spec has changed since checkpoint {} was made: {changed}", loaded.path.display())
         });
-        Self {
-            warning,
-            on_other_data: spec.0.changes(&before, &now).iter().any(of_data)
-                || between(&before, &now).iter().any(|change| PLACES.contains(&change.key)),
-        }
+        Self { warning, on_other_data: between(&before, &now).iter().any(names) }
     }
+}
+
+/// A value that may be a path, so that two names of a file are equal.
+fn place(value: &str) -> PathBuf {
+    let path = Path::new(value.trim_matches(['"', '\'']));
+    path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
 }
 
 /// `optimizer.lr = 0.1, now 0.2; …` for keys of the optimizer; `None` without changes.
@@ -202,7 +220,7 @@ mod tests {
         assert!(between("", &many).unwrap().ends_with("; and 12 more"));
     }
 
-    /// What the checkpoint's encoding decides is no change, and a spec that names other data does not say that the data has changed.
+    /// What the checkpoint's encoding decides is no change; other keys of data than its names do not make it other data.
     #[test]
     fn an_evaluation_lists_what_gives_the_weights_another_meaning() {
         let run = tempfile::tempdir().unwrap();
@@ -231,10 +249,16 @@ mod tests {
         assert_eq!(found("t.csv", "workers = 0", Some(&known)), (None, false));
         assert_eq!(found("held-out.csv", "standardise = false", Some(&known)), (None, true));
         let standardise = "dataset.standardise = true, now false".to_owned();
-        assert_eq!(found("t.csv", "standardise = false", None), (Some(standardise), true));
+        assert_eq!(found("t.csv", "standardise = false", None), (Some(standardise), false));
         let blanks = "dataset.blanks = \"error\", now \"drop\"".to_owned();
         let both = "standardise = false\nblanks = 'drop'";
-        assert_eq!(found("t.csv", both, Some(&known)), (Some(blanks), true));
+        assert_eq!(found("t.csv", both, Some(&known)), (Some(blanks), false));
+        let absolute = std::path::absolute("t.csv").unwrap();
+        assert_eq!(found(absolute.to_str().unwrap(), "", Some(&known)), (None, false));
+        let shuffle = "dataset.shuffle = true, now false".to_owned();
+        assert_eq!(found("t.csv", "shuffle = false", Some(&known)), (Some(shuffle), false));
+        let val = "dataset.val = not given, now \"v.csv\"; dataset.val_split = 0.1, now not given".to_owned();
+        assert_eq!(found("t.csv", "val = 'v.csv'", Some(&known)), (Some(val), true));
     }
 
     #[test]
