@@ -97,6 +97,10 @@ fn runs_and_checkpoints_record_the_data_set() {
         output_of(command.current_dir(&folder).env("TMPDIR", dir.path()))
     };
     assert_code(&eval("train", &[]), 0);
+    let empty = eval("val", &["--set", "dataset.val_split=0.001"]);
+    assert_code(&empty, 78);
+    let why = "split `val` of data set `csv` has no samples\n\nhint: a larger `[dataset] val_split`";
+    assert!(stderr(&empty).contains(why), "{}", stderr(&empty));
     // The same file by its absolute path, and other keys, do not hide that it has other rows.
     rows(&folder, 50);
     let path = format!("dataset.path={:?}", folder.join("t.csv"));

@@ -53,6 +53,17 @@ fn no_split(data: &str, split: Split, splits: &Splits) -> Error {
         .hint(format!("it has {}{more}", there.join(" and ")))
 }
 
+/// A mean over no samples is not a number.
+fn no_samples(data: &str, split: Split) -> Error {
+    let error = Error::data(format!("split `{split}` of data set `{data}` has no samples"));
+    match split {
+        Split::Val => error.hint(
+            "a larger `[dataset] val_split` gives it some; `--split train` evaluates the training samples",
+        ),
+        Split::Train | Split::Test => error,
+    }
+}
+
 /// How often the search for a checkpoint is repeated while checkpoints are written and removed.
 const LOOKS: usize = 10;
 
@@ -180,6 +191,9 @@ pub fn evaluate(
     let mut model = parts.model.source.build(&facts, parts.seed, &on)?;
     fit::model(parts, &*splits.train, &*model)?;
     let dataset = wanted.split.of(&splits).ok_or_else(|| no_split(parts.data.name, wanted.split, &splits))?;
+    if dataset.is_empty() {
+        return Err(no_samples(parts.data.name, wanted.split));
+    }
     let mut warnings = Vec::from_iter(lacking("the evaluated", &**dataset));
     if let Some(loaded) = loaded {
         let saved = state::saved(loaded)?;
