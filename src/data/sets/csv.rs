@@ -1,6 +1,6 @@
 //! `csv`: the rows of a table, features and a target.
 
-use super::csv_joined::{Others, is_labelled, joined};
+use super::csv_joined::{Others, check_unlabelled, joined, without_targets};
 use super::csv_table::RawTable;
 use super::table::{Sections, TableKeys};
 use crate::data::split::SplitOptions;
@@ -8,7 +8,6 @@ use crate::data::store::{NamedFile, absolute, check_names_below};
 use crate::data::{DataFacts, DatasetSource, Encoding, Splits, TableEncoding};
 use crate::error::{Error, Result};
 use crate::files::folder;
-use crate::show;
 use crate::spec::Fields;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -92,14 +91,13 @@ impl DatasetSource for CsvSource {
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
         self.check_files()?;
         self.file.prepare(&|path| self.read(path, None).map(drop), say)?;
-        if let Some((_, path)) = self.others().into_iter().find(|(key, _)| *key == TEST)
-            && !is_labelled(&self.table(&path, &self.keys.blank_marks)?, &self.target)
+        let Some((_, path)) = self.others().into_iter().find(|(key, _)| *key == TEST) else { return Ok(()) };
+        let test = self.table(&path, &self.keys.blank_marks)?;
+        if let Some(why) = without_targets(&test, &self.target)
+            && self.check_unlabelled(&test).is_ok()
         {
-            let target = show::name(&self.target);
-            say(&format!(
-                "{}: left out, because no row has a value in the target `{target}`; `ddp-run predict` takes such a table",
-                path.display()
-            ));
+            let path = path.display();
+            say(&format!("{path}: left out, because {why}; `ddp-run predict` takes such a table"));
         }
         Ok(())
     }
@@ -129,6 +127,13 @@ impl CsvSource {
         [("val", &self.val), (TEST, &self.test)].into_iter().filter_map(path).collect()
     }
 
+    /// `open` reports the error.
+    fn check_unlabelled(&self, test: &RawTable) -> Result<()> {
+        let train = self.table(&self.file.path, &self.keys.blank_marks)?;
+        let target = train.column(&self.target, "target")?;
+        check_unlabelled(&train, test, &self.keys.columns(&train, target)?)
+    }
+
     fn table(&self, path: &Path, blanks: &[String]) -> Result<RawTable> {
         RawTable::read(path, self.delimiter.bytes().next().unwrap_or(b','), blanks.to_vec())
     }
@@ -140,7 +145,7 @@ impl CsvSource {
         for (key, path) in self.others() {
             let table = self.table(&path, blanks)?;
             match key {
-                TEST => others.test = Some(table).filter(|table| is_labelled(table, &self.target)),
+                TEST => others.test = Some(table),
                 _ => others.val = Some(table),
             }
         }

@@ -1,6 +1,6 @@
 //! `image-csv`: PNG and JPEG files, and a table of their names and labels.
 
-use super::csv_joined::is_labelled;
+use super::csv_joined::without_targets;
 use super::csv_table::RawTable;
 use super::image_listed::{Listed, check_labels, remarks};
 use super::image_names::ImageNames;
@@ -198,7 +198,7 @@ impl TableSource {
         let table = RawTable::read(&self.root.join(name), delimiter, vec![String::new()]);
         let table = table.map_err(Error::of_data)?;
         let image = table.column(&self.image, "image")?;
-        let target = match is_labelled(&table, &self.target) {
+        let target = match without_targets(&table, &self.target).is_none() {
             false if key == TEST => None,
             _ => Some(table.column(&self.target, "target")?),
         };

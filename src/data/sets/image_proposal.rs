@@ -2,7 +2,7 @@
 
 use super::csv_columns::Column;
 use super::csv_guessed::read_table;
-use super::csv_joined::is_labelled;
+use super::csv_joined::without_targets;
 use super::csv_proposal::{Beside, target, task};
 use super::csv_table::RawTable;
 use super::csv_tables::{CsvTables, Files, OtherTable};
@@ -97,7 +97,11 @@ pub fn propose_image_table(path: &Path) -> Result<Option<ImageTableProposal>> {
     let beside = |table: Option<RawTable>| {
         let table = table?;
         let name = Path::new(&table.path).file_name()?.to_string_lossy().into_owned();
-        Some(OtherTable { name, rows: table.rows.len(), labelled: is_labelled(&table, &target) })
+        Some(OtherTable {
+            name,
+            rows: table.rows.len(),
+            labelled: without_targets(&table, &target).is_none(),
+        })
     };
     let tables = CsvTables { train: files.train, val: beside(val), test: beside(test), unused: files.unused };
     let Some(survey) = survey(&table, &paths, &labels, &tables) else { return Ok(None) };
