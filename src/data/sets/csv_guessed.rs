@@ -40,7 +40,7 @@ pub(super) fn read_table(path: &Path) -> Result<(RawTable, Vec<String>)> {
 }
 
 /// What to do about a file that is not a table.
-fn with_hint(error: Error) -> Error {
+pub(super) fn with_hint(error: Error) -> Error {
     let hint = match error.caused_by().map(csv::Error::kind) {
         _ if error.hint.is_some() => return error,
         Some(csv::ErrorKind::Utf8 { .. }) => {

@@ -99,7 +99,7 @@ pub(super) fn propose(table: &RawTable, marks: Vec<String>, beside: &Beside) -> 
     let mut columns: Vec<Column> = (0..table.header.len()).map(|c| Column::of(table, c)).collect();
     for column in &mut columns {
         let known = beside.useless.iter().find(|(name, _)| *name == column.name);
-        column.useless = column.useless.take().or(known.map(|(_, why)| why.clone()));
+        column.useless = known.map(|(_, why)| why.clone()).or(column.useless.take());
     }
     let unusable = |why: String, columns: &[Column]| {
         let error = Error::data(format!("{}: {why}\n{}", table.path, reasons(columns)));

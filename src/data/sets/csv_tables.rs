@@ -2,9 +2,9 @@
 
 use super::columns::listed;
 use super::csv_columns::Column;
-use super::csv_guessed::read_table;
-use super::csv_joined::concatenated;
-use super::csv_proposal::{Beside, CsvProposal, propose};
+use super::csv_guessed::{read_table, with_hint};
+use super::csv_joined::{concatenated, one_column_among, text_among_numbers};
+use super::csv_proposal::{Beside, CsvProposal, Reasons, propose, target};
 use super::csv_table::RawTable;
 use super::image_files::{is_hidden, sorted};
 use super::image_splits::take;
@@ -20,7 +20,7 @@ pub struct CsvTables {
     pub train: PathBuf,
     pub val: Option<OtherTable>,
     pub test: Option<OtherTable>,
-    /// Tables beside that of training that are of no split, by name.
+    /// Other tables, by name: those of no split, and those that can't be used, with the reason.
     pub unused: Vec<String>,
 }
 
@@ -41,30 +41,43 @@ pub struct OtherTable {
 /// Exit 78: a file can't be read, is not a table with a header line and some rows, or has no column that can be a target or a feature; a
 /// folder has no training table.
 pub fn propose_csv(path: &Path) -> Result<(CsvTables, CsvProposal)> {
-    let Files { train, val, test, unused } = Files::of(path)?;
+    let Files { train, val, test, mut unused } = Files::of(path)?;
     let (table, marks) = read_table(&train)?;
-    let read = |path: Option<PathBuf>| {
-        let read = |path: PathBuf| RawTable::read(&path, table.delimiter, table.blank_marks().to_vec());
-        path.map(read).transpose()
+    let columns: Vec<Column> = (0..table.header.len()).map(|c| Column::of(&table, c)).collect();
+    let mut read = |path: Option<PathBuf>| {
+        let path = path?;
+        let found = read_other(&table, &columns, &path);
+        found.map_err(|why| unused.push(format!("{} ({why})", file_name(&path)))).ok()
     };
-    let (val, test) = (read(val)?, read(test)?);
+    let (mut val, test) = (read(val), read(test));
     let lacks = |other: &RawTable| -> Vec<String> {
         table.header.iter().filter(|name| !other.header.contains(name)).cloned().collect()
     };
+    let lacking = test.as_ref().map(&lacks).unwrap_or_default();
+    let of_test =
+        Beside { lacking, lacks: test.as_ref().map_or_else(String::new, name_of), ..Beside::default() };
+    if let Some((at, ..)) = target(&table.header, &columns, &of_test)
+        && let Some(other) = val.take_if(|val| !val.header.contains(&table.header[at]))
+    {
+        let target = show::name(&table.header[at]);
+        unused.push(format!("{} (it lacks `{target}`, the target)", name_of(&other)));
+    }
     // A test table may lack the target, but then no other table does.
     let of_val = val.as_ref().map(&lacks).unwrap_or_default();
     let mut of_test = test.as_ref().map(&lacks).unwrap_or_default();
     of_test.retain(|name| !of_val.contains(name));
     let labelled = test.is_some() && of_test.is_empty();
+    let trained_with = [val.as_ref(), test.as_ref().filter(|_| labelled)].into_iter().flatten();
+    let mut useless: Reasons = trained_with.flat_map(|other| mixed(&table, other)).collect();
     let header: Vec<String> = table.header.iter().filter(|name| !of_val.contains(name)).cloned().collect();
     let beside = Beside {
         useless: match (&val, labelled) {
-            (None, false) => Vec::new(),
+            (None, false) => useless,
             // A column that numbers the rows of each table numbers not those of all.
-            _ => (0..table.header.len())
-                .map(|c| Column::of(&table, c))
-                .filter_map(|c| Some((c.name, c.useless?)))
-                .collect(),
+            _ => {
+                useless.extend(columns.into_iter().filter_map(|c| Some((c.name, c.useless?))));
+                useless
+            }
         },
         lacking: of_test,
         lacks: test.as_ref().map_or_else(String::new, name_of),
@@ -90,8 +103,46 @@ pub fn propose_csv(path: &Path) -> Result<(CsvTables, CsvProposal)> {
     Ok((tables, found))
 }
 
+/// The table at `path`, of another split, if it can be used beside that of training, or else why not.
+fn read_other(train: &RawTable, columns: &[Column], path: &Path) -> Result<RawTable, String> {
+    let table = RawTable::read(path, train.delimiter, train.blank_marks().to_vec());
+    let table = table.map_err(with_hint).map_err(|error| {
+        let place = format!("{}: ", absolute(path).display());
+        let why = error.message.strip_prefix(&place).unwrap_or(&error.message).to_owned();
+        error.hint.map_or(why.clone(), |hint| format!("{why}; {hint}"))
+    })?;
+    let has = |column: &&Column| table.header.contains(&column.name);
+    match (table.header.as_slice(), table.rows.is_empty()) {
+        ([], _) => Err("it is empty".to_owned()),
+        ([only], _) if !train.header.contains(only) => Err(one_column_among(only, train.delimiter)),
+        _ if !columns.iter().any(|column| has(&column)) => {
+            Err(format!("it has no column of {}", name_of(train)))
+        }
+        _ if !columns.iter().any(|column| has(&column) && column.useless.is_none()) => {
+            Err(format!("of {}, it has only columns that can't be features", name_of(train)))
+        }
+        (_, true) => Err("it has no rows".to_owned()),
+        _ => Ok(table),
+    }
+}
+
+/// The columns that have numbers only in the training table, but not in another: a run refuses them.
+fn mixed(train: &RawTable, other: &RawTable) -> Reasons {
+    let reason = |column: usize| {
+        let (row, at) = text_among_numbers(train, other, column)?;
+        let (cell, other, train_name) = (show::name(&other.rows[row][at]), name_of(other), name_of(train));
+        let why = format!("numbers in {train_name}, but not `{cell}` in {other}");
+        Some((train.header[column].clone(), why))
+    };
+    (0..train.header.len()).filter_map(reason).collect()
+}
+
 fn name_of(table: &RawTable) -> String {
-    Path::new(&table.path).file_name().unwrap_or_default().to_string_lossy().into_owned()
+    file_name(Path::new(&table.path))
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// The files of the tables.
@@ -139,8 +190,7 @@ impl Files {
                     .hint(format!("name one of its tables: {}", listed(names.iter().map(String::as_str)))),
             }
         })?;
-        let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Self { train, val, test, unused: files.iter().map(name).collect() })
+        Ok(Self { train, val, test, unused: files.iter().map(|path| file_name(path)).collect() })
     }
 }
 
@@ -150,88 +200,5 @@ fn stem(path: &Path) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
-        files.iter().for_each(|(name, text)| std::fs::write(folder.path().join(name), text).unwrap());
-        folder
-    }
-
-    /// A header, and rows that begin with a number and another one.
-    fn rows(header: &str, rest: &str) -> String {
-        let row = |i: usize| {
-            format!(
-                "{i}.5,{}.25{}\n",
-                i * i,
-                rest.replace('#', ["0", "1"][i % 2]).replace('%', &i.to_string())
-            )
-        };
-        format!("{header}\n{}", (0..20).map(row).collect::<String>())
-    }
-
-    /// As in Kaggle's competitions: the test table has no targets.
-    #[test]
-    fn the_column_that_the_test_table_lacks_is_the_target() {
-        let train = rows("a,b,survived,port,count", ",#,x#,7");
-        let folder = folder(&[
-            ("train.csv", &train),
-            ("test.csv", &rows("a,b,port", ",x#")),
-            ("sample_submission.csv", "a,survived\n1,0\n"),
-        ]);
-        for path in [folder.path().to_owned(), folder.path().join("train.csv")] {
-            let (tables, found) = propose_csv(&path).unwrap();
-            assert!(tables.train.ends_with("train.csv") && tables.val.is_none());
-            let test = tables.test.unwrap();
-            assert_eq!((test.name.as_str(), test.rows, test.labelled), ("test.csv", 20, false));
-            assert_eq!(tables.unused, ["sample_submission.csv"]);
-            assert_eq!((found.target.as_str(), found.classes, found.rows), ("survived", Some(2), 20));
-            assert_eq!(found.target_reason, "because test.csv lacks it");
-            let names: Vec<&str> = found.features.iter().map(|(name, _)| name.as_str()).collect();
-            assert_eq!(names, ["a", "b", "port"]);
-        }
-        // Another table is what it was, alone.
-        let (tables, _) = propose_csv(&folder.path().join("test.csv")).unwrap();
-        assert!(tables.test.is_none() && tables.train.ends_with("test.csv"));
-    }
-
-    #[test]
-    fn tables_of_splits_are_found_by_the_words_of_their_names() {
-        let folder = folder(&[
-            ("my_train.csv", &rows("a,b,c,row,y", ",3.5,%,#")),
-            ("my_valid.csv", "y,b,a,row\n1,2,,1\n"),
-            ("my_test.csv", "a,b,c,row,y\n1,2,3,7,1\n"),
-        ]);
-        let (tables, found) = propose_csv(folder.path()).unwrap();
-        assert_eq!(tables.val.map(|val| (val.name, val.rows)), Some(("my_valid.csv".to_owned(), 1)));
-        assert!(tables.test.unwrap().labelled && tables.unused.is_empty());
-        assert_eq!((found.target.as_str(), found.rows), ("y", 22));
-        let left_out: Vec<String> =
-            found.left_out.iter().map(|(name, why)| format!("{name}: {why}")).collect();
-        assert_eq!(left_out, ["row: it numbers the rows", "c: my_valid.csv lacks it"]);
-        assert_eq!(found.blanks.unwrap().0, "mean", "validation has an empty cell");
-        std::fs::copy(folder.path().join("my_test.csv"), folder.path().join("other_test.csv")).unwrap();
-        let error = propose_csv(folder.path()).unwrap_err().message;
-        assert!(
-            error.ends_with("has several tables for the split `test`: `my_test`, `other_test`"),
-            "{error}"
-        );
-        // The table that is named is proposed in any case.
-        let (tables, _) = propose_csv(&folder.path().join("my_train.csv")).unwrap();
-        assert!(tables.val.is_none() && tables.test.is_none());
-    }
-
-    #[test]
-    fn a_folder_without_a_training_table_is_refused() {
-        let folder = folder(&[("notes.txt", "")]);
-        let error = propose_csv(folder.path()).unwrap_err();
-        assert!(error.message.ends_with("has no CSV files"), "{error}");
-        std::fs::write(folder.path().join("a.csv"), rows("a,b,y", ",#")).unwrap();
-        assert!(propose_csv(folder.path()).unwrap().0.train.ends_with("a.csv"), "the only one");
-        std::fs::write(folder.path().join("b.csv"), "").unwrap();
-        let error = propose_csv(folder.path()).unwrap_err();
-        assert!(error.message.ends_with("has no table with `train` in its name"), "{error}");
-        assert_eq!(error.hint.unwrap(), "name one of its tables: `a`, `b`");
-    }
-}
+#[path = "csv_tables_tests.rs"]
+mod tests;
