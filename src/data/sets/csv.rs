@@ -15,23 +15,29 @@ use smart_default::SmartDefault;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A table with a header line, or one for each split: `path` is that of training, `val` and `test` are beside it. Columns of several
-/// tables are found by name; a table that has others than that of training is refused. Means, deviations and empty cells are those of
-/// the training rows; a category that only another split has is one, too. A test table in which no row has a target is left out.
+/// A table with a header line, or one for each split: `path` is that of training, `val` and `test` are beside it; or `path` is a folder,
+/// and `train`, `val` and `test` are in it. Columns of several tables are found by name; a table that has others than that of training
+/// is refused, and so is one that has texts in a column of numbers, or a class that training lacks. Means, deviations and empty cells
+/// are those of the training rows; a category that only another split has is one, too, and the run warns of it. A test table in which
+/// no row has a target is left out.
 #[derive(Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 #[schemars(extend("required" = ["target"]))]
 pub(super) struct CsvSource {
     #[serde(skip)]
     pub file: NamedFile,
+    /// The folder from which `val` and `test` are named.
+    #[serde(skip)]
+    pub folder: PathBuf,
     /// Separator of columns: one ASCII character.
     #[default = ","]
     pub delimiter: String,
     /// The training table in `path`, which is a folder then.
     pub train: Option<String>,
-    /// The validation table, in the folder of the training table. `val_split` has no effect with it.
+    /// The validation table: a path from `path` if `train` is set, else from the folder of the training table. `val_split` has no effect
+    /// with it.
     pub val: Option<String>,
-    /// The test table, in the folder of the training table.
+    /// The test table: a path as that of `val`.
     pub test: Option<String>,
     /// The column that the model predicts.
     pub target: String,
@@ -55,10 +61,15 @@ pub fn csv(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     }
     let keys = TableKeys::read(fields, true, &source.target).unwrap_or_default();
     let split = SplitOptions::of_tables(fields, source.val.is_some().then_some("with `val`"));
-    if let Some(train) = &source.train {
-        file.path.push(train);
-    }
-    Arc::new(CsvSource { file, keys, split, ..source })
+    let folder = match &source.train {
+        Some(train) => {
+            let folder = file.path.clone();
+            file.path.push(train);
+            folder
+        }
+        None => folder(&file.path).to_owned(),
+    };
+    Arc::new(CsvSource { file, folder: absolute(&folder), keys, split, ..source })
 }
 
 impl DatasetSource for CsvSource {
@@ -72,8 +83,8 @@ impl DatasetSource for CsvSource {
             let hint = "`[dataset] train` names the training table in it, `val` and `test` the others";
             return Err(Error::data(format!("{} is a folder", path.display())).hint(hint));
         }
-        if self.train.is_some() && folder(&path).is_file() {
-            let what = format!("{} is a file, but `train` is set too", folder(&path).display());
+        if self.train.is_some() && self.folder.is_file() {
+            let what = format!("{} is a file, but `train` is set too", self.folder.display());
             return Err(Error::data(what).hint("set `[dataset] path` to the folder, or remove `train`"));
         }
         self.file.is_there()?;
@@ -81,9 +92,11 @@ impl DatasetSource for CsvSource {
             let missing =
                 || Error::data(format!("{} is missing, which `[dataset] {key}` names", path.display()));
             path.is_file().then_some(()).ok_or_else(|| {
-                missing().hint(
-                    "copy it there, or correct the name, which is one in the folder of the training table",
-                )
+                let from = match self.train {
+                    Some(_) => "`[dataset] path`",
+                    None => "the folder of the training table",
+                };
+                missing().hint(format!("copy it there, or correct the name, which is a path from {from}"))
             })
         })
     }
@@ -122,8 +135,7 @@ const TEST: &str = "test";
 impl CsvSource {
     /// The tables besides that of training, by their keys.
     fn others(&self) -> Vec<(&'static str, PathBuf)> {
-        let folder = absolute(folder(&self.file.path));
-        let path = |(key, name): (_, &Option<String>)| Some((key, folder.join(name.as_ref()?)));
+        let path = |(key, name): (_, &Option<String>)| Some((key, self.folder.join(name.as_ref()?)));
         [("val", &self.val), (TEST, &self.test)].into_iter().filter_map(path).collect()
     }
 

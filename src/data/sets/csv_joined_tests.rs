@@ -63,6 +63,51 @@ fn statistics_are_those_of_the_training_table() {
     }
 }
 
+/// Of columns, a category that training lacks has an input without training; a class would have an output.
+#[test]
+fn categories_and_classes_that_training_lacks_are_told() {
+    let folder = Folder::new(&[("train.csv", TRAIN), ("val.csv", VAL), ("test.csv", TEST)]);
+    let more = "val = 'val.csv'\ntest = 'test.csv'";
+    let remarks = folder.open("train.csv", more).unwrap().0.train.remarks();
+    assert!(remarks[1].ends_with("column `kind`: `c` is in no training row (1 cell)"), "{remarks:?}");
+    folder.write("val.csv", "size,kind,y\n5,c,50\n5,c,50\n6,d,60\n");
+    let remarks = folder.open("train.csv", more).unwrap().0.train.remarks();
+    let expected = "column `kind`: 2 categories are in no training row, such as `c` (2 cells)";
+    assert!(remarks.len() == 2 && remarks[1].ends_with(expected), "{remarks:?}");
+    folder.write("val.csv", "size,kind,y\n5,a,30\n2,b,20\n");
+    let classes = "val = 'val.csv'\ntask = 'classification'";
+    let error = folder.refused(classes);
+    assert!(
+        error.starts_with("val.csv, line 3, column `y`: the class `20` is missing from training"),
+        "{error}"
+    );
+    let listed = format!("{classes}\ncategories = {{ y = ['10', '20', '30'] }}");
+    assert_eq!(folder.open("train.csv", &listed).unwrap().0.val.unwrap().len(), 2);
+}
+
+#[test]
+fn tables_may_be_in_sibling_folders() {
+    let folder = Folder::new(&[]);
+    for (split, text) in [("train", TRAIN), ("val", VAL), ("test", TEST)] {
+        std::fs::create_dir(folder.0.path().join(split)).unwrap();
+        folder.write(&format!("{split}/data.csv"), text);
+    }
+    let keys = "train = 'train/data.csv'\nval = 'val/data.csv'\ntest = 'test/data.csv'";
+    let (splits, _) = folder.open("", keys).unwrap();
+    assert_eq!((splits.train.len(), splits.val.unwrap().len(), splits.test.unwrap().len()), (2, 2, 1));
+    let error = folder.open("", "train = 'train/data.csv'\nval = 'data.csv'").err().unwrap();
+    let missing = format!("{}/data.csv is missing", folder.0.path().display());
+    assert!(error.message.starts_with(&missing), "{error}");
+    assert!(error.hint.unwrap().ends_with("a path from `[dataset] path`"));
+}
+
+#[test]
+fn the_split_without_usable_rows_is_named() {
+    let folder = Folder::new(&[("train.csv", TRAIN), ("val.csv", "size,kind,y\n,a,50\n")]);
+    let error = folder.refused("val = 'val.csv'\nblanks = 'drop'");
+    assert!(error.contains("val.csv has no usable rows for the split `val`"), "{error}");
+}
+
 #[test]
 fn a_test_table_alone_leaves_the_validation_split_as_it_is() {
     let rows: String = (0..20).map(|i| format!("{i},a,{i}\n")).collect();

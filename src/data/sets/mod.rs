@@ -69,6 +69,7 @@ mod table_encoding;
 mod table_known;
 mod table_measured;
 mod table_places;
+mod table_untrained;
 mod table_values;
 mod text;
 

@@ -165,8 +165,17 @@ impl TableKeys {
         let rows = sections;
         let dropped = self.handle_blanks(&mut table, &columns, target, &mut sections)?;
         let emptied = |before: Option<usize>, after: Option<usize>| before > Some(0) && after == Some(0);
-        if sections.train == 0 || emptied(rows.val, sections.val) || emptied(rows.test, sections.test) {
-            let error = Error::data(format!("{} has no usable rows", table.path));
+        let splits = [
+            ("train", sections.train == 0),
+            ("val", emptied(rows.val, sections.val)),
+            ("test", emptied(rows.test, sections.test)),
+        ];
+        if let Some((split, _)) = splits.into_iter().find(|(_, empty)| *empty) {
+            let of_split = match rows.val.or(rows.test) {
+                None => String::new(),
+                Some(_) => format!(" for the split `{split}`"),
+            };
+            let error = Error::data(format!("{} has no usable rows{of_split}", table.path));
             return Err(match rows.train {
                 0 => error,
                 _ => error.hint("every row has a blank cell, and `blanks = \"drop\"` drops it"),
@@ -182,7 +191,10 @@ impl TableKeys {
                 let remarks = known_remarks(&table, target, &targets, dropped.as_ref());
                 (known.clone(), targets, remarks)
             }
-            None => self.inferred(&table, &columns, target, &train, dropped.as_ref())?,
+            None => {
+                self.check_classes(&table, target, sections.train)?;
+                self.inferred(&table, &columns, target, &train, dropped.as_ref())?
+            }
         };
         let values = encode(&table, &encoding, &columns)?;
         let content = content(&table, columns.iter().chain([&target]));

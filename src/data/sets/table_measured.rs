@@ -3,6 +3,7 @@
 use super::csv_set::Targets;
 use super::csv_table::{CategoryIndex, ColumnType, OTHER_MARKS, RawTable, plain_number, reads_as_number};
 use super::table::{Blanks, TableKeys, Task};
+use super::table_untrained::untrained_categories;
 use super::table_values::{Merged, Scale, classes, mean, merged};
 use crate::data::split::Part;
 use crate::data::{ColumnEncoding, ColumnKind, TargetEncoding};
@@ -31,7 +32,10 @@ impl TableKeys {
         let mut column = |(at, kind): &(usize, ColumnType)| {
             let kind = match kind {
                 ColumnType::Numbers => self.numbers(table, *at, train, &mut warnings),
-                ColumnType::Categories(names) => self.categories(table, *at, names, train),
+                ColumnType::Categories(names) => {
+                    warnings.extend(untrained_categories(table, *at, train));
+                    self.categories(table, *at, names, train)
+                }
             };
             ColumnEncoding { name: table.header[*at].clone(), kind }
         };
