@@ -109,7 +109,8 @@ fn read_other(train: &RawTable, columns: &[Column], path: &Path) -> Result<RawTa
     let table = table.map_err(with_hint).map_err(|error| {
         let place = format!("{}: ", absolute(path).display());
         let why = error.message.strip_prefix(&place).unwrap_or(&error.message).to_owned();
-        error.hint.map_or(why.clone(), |hint| format!("{why}; {hint}"))
+        // What to do comes first: long texts are cut in the spec.
+        error.hint.map_or(why.clone(), |hint| format!("{hint}; {why}"))
     })?;
     let has = |column: &&Column| table.header.contains(&column.name);
     match (table.header.as_slice(), table.rows.is_empty()) {
