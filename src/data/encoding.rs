@@ -24,7 +24,7 @@ impl Encoding {
     pub(crate) fn keys(&self) -> &'static [&'static str] {
         match self {
             Self::Images(_) => &["normalize", "mean", "std", "standardise_target"],
-            Self::Table(_) => &["features", "categories", "standardise", "standardise_target"],
+            Self::Table(_) => &["features", "categories", "blank_marks", "standardise", "standardise_target"],
             Self::Text(_) => &[],
         }
     }

@@ -118,6 +118,9 @@ const NAMES: [&str; 12] = [
     "test_images",
 ];
 
+/// Keys of `[dataset]` that only training uses.
+const OF_TRAINING: [&str; 2] = ["shuffle", "drop_last"];
+
 impl EvaluatedAs {
     /// `known` is the encoding that the checkpoint has and the evaluation uses.
     pub fn new(spec: OwnSpec<'_>, loaded: &Loaded, known: Option<&Encoding>) -> Self {
@@ -126,14 +129,20 @@ impl EvaluatedAs {
         };
         let tables = ["dataset", "transform", "model", "task", "loss", "metric"];
         let encoded = known.map_or(&[][..], Encoding::keys);
-        let is_encoded = |key: &str| {
+        let draws = |key: &String| ["val_split", "max_train", "max_val"].iter().any(|of| key.ends_with(of));
+        // Beside a table of the validation split, without a limit, nothing is drawn.
+        let drawn =
+            [&before, &now].iter().any(|all| !all.contains_key("dataset.val") || all.keys().any(draws));
+        let is_unused = |key: &str| {
             let of_dataset = key.strip_prefix("dataset.").and_then(|key| key.split('.').next());
-            of_dataset.is_some_and(|key| encoded.contains(&key))
+            of_dataset.is_some_and(|key| {
+                encoded.contains(&key) || OF_TRAINING.contains(&key) || !drawn && key == "split_seed"
+            })
         };
         for all in [&mut before, &mut now] {
             all.retain(|key, _| {
                 let table = key.split('.').next().unwrap_or(key);
-                (key == "train.loss" || tables.contains(&table)) && !is_encoded(key)
+                (key == "train.loss" || tables.contains(&table)) && !is_unused(key)
             });
         }
         let names = |change: &Change<'_>| {
@@ -255,8 +264,10 @@ mod tests {
         assert_eq!(found("t.csv", both, Some(&known)), (Some(blanks), false));
         let absolute = std::path::absolute("t.csv").unwrap();
         assert_eq!(found(absolute.to_str().unwrap(), "", Some(&known)), (None, false));
-        let shuffle = "dataset.shuffle = true, now false".to_owned();
-        assert_eq!(found("t.csv", "shuffle = false", Some(&known)), (Some(shuffle), false));
+        let unused = "shuffle = false\ndrop_last = true\nblank_marks = ['?']";
+        assert_eq!(found("t.csv", unused, Some(&known)), (None, false));
+        let seed = "dataset.split_seed = 42, now 7".to_owned();
+        assert_eq!(found("t.csv", "split_seed = 7", Some(&known)), (Some(seed), false));
         let val = "dataset.val = not given, now \"v.csv\"; dataset.val_split = 0.1, now not given".to_owned();
         assert_eq!(found("t.csv", "val = 'v.csv'", Some(&known)), (Some(val), true));
     }
