@@ -8,7 +8,7 @@ use std::process::{Output, Stdio};
 
 const SPEC: &str = "name = \"rows\"\nbatch_size = 4\nsave_every = \"1 steps\"\n[model]\nname = \"linear\"\n\
     [dataset]\nname = \"csv\"\npath = \"t.csv\"\ntarget = \"y\"\nval_split = 0.0\n\
-    [optimizer]\nname = \"sgd\"\nlr = 0.01\n[launch]\nnproc_per_node = 2\n[checkpoint]\nkeep_last = 0\n";
+    [optimizer]\nname = \"sgd\"\nlr = 0.01\n[launch]\nnproc_per_node = 2\n[checkpoint]\nkeep_last = 0\nbest = \"train.loss\"\n";
 
 /// A folder with this many rows in `t.csv`.
 fn rows(folder: &Path, rows: usize) -> PathBuf {
@@ -79,6 +79,8 @@ fn runs_and_checkpoints_record_the_data_set() {
     assert_code(&more, 0);
     let warning = "the data set has changed since this checkpoint was made: 40 training samples, now 90";
     assert!(stderr(&more).contains(&format!("warning: {warning}")), "{}", stderr(&more));
+    let best = "the best epoch so far, by train.loss, was measured on the data as it was before";
+    assert!(stderr(&more).contains(best), "{}", stderr(&more));
     // After four steps of eight samples, fewer than 32 rows are an error.
     rows(&folder, 20);
     let midst = out.join("checkpoints/step-00000004");

@@ -180,10 +180,15 @@ impl Start<'_> {
 impl Parent {
     /// Whether it is one of the folder's own checkpoints, under any path.
     pub fn is_within(&self, out_dir: &Path) -> bool {
-        let own = checkpoints(out_dir).canonicalize();
-        let parent = self.checkpoint.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
-        own.is_ok_and(|own| Some(own) == parent)
+        is_within(&self.checkpoint, out_dir)
     }
+}
+
+/// Whether `checkpoint` is one of the folder's own, under any path.
+pub fn is_within(checkpoint: &Path, out_dir: &Path) -> bool {
+    let own = checkpoints(out_dir).canonicalize();
+    let parent = checkpoint.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
+    own.is_ok_and(|own| Some(own) == parent)
 }
 
 fn unwritable(e: Error) -> Error {

@@ -9,7 +9,7 @@ use crate::checkpoint::{CheckpointStore, Loaded, load_any};
 use crate::data::Fingerprint;
 use crate::ddp::HookState;
 use crate::error::{Error, Result};
-use crate::history::{Parent, checkpoints};
+use crate::history::{Parent, checkpoints, is_within};
 use crate::launch::logs::SAID;
 use crate::models::Model;
 use crate::show;
@@ -82,7 +82,10 @@ pub(super) fn resume(
     // The data is compared first, because different data may be the reason for a different model.
     let drop_last = parts.data.loader.drop_last;
     let changed = same_data::since(&saved.data, fingerprint, &saved.position, drop_last)?;
-    changed.iter().for_each(|what| warn(what));
+    if let Some(what) = changed {
+        warn(&what);
+        earlier_best(job, settings, &loaded)?.iter().for_each(|what| warn(what));
+    }
     state::restore(parts, &loaded, &saved, job.device, model, updater)?;
     let mut hooks = hook::state(&loaded, &saved.comm_hook);
     if let Some(why) = saved.comm_hook.as_ref().and_then(|layout| layout.has_other_keys(parts.spec()))
@@ -113,6 +116,16 @@ pub(super) fn resume(
         checkpoint: loaded.path,
     };
     Ok(Resumed { position: Some(position), parent: Some(parent), hooks, average })
+}
+
+/// What is said beside a change of the data, if the run has a best epoch.
+fn earlier_best(job: &Job<'_>, settings: &Settings, loaded: &Loaded) -> Result<Option<String>> {
+    let Some(by) = settings.best.filter(|_| is_within(&loaded.path, job.out_dir)) else { return Ok(None) };
+    let store = CheckpointStore::read_only(checkpoints(job.out_dir));
+    let best = store.best_score(by, loaded.state.global_step)?;
+    Ok(best.map(|_| {
+        format!("the best epoch so far, by {by}, was measured on the data as it was before; later ones are compared with it")
+    }))
 }
 
 /// `resume` applies to the beginning of a run; a restarted run continues from its own checkpoints.
