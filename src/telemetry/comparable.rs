@@ -5,9 +5,9 @@ use crate::show;
 use crate::spec::Values;
 
 /// Keys of `[dataset]` that say which samples and targets a run has.
-const DATA: [&str; 14] = [
-    "name", "path", "root", "config", "table", "val", "content", "text", "target", "task", "outputs",
-    "classes", "noise", "seed",
+const DATA: [&str; 16] = [
+    "name", "path", "root", "config", "table", "val", "train", "content", "text", "target", "task",
+    "outputs", "classes", "features", "noise", "seed",
 ];
 /// Data sets whose samples are the same in every place.
 const PUBLISHED: [&str; 5] = ["mnist", "fashion-mnist", "cifar10", "california-housing", "tinyshakespeare"];
@@ -104,7 +104,11 @@ fn data(spec: &Values) -> Parts {
                 format!("…/{}", text.trim_end_matches('/').rsplit('/').next()?)
             }
             // The number of samples of a generated set.
-            "dataset.val" if text.parse::<u64>().is_ok() => return None,
+            "dataset.val" | "dataset.train" if is_number(text) => return None,
+            // Validation samples come from the training ones only where there is no other place for them.
+            "dataset.train" if plain("dataset.val").is_some() => return None,
+            // Those of a table are inputs, not samples.
+            "dataset.features" if !is_number(text) => return None,
             _ => spec.get(&key)?.clone(),
         };
         Some((key, value))
@@ -114,12 +118,20 @@ fn data(spec: &Values) -> Parts {
     DATA.iter().filter_map(|key| part(key)).chain(task).collect()
 }
 
+fn is_number(text: &str) -> bool {
+    text.parse::<u64>().is_ok()
+}
+
 fn loss(spec: &Values) -> Parts {
+    // The unit of the loss is the deviation of the training targets. Without `val`, `train` is a part of the data.
+    let is_scaled = spec.get("dataset.standardise_target").is_some_and(|value| value == "true")
+        && spec.contains_key("dataset.val");
     let zero = |value: &str| value.parse() == Ok(0.0);
     let of_target = ["train.label_smoothing", "dataset.standardise_target"];
     let part = |(key, value): (&String, &String)| {
         let own = key.starts_with("loss.") || key.starts_with("task.") && key != "task.name";
-        let is_one = own || of_target.contains(&key.as_str()) && !zero(value);
+        let unit = is_scaled && key == "dataset.train";
+        let is_one = own || unit || of_target.contains(&key.as_str()) && !zero(value);
         is_one.then(|| (key.clone(), value.clone()))
     };
     spec.iter().filter_map(part).collect()
@@ -205,5 +217,31 @@ mod tests {
         let plain = CSV.replace("standardise_target = true", "standardise_target = false");
         assert_eq!(of(&[CSV, &plain]).groups("loss"), [0, 1]);
         assert_eq!(listed(&["a", "b", "c", "d", "e"]), "a, b, c and 2 more");
+    }
+
+    #[test]
+    fn the_training_table_is_a_part_where_validation_or_the_unit_of_the_loss_come_from_it() {
+        let groups = |specs: [&str; 2]| {
+            let found = of(&specs);
+            (found.groups("val.mae").to_vec(), found.groups("val.loss").to_vec(), found.why().join("; "))
+        };
+        let table = |train: &str, more: &str| {
+            format!("[dataset]\nname = \"csv\"\npath = \"A/d\"\ntarget = \"y\"\ntrain = {train}\n{more}")
+        };
+        let two = |more: &str| groups([&table("\"a.csv\"", more), &table("\"b.csv\"", more)]);
+        let (metrics, losses, why) = two("val_split = 0.3\nstandardise_target = false\n");
+        assert_eq!((metrics, losses), (vec![0, 1], vec![0, 1]));
+        assert!(why.contains("`dataset.train` is "), "{why}");
+        let (metrics, losses, why) = two("val = \"val.csv\"\nstandardise_target = true\n");
+        assert_eq!((metrics, losses), (vec![0, 0], vec![0, 1]));
+        assert!(why.starts_with("losses of different loss functions"), "{why}");
+        let same = (vec![0, 0], vec![0, 0], String::new());
+        assert_eq!(two("val = \"val.csv\"\nstandardise_target = false\n"), same);
+        // The number of samples of a generated set.
+        let shapes = |train: u64| format!("[dataset]\nname = \"shapes\"\ntrain = {train}\nval = 16\n");
+        assert_eq!(groups([&shapes(64), &shapes(128)]), same);
+        let random = |features: u64| format!("[dataset]\nname = \"random\"\nfeatures = {features}\n");
+        assert_eq!(groups([&random(3), &random(3)]), same);
+        assert_eq!(groups([&random(3), &random(20)]).0, [0, 1]);
     }
 }
