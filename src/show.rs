@@ -40,6 +40,18 @@ pub(crate) fn cut(text: &str, most: usize) -> Cow<'_, str> {
     }
 }
 
+/// At most this many characters of a text, from its beginning and its end: names and values that differ often do so there.
+pub(crate) fn cut_middle(text: &str, most: usize) -> Cow<'_, str> {
+    let length = text.chars().count();
+    if length <= most {
+        return Cow::Borrowed(text);
+    }
+    let end = most / 2;
+    let start = most.saturating_sub(end + 1);
+    let characters = text.chars();
+    Cow::Owned(characters.clone().take(start).chain(['…']).chain(characters.skip(length - end)).collect())
+}
+
 /// `1 process`, `2 processes`.
 pub(crate) fn count(n: usize, what: &str) -> String {
     format!("{n} {}", plural(n, what))
@@ -183,6 +195,13 @@ mod tests {
         assert_eq!(name(&"é".repeat(1 << 20)), format!("{}…", "é".repeat(LONGEST)));
         assert_eq!((shape(&[]), shape(&[2, 3])), ("[]".to_owned(), "[2, 3]".to_owned()));
         assert_eq!(shape(&[1; 100_000]), "[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, … (100000 dimensions)]");
+    }
+
+    #[test]
+    fn long_texts_keep_their_beginning_and_end() {
+        assert_eq!(cut_middle("data/a-long-folder/train.csv", 12), "data/…in.csv");
+        assert_eq!((cut_middle("ab", 2), cut_middle("", 0)), ("ab".into(), "".into()));
+        assert_eq!(cut_middle(&"é".repeat(300), 120).chars().count(), 120);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::data::{
 };
 use crate::error::Result;
 use crate::models::{Evaluator, Model};
+use crate::show;
 use crate::telemetry::EpochEvent;
 use crate::telemetry::evaluations::{
     Classes, EvaluationRecord, Evaluations, GeneratedText, RecordedPicture, WorstSample, class_name,
@@ -35,13 +36,16 @@ const CELLS: usize = 40;
 /// Characters of a sample's text that are noted.
 const CHARACTERS: usize = 240;
 
+/// Characters of a cell, a column's or a class's name, and a sample's place that are noted.
+const NAME: usize = 120;
+
 /// The notes of a run.
 pub struct Notes {
     evaluations: Evaluations,
     details: Details,
     seed: u64,
     best: RankBy,
-    /// The names of classes.
+    /// The names of classes, shortened.
     names: Vec<String>,
     /// The encoding of a language model's data.
     text: Option<TextEncoding>,
@@ -59,7 +63,8 @@ impl Notes {
         tokens: bool,
         encoding: Option<Encoding>,
     ) -> Self {
-        let names = encoding.as_ref().and_then(Encoding::classes).unwrap_or_default().to_vec();
+        let names = encoding.as_ref().and_then(Encoding::classes).unwrap_or_default();
+        let names = names.iter().map(|name| short_name(name)).collect();
         let text = match encoding {
             Some(Encoding::Text(text)) if tokens => Some(text),
             _ => None,
@@ -114,6 +119,8 @@ impl Notes {
             let SampleWords { place, mut cells, text } = words_of(dataset, key)?;
             let more_cells = cells.len().saturating_sub(CELLS);
             cells.truncate(CELLS);
+            let cells =
+                cells.into_iter().map(|(column, cell)| (short_name(&column), short_name(&cell))).collect();
             Ok(WorstSample {
                 index: judged.index,
                 class: class_name(&self.names, judged.label),
@@ -121,7 +128,7 @@ impl Notes {
                 probability: judged.probability.into(),
                 loss: judged.loss.into(),
                 picture,
-                place,
+                place: place.map(|place| short_name(&place)),
                 cells,
                 more_cells,
                 text: text.map(|text| shortened(&text)),
@@ -129,6 +136,10 @@ impl Notes {
         };
         tally.worst().iter().map(sample).collect()
     }
+}
+
+fn short_name(name: &str) -> String {
+    show::cut_middle(name, NAME).into_owned()
 }
 
 fn shortened(text: &str) -> String {

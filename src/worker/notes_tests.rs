@@ -95,6 +95,33 @@ fn a_sample_is_named_by_its_line_and_its_cells() {
 }
 
 #[test]
+fn long_cells_and_names_are_shortened() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.csv");
+    let long = "é".repeat(5000);
+    let row = |i: usize| format!("{i},{long}{},{long}{}\n", i % 3, ["no", "yes"][usize::from(i % 7 < 3)]);
+    let text: String = (0..60).map(row).collect();
+    std::fs::write(&file, format!("size,{long}x,sold\n{text}")).unwrap();
+    let spec = SHAPES.replace(
+        "name = \"shapes\"\ntrain = 64\nval = 50\nsize = 16\nclasses = 4\n",
+        &format!(
+            "name = \"csv\"\npath = '{}'\ntarget = \"sold\"\ntask = \"classification\"\nval_split = 0.4\n",
+            file.display()
+        ),
+    );
+    let run = Run::of(&spec);
+    run.train(1, &["epochs=1"]).unwrap();
+    let note = &notes(&run)[0];
+    let is_short = |text: &str| text.chars().count() == 120 && text.contains("é…é");
+    for sample in &note.worst {
+        assert!(is_short(&sample.cells[1].0) && sample.cells[1].0.ends_with('x'), "{sample:?}");
+        assert!(is_short(&sample.cells[1].1) && is_short(&sample.class), "{sample:?}");
+    }
+    let names: Vec<&str> = note.classes.as_ref().unwrap().rows.iter().map(|row| row.class.as_str()).collect();
+    assert!(names.iter().all(|name| is_short(name)) && names[0] != names[1], "{names:?}");
+}
+
+#[test]
 fn results_do_not_depend_on_the_notes() {
     let (noted, silent) = (Run::of(SHAPES), Run::of(SHAPES));
     noted.train(1, &[]).unwrap();
