@@ -46,12 +46,8 @@ pub fn write(out: &mut String, file: &File, ranking: &[usize]) {
     {
         return;
     }
-    let map = Map {
-        file,
-        scale: Scale::of(&values),
-        best: ranking.first().copied(),
-        small: columns.values.len() > MOST,
-    };
+    let (scale, far) = Scale::of_most(&values, file.prefers_larger);
+    let map = Map { file, scale, far, best: ranking.first().copied(), small: columns.values.len() > MOST };
     out.push_str("<section class=\"plot\"><div class=\"charts\"><figure>");
     map.caption(out, &rows, &columns, &shown);
     if !others.is_empty() {
@@ -103,9 +99,24 @@ fn difference(file: &File, ranking: &[usize], key: &Key<'_>) -> f64 {
     means.iter().copied().fold(0.0, f64::max) - means.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
+/// A value as the head of a row or a column.
+fn head(value: &str) -> String {
+    escape(&show::cut_middle(value, LONGEST))
+}
+
+/// The whole value, where the head has a part of it.
+fn tip(value: &str) -> String {
+    match value.chars().count() > LONGEST {
+        true => format!(" title=\"{}\"", escape(value)),
+        false => String::new(),
+    }
+}
+
 struct Map<'a> {
     file: &'a File,
     scale: Scale,
+    /// Runs are worse than the scale's end.
+    far: bool,
     /// The best run.
     best: Option<usize>,
     small: bool,
@@ -120,11 +131,12 @@ impl Map<'_> {
     fn caption(&self, out: &mut String, rows: &Key<'_>, columns: &Key<'_>, shown: &[&Record]) {
         let (low, high) = (self.words(self.scale.low), self.words(self.scale.high));
         let (worst, best) = if self.file.prefers_larger { (low, high) } else { (high, low) };
+        let worse = if self.far { " or worse" } else { "" };
         let log = if self.scale.log { ", by the logarithm" } else { "" };
         let title = format!("{} by {} and {}", self.file.metric, rows.name, columns.name);
         let _ = write!(
             out,
-            "<figcaption><span class=\"title\">{}</span><span class=\"scale\">{worst}<i></i>{best}{log}</span>\
+            "<figcaption><span class=\"title\">{}</span><span class=\"scale\">{worst}{worse}<i></i>{best}{log}</span>\
              <span class=\"key heat-best\">best run</span>",
             escape(&title)
         );
@@ -146,11 +158,11 @@ impl Map<'_> {
             breakable(columns.name)
         );
         for value in &columns.values {
-            let _ = write!(out, "<th scope=\"col\"><span>{}</span></th>", escape(&show::cut(value, LONGEST)));
+            let _ = write!(out, "<th scope=\"col\"{}><span>{}</span></th>", tip(value), head(value));
         }
         out.push_str("</tr></thead><tbody>");
         for (value, cells) in rows.values.iter().zip(cells) {
-            let _ = write!(out, "<tr><th scope=\"row\">{}</th>", escape(&show::cut(value, LONGEST)));
+            let _ = write!(out, "<tr><th scope=\"row\"{}>{}</th>", tip(value), head(value));
             cells.iter().for_each(|cell| self.cell(out, *cell));
             out.push_str("</tr>");
         }
@@ -261,6 +273,29 @@ mod tests {
         assert!(rows[2].contains("<td class=\"heat-dropped\" style=\"--share:0.667\">"), "{rows:?}");
         assert_eq!(html.matches("class=\"key heat-failed\"").count(), 1);
         assert!(!html.contains("<p>"), "{html}");
+    }
+
+    #[test]
+    fn long_values_have_different_heads_and_their_whole_as_a_tip() {
+        let (one, two) = ("/data/a-long-folder/one.csv", "/data/a-long-folder/two.csv");
+        let html = drawn(&[("path", &[one, two]), ("lr", &["1", "2"])], |at| done(at[0] as f64));
+        for (value, cut) in [(one, "/data/a-…r/one.csv"), (two, "/data/a-…r/two.csv")] {
+            assert!(html.contains(&format!(" title=\"{value}\"><span>{cut}</span></th>")), "{html}");
+        }
+        assert!(html.contains("<th scope=\"row\">1</th>"), "{html}");
+    }
+
+    #[test]
+    fn a_diverged_run_leaves_the_others_their_colours() {
+        let html = drawn(&[("a", &["1", "2"]), ("b", &["1", "2", "3"])], |at| match at {
+            [1, 2] => done(1e30),
+            _ => done(1.0 + (3 * at[0] + at[1]) as f64),
+        });
+        assert!(html.contains("<span class=\"scale\">5.000 or worse<i></i>1.000</span>"), "{html}");
+        for (name, share) in [("00", "1.000"), ("02", "0.500"), ("04", "0.000"), ("05", "0.000")] {
+            let cell = format!("--share:{share}\"><a href=\"{name}/report");
+            assert!(html.contains(&cell), "{cell} {html}");
+        }
     }
 
     #[test]

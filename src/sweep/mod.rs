@@ -193,7 +193,8 @@ impl Running<'_> {
         let folder = self.prepared.folder.clone();
         let ranking = self.schedule.ranking();
         let page = folder.join(PAGE);
-        files::replace(&page, page::render(&self.file, &ranking).as_bytes())?;
+        let html = page::render(&self.file, &ranking, &self.prepared.warnings());
+        files::replace(&page, html.as_bytes())?;
         let code = match () {
             () if self.schedule.has(State::Failed) => ExitCode::WorkerFailed,
             () if self.schedule.is_unfinished() => ExitCode::Stopped,

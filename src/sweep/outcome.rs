@@ -66,8 +66,9 @@ fn columns(file: &File, ranking: &[usize], short: bool) -> Table {
         let record = &file.children[*at];
         let value = record.values.last().copied().flatten().map(|value| metric_words(&file.metric, value));
         let mut row = vec![record.name.clone(), word(record), value.unwrap_or_default()];
-        let cell =
-            |key: &&str| show::cut(record.set.get(*key).map_or("", String::as_str), LONGEST).into_owned();
+        let cell = |key: &&str| {
+            show::cut_middle(record.set.get(*key).map_or("", String::as_str), LONGEST).into_owned()
+        };
         row.extend(keys.iter().map(cell));
         row.push(if continued { record.values.len().to_string() } else { String::new() });
         row

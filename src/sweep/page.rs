@@ -20,15 +20,19 @@ const NARROWEST: f64 = 760.0;
 /// Least distance of two values that are written beside an axis.
 const LINE: f64 = 17.0;
 
-/// The page; `ranking` has the children from the best to the worst.
-pub fn render(file: &File, ranking: &[usize]) -> String {
+/// The page; `ranking` has the children from the best to the worst, and `warnings` say why their values do not compare.
+pub fn render(file: &File, ranking: &[usize], warnings: &[String]) -> String {
     let runs = show::count(file.children.len(), "run");
     let better = if file.prefers_larger { "larger is better" } else { "smaller is better" };
     let mut body = format!(
-        "<header><h1>sweep of {}</h1><p>{runs}, ranked by {} ({better})</p></header>",
+        "<header><h1>sweep of {}</h1><p>{runs}, ranked by {} ({better})</p>",
         escape(&file.spec),
         escape(&file.metric)
     );
+    warnings.iter().for_each(|warning| {
+        let _ = write!(body, "<p>Warning: {}.</p>", escape(warning));
+    });
+    body.push_str("</header>");
     heat::write(&mut body, file, ranking);
     coordinates(&mut body, file, ranking);
     table(&mut body, file, ranking);
@@ -151,7 +155,7 @@ impl Place<'_> {
                 "<path class=\"axis\" d=\"M{0:.1} {TOP}V{BOTTOM}\"/><text x=\"{0:.1}\" y=\"{1}\" text-anchor=\"middle\">{2}</text>",
                 self.x(axis),
                 TOP - 20.0,
-                escape(&show::cut(of.title, 28))
+                escape(&show::cut_middle(of.title, 28))
             );
             for (place, text) in &of.ticks {
                 let _ = write!(
@@ -159,7 +163,7 @@ impl Place<'_> {
                     "<text class=\"over\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
                     self.x(axis) + 6.0,
                     y(*place) + 4.0,
-                    escape(&show::cut(text, 14))
+                    escape(&show::cut_middle(text, 14))
                 );
             }
         }
@@ -226,13 +230,15 @@ mod tests {
             ("0.1", State::Done, Some(0.25)),
         ]);
         file.spec = "a&b.toml".to_owned();
-        let page = render(&file, &[2, 0, 1]);
+        let page = render(&file, &[2, 0, 1], &["`a<b` differs".to_owned()]);
+        assert!(page.contains("<p>Warning: `a&lt;b` differs.</p></header>"), "{page}");
         assert_eq!(page.matches("class=\"line").count(), 2);
         assert_eq!(page.matches("class=\"line s1\"").count(), 1);
         assert_eq!(page.matches("<tr").count(), 4);
         assert!(page.contains("a&amp;b.toml") && page.contains("&lt;b&gt;") && !page.contains("<b>"));
         assert!(!page.contains("<script") && !page.contains("http://") && !page.contains("https://"));
-        let nothing = render(&super::super::state::tests::file(&[("1", State::Waiting, None)]), &[0]);
+        let nothing = render(&super::super::state::tests::file(&[("1", State::Waiting, None)]), &[0], &[]);
+        assert!(!nothing.contains("Warning"), "{nothing}");
         assert!(nothing.contains("No run has a value"));
     }
 
