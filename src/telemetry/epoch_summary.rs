@@ -86,11 +86,22 @@ fn within(columns: usize, head: &str, mut parts: Vec<Part>) -> String {
         if line.width() < columns {
             return line;
         }
-        match (0..parts.len()).max_by_key(|at| parts[*at].rank) {
+        match (0..parts.len()).filter(|at| parts[*at].rank > 0).max_by_key(|at| parts[*at].rank) {
             Some(least) => drop(parts.remove(least)),
-            None => return cut_to(&line, columns.saturating_sub(1)).into_owned(),
+            None => return least(columns, head, &parts),
         }
     }
+}
+
+/// As much as there is room for of the epoch and `best`: its value to the last. Without `best`, the epoch.
+fn least(columns: usize, head: &str, best: &[Part]) -> String {
+    let cut = |line: &str| cut_to(line, columns.saturating_sub(1)).into_owned();
+    let Some(Part { text, .. }) = best.first() else { return cut(head) };
+    let value = text.split_once(' ').map_or(text.as_str(), |(_, value)| value);
+    let line = |head: &str| joined(head, best).trim_start().to_owned();
+    let lines =
+        [line(head), line(head.trim_start_matches("epoch ")), line(""), text.clone(), value.to_owned()];
+    lines.into_iter().find(|line| line.width() < columns).unwrap_or_else(|| cut(value))
 }
 
 fn joined(head: &str, parts: &[Part]) -> String {
@@ -168,6 +179,11 @@ mod tests {
         for columns in 2..200 {
             assert!(line(columns).width() < columns, "{columns}: {}", line(columns));
         }
+        assert_eq!(line(21), "1/12  val acc 55.1 %");
+        assert_eq!(
+            [line(20), line(11), line(10), line(6)],
+            ["val acc 55.1 %", "acc 55.1 %", "55.1 %", "55.1…"]
+        );
         let ranked_by = |best| epoch_summary_within(32, &event, 12, best);
         assert_eq!(ranked_by("val.loss"), "epoch 1/12  val loss 1.100");
         assert_eq!(ranked_by("train.top5"), "epoch 1/12  train top-5 90.0 %");

@@ -39,7 +39,12 @@ pub(super) fn exponent(value: f64) -> String {
     if (0.01..1000.0).contains(&value) {
         return significant(value).trim_end_matches('0').trim_end_matches('.').to_owned();
     }
-    let text = format!("{value:.3e}");
+    power(value, 3)
+}
+
+/// With an exponent and at most this many digits behind the point: `5.57e34`.
+pub(super) fn power(value: f64, digits: usize) -> String {
+    let text = format!("{value:.digits$e}");
     match text.split_once('e') {
         Some((digits, power)) => format!("{}e{power}", digits.trim_end_matches('0').trim_end_matches('.')),
         None => text,

@@ -224,6 +224,53 @@ fn labels_of_a_narrow_zoom_differ() {
     }
 }
 
+/// The page of a run with these losses.
+fn with_losses(root: &Path, name: &str, of: impl Fn(f64) -> f64) -> PathBuf {
+    let folder = made_up(root, name, 1.0);
+    let metrics = folder.join("metrics.jsonl");
+    let changed = |line: &str| {
+        let mut event: Value = serde_json::from_str(line).unwrap();
+        for at in ["/loss", "/train/loss", "/val/loss"] {
+            if let Some(loss) = event.pointer_mut(at) {
+                *loss = json!(of(number(loss)));
+            }
+        }
+        format!("{event}\n")
+    };
+    let lines: String = std::fs::read_to_string(&metrics).unwrap().lines().map(changed).collect();
+    std::fs::write(&metrics, lines).unwrap();
+    reported(&[&folder], root)
+}
+
+#[test]
+fn charts_of_huge_values_have_short_labels_and_those_of_no_positive_values_say_so() {
+    let _alone = alone();
+    let Some(mut browser) = Browser::start() else { return };
+    let root = tempfile::tempdir().unwrap();
+    let huge = with_losses(root.path(), "huge", |loss| loss * 5e34);
+    let drawn = huge.with_file_name("drawn.html");
+    let text = std::fs::read_to_string(&huge).unwrap();
+    std::fs::write(&drawn, text.replace("script-src 'sha256-", "script-src 'sha256-AAAA")).unwrap();
+    for page in [&drawn, &huge] {
+        browser.open(page, WINDOWS[1], false);
+        let labels = "[...document.querySelector('figure.chart > svg').querySelectorAll(':scope > text[text-anchor=end]')].filter(t => !/[a-z]{2}/.test(t.textContent))";
+        let all = browser.eval(&format!("{labels}.map(t => t.textContent).join()"));
+        assert!(all.as_str().unwrap().contains("e34"), "{all}");
+        assert_eq!(browser.eval(&format!("{labels}.every(t => t.getBBox().x >= 0)")), true, "{all}");
+    }
+    // That the policy has forbidden the script.
+    browser.complaints.clear();
+    let none = "document.querySelector('figure.chart > svg').textContent.includes('no positive values')";
+    browser.eval("document.querySelector('.check input').click()");
+    assert_eq!(browser.eval(none), false);
+    let zeros = with_losses(root.path(), "zeros", |_| 0.0);
+    browser.open(&zeros, WINDOWS[1], false);
+    assert_eq!(browser.eval(none), false);
+    browser.eval("document.querySelector('.check input').click()");
+    assert_eq!(browser.eval(none), true);
+    assert_eq!(browser.complaints, [""; 0]);
+}
+
 #[test]
 fn a_single_step_shows_where_its_time_goes() {
     let _alone = alone();

@@ -1,7 +1,7 @@
 //! Maps values to positions along an axis, and chooses its tick marks.
 
 use super::Axis;
-use crate::telemetry::numbers::exponent;
+use crate::telemetry::numbers::{exponent, power};
 
 /// With more labels a logarithmic axis becomes illegible: they overlap.
 const MAX_LABELS: usize = 8;
@@ -167,6 +167,8 @@ pub(crate) fn label(value: f64, span: f64) -> String {
     let digits = |unit: f64| (2 - (span / unit).log10().floor() as i32).clamp(0, 6) as usize;
     if value == 0.0 {
         "0".to_owned()
+    } else if size >= 1e9 && span >= 1e5 {
+        power(value, digits(10f64.powf(size.log10().floor())))
     } else if size >= 1e6 && span >= 1e5 {
         format!("{}M", trimmed(value / 1e6, digits(1e6)))
     } else if size >= 1e4 && span >= 1e3 {
@@ -240,6 +242,14 @@ mod tests {
             (5e-4, 5e-4, "5e-4"),
             (2.15, 0.1, "2.15"),
             (0.0, 1.0, "0"),
+            // As in `report.js`.
+            (9.5e8, 9.5e8, "950M"),
+            (5e8, 2e9, "5e8"),
+            (1.5e9, 2e9, "1.5e9"),
+            (5.568e34, 6e34, "5.57e34"),
+            (-2e34, 6e34, "-2e34"),
+            (1.000_001e12, 1e6, "1.000001e12"),
+            (1_000_000_012.0, 10.0, "1000000012"),
         ] {
             assert_eq!(label(value, span), text);
         }

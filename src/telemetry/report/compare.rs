@@ -77,8 +77,12 @@ fn results(out: &mut String, runs: &[(&str, &Run)]) {
 
 /// The name of a run, and how far it is.
 fn begun(i: usize, (name, run): &(&str, &Run)) -> Vec<Cell> {
-    let time = seconds(run.epochs().map(|e| e.seconds).sum());
-    let facts = [state(run).1, run.epochs().count().to_string(), last_step(run).to_string(), time];
+    let epochs = run.epochs().count();
+    let time = match epochs {
+        0 => "–".to_owned(),
+        _ => seconds(run.epochs().map(|e| e.seconds).sum()),
+    };
+    let facts = [state(run).1, epochs.to_string(), last_step(run).to_string(), time];
     std::iter::once(Cell::html(key(i, name), name.chars().count() + KEY).head())
         .chain(facts.iter().map(|text| Cell::text(text)))
         .collect()

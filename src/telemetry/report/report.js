@@ -55,6 +55,7 @@ function label(value, span) {
     const digits = unit => Math.min(9, Math.max(0, 2 - Math.floor(Math.log10(span / unit))));
     if (value === 0) return "0";
     // A narrow zoom needs all digits.
+    if (size >= 1e9 && span >= 1e5) return power(value.toExponential(digits(10 ** Math.floor(Math.log10(size)))));
     if (size >= 1e6 && span >= 1e5) return trimmed((value / 1e6).toFixed(digits(1e6))) + "M";
     if (size >= 1e4 && span >= 1e3) return trimmed((value / 1e3).toFixed(digits(1e3))) + "k";
     if (size < 1e-3) return power(value.toExponential(digits(10 ** Math.floor(Math.log10(size)))));
@@ -223,7 +224,7 @@ function linesOf(figure) {
     return figure.series.filter(series => !isHidden(figure, series));
 }
 
-/** The range of the y axis for what is visible between `from` and `to`. */
+/** The range of the y axis for what is visible between `from` and `to`, and whether it shows no value. */
 function height(figure, lines, [from, to]) {
     const log = view.log && figure.log;
     let [low, high] = [Infinity, -Infinity];
@@ -238,7 +239,7 @@ function height(figure, lines, [from, to]) {
             }
         }
     }
-    if (low > high) return [log ? 0.1 : 0, 1];
+    if (low > high) return [log ? 0.1 : 0, 1, true];
     if (log) return low === high ? [low / 2, high * 2] : [low / (high / low) ** 0.05, high * (high / low) ** 0.05];
     // A constant begins or ends at zero; the mean of equal values differs from them by rounding.
     if (high - low <= 1e-9 * Math.max(Math.abs(high), Math.abs(low))) {
@@ -334,7 +335,7 @@ class Chart {
         const bottom = data.marks.length ? 44 : 32;
         const lines = linesOf(figure);
         const range = view.zoom ?? extent();
-        const [low, high] = height(figure, lines, range);
+        const [low, high, none] = height(figure, lines, range);
         const log = view.log && figure.log;
         const format = FORMATS[figure.format];
         const levels = log ? decades(low, high) : ticks(low, high, 5);
@@ -363,6 +364,9 @@ class Chart {
         if (!figure.stacked) this.drawMarks(marks, plot);
         lines.forEach(series => this.drawSeries(plot, series));
         if (figure.stacked) this.drawMarks(marks, plot);
+        if (none && log && lines.length) {
+            drawn(svg, "text", { x: (left + width - RIGHT) / 2, y: (TOP + base) / 2, "text-anchor": "middle" }, "no positive values");
+        }
         this.over = drawn(svg, "g");
         this.cross();
     }

@@ -256,6 +256,17 @@ fn runs_are_compared_in_results_spec_and_environment() {
 }
 
 #[test]
+fn a_run_without_an_epoch_has_no_time_in_epochs() {
+    let begun: Vec<Event> = events().into_iter().filter(|event| !matches!(event, Event::Epoch(_))).collect();
+    let first = folder(&lines(&events()), "first", "");
+    let second = folder(&lines(&begun), "second", "");
+    let out = first.path().join("compare.html");
+    write_to(&[first.path(), second.path()], &out).unwrap();
+    let page = std::fs::read_to_string(&out).unwrap();
+    assert!(page.contains("<td>0</td><td>2000</td><td>–</td>") && !page.contains("-0 ms"), "{page}");
+}
+
+#[test]
 fn tables_of_many_runs_and_metrics_fit_the_page() {
     let metrics = |loss| Metrics::new(loss).with("accuracy", 0.5).with("top5", 0.5).with("perplexity", 1.5);
     let mut events = events();
