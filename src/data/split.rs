@@ -104,11 +104,7 @@ impl SplitOptions {
         // It is read if it is set, so that it is reported as misplaced, not as unknown.
         let is_set = fields.has("val_split");
         fields.config_if::<T>(is_set);
-        let own = Self::with(0.0, fields);
-        if own.max_train.or(own.max_val).is_none() {
-            fields.misplaced(&["split_seed"], &format!("{why}, unless `max_train` or `max_val` is set"));
-        }
-        own
+        Self::with(0.0, fields)
     }
 
     /// Reads those of texts, which are cut: no seed has an effect. `why` says so of one that is set (`with …`).

@@ -205,14 +205,3 @@ fn tables_that_do_not_fit_are_refused() {
     assert!(error.message.ends_with(" is a folder"), "{error}");
     assert!(error.hint.unwrap().starts_with("`[dataset] train` names the training table"));
 }
-
-/// No sample is drawn then.
-#[test]
-fn a_seed_without_effect_is_reported() {
-    let table = "path = 'a'\ntarget = 'y'\nsplit_seed = 7\n";
-    let error = configure(&csv, &format!("{table}val = 'b'")).err().unwrap();
-    assert!(error.contains("has no effect with `val`, unless `max_train` or `max_val` is set"), "{error}");
-    for more in ["val = 'b'\nmax_train = 3", "val = 'b'\nmax_val = 3", "test = 'b'"] {
-        assert!(configure(&csv, &format!("{table}{more}")).is_ok(), "{more}");
-    }
-}
