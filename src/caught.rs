@@ -1,6 +1,6 @@
 //! Catches panics of users' model code on input that it does not accept.
 
-use crate::error::Error;
+use base::error::Error;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind, set_hook, take_hook};

@@ -52,7 +52,7 @@
 #![deny(unsafe_code)]
 
 #[macro_use]
-mod say;
+extern crate base;
 
 // Rooms where documentation may be missing have nothing public, except for the tests of this repository.
 mod bench;
@@ -64,14 +64,10 @@ mod caught;
 mod checkpoint;
 mod cli;
 mod clusters;
-mod comm;
 mod data;
 mod ddp;
 #[allow(missing_docs)]
 mod device;
-mod error;
-mod exit_code;
-mod files;
 mod forecast;
 #[allow(missing_docs)]
 mod history;
@@ -79,7 +75,6 @@ mod history;
 mod launch;
 mod lsp;
 mod models;
-mod named;
 #[allow(missing_docs)]
 mod nodes;
 mod optim;
@@ -91,9 +86,6 @@ mod registry;
 mod rehearse;
 mod repro;
 mod runs;
-mod show;
-#[allow(missing_docs)]
-mod spec;
 mod start;
 mod sweep;
 mod tasks;
@@ -104,7 +96,7 @@ mod train;
 #[allow(missing_docs)]
 mod worker;
 
-pub use error::{Error, ExitCode, Result};
+pub use base::error::{Error, ExitCode, Result};
 pub use registry::Registry;
 /// For the configurations of users' components: `#[derive(JsonSchema)] #[schemars(crate = "ddp_run::schemars")]`.
 pub use schemars;
@@ -115,10 +107,10 @@ pub use serde_json;
 /// module of their name.
 pub mod prelude {
     pub use crate::dataset::{BurnBatch, BurnData, DataFacts, Dataset, DatasetSource, Transform};
-    pub use crate::error::{Error, Result};
     pub use crate::models::{AnyNet, Input, Net, Target};
     pub use crate::registry::Registry;
     pub use crate::tasks::{Batch, Loss, Metric, StepContext, StepOutput, Task};
+    pub use base::error::{Error, Result};
     /// The allocator of `ddp-run`, to be named with `#[global_allocator]`.
     pub use mimalloc::MiMalloc as Allocator;
 }
@@ -166,10 +158,10 @@ pub mod schedule {
 
 /// For [`Registry::comm_hook`]: the hook, and the process group that it communicates through.
 pub mod hook {
-    pub use crate::comm::{
+    pub use crate::ddp::CommHook;
+    pub use collectives::{
         CommError, CommErrorKind, Element, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait,
     };
-    pub use crate::ddp::CommHook;
 }
 
 /// For [`Registry::observer`].
@@ -182,9 +174,6 @@ pub mod observer {
 #[allow(missing_docs)]
 pub mod testing {
     pub use crate::checkpoint::{Loaded, TensorData, TensorMap, load, read_weights, tensor_file};
-    #[cfg(fuzzing)]
-    pub use crate::comm::decode_anything;
-    pub use crate::comm::{SoloGroup, gloo, mpi, rendezvous};
     pub use crate::data::{FieldData, HostField};
     pub use crate::ddp::{BucketCaps, BucketLayout, HookState, Reducer, TapLadder};
     pub use crate::device::{
@@ -198,11 +187,12 @@ pub mod testing {
     pub use crate::nodes::{KeySource, Limits, NodeRange, Nodes};
     pub use crate::plan::{BatchAlgebra, Plan, WorldRequest, one_line};
     pub use crate::reference::{Component, Key, Reference, Table, description, json_schema, keys, section};
-    pub use crate::spec::{Declaration, JobTree, Origin, Override, range, schema};
     pub use crate::tasks::StandardLoss;
     pub use crate::telemetry::{ProgressMode, Provenance, RunId, provenance};
     pub use crate::train::{
         Ended, Observer, Parts, Position, RunTensors, StepReport, Sums, Trainer, Updater,
     };
     pub use crate::worker::{Job, RecorderOptions, Resume, load_pretrained, train};
+    pub use ::spec::{Declaration, JobTree, Origin, Override, range, schema};
+    pub use collectives::{SoloGroup, gloo, mpi, rendezvous};
 }

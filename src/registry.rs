@@ -72,7 +72,7 @@ impl Registry {
     where
         C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
         N: Net,
-        F: Fn(&C, &DataFacts, &Device) -> crate::error::Result<N> + Send + Sync + 'static,
+        F: Fn(&C, &DataFacts, &Device) -> base::error::Result<N> + Send + Sync + 'static,
     {
         self.add_model(name, models::from_fn(build))
     }
@@ -92,7 +92,7 @@ impl Registry {
     pub fn burn_dataset<C, F>(self, name: &str, open: F) -> Self
     where
         C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
-        F: Fn(&C) -> crate::error::Result<BurnData> + Send + Sync + 'static,
+        F: Fn(&C) -> base::error::Result<BurnData> + Send + Sync + 'static,
     {
         self.add_dataset(name, data::from_burn(open))
     }

@@ -27,7 +27,7 @@ fn cargo_path() -> OsString {
 
 /// `cargo ARGUMENTS` in a project, without the network. Dependencies are not built again: the target folder is that of
 /// this test, which Cargo does not lock while tests run, and the project's profiles are those of ddp-run. ddp-run itself
-/// and its kernels are other packages for Cargo there, with files of their own; they are built without optimisation,
+/// and its crates are other packages for Cargo there, with files of their own; they are built without optimisation,
 /// which takes a fifth of the time, and without debug information.
 fn cargo(project: &Path, arguments: &[&str]) -> Command {
     let name = project.file_name().expect("a name").to_string_lossy();
@@ -35,7 +35,8 @@ fn cargo(project: &Path, arguments: &[&str]) -> Command {
         if programs().ends_with("release") { ("release", Some("--release")) } else { ("dev", None) };
     let mut command = program(Path::new(&cargo_path()));
     command.current_dir(project).args(arguments).args(flag).arg("--offline");
-    for package in ["ddp-run", "ddp-run-kernels", &name] {
+    let crates = ["ddp-run", "ddp-run-base", "ddp-run-collectives", "ddp-run-kernels", "ddp-run-spec"];
+    for package in crates.into_iter().chain([&*name]) {
         for setting in ["opt-level=0", "debug=false"] {
             command.arg("--config").arg(format!("profile.{profile}.package.{package}.{setting}"));
         }

@@ -1,5 +1,5 @@
 //! Training under `mpirun` with `backend = "mpi"`. `DDP_RUN_MPIRUN` chooses the launcher, which must be that of the MPI in
-//! this build; skipped with a word where it is not there. (The engine itself is tested in `src/comm/mpi/tests`.)
+//! this build; skipped with a word where it is not there. (The engine itself is tested in `crates/collectives/src/mpi/tests`.)
 
 mod common;
 

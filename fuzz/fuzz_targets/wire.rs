@@ -2,4 +2,4 @@
 //! allocation beyond the input, and what is understood is the same when it is encoded again.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| ddp_run::testing::decode_anything(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| ddp_run_collectives::decode_anything(bytes));

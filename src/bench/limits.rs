@@ -2,7 +2,7 @@
 //! over a loopback connection. They are a reference for an all-reduce, not a requirement.
 
 use super::units;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use serde::Serialize;
 use std::hint::black_box;
 use std::io::{self, Read, Write};

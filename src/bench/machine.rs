@@ -1,8 +1,8 @@
 //! The machine of a measurement, and reasons for unreliable results.
 
-use crate::error::{Error, Result};
-use crate::show::count;
 use crate::telemetry::{Host, memory_of, rfc3339};
+use base::error::{Error, Result};
+use base::show::count;
 use serde::Serialize;
 use std::time::SystemTime;
 

@@ -5,8 +5,8 @@
 
 use super::pattern::{Pattern, Wrong};
 use super::plan::Case;
-use crate::comm::{ProcessGroup, ReduceOp, SliceMut, Wait};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
+use collectives::{ProcessGroup, ReduceOp, SliceMut, Wait};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 use super::*;
-use crate::comm::gloo::{AlgorithmChoice, GlooGroup, GlooOptions, Transport};
-use crate::comm::{Call, CommError, DType, testing};
-use crate::error::ExitCode;
+use base::error::ExitCode;
+use collectives::gloo::{AlgorithmChoice, GlooGroup, GlooOptions, Transport};
+use collectives::{Call, CommError, DType, testing};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const INSTANTLY: Duration = Duration::from_millis(1);

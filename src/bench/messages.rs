@@ -1,7 +1,7 @@
 //! Messages from workers to the parent: JSON lines on their standard output.
 
 use super::measure::Timing;
-use crate::error::{Error, ExitCode, Result};
+use base::error::{Error, ExitCode, Result};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 

@@ -22,8 +22,8 @@ mod worker;
 pub use plan::{Plan, parse_sizes};
 pub use worker::run as work;
 
-use crate::error::{IoContext, Result};
 use crate::launch::own_program;
+use base::error::{IoContext, Result};
 use machine::Machine;
 use report::{Report, Row};
 use std::path::Path;

@@ -7,7 +7,7 @@
 //! result. Reducing a mean, maximum or minimum again does not change it, so results can be checked after any number
 //! of reductions.
 
-use crate::comm::{DType, Element, ReduceOp, SliceMut, SliceRef};
+use collectives::{DType, Element, ReduceOp, SliceMut, SliceRef};
 use half::{bf16, f16};
 use std::fmt::Display;
 

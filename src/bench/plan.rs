@@ -2,9 +2,9 @@
 //! the command line.
 
 use super::units;
-use crate::comm::gloo::{AlgorithmChoice, Transport};
-use crate::comm::{DType, ReduceOp};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
+use collectives::gloo::{AlgorithmChoice, Transport};
+use collectives::{DType, ReduceOp};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;

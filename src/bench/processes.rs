@@ -4,12 +4,12 @@
 use super::measure::Timing;
 use super::messages::Message;
 use super::plan::{Case, Plan};
-use crate::comm::rendezvous::Secret;
-use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::{
     Controller, Endpoint, Handoff, Inbox, Output, Place, Policy, Process, ProcessSet, Recall, Signals,
     Verdict, WorkerStatus, describe,
 };
+use base::error::{Error, ExitCode, IoContext, Result};
+use collectives::rendezvous::Secret;
 use std::io::{self, PipeReader};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -176,7 +176,7 @@ impl Controller for Monitor<'_> {
 mod tests {
     use super::*;
     use crate::bench::plan::tests::plan;
-    use crate::comm::testing::HANG;
+    use base::testing::HANG;
     use std::io::Write;
 
     /// The outcome of this verdict after two ranks have written these lines, and whether they were recalled.

@@ -5,11 +5,11 @@ use super::machine::Machine;
 use super::measure::Timing;
 use super::plan::{Case, Plan};
 use super::{svg, units};
-use crate::comm::DType;
-use crate::comm::gloo::{AlgorithmChoice, Transport};
-use crate::error::Result;
-use crate::files;
 use crate::telemetry::provenance;
+use base::error::Result;
+use base::files;
+use collectives::DType;
+use collectives::gloo::{AlgorithmChoice, Transport};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 

@@ -163,7 +163,7 @@ mod tests {
     fn names_contain_only_what_differs() {
         let mut report = report();
         assert!(render(&report).contains(">ring</text>"));
-        report.rows[0].dtype = crate::comm::DType::F64;
+        report.rows[0].dtype = collectives::DType::F64;
         assert!(render(&report).contains(">ring, f32</text>"));
     }
 }

@@ -3,7 +3,7 @@
 use super::side::Side;
 use crate::checkpoint::format::{EMA_FILE, MODEL_FILE, OPTIMIZER_FILE};
 use crate::checkpoint::{Entry, State, read_state};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use std::collections::BTreeMap;
 
 /// By step: whether the runs are the same after it.

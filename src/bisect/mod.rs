@@ -11,13 +11,13 @@ mod side;
 
 pub use findings::Findings;
 
-use crate::error::{Error, Result};
 use crate::launch::StopFlag;
 use crate::plan::changes::between;
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
-use crate::spec::JobTree;
 use crate::telemetry::DifferentTensor;
+use ::spec::JobTree;
+use base::error::{Error, Result};
 use findings::{Outcome, Replays};
 use known::{Known, Window};
 use replay::replay;

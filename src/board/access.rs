@@ -4,7 +4,7 @@
 //! that site resolves to this machine (DNS rebinding). Such a request has that name as its host, so other names are refused;
 //! and it lacks the token.
 
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use data_encoding::HEXLOWER;
 use std::net::{IpAddr, SocketAddr};
 use subtle::ConstantTimeEq;

@@ -12,9 +12,9 @@ mod server;
 mod shared;
 mod stream;
 
-use crate::error::{Error, Result};
 use crate::runs::Ranking;
 use access::Access;
+use base::error::{Error, Result};
 use poll::Poller;
 use server::Site;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};

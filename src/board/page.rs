@@ -2,10 +2,10 @@
 
 use super::shared::{Id, Shared};
 use super::stream::{place_of, read};
-use crate::error::Result;
 use crate::runs::{Listing, RunFolder, State, list_table};
-use crate::show;
 use crate::telemetry::report::{Frame, LiveRun, escape, hash, live_page, script_hash, style};
+use base::error::Result;
+use base::show;
 use serde_json::{Value as Json, json};
 
 const STYLE: &str = include_str!("board.css");
@@ -52,7 +52,7 @@ pub(super) fn table_json(shared: &Shared, listing: &Listing) -> Json {
     let (runs, mut warnings) = listing.of(table.runs);
     warnings.extend(table.problems);
     let listed = list_table(&runs, listing);
-    let column = |column: &crate::show::Column| {
+    let column = |column: &base::show::Column| {
         let key = match column.head.as_str() {
             "LAST" => last.as_deref(),
             head => key_of(head),

@@ -1,8 +1,8 @@
 //! Polls the folders.
 
 use super::shared::{Shared, Table};
-use crate::error::Result;
 use crate::runs::{Ranking, RunFolder, Watched, is_listed, places, places_but};
+use base::error::Result;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The state of the runs: the poller writes it, and requests read it.
 
-use crate::error::Result;
 use crate::runs::RunFolder;
 use crate::telemetry::report::LiveRun;
+use base::error::Result;
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! The updates of an open page: server-sent events.
 
 use super::shared::{Id, Page, Shared};
-use crate::show;
 use crate::telemetry::report::{Place, news};
+use base::show;
 use std::fmt::Write;
 use std::sync::{PoisonError, RwLockReadGuard};
 

@@ -3,7 +3,7 @@ use super::poll::Poller;
 use super::routes::{Answer, Reply, Request, answer};
 use super::shared::{Id, KEPT, Shared};
 use super::stream::{Next, Stream, event};
-use crate::files::Held;
+use base::files::Held;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;

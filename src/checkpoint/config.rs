@@ -1,7 +1,7 @@
 //! `[checkpoint]`: retention, and what a run does on a stop signal.
 
 use super::RankBy;
-use crate::spec::{Period, choice};
+use ::spec::{Period, choice};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::testing::{same, scratch, snapshot, snapshot_with_ema, snapshot_with_hook, snapshot_with_usage};
 use super::{CheckpointStore, load, read_state, verify};
-use crate::error::ExitCode;
+use base::error::ExitCode;
 
 const FILES: [&str; 3] = ["model.safetensors", "optimizer.safetensors", "state.json"];
 

@@ -10,7 +10,7 @@ use super::fault::{Fault, FaultyFs};
 use super::snapshot::Snapshot;
 use super::testing::{same, scratch, snapshot, steps};
 use super::{CheckpointConfig, CheckpointStore, TensorData, TensorMap};
-use crate::error::{ExitCode, is_transient};
+use base::error::{ExitCode, is_transient};
 
 fn hidden(dir: &Path) -> Vec<String> {
     let names = fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned());

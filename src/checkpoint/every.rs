@@ -1,6 +1,6 @@
 //! How often a run saves.
 
-use crate::spec::{Period, Syntax, duration, number_and_unit, syntax};
+use ::spec::{Period, Syntax, duration, number_and_unit, syntax};
 use std::fmt;
 use std::time::Duration;
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use super::Loaded;
 use super::tensor::{Dtype, TensorMap};
 use super::tensor_file::write_tensors;
-use crate::error::{Error, IoContext, Result};
-use crate::files::Draft;
+use base::error::{Error, IoContext, Result};
+use base::files::Draft;
 
 /// How names and types change in the export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,7 +98,7 @@ mod tests {
     use super::super::testing::{snapshot, snapshot_with_ema};
     use super::super::{CheckpointStore, load_any, read_weights};
     use super::*;
-    use crate::error::ExitCode;
+    use base::error::ExitCode;
 
     fn exported(run: &Path, out: &Path, options: &ExportOptions) -> Result<ExportReport> {
         export(load_any(run)?, out, options)

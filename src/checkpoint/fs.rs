@@ -41,7 +41,7 @@ impl Fs for OsFs {
         exchange(a, b)
     }
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        crate::files::sync_folder(path)
+        base::files::sync_folder(path)
     }
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
         fs::remove_dir_all(path)

@@ -11,9 +11,9 @@ use super::store::CheckpointStore;
 use super::tensor::{Dtype, TensorMap};
 use super::tensor_file::read_tensor_file;
 use super::{find_store, pretrained, read_state, verify};
-use crate::error::{Error, Result};
-use crate::show;
 use crate::telemetry::metric_words;
+use base::error::{Error, Result};
+use base::show;
 
 /// The result of [`inspect`].
 #[derive(Clone, Debug, Serialize)]
@@ -264,7 +264,7 @@ impl fmt::Display for RunInfo {
 mod tests {
     use super::*;
     use crate::checkpoint::testing::snapshot;
-    use crate::comm::testing::HANG;
+    use base::testing::HANG;
 
     fn run() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();

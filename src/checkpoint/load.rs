@@ -13,8 +13,8 @@ use super::format::{
 use super::store::{CheckpointStore, Entry};
 use super::tensor::TensorMap;
 use super::tensor_file::read_tensor_file;
-use crate::error::{Error, Result, is_transient};
-use crate::files;
+use base::error::{Error, Result, is_transient};
+use base::files;
 
 /// A verified checkpoint in host memory.
 #[derive(Clone, Debug, Default, PartialEq)]

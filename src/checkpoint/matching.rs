@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::tensor::{TensorData, TensorMap};
-use crate::error::{Error, Result};
-use crate::show;
+use base::error::{Error, Result};
+use base::show;
 
 /// Keys under which PyTorch programs store a model's weights: checkpoint dictionaries, the wrappers of DDP and
 /// `torch.compile`, Lightning's attribute.

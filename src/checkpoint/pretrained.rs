@@ -11,9 +11,9 @@ use pytorch_reader::{DType, PytorchReader};
 use super::tensor::{Dtype, TensorData, TensorMap};
 use super::tensor_file::read_tensor_file;
 use super::tensor_metadata::tensor_with_metadata;
-use crate::error::{Error, Result};
-use crate::files;
-use crate::show;
+use base::error::{Error, Result};
+use base::files;
+use base::show;
 
 /// Reads the tensors of a `.safetensors` or PyTorch file, or of one of our checkpoints or run folders. Nested
 /// dictionaries (`{"state_dict": …}`) become dotted names, which `match_weights` resolves. Tensors of PyTorch files are

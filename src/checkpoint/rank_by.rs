@@ -1,7 +1,7 @@
 //! The metrics that rank checkpoints and end runs.
 
-use crate::named::named;
-use crate::spec::{Syntax, syntax};
+use ::spec::{Syntax, syntax};
+use base::named;
 use smart_default::SmartDefault;
 use std::collections::BTreeSet;
 use std::fmt;

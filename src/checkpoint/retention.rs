@@ -6,8 +6,8 @@ use super::format::{Rejected, step_dir_name};
 use super::load::{Loaded, load, read_state, verify};
 use super::store::{CheckpointStore, Entry};
 use super::{CheckpointConfig, RankBy, State};
-use crate::error::{Error, IoContext, Result};
 use crate::telemetry::Score;
+use base::error::{Error, IoContext, Result};
 
 impl CheckpointStore {
     /// The best checkpoint by a metric.

@@ -2,7 +2,7 @@
 
 use super::format::State;
 use super::tensor::{Dtype, TensorData, TensorMap};
-use crate::error::{Error, ExitCode, Result};
+use base::error::{Error, ExitCode, Result};
 use std::sync::Arc;
 
 #[derive(Clone, Debug, Default, PartialEq)]

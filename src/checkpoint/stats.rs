@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::tensor::TensorData;
-use crate::show;
+use base::show;
 use unicode_width::UnicodeWidthStr;
 
 /// Over the finite values; `std` is the population's. All `None` if no value is finite.

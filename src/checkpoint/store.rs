@@ -17,8 +17,8 @@ use super::format::{
 use super::fs::{Fs, OsFs, write_synced};
 use super::snapshot::Snapshot;
 use super::tensor_file::write_tensors;
-use crate::error::{Error, IoContext, Result};
-use crate::files::Held;
+use base::error::{Error, IoContext, Result};
+use base::files::Held;
 
 const LOCK_FILE: &str = ".lock";
 const TEMP_PREFIX: &str = ".tmp-";
@@ -278,7 +278,7 @@ impl CheckpointStore {
     /// `None` while another process holds the lock.
     fn try_lock(&self) -> io::Result<Option<WriteLock>> {
         let path = self.dir.join(LOCK_FILE);
-        let file = crate::files::open_with(&path, File::options().create(true).write(true))?;
+        let file = base::files::open_with(&path, File::options().create(true).write(true))?;
         match file.try_lock() {
             Ok(()) => Ok(Some(WriteLock { file: Some(Held(file)) })),
             Err(TryLockError::WouldBlock) => Ok(None),

@@ -7,8 +7,8 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use crate::error::{Error, Result};
-use crate::named::named;
+use base::error::{Error, Result};
+use base::named;
 
 // A tensor's bytes are those of the file (little-endian) and are viewed in place.
 #[cfg(target_endian = "big")]

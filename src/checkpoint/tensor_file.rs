@@ -15,8 +15,8 @@ use serde_json::{Map, Value, json};
 use super::digest::HashingReader;
 use super::format::Rejected;
 use super::tensor::{Dtype, TensorData, TensorMap};
-use crate::files;
-use crate::show;
+use base::files;
+use base::show;
 
 /// As in the safetensors specification: a header has at most 100 MB.
 const MAX_HEADER: u64 = 100_000_000;

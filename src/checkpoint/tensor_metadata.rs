@@ -9,7 +9,7 @@ use std::path::Path;
 use zip::ZipArchive;
 use zip::read::ZipReadOptions;
 
-use crate::files;
+use base::files;
 
 /// The name of a tensor that was saved with such metadata; an empty one if it is in no dictionary. `pytorch-reader` has read the file.
 ///

@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use super::CheckpointConfig;
 use super::snapshot::Snapshot;
 use super::store::{CheckpointStore, Saved};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 
 type Outcome = (Result<Option<Saved>>, Snapshot);
 
@@ -211,7 +211,7 @@ mod tests {
     use super::super::fault::{Fault, FaultyFs};
     use super::super::testing::{same, scratch, snapshot, steps};
     use super::*;
-    use crate::error::ExitCode;
+    use base::error::ExitCode;
 
     fn unchanged() -> Finish {
         Box::new(|_| Ok(()))

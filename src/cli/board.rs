@@ -1,7 +1,7 @@
 //! `ddp-run board [DIR…]`: the runs, live in a browser.
 
-use crate::error::Result;
 use crate::registry::Registry;
+use base::error::Result;
 use std::path::PathBuf;
 
 /// Show runs live in a browser: a table of all, each run's report while it is trained, comparisons
@@ -39,7 +39,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
         let port = open.at.port();
         if open.at.ip().is_loopback() {
             let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
-            let (at, node) = (open.at, crate::show::name(&node));
+            let (at, node) = (open.at, base::show::name(&node));
             say!(
                 "from another machine: `ssh -L {port}:{at} {node}`, then the same address; Ctrl-C ends the board"
             );
@@ -49,7 +49,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
                  without `--host`, only `ssh -L` reaches the board"
             );
         }
-        crate::say::flush();
+        base::say::flush();
         Ok(())
     })
 }
@@ -59,5 +59,5 @@ pub fn run(args: &Args, _: &Registry) -> Result<()> {
     // Builds without it take the same command line.
     let _ = (&args.folders, &args.host, args.port, args.archived);
     let what = "this build of ddp-run has no board: it lacks the feature `board`";
-    Err(crate::error::Error::unavailable(what).hint("build it with `cargo build --features board`"))
+    Err(base::error::Error::unavailable(what).hint("build it with `cargo build --features board`"))
 }

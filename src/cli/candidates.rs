@@ -3,7 +3,7 @@
 use crate::plan::one_line;
 use crate::reference::{Reference, Table, unlinked, without_indices};
 use crate::registry::Registry;
-use crate::spec::{JobTree, Override};
+use ::spec::{JobTree, Override};
 use clap_complete::CompletionCandidate;
 use std::ffi::OsString;
 use std::path::Path;

@@ -1,11 +1,11 @@
 //! `ddp-run data fetch SPEC`: the data set of a spec, downloaded and checked before a run needs it.
 
 use super::spec_args::SpecArgs;
-use crate::error::{Error, Result};
 use crate::plan::{Purpose, WorldRequest};
 use crate::registry::Registry;
-use crate::show;
-use crate::spec::{Given, Override, ResolvedValue};
+use ::spec::{Given, Override, ResolvedValue};
+use base::error::{Error, Result};
+use base::show;
 use std::path::{Path, PathBuf};
 
 const DOWNLOAD: &str = "dataset.download";

@@ -2,14 +2,14 @@
 
 use super::eval_classes;
 use super::spec_args::SpecArgs;
-use crate::error::{ExitCode, Result};
 use crate::launch::{Nproc, StopFlag};
 use crate::registry::Registry;
-use crate::show;
-use crate::spec::did_you_mean;
 use crate::start::{EvaluationRequest, evaluate, verdict};
 use crate::telemetry::{Assertion, metric_words};
 use crate::worker::{Evaluated, Evaluation, Split, Wanted};
+use ::spec::did_you_mean;
+use base::error::{ExitCode, Result};
+use base::show;
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
 

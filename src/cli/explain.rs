@@ -1,10 +1,10 @@
 //! `ddp-run explain`: what a key, a table or a component of specs means.
 
-use crate::error::{Error, ExitCode, Result};
 use crate::reference::{Component, EXTENDS, Key, Reference, Table, unlinked, without_indices};
 use crate::registry::Registry;
-use crate::show::wrapped;
-use crate::spec::did_you_mean;
+use ::spec::did_you_mean;
+use base::error::{Error, ExitCode, Result};
+use base::show::wrapped;
 use std::fmt::Write;
 
 #[derive(Clone, Debug, clap::Args)]

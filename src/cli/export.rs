@@ -9,8 +9,8 @@ use super::export_hf;
 use super::outputs::destroys_nothing;
 use super::used::{Used, load_chosen};
 use crate::checkpoint::{Dtype, ExportOptions, export};
-use crate::error::{Error, Result};
 use crate::registry::Registry;
+use base::error::{Error, Result};
 
 #[derive(Args, Clone, Debug)]
 pub struct ExportArgs {
@@ -84,10 +84,10 @@ pub fn run(args: &ExportArgs, registry: &Registry) -> Result<()> {
     }
     say!(
         "wrote {} ({} tensors, {} bytes) from {} (step {}{})",
-        crate::show::path(&report.path),
+        base::show::path(&report.path),
         report.tensors,
         report.bytes,
-        crate::show::path(&report.source),
+        base::show::path(&report.source),
         report.step,
         if report.averaged { ", averaged weights" } else { "" }
     );

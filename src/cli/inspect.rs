@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::checkpoint::{Inspection, inspect};
-use crate::error::{Error, Result};
-use crate::show;
+use base::error::{Error, Result};
+use base::show;
 
 #[derive(Args, Clone, Debug)]
 pub struct InspectArgs {
@@ -53,6 +53,6 @@ mod tests {
     #[test]
     fn a_missing_path_is_exit_code_74() {
         let args = InspectArgs { path: "/nonexistent/run".into(), format: InspectFormat::Text };
-        assert_eq!(run(&args).unwrap_err().code, crate::error::ExitCode::Checkpoint);
+        assert_eq!(run(&args).unwrap_err().code, base::error::ExitCode::Checkpoint);
     }
 }

@@ -1,8 +1,8 @@
 //! `ddp-run list`: the names that a spec may give.
 
-use crate::error::Result;
 use crate::reference::{Component, Reference};
 use crate::registry::Registry;
+use base::error::Result;
 use clap::ValueEnum;
 use serde_json::{Map, Value as Json, json};
 use std::fmt::Write;

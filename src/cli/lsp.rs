@@ -1,8 +1,8 @@
 //! `ddp-run lsp`: the language server for specs.
 
 use super::spec_args::OverrideArgs;
-use crate::error::{ExitCode, Result};
 use crate::registry::Registry;
+use base::error::{ExitCode, Result};
 
 /// Serve an editor: problems, descriptions and completion of specs, by the Language Server Protocol
 #[derive(Clone, Debug, clap::Args)]
@@ -20,6 +20,6 @@ pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
         return Ok(ExitCode::Done);
     }
     // The protocol's code for an end that was not announced.
-    crate::say::flush();
+    base::say::flush();
     std::process::exit(1)
 }

@@ -1,6 +1,6 @@
 //! `ddp-run man`: the manual, from the declarations of the command line.
 
-use crate::error::{Error, ExitCode, Result};
+use base::error::{Error, ExitCode, Result};
 use clap_mangen::Man;
 use std::path::PathBuf;
 

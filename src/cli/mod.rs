@@ -35,10 +35,10 @@ mod train;
 mod used;
 mod words;
 
-use crate::error::{Error, ExitCode};
 use crate::launch::{self, StopFlag};
 use crate::registry::Registry;
-use crate::spec::Diagnostics;
+use ::spec::Diagnostics;
+use base::error::{Error, ExitCode};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -107,10 +107,10 @@ enum Command {
 /// The error for a terminal. The problems of a spec have colours; names in other messages can't bring any along.
 fn shown(error: &Error) -> String {
     match error.caused_by::<Diagnostics>() {
-        Some(_) => crate::show::painted(&error.to_string()).into_owned(),
+        Some(_) => base::show::painted(&error.to_string()).into_owned(),
         None => {
-            let hint = error.hint.iter().map(|hint| format!("\n\nhint: {}", crate::show::message(hint)));
-            crate::show::message(&error.message).into_owned() + &hint.collect::<String>()
+            let hint = error.hint.iter().map(|hint| format!("\n\nhint: {}", base::show::message(hint)));
+            base::show::message(&error.message).into_owned() + &hint.collect::<String>()
         }
     }
 }
@@ -133,10 +133,10 @@ pub fn main(registry: &Registry) -> ! {
     };
     let code = done.map_err(Error::hint_of_unexpanded).unwrap_or_else(|error| {
         launch::write_error_file(&error);
-        crate::say::put(format!("error: {}\n", shown(&error)).into_bytes());
+        base::say::put(format!("error: {}\n", shown(&error)).into_bytes());
         error.code
     });
-    crate::say::flush();
+    base::say::flush();
     std::process::exit(code as i32)
 }
 
@@ -207,7 +207,7 @@ fn built() -> clap::Command {
 /// Prints to standard output. A terminal gets no control characters.
 fn print(text: &str) -> Result<(), Error> {
     let mut out = std::io::stdout();
-    let text = &if out.is_terminal() { crate::show::message(text) } else { text.into() };
+    let text = &if out.is_terminal() { base::show::message(text) } else { text.into() };
     printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
@@ -242,7 +242,7 @@ mod tests {
         let foreign = Error::data("no metric `\u{1b}[31m\nerror: x`").hint("see `\nhint: y`");
         assert_eq!(shown(&foreign), "no metric `·[31m\n  error: x`\n\nhint: see `\n  hint: y`");
         let missing = std::path::Path::new("/nonexistent/job.toml");
-        let spec = crate::spec::JobTree::load(missing, &[]).map(drop).unwrap_err();
+        let spec = ::spec::JobTree::load(missing, &[]).map(drop).unwrap_err();
         let spec = Error { message: "\u{1b}[31ma\u{1b}[0m\u{1b}[2J".to_owned(), ..Error::from(spec) };
         assert_eq!(shown(&spec), "\u{1b}[31ma\u{1b}[0m·[2J");
     }

@@ -3,13 +3,13 @@
 use super::runs::TextFormat;
 use super::spec_args::SpecArgs;
 use crate::device;
-use crate::error::{ExitCode, Result};
 use crate::launch::{Nproc, StopFlag};
 use crate::plan::WorldRequest;
 use crate::registry::Registry;
 use crate::rehearse::{LEAST_STEPS, Moment, Request, Told, run as rehearse};
-use crate::show::message;
 use crate::start::available;
+use base::error::{ExitCode, Result};
+use base::show::message;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::path::PathBuf;
 

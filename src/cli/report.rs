@@ -1,9 +1,9 @@
 //! `ddp-run report RUN…`: writes the run's `report.html` again from its folder, or a page that compares several runs.
 
 use super::outputs::destroys_nothing;
-use crate::error::{Error, ExitCode, Result};
-use crate::files;
 use crate::telemetry::{prediction, report};
+use base::error::{Error, ExitCode, Result};
+use base::files;
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, clap::Args)]

@@ -1,14 +1,14 @@
 //! `ddp-run runs`: lists, shows, compares and removes the folders of runs.
 
-use crate::error::{Error, Result};
 use crate::plan::show_bytes;
 use crate::registry::Registry;
 use crate::runs::{
     Filter, Kept, Listing, Ranking, Removal, RunFolder, SortBy, compare, compare_json, diff, diff_json, find,
     list_json, list_text, of_argument, ranking, show,
 };
-use crate::show::{count, message};
 use crate::telemetry::columns_of_output;
+use base::error::{Error, Result};
+use base::show::{count, message};
 use clap::ValueEnum;
 use serde_json::Value as Json;
 use std::io::{BufRead, IsTerminal};
@@ -215,7 +215,7 @@ fn agreed(removals: &[Removal], bytes: u64) -> Result<bool> {
         say!("{}", message(&removal.words()));
     }
     say!("remove {}, {}? [y/N]", count(removals.len(), "item"), show_bytes(bytes));
-    crate::say::flush();
+    base::say::flush();
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);
     Ok(read.is_ok() && ["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))

@@ -2,13 +2,13 @@
 
 use super::runs::TableFormat;
 use super::spec_args::SpecArgs;
-use crate::error::{ExitCode, Result};
 use crate::launch::StopFlag;
 use crate::registry::Registry;
 use crate::runs::ranking;
-use crate::show::message;
 use crate::sweep::{Flags, json, prepare, run as sweep, text};
 use crate::telemetry::columns_of_output;
+use base::error::{ExitCode, Result};
+use base::show::message;
 use std::path::PathBuf;
 
 /// Run a spec several times with different values of some keys: a grid, random samples, successive halving

@@ -3,15 +3,15 @@
 use super::spec_args::SpecArgs;
 use crate::clusters::{self, LaunchFlags, Origin, flags};
 use crate::device;
-use crate::error::{ExitCode, Result};
 use crate::launch::logs::{LogFormat, Verbosity};
 use crate::launch::{JobHandoff, StopFlag};
 use crate::plan::WorldRequest;
 use crate::registry::Registry;
-use crate::spec::{Given, Override, shown_name};
 use crate::start::{Start, start};
 use crate::telemetry::{Assertion, ProfileSteps, ProgressMode};
 use crate::worker::{RankParts, measured};
+use ::spec::{Given, Override, shown_name};
+use base::error::{ExitCode, Result};
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -141,7 +141,7 @@ fn as_toml(typed: &str) -> String {
 }
 
 pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
-    crate::say::set_quiet(args.quiet);
+    base::say::set_quiet(args.quiet);
     for flag in args.launch.without_effect.typed() {
         say!("warning: {flag} is about torchrun's own processes and has no effect");
     }

@@ -2,11 +2,11 @@
 
 use super::spec_args::OverrideArgs;
 use crate::checkpoint::{Loaded, find_store, load_any};
-use crate::error::{Error, Result};
 use crate::history::checkpoints;
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
 use crate::worker::Usage;
+use base::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
 pub(super) struct Used {

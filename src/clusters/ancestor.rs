@@ -52,7 +52,7 @@ impl Ancestor {
 #[cfg(target_os = "linux")]
 mod tests {
     use super::*;
-    use crate::comm::testing::HANG;
+    use base::testing::HANG;
     use std::io::{BufRead, BufReader};
     use std::os::unix::fs::symlink;
     use std::process::{Command, Stdio};

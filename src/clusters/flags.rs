@@ -5,9 +5,9 @@
 
 use super::vars::{Vars, inconsistent};
 use super::{Launcher, Origin, Settings};
-use crate::error::{Error, Result};
 use crate::launch::{Console, LocalRanks, Nproc, Streams};
 use crate::nodes::{NodeRange, RdzvBackend, RdzvConf, RdzvEndpoint, RdzvId};
+use base::error::{Error, Result};
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;

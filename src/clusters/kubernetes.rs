@@ -6,8 +6,8 @@
 
 use super::vars::{Vars, inconsistent};
 use super::{Launcher, NodeEnv, Settings};
-use crate::error::{Error, Result};
 use crate::nodes::NodeRange;
+use base::error::{Error, Result};
 
 /// This pod's index within its job.
 pub(super) fn index(vars: &Vars<'_>) -> Result<Option<usize>> {

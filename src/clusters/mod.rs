@@ -15,7 +15,7 @@
 //!
 //! Launchers that contradict each other are rejected. The ranks meet at `--rdzv-endpoint`, else at MASTER_ADDR and
 //! MASTER_PORT, else at the address that the launcher provides. Where that port is not reserved for rank 0, they agree on
-//! one (`comm/rendezvous/ports.rs`).
+//! one (`collectives/rendezvous/ports.rs`).
 
 mod ancestor;
 pub mod flags;
@@ -41,11 +41,11 @@ pub use worker::{WorkerEnv, key_of_environment};
 
 use std::fmt;
 
-use crate::error::{Error, Result};
 use crate::launch::Nproc;
-use crate::named::named;
 use crate::nodes::{NodeRange, RdzvEndpoint};
-use crate::show::count;
+use base::error::{Error, Result};
+use base::named;
+use base::show::count;
 use vars::Vars;
 
 /// The role of this process.

@@ -2,8 +2,8 @@
 
 use super::vars::{Vars, inconsistent};
 use super::{Claim, Launcher, slurm};
-use crate::error::{Error, Result};
 use crate::launch::ProcessStat;
+use base::error::{Error, Result};
 use sha2::{Digest, Sha256};
 
 /// `None` without the variables of an MPI launcher.

@@ -2,8 +2,8 @@
 //! run for `--resume never` and `--resume PATH`.
 
 use super::vars::Vars;
-use crate::error::Result;
 use crate::telemetry::RunId;
+use base::error::Result;
 
 /// The run's identifier, from the environment `get`.
 ///

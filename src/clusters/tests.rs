@@ -6,10 +6,10 @@ mod several;
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::comm::rendezvous::{Ports, StoreKey};
-use crate::error::ExitCode;
 use crate::launch::{Endpoint, Place};
 use crate::nodes::KeySource;
+use base::error::ExitCode;
+use collectives::rendezvous::{Ports, StoreKey};
 
 fn origin(vars: &[(&str, &str)], settings: &Settings) -> Result<Origin> {
     let vars: BTreeMap<&str, &str> = vars.iter().copied().collect();

@@ -2,8 +2,8 @@
 
 use super::vars::{Vars, inconsistent};
 use super::{Claim, Launcher};
-use crate::error::Result;
 use crate::nodes::is_loopback;
+use base::error::Result;
 
 /// `None` if neither RANK nor WORLD_SIZE is set.
 pub(super) fn claim(vars: &Vars<'_>) -> Result<Option<Claim>> {

@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use crate::error::{Error, Result};
-use crate::named::switch;
+use base::error::{Error, Result};
+use base::named::switch;
 
 /// Reads variables; an empty variable counts as not set.
 pub(super) struct Vars<'a>(pub &'a dyn Fn(&str) -> Option<String>);

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use super::vars::{Vars, inconsistent};
 use super::{Claim, Launcher, mpi, slurm};
-use crate::comm::rendezvous::{Ports, Secret, StoreKey};
-use crate::error::{Error, Result};
 use crate::launch::{Endpoint, Place, cores};
 use crate::nodes::{KeySource, RdzvEndpoint};
+use base::error::{Error, Result};
+use collectives::rendezvous::{Ports, Secret, StoreKey};
 
 /// A rank that another launcher started.
 #[derive(Clone, Debug, PartialEq, Eq)]

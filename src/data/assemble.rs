@@ -8,7 +8,7 @@ use super::{
     SampleMut, StoredImages,
 };
 use crate::caught;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -7,8 +7,8 @@ use super::split::{Part, SplitOptions};
 use super::{
     Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits,
 };
-use crate::error::{Error, Result};
-use crate::spec::Fields;
+use ::spec::Fields;
+use base::error::{Error, Result};
 use burn::data::dataloader::batcher::Batcher;
 use burn::data::dataset::Dataset as BurnDataset;
 use burn::tensor::{Device, TensorData};

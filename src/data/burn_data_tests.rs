@@ -4,7 +4,7 @@ use super::*;
 use crate::data::{FieldData, FieldsMut, Loader, LoaderOptions};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
-use crate::spec::JobTree;
+use ::spec::JobTree;
 use burn::data::dataset::InMemDataset;
 
 #[derive(serde::Deserialize, JsonSchema)]

@@ -3,7 +3,7 @@
 
 use super::Splits;
 use super::store::DataFile;
-use crate::error::Result;
+use base::error::Result;
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

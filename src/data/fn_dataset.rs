@@ -1,8 +1,8 @@
 //! Data sets defined in a user's crate: a function from the keys of `[dataset]` to a source.
 
 use super::{DatasetKind, DatasetSource, Splits};
-use crate::error::{Error, Result};
-use crate::spec::Fields;
+use ::spec::Fields;
+use base::error::{Error, Result};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use super::{
     Content, Dataset, Encoding, FieldFacts, FieldKind, FieldMut, ImageEncoding, NumberEncoding, SampleKey,
     SampleMut, Splits, StoredImages,
 };
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;

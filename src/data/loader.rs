@@ -6,7 +6,7 @@ use super::assemble::BatchAssembler;
 use super::sampler::Order;
 use super::transforms::ImageTransform;
 use super::{Dataset, HostBatch};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 use super::*;
-use crate::comm::testing::HANG;
 use crate::data::{DistributedSampler, FieldData, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut};
-use crate::error::{ExitCode, is_transient};
+use base::error::{ExitCode, is_transient};
+use base::testing::HANG;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
@@ -98,7 +98,7 @@ fn a_loader_starts_at_any_batch() {
     }
     // The data set has shrunk since the checkpoint.
     let beyond = Loader::new(data, order(50), LoaderOptions { start_batch: 14, ..options(2) }, false);
-    assert_eq!(beyond.err().map(|e| e.code), Some(crate::error::ExitCode::Spec));
+    assert_eq!(beyond.err().map(|e| e.code), Some(base::error::ExitCode::Spec));
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_target_that_is_not_a_class_is_an_error_at_its_batch() {
         let error = loader.next().unwrap().unwrap_err();
         let expected =
             format!("sample 6 has target {target}, but the data set declares 40 classes, counted from 0");
-        assert_eq!((error.code, error.message), (crate::error::ExitCode::Spec, expected));
+        assert_eq!((error.code, error.message), (base::error::ExitCode::Spec, expected));
     }
     let data = Counting { target: Some((6, 39)), ..Counting::of(40) };
     assert_eq!(all(load(data, order(40), options(1))).len(), 10);
@@ -181,7 +181,7 @@ fn an_input_outside_of_the_vocabulary_is_an_error_at_its_batch() {
         let error = batches(tokens).swap_remove(0).unwrap_err();
         let expected =
             format!("sample 6 has index {wrong} in its input, but the data set declares indices below 5");
-        assert_eq!((error.code, error.message), (crate::error::ExitCode::Spec, expected));
+        assert_eq!((error.code, error.message), (base::error::ExitCode::Spec, expected));
     }
     assert!(batches([4, 0]).iter().all(Result::is_ok));
 }

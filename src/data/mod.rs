@@ -63,8 +63,8 @@ pub use sets::{
 pub use standard::standard_kinds;
 pub use store::Cache;
 
-use crate::error::Result;
-use crate::spec::Fields;
+use ::spec::Fields;
+use base::error::Result;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -5,8 +5,8 @@ use super::split::Part;
 use super::{
     Content, Dataset, Encoding, FieldFacts, FieldMut, FieldsMut, SampleKey, SampleMut, Splits, StoredImages,
 };
-use crate::error::Result;
-use crate::spec::Fields;
+use ::spec::Fields;
+use base::error::Result;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;

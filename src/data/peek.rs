@@ -3,7 +3,7 @@
 use super::assemble::{buffers_of, empty_batch, part, resize_batch};
 use super::resample::{Picture, Window, resized_crop};
 use super::{Dataset, Encoding, FieldData, FieldKind, HostBatch, HostField, SampleKey};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
 use std::fmt::Display;

@@ -6,8 +6,8 @@ use super::{
     Content, Dataset, Encoding, FieldFacts, FieldKind, FieldMut, ImageEncoding, NumberEncoding, SampleKey,
     SampleMut, Splits, StoredImages, TableEncoding, TargetEncoding,
 };
-use crate::error::{Error, Result};
-use crate::show;
+use base::error::{Error, Result};
+use base::show;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 

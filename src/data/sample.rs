@@ -1,6 +1,6 @@
 //! The buffers that a data set writes a sample to.
 
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// A buffer for one field of a sample.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ pub(crate) fn no_field<'n>(name: &str, there: impl Iterator<Item = &'n str>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ExitCode;
+    use base::error::ExitCode;
 
     #[test]
     fn fields_are_taken_by_name() {

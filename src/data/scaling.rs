@@ -1,7 +1,7 @@
 //! How images of any size become the squares that models take.
 
 use super::resample::Window;
-use crate::spec::choice;
+use ::spec::choice;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

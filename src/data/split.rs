@@ -3,8 +3,8 @@
 use super::Content;
 use super::fingerprint::digest_of_parts;
 use super::mt19937::{random_split, randperm};
-use crate::error::Result;
-use crate::spec::Fields;
+use ::spec::Fields;
+use base::error::Result;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

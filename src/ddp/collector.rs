@@ -7,11 +7,11 @@ use super::hook::HookSource;
 use super::in_place::{InPlace, InPlaceBuckets};
 use super::on_device::DeviceGradients;
 use super::tap::GradientSink;
-use crate::comm::{CommError, lock};
 use crate::device::Gradient;
 use crate::models::{exchange, recycle};
 use burn::backend::{BackendTypes, Flex};
 use burn::tensor::Device;
+use collectives::{CommError, lock};
 use kernels::reduction::{Operation, Reduce};
 use std::sync::{Arc, Mutex, MutexGuard};
 

@@ -3,9 +3,9 @@
 use super::hook::{CommHook, HookSource};
 use super::hook_state::{self, HookState};
 use crate::caught;
-use crate::comm::{CommError, ProcessGroup, ReduceOp, lock};
 use crate::device::Readback;
-use crate::error::Error;
+use base::error::Error;
+use collectives::{CommError, ProcessGroup, ReduceOp, lock};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -159,8 +159,8 @@ impl Drop for CommThread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::SoloGroup;
-    use crate::error::ExitCode;
+    use base::error::ExitCode;
+    use collectives::SoloGroup;
 
     #[test]
     fn a_failed_readback_of_a_gradient_is_reported_as_a_device_error() {

@@ -4,8 +4,8 @@
 //! and the step is treated like any other overflow: training never uses saturated gradients.
 
 use super::hook::CommHook;
-use crate::comm::{CommError, Element, ProcessGroup, ReduceOp};
 use burn::tensor::FloatDType;
+use collectives::{CommError, Element, ProcessGroup, ReduceOp};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
@@ -122,8 +122,8 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::SoloGroup;
     use crate::ddp::tests::on_ranks;
+    use collectives::SoloGroup;
 
     /// Values of many magnitudes.
     fn gradients(n: usize, salt: u32) -> Vec<f32> {

@@ -3,8 +3,8 @@
 
 use super::device_hook::{DeviceErrorFeedback, DeviceHook};
 use super::error_feedback::{ErrorFeedback, Half, divisor};
-use crate::comm::{CommError, ProcessGroup};
-use crate::spec::Fields;
+use ::spec::Fields;
+use collectives::{CommError, ProcessGroup};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use schemars::JsonSchema;

@@ -1,7 +1,7 @@
 //! Gathers the state of all ranks' hooks for a checkpoint and scatters it again, one bucket of one rank at a time.
 
-use crate::comm::{CommError, ProcessGroup};
-use crate::error::Error;
+use base::error::Error;
+use collectives::{CommError, ProcessGroup};
 
 /// State that all ranks' hooks keep between steps.
 #[derive(Clone, Debug, Default, PartialEq)]

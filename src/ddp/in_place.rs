@@ -3,10 +3,10 @@
 use super::device_hook::DeviceHook;
 use super::hook::HookSource;
 use super::hook_state::{self, HookState};
-use crate::comm::{CommError, ProcessGroup};
 use crate::device::read;
-use crate::error::Error;
+use base::error::Error;
 use burn::tensor::{Device, Tensor, TensorData};
+use collectives::{CommError, ProcessGroup};
 use std::sync::Arc;
 
 /// Averages flat tensors in place, in the order of the calls, which is the same on all ranks.
@@ -32,7 +32,7 @@ fn on_cuda(_: &Arc<dyn ProcessGroup>) -> Option<Arc<dyn InPlace>> {
 
 #[cfg(feature = "cuda")]
 fn on_cuda(group: &Arc<dyn ProcessGroup>) -> Option<Arc<dyn InPlace>> {
-    use crate::comm::{CommErrorKind, DeviceCollectives, ReduceOp};
+    use collectives::{CommErrorKind, DeviceCollectives, ReduceOp};
 
     struct OnCuda(Arc<dyn ProcessGroup>);
 

@@ -7,9 +7,9 @@ use super::in_place::InPlace;
 use super::reducer::Reducer;
 use super::tests::{SIZES, gradient, on_ranks, standard};
 use super::{BucketCaps, BucketLayout, HookState};
-use crate::comm::{CommError, Element, ProcessGroup, ReduceOp};
 use crate::device::Gradient;
 use burn::tensor::{DType, Device, Element as TensorElement, Tensor, TensorData};
+use collectives::{CommError, Element, ProcessGroup, ReduceOp};
 use half::{bf16, f16};
 use std::sync::{Arc, Mutex};
 

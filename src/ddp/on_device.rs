@@ -2,7 +2,7 @@
 
 use super::buckets::BucketLayout;
 use crate::device::Readback;
-use crate::error::Result;
+use base::error::Result;
 use burn::tensor::{Device, Tensor, TensorData};
 
 /// One model's gradients, as flat tensors.

@@ -18,10 +18,10 @@ use super::hook_state::HookState;
 use super::in_place;
 use super::on_device::DeviceGradients;
 use super::tap::GradientSink;
-use crate::comm::{CommError, ProcessGroup, ReduceOp};
 use crate::device::{Readback, is_host};
-use crate::error::Error;
+use base::error::Error;
 use burn::tensor::{Device, Tensor};
+use collectives::{CommError, ProcessGroup, ReduceOp};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,13 +1,13 @@
 //! Reducers of two ranks that are threads of one process.
 
 use super::{BucketCaps, BucketLayout, CommHook, HookSource, HookState, Reducer};
-use crate::comm::gloo::GlooOptions;
-use crate::comm::{CommError, ProcessGroup, ReduceOp, SoloGroup, testing};
 use crate::device::Gradient;
-use crate::error::ExitCode;
 use crate::models::{Activation, linear};
+use base::error::ExitCode;
 use burn::backend::Flex;
 use burn::tensor::{Device, Tensor, TensorData};
+use collectives::gloo::GlooOptions;
+use collectives::{CommError, ProcessGroup, ReduceOp, SoloGroup, testing};
 use std::sync::Arc;
 
 /// Elements of the parameters; the second tensor is a buffer.

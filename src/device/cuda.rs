@@ -3,10 +3,10 @@
 #![allow(unsafe_code)]
 
 use super::Precision;
-use crate::comm::{DType, DeviceSlice, nccl};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use burn::tensor::{self, Device, Tensor};
 use burn_cubecl::CubeDevice;
+use collectives::{DType, DeviceSlice, nccl};
 use cubecl::cuda::CudaRuntime;
 use cubecl_runtime::runtime::Runtime;
 use cudarc::driver::{result, sys};

@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use super::Precision;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use cubecl::cuda::{CudaDevice, CudaRuntime};
 use cubecl::ir::{DeviceProperties, ElemType, FloatKind};
 use cubecl_runtime::client::Client;
@@ -106,7 +106,7 @@ pub(crate) fn listed(index: usize, precision: Precision) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::comm::nccl::tests::said_by;
+    use crate::device::nccl_tests::said_by;
 
     /// The tests' own driver reports a device of compute capability 9.0. Tensor cores do not multiply f32 itself, so
     /// f32 does not use `tma` in bf16 and f16.

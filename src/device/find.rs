@@ -3,7 +3,7 @@
 #[cfg(feature = "wgpu")]
 use super::wgpu;
 use super::{ComputeDevice, DeviceSpec, Precision};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use burn::tensor::Device;
 
 /// Names of the CUDA devices visible to this process (subject to `CUDA_VISIBLE_DEVICES`), or why there are none.
@@ -122,7 +122,7 @@ impl ComputeDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ExitCode;
+    use base::error::ExitCode;
 
     #[test]
     fn a_missing_device_is_rejected_with_the_reason() {

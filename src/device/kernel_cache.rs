@@ -6,7 +6,7 @@
 //! which may not have that kernel.
 
 use super::{ComputeDevice, Precision};
-use crate::files::Held;
+use base::files::Held;
 use cubecl::config::cache::CacheConfig;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl::records::RecordLevel;
@@ -113,7 +113,7 @@ fn lock_database(folder: &Path, name: &str) -> Result<(String, Held), String> {
     for number in 0..MAX_ALIKE {
         let name = if number == 0 { name.to_owned() } else { format!("{name}.{number}") };
         let path = folder.join(format!("{name}.lock"));
-        let lock = crate::files::open_with(&path, File::options().create(true).append(true)).map_err(at)?;
+        let lock = base::files::open_with(&path, File::options().create(true).append(true)).map_err(at)?;
         match lock.try_lock() {
             Ok(()) => return Ok((name, Held(lock))),
             Err(TryLockError::WouldBlock) => {}

@@ -11,6 +11,8 @@ mod exact;
 mod find;
 #[cfg(feature = "cubecl-devices")]
 mod kernel_cache;
+#[cfg(all(test, feature = "nccl"))]
+mod nccl_tests;
 mod precision;
 mod readback;
 #[cfg(any(feature = "cuda", all(test, feature = "wgpu")))]
@@ -25,9 +27,9 @@ mod wgpu;
 #[cfg(feature = "cuda")]
 pub use cuda::slice;
 #[cfg(all(test, feature = "cuda"))]
-pub(crate) use exact::listed;
+use exact::listed;
 #[cfg(all(test, feature = "nccl"))]
-pub(crate) use find::among;
+use find::among;
 pub use find::{available, count, cuda_devices, of_rank, supports_precision, wgpu_devices};
 #[cfg(feature = "cubecl-devices")]
 pub use kernel_cache::keep_kernels;

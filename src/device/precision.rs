@@ -1,6 +1,6 @@
 //! Element types of the computation.
 
-use crate::spec::choice;
+use ::spec::choice;
 use burn::tensor::DType;
 
 choice! {

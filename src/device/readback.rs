@@ -2,7 +2,7 @@
 //! read, after all operations queued by then: reading a step's numbers after queueing the next step would wait for
 //! both. A thread that reads at once keeps the copy's place in the queue.
 
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use burn::tensor::{Tensor, TensorData};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::sync::OnceLock;

@@ -1,6 +1,6 @@
 //! The devices that a spec can name.
 
-use crate::spec::{Syntax, syntax};
+use ::spec::{Syntax, syntax};
 use std::fmt;
 
 /// The device that a process computes on.

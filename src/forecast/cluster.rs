@@ -4,10 +4,10 @@
 use super::fit::Fit;
 use super::links::Links;
 use super::measured::{Allreduce, MOST_SPREAD, Saves, Steps};
-use crate::error::Result;
-use crate::files;
-use crate::show;
-use crate::spec::{Diagnostics, Fields, JobTree};
+use ::spec::{Diagnostics, Fields, JobTree};
+use base::error::Result;
+use base::files;
+use base::show;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;

@@ -2,7 +2,7 @@
 //! of m bytes takes alpha + m / beta), and the counts of Thakur, Rabenseifner and Gropp, "Optimization of Collective
 //! Communication Operations in MPICH" (2005), for the algorithms of the gloo engine.
 
-use crate::comm::Algorithm;
+use collectives::Algorithm;
 
 /// What a link does in one all-reduce.
 #[derive(Clone, Copy, Debug, PartialEq)]

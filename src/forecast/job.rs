@@ -2,11 +2,11 @@
 
 use super::links::Engine;
 use crate::checkpoint::Every;
-use crate::comm::Backend;
 use crate::device::DeviceSpec;
-use crate::error::{Error, Result};
 use crate::launch::cores::threads_per_worker;
 use crate::plan::Plan;
+use base::error::{Error, Result};
+use collectives::Backend;
 
 /// A job on some number of processes.
 #[derive(Clone, Debug)]

@@ -3,8 +3,8 @@
 use super::cost::Terms;
 use super::fit::{Fit, Point};
 use super::measured::Allreduce;
-use crate::comm::Algorithm;
-use crate::comm::gloo::{AlgorithmChoice, SMALL, Transport, all_reduce_algorithm};
+use collectives::Algorithm;
+use collectives::gloo::{AlgorithmChoice, SMALL, Transport, all_reduce_algorithm};
 
 /// MPICH takes recursive doubling up to this many bytes (Thakur et al., 2005).
 const MPI_SMALL: usize = 2048;

@@ -1,6 +1,6 @@
 use super::*;
-use crate::comm::DType;
 use crate::forecast::measured::AllreduceRow;
+use collectives::DType;
 use proptest::prelude::*;
 
 const AUTO: Engine = Engine::Gloo(Transport::Auto, AlgorithmChoice::Auto);

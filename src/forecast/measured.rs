@@ -1,7 +1,7 @@
 //! Measurements that a prediction begins with: files of `ddp-run bench allreduce` and `ddp-run bench train`; runs are read by `run`.
 
-use crate::comm::DType;
-use crate::comm::gloo::{AlgorithmChoice, Transport};
+use collectives::DType;
+use collectives::gloo::{AlgorithmChoice, Transport};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -231,7 +231,7 @@ pub(super) fn is_usable(step: &Step) -> bool {
 }
 
 fn json<T: DeserializeOwned>(path: &Path, program: &str) -> Result<T, String> {
-    let bytes = crate::files::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+    let bytes = base::files::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
     serde_json::from_slice(&bytes)
         .map_err(|e| format!("{} is not what {program} writes: {e}", path.display()))
 }

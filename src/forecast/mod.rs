@@ -20,10 +20,10 @@ mod table;
 pub use cluster::Cluster;
 pub use table::text;
 
-use crate::error::{Error, Result};
 use crate::plan::Plan;
-use crate::show::count;
 use crate::telemetry::Prediction;
+use base::error::{Error, Result};
+use base::show::count;
 use job::Job;
 use predict::Forecast;
 

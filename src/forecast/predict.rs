@@ -7,8 +7,8 @@ use super::measured::Step;
 use super::pipeline::{Bucket, Sharing, course};
 use super::slowest;
 use crate::device::DeviceSpec;
-use crate::show;
 use crate::telemetry::PredictedRow;
+use base::show;
 
 /// Bytes of the sums that ranks exchange once a step.
 const SUMS: f64 = 64.0;

@@ -13,7 +13,7 @@ impl Steps {
     pub fn of_run(folder: &Path) -> Result<Self, String> {
         let shown = folder.display();
         let start = provenance::read(&folder.join("run.json")).map_err(|e| e.message)?.latest;
-        let spec = crate::files::read_text(&folder.join("job.toml"));
+        let spec = base::files::read_text(&folder.join("job.toml"));
         let spec: toml::Table = (spec.map_err(|e| format!("cannot read the job.toml of {shown}: {e}"))?)
             .parse()
             .map_err(|_| format!("the job.toml of {shown} is not TOML"))?;

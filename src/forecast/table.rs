@@ -1,7 +1,7 @@
 //! The prediction for people: a row for each number of processes, then what it assumes.
 
-use crate::show::{Column, Table};
 use crate::telemetry::{PredictedRow, Prediction, seconds, significant};
+use base::show::{Column, Table};
 use std::fmt::Write;
 
 /// A column's title, and which is left out first where there is no room for all: the one with the largest number.

@@ -3,9 +3,9 @@ use super::fit::Fit;
 use super::measured::{Allreduce, AllreduceRow, Step, Steps};
 use super::predict::Forecast;
 use super::*;
-use crate::comm::DType;
-use crate::comm::gloo::{AlgorithmChoice, Transport};
 use crate::plan::testing::resolved;
+use collectives::DType;
+use collectives::gloo::{AlgorithmChoice, Transport};
 use proptest::prelude::*;
 
 /// One bucket of 256 KiB and more of gradients; 8 samples in a step.

@@ -5,9 +5,9 @@
 
 use super::{checkpoints, unwritable};
 use crate::checkpoint::{CheckpointStore, Entry, format};
-use crate::error::{Error, IoContext, Result};
-use crate::files::sync_folder;
 use crate::telemetry::{MetricsWriter, cut_digests};
+use base::error::{Error, IoContext, Result};
+use base::files::sync_folder;
 use std::cell::OnceCell;
 use std::fs::{self, File};
 use std::io;

@@ -2,8 +2,8 @@
 
 use super::checkpoints;
 use crate::checkpoint::CheckpointStore;
-use crate::error::{ExitCode, Result};
 use crate::telemetry::{Event, read_events};
+use base::error::{ExitCode, Result};
 use std::path::Path;
 
 /// The facts that a start needs.

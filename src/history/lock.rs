@@ -1,10 +1,10 @@
 //! The lock file of a run's folder: one run at a time writes to it, a supervisor, or rank 0 under a launcher of ranks.
 
 use super::unwritable;
-use crate::error::{Error, IoContext, Result};
-use crate::files::{self, Held};
-use crate::show;
 use crate::telemetry::RunId;
+use base::error::{Error, IoContext, Result};
+use base::files::{self, Held};
+use base::show;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -167,8 +167,8 @@ fn in_words(holder: Option<&Holder>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::testing::HANG;
-    use crate::error::ExitCode;
+    use base::error::ExitCode;
+    use base::testing::HANG;
 
     fn run(job: &str, attempt: u32) -> RunId {
         RunId { job: job.into(), attempt, start: format!("{job}/{attempt}") }
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn a_lock_that_is_a_pipe_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::rename(files::testing::pipe(dir.path()), dir.path().join(".lock")).unwrap();
+        std::fs::rename(base::testing::pipe(dir.path()).unwrap(), dir.path().join(".lock")).unwrap();
         let error = FolderLock::take(dir.path(), &run("a", 0), HANG, &|| false).unwrap_err();
         assert_eq!(error.code, ExitCode::Checkpoint);
         assert!(error.message.contains("no regular file"), "{error}");

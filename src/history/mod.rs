@@ -18,9 +18,9 @@ pub use lock::FolderLock;
 pub use others::{LOG_HEADERS, is_of_a_run, is_resolved, log_of_others, writes_to_no_others};
 
 use crate::checkpoint::sha256_hex;
-use crate::error::{Error, ExitCode, IoContext, Result};
-use crate::files;
 use crate::telemetry::{Provenance, RunId, provenance};
+use base::error::{Error, ExitCode, IoContext, Result};
+use base::files;
 use folder_state::{FolderState, ToArchive};
 use std::path::{Path, PathBuf};
 
@@ -108,7 +108,7 @@ impl Start<'_> {
         if here.is_none() && from.is_some_and(|from| from.complete) {
             say!(
                 "{} stays as it is: there is nothing to train from that checkpoint",
-                crate::show::path(self.out_dir)
+                base::show::path(self.out_dir)
             );
             return Ok(Accepted::Complete);
         }
@@ -131,11 +131,11 @@ impl Start<'_> {
             ToArchive::Nothing => {}
             ToArchive::All => {
                 let kept = archive::archive_all(self.out_dir)?;
-                say!("the previous run was moved to {}", crate::show::path(&kept));
+                say!("the previous run was moved to {}", base::show::path(&kept));
             }
             ToArchive::After(step) => {
                 let kept = archive::archive_after(self.out_dir, step)?;
-                say!("files from after step {step} were moved to {}", crate::show::path(&kept));
+                say!("files from after step {step} were moved to {}", base::show::path(&kept));
             }
         }
         self.write(from)?;

@@ -4,9 +4,9 @@
 use super::{FILES, FolderLock, SPECS, checkpoints, spec_named};
 use crate::checkpoint::format::{STATE_FILE, parse_step_dir};
 use crate::checkpoint::{CheckpointStore, sha256_hex};
-use crate::error::{Error, Result};
-use crate::files;
 use crate::telemetry::provenance;
+use base::error::{Error, Result};
+use base::files;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -149,8 +149,8 @@ fn is_nothing(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ExitCode;
     use crate::telemetry::provenance::sample;
+    use base::error::ExitCode;
 
     /// The name of the entry that a start in `out` refuses.
     fn refused(out: &Path) -> Option<String> {

@@ -1,7 +1,7 @@
 //! The keys of `[launch]` that configure the processes of one node.
 
 use super::Nproc;
-use crate::spec::Period;
+use ::spec::Period;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;

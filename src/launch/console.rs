@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use super::worker::Output;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// The value of `--tee` and `--redirects`: `3` is both streams of all local ranks (1: standard output, 2: standard
 /// error, 0: none), `0:3,1:2` is by local rank.
@@ -228,8 +228,8 @@ fn copy(from: PipeReader, mut log: File, rank: usize, stream: Stream) {
             shown.push(b'\n');
         }
         match stream {
-            Stream::Out => crate::say::put_out(shown),
-            Stream::Err => crate::say::put(shown),
+            Stream::Out => base::say::put_out(shown),
+            Stream::Err => base::say::put(shown),
         }
     }
 }
@@ -237,7 +237,7 @@ fn copy(from: PipeReader, mut log: File, rank: usize, stream: Stream) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::testing::HANG;
+    use base::testing::HANG;
     use std::io::Seek;
 
     const LOG: Route = Route { log: true, terminal: false };

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::{Error, Result};
-use crate::spec::{Syntax, syntax};
+use ::spec::{Syntax, syntax};
+use base::error::{Error, Result};
 
 /// The number of workers on a node, in the syntax of torchrun's `--nproc-per-node`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +123,7 @@ pub fn thread_variables(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ExitCode;
+    use base::error::ExitCode;
 
     #[test]
     fn nproc_is_read_and_resolved() {

@@ -3,7 +3,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// Descriptors besides connections: files, pipes, memory, a device's driver.
 const OTHERS: usize = 64;

@@ -3,7 +3,7 @@
 //! `torch.distributed.elastic.multiprocessing.errors`, which shows `py_callstack`.
 
 use super::failure::{Failure, write_atomically};
-use crate::error::Error;
+use base::error::Error;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

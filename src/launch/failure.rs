@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::flight::FlightRecord;
-use crate::comm::{CommError, CommErrorKind, Place, ProcessGroup};
-use crate::error::{Error, ExitCode, is_transient};
-use crate::files::Draft;
+use base::error::{Error, ExitCode, is_transient};
+use base::files::Draft;
+use collectives::{CommError, CommErrorKind, Place, ProcessGroup};
 use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -196,7 +196,7 @@ impl Failure {
     /// The note of process `pid` as `rank`; `None` if there is none or it can't be read.
     pub fn read(log_dir: &Path, rank: usize, pid: u32) -> Option<Self> {
         let mut bytes = Vec::new();
-        crate::files::open(&Self::path(log_dir, rank)).ok()?.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
+        base::files::open(&Self::path(log_dir, rank)).ok()?.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
         let note: Self = serde_json::from_slice(&bytes).ok()?;
         (note.rank == rank && note.pid == pid).then_some(note)
     }
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn transient_file_errors_are_retryable_and_a_full_disk_is_not() {
-        use crate::error::IoContext;
+        use base::error::IoContext;
         let kind = |code| {
             let failed: io::Result<()> = Err(io::Error::from_raw_os_error(code));
             Kind::of(&failed.doing("read", Path::new("x")).expect_err("it failed"))
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn only_a_rank_that_failed_by_itself_has_a_code_of_its_own() {
         let own = |error: &Error, place| Evidence::of(Some(&Failure { place, ..Failure::of(1, error) })).own;
-        let place = Some(Place { step: 3, phase: crate::comm::Phase::Sync });
+        let place = Some(Place { step: 3, phase: collectives::Phase::Sync });
         assert_eq!(own(&Error::data("no file"), None), Some(ExitCode::Spec));
         let lost = Error::from(CommError::new(CommErrorKind::PeerLost, Some(0), "rank 0 is gone"));
         assert_eq!(own(&lost, place), None);

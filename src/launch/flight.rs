@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::failure::write_atomically;
-use crate::comm::{CallRecord, CommError, Place, ProcessGroup};
+use collectives::{CallRecord, CommError, Place, ProcessGroup};
 
 #[derive(Clone, Debug, Serialize)]
 pub struct FlightRecord {
@@ -50,7 +50,7 @@ impl FlightRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::{CommErrorKind, Phase, SoloGroup};
+    use collectives::{CommErrorKind, Phase, SoloGroup};
 
     #[test]
     fn a_flight_record_has_rank_place_and_error() {

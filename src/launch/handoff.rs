@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 use super::logs::{LogFormat, Verbosity};
 use super::os;
 use super::stop::StopFlag;
-use crate::comm::rendezvous::{Ports, Secret};
-use crate::error::{Error, ExitCode, Result};
 use crate::telemetry::{ProfileSteps, ProgressMode, Provenance};
+use base::error::{Error, ExitCode, Result};
+use collectives::rendezvous::{Ports, Secret};
 
 /// A resolved spec has a few kilobytes; a longer line is not a handoff.
 pub const MAX_BYTES: usize = 4 << 20;
@@ -296,7 +296,7 @@ fn received_take_down(input: &mut impl Read) -> bool {
 /// Exits without destructors and exit handlers, which may wait for threads that wait for peers. On Linux the kernel's
 /// parent-death signal usually arrives first.
 fn end_orphan() -> ! {
-    crate::say::flush();
+    base::say::flush();
     signal_hook::low_level::exit(ExitCode::WorkerFailed as i32)
 }
 

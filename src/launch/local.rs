@@ -7,7 +7,7 @@ use super::console::Console;
 use super::handoff::JobHandoff;
 use super::state::Policy;
 use super::stop::StopFlag;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// `nproc` workers on this machine.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ fn no_program(e: &std::io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ExitCode;
+    use base::error::ExitCode;
 
     #[test]
     fn a_machine_without_proc_lacks_something_and_is_no_bug() {

@@ -22,11 +22,11 @@ use tracing_subscriber::{EnvFilter, Layer};
 use super::error_file::write_error_file_of;
 use super::failure::Failure;
 use super::handoff::{Handoff, JobHandoff};
-use crate::error::{Error, IoContext, Result};
-use crate::files;
 use crate::history::LOG_HEADERS;
-use crate::say::StderrWriter;
 use crate::telemetry::{Profile, host_name, profile};
+use base::error::{Error, IoContext, Result};
+use base::files;
+use base::say::StderrWriter;
 
 /// Prefix of a header line; [`tail`] uses it to find the beginning of an attempt.
 const HEADER: &str = LOG_HEADERS[0];
@@ -173,7 +173,7 @@ fn is_standard_error(file: &File) -> bool {
 pub fn init_worker(handoff: &Handoff) -> Result<Option<Profile>> {
     let file = open(&path(&handoff.log_dir, handoff.place.rank))?;
     let verbosity = handoff.job.verbosity;
-    crate::say::set_quiet(verbosity == Verbosity::Quiet);
+    base::say::set_quiet(verbosity == Verbosity::Quiet);
     let shown = !is_standard_error(&file);
     let profile = handoff.job.profile.map(|steps| {
         let rank = handoff.place.rank;
@@ -312,8 +312,8 @@ fn printable(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::rendezvous::Secret;
     use crate::launch::{Endpoint, JobHandoff, Place};
+    use collectives::rendezvous::Secret;
 
     fn handoff(folder: &Path) -> Handoff {
         let secret = Secret::generate().expect("random");
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn a_log_that_is_a_pipe_is_refused() {
         let folder = tempfile::tempdir().expect("tempdir");
-        let pipe = files::testing::pipe(folder.path());
+        let pipe = base::testing::pipe(folder.path()).unwrap();
         assert!(open(&pipe).expect_err("nobody reads it").message.contains("no regular file"));
         assert!(tail(&pipe, 1, 100).is_err());
     }

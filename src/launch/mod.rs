@@ -55,7 +55,7 @@ pub(crate) use timers::Timers;
 pub use verdict::{Verdict, WorkerStatus};
 pub(crate) use worker::{Output, Process};
 
-use crate::error::Result;
+use base::error::Result;
 
 /// Call it first: a signal that arrives before its handler is installed kills the process without a message.
 pub fn begin() -> Result<StopFlag> {

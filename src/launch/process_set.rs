@@ -16,7 +16,7 @@ use super::state::{Action, Event, Policy, State, Timer};
 use super::timers::Timers;
 use super::verdict::Verdict;
 use super::worker::Process;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// Starts and describes the workers, by local rank.
 pub trait Workers {

@@ -7,8 +7,8 @@ use super::failure::Failure;
 use super::flight::FlightRecord;
 use super::logs;
 use super::verdict::{self, Class, End, Requested, WorkerStatus};
-use crate::comm::rendezvous::name_ranks;
-use crate::error::ExitCode;
+use base::error::ExitCode;
+use collectives::rendezvous::name_ranks;
 
 /// How a node's part of a generation ended.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

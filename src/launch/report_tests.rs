@@ -1,7 +1,7 @@
 use super::*;
-use crate::comm::{CommError, CommErrorKind, Phase, Place};
-use crate::error::Error;
 use crate::launch::failure::Evidence;
+use base::error::Error;
+use collectives::{CommError, CommErrorKind, Phase, Place};
 
 fn end(status: WorkerStatus, requested: Requested) -> End {
     End { status, requested, order: 0, overdue: false, evidence: Evidence::default() }

@@ -12,7 +12,7 @@ use signal_hook::iterator::exfiltrator::SignalOnly;
 
 use super::os;
 use super::stop::{StopFlag, handled_signals};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// Signals as readable events.
 pub struct Signals(SignalDelivery<UnixStream, SignalOnly>);

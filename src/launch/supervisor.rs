@@ -18,8 +18,8 @@ use super::process_set::{Finished, ProcessSet, Workers};
 use super::report::{self, NodeEnd};
 use super::signals::Signals;
 use super::worker::Process;
-use crate::comm::rendezvous::Secret;
-use crate::error::{Error, ExitCode, IoContext, Result};
+use base::error::{Error, ExitCode, IoContext, Result};
+use collectives::rendezvous::Secret;
 
 /// The workers of one generation on this node, with everything needed to start and watch them.
 pub struct LocalWorkers<'a> {

@@ -8,7 +8,7 @@ use crate::caught::caught;
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::reference::{Key, Reference, keys, without_indices};
 use crate::registry::Registry;
-use crate::spec::{Declaration, Diagnostics, Examined, JobTree, Override, ResolvedValue};
+use ::spec::{Declaration, Diagnostics, Examined, JobTree, Override, ResolvedValue};
 use lsp_types::{DiagnosticSeverity, Uri};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};

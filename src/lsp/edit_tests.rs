@@ -5,7 +5,7 @@ use super::server::Server;
 use super::tests::{GOOD, URI, asked, changed, note, opened, published, server};
 use super::text::Columns;
 use crate::registry::Registry;
-use crate::spec::Override;
+use ::spec::Override;
 use serde_json::{Value as Json, json};
 use std::path::Path;
 

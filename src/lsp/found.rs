@@ -2,7 +2,7 @@
 
 use super::text::Text;
 use crate::plan::Plan;
-use crate::spec::{Diagnostics, JobTree, Problem, Source};
+use ::spec::{Diagnostics, JobTree, Problem, Source};
 use lsp_types::DiagnosticSeverity;
 use std::path::PathBuf;
 

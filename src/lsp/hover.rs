@@ -6,7 +6,7 @@ use super::lines::{Part, join};
 use super::text::Columns;
 use crate::plan::one_line;
 use crate::reference::{Component, Key, Reference, unlinked, without_indices};
-use crate::spec::{Origin, ResolvedValue};
+use ::spec::{Origin, ResolvedValue};
 use lsp_types::{Hover, HoverContents, MarkupContent, MarkupKind};
 use std::fmt::Write;
 use std::path::Path;

@@ -25,7 +25,7 @@ mod transport;
 pub use files::may_be_spec;
 
 use crate::registry::Registry;
-use crate::spec::Override;
+use ::spec::Override;
 use crossbeam_channel::TryRecvError;
 use lsp_server::{Connection, Message, Response};
 use serde_json::json;

@@ -5,7 +5,7 @@ use super::text::Columns;
 use super::{actions, complete, files, hover, publish};
 use crate::reference::Reference;
 use crate::registry::Registry;
-use crate::spec::Override;
+use ::spec::Override;
 use lsp_server::{ErrorCode, Message, Notification, Request, Response};
 use lsp_types::notification as notes;
 use lsp_types::request as requests;

@@ -4,7 +4,7 @@ use super::server::Server;
 use super::text::Columns;
 use crate::models::{Input, Net};
 use crate::registry::Registry;
-use crate::spec::Override;
+use ::spec::Override;
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use lsp_server::{Message, Notification, Request, RequestId};

@@ -4,7 +4,7 @@
 use super::layers::{Affine, Embedding, LayerNorm};
 use super::ops::{Activation, CausalMask, KeysAndValues, attention, attention_after, dropout};
 use super::{Input, Net};
-use crate::spec::choice;
+use ::spec::choice;
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Int, Tensor};

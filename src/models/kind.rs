@@ -3,7 +3,7 @@
 use super::{Role, StateEntry};
 use crate::data::DataFacts;
 use crate::device::Compute;
-use crate::spec::Fields;
+use ::spec::Fields;
 use std::sync::Arc;
 
 /// Reads the `[model]` table. One per name in the registry.
@@ -62,12 +62,8 @@ pub trait ModelSource: Send + Sync {
     ///
     /// # Errors
     /// The model does not fit the data.
-    fn tensors_for(&self, facts: &DataFacts) -> crate::error::Result<Vec<TensorFacts>>;
+    fn tensors_for(&self, facts: &DataFacts) -> base::error::Result<Vec<TensorFacts>>;
     /// Builds the model with parameters drawn from `seed`. `facts` are those of the opened data.
-    fn build(
-        &self,
-        facts: &DataFacts,
-        seed: u64,
-        on: &Compute,
-    ) -> crate::error::Result<Box<dyn super::Model>>;
+    fn build(&self, facts: &DataFacts, seed: u64, on: &Compute)
+    -> base::error::Result<Box<dyn super::Model>>;
 }

@@ -7,7 +7,7 @@
 use super::cast::{in_dtype, in_f32};
 use super::ops::{self, Activation, batch_norm_eval, batch_norm_train, conv2d, layer_norm, linear};
 use crate::caught::end_with;
-use crate::error::Error;
+use base::error::Error;
 use burn::module::{Initializer, Module, Param, RunningState};
 use burn::nn::Dropout;
 use burn::tensor::module as burn_ops;

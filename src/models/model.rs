@@ -10,7 +10,7 @@ use super::visitors::{
 };
 use super::{Input, Net, Role, StateEntry};
 use crate::device::{Compute, Tracked, drawn, is_host};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use burn::module::ModuleMapper;
 use burn::tensor::{DType, Device, Tensor};
 use std::any::Any;

@@ -3,7 +3,7 @@
 use super::layers::{Affine, BatchNorm2d, Conv2d};
 use super::ops::{add_relu, max_pool2d};
 use super::{Input, Net};
-use crate::spec::choice;
+use ::spec::choice;
 use burn::module::Module;
 use burn::tensor::module::adaptive_avg_pool2d;
 use burn::tensor::{Device, Tensor};

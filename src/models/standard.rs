@@ -8,8 +8,8 @@ use super::{
 use crate::caught::caught;
 use crate::data::DataFacts;
 use crate::device::Compute;
-use crate::error::{Error, Result};
-use crate::spec::Fields;
+use ::spec::Fields;
+use base::error::{Error, Result};
 use burn::tensor::Device;
 use schemars::JsonSchema;
 use serde::Deserialize;

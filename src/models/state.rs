@@ -1,6 +1,6 @@
 //! The state dict: the tensors of a module with their PyTorch names and layouts.
 
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::Tensor;
 use std::collections::{HashMap, HashSet};

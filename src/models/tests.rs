@@ -2,7 +2,7 @@
 
 use super::{ALL, Input, Model, Net, NetModel, Role};
 use crate::device::{Compute, Tracked, drawn};
-use crate::error::ExitCode;
+use base::error::ExitCode;
 use burn::module::{Module, Param, RunningState};
 use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig, LinearLayout};
 use burn::tensor::{DType, Device, FloatDType, Tensor};

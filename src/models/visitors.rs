@@ -5,7 +5,7 @@ use super::model::{Selection, Tap};
 use super::state::{Role, State};
 use super::{Net, StateEntry};
 use crate::device::{Tracked, is_host, read};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use burn::backend::Flex;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Tensor, TensorData};

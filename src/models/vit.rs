@@ -5,7 +5,7 @@
 use super::layers::{Affine, LayerNorm};
 use super::ops::{Activation, attention, dropout, linear};
 use super::{Input, Net};
-use crate::spec::choice;
+use ::spec::choice;
 use burn::module::{Initializer, Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor};

@@ -1,6 +1,6 @@
 //! The address at which other machines of a run reach this one.
 
-use crate::error::{Error, ExitCode, Result};
+use base::error::{Error, ExitCode, Result};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 
 /// The address to listen on, and the one to announce to others.

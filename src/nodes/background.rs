@@ -1,7 +1,7 @@
 //! Runs a slow operation on its own thread, so that signals are handled meanwhile.
 
-use crate::error::{Error, Result};
 use crate::launch::{Signals, wait_for};
+use base::error::{Error, Result};
 use rustix::event::{PollFd, PollFlags};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;

@@ -1,7 +1,7 @@
 //! The keys of `[launch]` that configure the nodes of a run.
 
 use super::{NodeRange, RdzvEndpoint};
-use crate::spec::Period;
+use ::spec::Period;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;

@@ -4,11 +4,11 @@
 use super::events::{Action, Event, Generation, Limits, Member, Timer};
 use super::message::{Closed, Hello, Link, Order, Report, Start, no_link};
 use super::policy::State;
-use crate::comm::rendezvous::{Secret, SupervisorEvent, SupervisorListener};
-use crate::error::{Error, Result};
 use crate::launch::{Part, Timers};
-use crate::show::{self, count};
-use crate::spec::Values;
+use ::spec::Values;
+use base::error::{Error, Result};
+use base::show::{self, count};
+use collectives::rendezvous::{Secret, SupervisorEvent, SupervisorListener};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::TcpListener;
 use std::thread::JoinHandle;

@@ -9,9 +9,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::comm::rendezvous::{Secret, SecretText};
-use crate::error::{Error, IoContext, Result};
-use crate::files::{Scratch, folder};
+use base::error::{Error, IoContext, Result};
+use base::files::{Scratch, folder};
+use collectives::rendezvous::{Secret, SecretText};
 use zeroize::Zeroizing;
 
 /// The source of an externally launched worker's key.
@@ -60,7 +60,7 @@ impl KeySource {
 
 fn read_key(path: &Path) -> Result<Zeroizing<Vec<u8>>> {
     let cannot = |e: io::Error| Error::usage(format!("cannot read the secret file {}: {e}", path.display()));
-    let file = crate::files::open(path).map_err(cannot)?;
+    let file = base::files::open(path).map_err(cannot)?;
     let mode = file.metadata().map_err(cannot)?.mode();
     if mode & 0o077 != 0 {
         let what = format!(
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn a_readable_or_short_key_is_refused() {
         let folder = tempfile::tempdir().expect("tempdir");
-        let pipe = KeySource::File(crate::files::testing::pipe(folder.path()));
+        let pipe = KeySource::File(base::testing::pipe(folder.path()).unwrap());
         let error = pipe.secret("run").expect_err("it is not waited for");
         assert!(error.message.contains("no regular file"), "{error}");
         let path = folder.path().join("key");

@@ -2,10 +2,10 @@
 //! with the run's secret (within node 0: over a socket pair).
 
 use super::events::{NodeEnd, NodeFailure, Recall};
-use crate::comm::rendezvous::write_by;
-use crate::error::{Error, ExitCode};
 use crate::launch::{Inbox, MAX_LINE, Part};
-use crate::spec::Values;
+use ::spec::Values;
+use base::error::{Error, ExitCode};
+use collectives::rendezvous::write_by;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::net::{Shutdown, TcpStream};
@@ -149,7 +149,7 @@ impl Link {
     pub fn close(self, patience: Duration) {
         let _ = self.stream().shutdown(Shutdown::Write);
         let until = Instant::now() + patience;
-        let _ = crate::comm::rendezvous::read_by(self.stream(), &mut vec![0; MAX_LINE], &[], until);
+        let _ = collectives::rendezvous::read_by(self.stream(), &mut vec![0; MAX_LINE], &[], until);
     }
 }
 
@@ -161,7 +161,7 @@ pub fn no_link(e: std::io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::testing::HANG;
+    use base::testing::HANG;
 
     #[test]
     fn messages_arrive_complete_and_in_order() {

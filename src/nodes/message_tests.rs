@@ -1,11 +1,11 @@
 //! What a user reads of restarts, and of nodes that are refused or missing, as a snapshot.
 
 use super::*;
-use crate::error::ExitCode;
 use crate::launch::LocalLaunch;
 use crate::nodes::events::{Cause, NodeEnd, NodeFailure};
 use crate::nodes::setup::Setup;
 use crate::nodes::{KeySource, NodeRange, Nodes, RdzvEndpoint};
+use base::error::ExitCode;
 
 fn hello(host: &str) -> Hello {
     Hello {

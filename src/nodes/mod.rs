@@ -25,9 +25,9 @@ pub use key::KeySource;
 pub use rdzv::{NodeRange, RdzvEndpoint, is_loopback};
 pub use rdzv_conf::{RdzvBackend, RdzvConf, RdzvId};
 
-use crate::error::{Error, ExitCode, Result};
 use crate::launch::{JobHandoff, LocalLaunch};
-use crate::spec::Values;
+use ::spec::Values;
+use base::error::{Error, ExitCode, Result};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ mod conclusion;
 mod membership;
 
 use super::events::{Action, Event, Generation, Limits, Member, NodeEnd, NodeFailure, Recall, Timer};
-use crate::error::ExitCode;
+use base::error::ExitCode;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

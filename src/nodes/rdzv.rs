@@ -1,6 +1,6 @@
 //! The values of `--nnodes` and `--rdzv-endpoint`: the number of nodes of a run, and where they meet.
 
-use crate::spec::{Syntax, syntax};
+use ::spec::{Syntax, syntax};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;

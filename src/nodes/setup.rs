@@ -2,9 +2,9 @@
 
 use super::background::Background;
 use super::{Addresses, Meeting, Nodes, RdzvEndpoint, addresses};
-use crate::comm::rendezvous::file::{Published, publish};
-use crate::comm::rendezvous::{self, Secret, Target};
-use crate::error::{Error, ExitCode, Result};
+use base::error::{Error, ExitCode, Result};
+use collectives::rendezvous::file::{Published, publish};
+use collectives::rendezvous::{self, Secret, Target};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 

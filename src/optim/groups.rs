@@ -3,7 +3,7 @@
 
 use super::{Optimizer, OptimizerConfig, OptimizerPlan};
 use crate::models::{Role, TensorFacts};
-use crate::spec::{Fields, Syntax, closest, syntax};
+use ::spec::{Fields, Syntax, closest, syntax};
 use glob::Pattern;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -45,7 +45,7 @@ pub use groups::Rule;
 pub use plan::{OptimizerConfig, OptimizerKind, OptimizerPlan};
 pub use schedule::Schedule;
 
-use crate::spec::choice;
+use ::spec::choice;
 use burn::tensor::Tensor;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::Serialize;

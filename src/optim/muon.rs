@@ -5,7 +5,7 @@
 use super::adam::{Adam, Decoupled};
 use super::rule::{Host, OnDevice, Run, UpdateRule};
 use super::{DecayOn, clip, device, slots};
-use crate::spec::choice;
+use ::spec::choice;
 use burn::tensor::Tensor;
 use kernels::formula::lerp;
 use kernels::{MatMul, Matrix, Panel, fused};

@@ -2,7 +2,7 @@
 
 use super::groups::{Group, GroupKeys, GroupsKey, Rule};
 use super::{Optimizer, values};
-use crate::spec::Fields;
+use ::spec::Fields;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

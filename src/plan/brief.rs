@@ -6,9 +6,9 @@ use super::{Plan, one_line};
 use crate::checkpoint::Every;
 use crate::data::DataFacts;
 use crate::models::TensorFacts;
-use crate::show::{count, cut, plural, wrapped};
-use crate::spec::Origin;
 use crate::train::Position;
+use ::spec::Origin;
+use base::show::{count, cut, plural, wrapped};
 use std::path::Path;
 
 /// Largest number of lines for the values that were set; `ddp-run plan` prints all.

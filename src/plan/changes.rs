@@ -1,9 +1,9 @@
 //! What differs between two specs, key by key.
 
 use super::Plan;
-use crate::show;
-use crate::spec::{Origin, Values, values};
 use crate::tasks::StandardTask;
+use ::spec::{Origin, Values, values};
+use base::show;
 use std::collections::BTreeSet;
 use unicode_width::UnicodeWidthStr;
 

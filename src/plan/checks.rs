@@ -2,17 +2,17 @@
 
 use super::{BatchAlgebra, World};
 use crate::checkpoint::{CheckpointConfig, Every, OnPreempt, RankBy, StandardMetric};
-use crate::comm::Backend;
 use crate::data::{DataFacts, FieldFacts, FieldKind};
 use crate::device::{DeviceSpec, Precision};
-use crate::error::Error;
 use crate::models::TensorFacts;
 use crate::optim::{OptimizerPlan, Schedule};
-use crate::show::count;
-use crate::spec::Fields;
 use crate::tasks::{MetricFacts, StandardLoss, StandardTask, TaskPlan};
 use crate::telemetry::{MetricsConfig, Top5};
 use crate::train::{Batching, TrainConfig};
+use ::spec::Fields;
+use base::error::Error;
+use base::show::count;
+use collectives::Backend;
 
 pub(super) fn backend_and_device(root: &mut Fields<'_>, backend: Backend, device: DeviceSpec, world: &World) {
     if backend != Backend::Nccl {
@@ -322,7 +322,7 @@ pub(super) fn unmeasured(metric: RankBy, target: &FieldFacts) -> Option<String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ExitCode;
+    use base::error::ExitCode;
 
     #[test]
     fn requires_a_device_per_process_unless_sharing_is_allowed() {

@@ -4,7 +4,7 @@ use crate::data::{DataFacts, DatasetSource, LoaderConfig};
 use crate::ddp::{HookKeys, HookSource};
 use crate::models::ModelSource;
 use crate::registry::Registry;
-use crate::spec::Fields;
+use ::spec::Fields;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt;

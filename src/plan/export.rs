@@ -1,7 +1,7 @@
 //! A plan as a spec, and its hash.
 
 use super::Plan;
-use crate::spec::ResolvedValue;
+use ::spec::ResolvedValue;
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! The keys of the top level.
 
 use crate::checkpoint::Every;
-use crate::comm::Backend;
 use crate::device::{DeviceSpec, Precision};
-use crate::spec::Fields;
+use ::spec::Fields;
+use collectives::Backend;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;

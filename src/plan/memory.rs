@@ -8,7 +8,7 @@ use crate::checkpoint::Every;
 use crate::data::{FieldFacts, FieldKind};
 use crate::device::DeviceSpec;
 use crate::launch::memory::UsableMemory;
-use crate::show::count;
+use base::show::count;
 use serde::Serialize;
 
 /// This machine, and how many ranks of the job it runs.

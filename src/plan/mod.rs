@@ -32,20 +32,20 @@ pub use world::{Purpose, World, WorldRequest};
 
 use crate::checkpoint::{CheckpointConfig, Every};
 use crate::clusters::slurm::SlurmConfig;
-use crate::comm::gloo::GlooOptions;
-use crate::comm::{Backend, DistributedConfig};
 use crate::data::{DataFacts, LoaderConfig, TransformPlan};
 use crate::ddp::{HookSource, ReducerConfig};
 use crate::device::{DeviceSpec, Precision};
-use crate::error::Error;
 use crate::launch::LaunchConfig;
 use crate::nodes::NodesConfig;
 use crate::optim::{OptimizerPlan, Schedule};
 use crate::registry::Registry;
-use crate::spec::{Declaration, Diagnostics, Examined, JobTree, Origin, ResolvedValue, Values};
 use crate::tasks::TaskPlan;
 use crate::telemetry::{MetricsConfig, ObserverPlan};
 use crate::train::{Batching, Details, EarlyStop, Ema, ReplicaConfig, Settings, TrainConfig};
+use ::spec::{Declaration, Diagnostics, Examined, JobTree, Origin, ResolvedValue, Values};
+use base::error::Error;
+use collectives::gloo::GlooOptions;
+use collectives::{Backend, DistributedConfig};
 use std::collections::BTreeSet;
 
 /// A resolved job: the configurations of its components, and the values derived from them together.

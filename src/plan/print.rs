@@ -5,8 +5,8 @@ use super::units::{show_bytes, show_count};
 use crate::data::{FieldFacts, FieldKind};
 use crate::device::DeviceSpec;
 use crate::launch::Nproc;
-use crate::show::{self, count, cut};
 use crate::train::Batching;
+use base::show::{self, count, cut};
 use serde_json::json;
 use std::fmt::Write;
 

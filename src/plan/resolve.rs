@@ -5,18 +5,18 @@ use super::{Machine, Plan, Purpose, Sizes, WorldRequest};
 use super::{checks, components};
 use crate::checkpoint::CheckpointConfig;
 use crate::clusters::slurm::SlurmConfig;
-use crate::comm::DistributedConfig;
-use crate::comm::gloo::GlooOptions;
 use crate::data::DataFacts;
 use crate::ddp::{HookSource, ReducerConfig};
 use crate::launch::LaunchConfig;
 use crate::nodes::NodesConfig;
 use crate::optim::{OptimizerPlan, Schedule};
 use crate::registry::{Registry, by_name};
-use crate::spec::Fields;
 use crate::tasks::{Own, TaskPlan};
 use crate::telemetry::{MetricsConfig, ObserverPlan, SinksConfig, short_form};
 use crate::train::{Batching, EarlyStop, Ema, ReplicaConfig, TrainConfig};
+use ::spec::Fields;
+use collectives::DistributedConfig;
+use collectives::gloo::GlooOptions;
 
 /// Reads all tables, even after problems. `None` only after a problem.
 pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldRequest) -> Option<Plan> {

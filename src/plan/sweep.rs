@@ -1,6 +1,6 @@
 //! `[sweep]`: the runs that `ddp-run sweep` starts. Every other command checks the table and ignores it.
 
-use crate::spec::{Syntax, syntax};
+use ::spec::{Syntax, syntax};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use crate::plan::Plan;
     use crate::registry::Registry;
-    use crate::spec::{JobTree, Override};
+    use ::spec::{JobTree, Override};
 
     fn world(request: WorldRequest, nnodes: usize, nproc: usize) -> (usize, usize, usize) {
         let w = request.resolve(nnodes, Nproc::Count(nproc), DeviceSpec::Auto);

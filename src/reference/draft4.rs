@@ -1,7 +1,7 @@
 //! Schemas as schemars writes them (Draft 2020-12), in Draft 4 of JSON Schema, which editors' TOML plug-ins (taplo) read.
 
 use super::key::{description, unlinked, variants};
-use crate::spec::schema::{self, Kind};
+use ::spec::schema::{self, Kind};
 use serde_json::{Map, Value as Json, json};
 
 /// Keywords that both drafts have.

@@ -1,7 +1,7 @@
 //! The JSON Schema of specs, for editors and other checkers of TOML.
 
 use super::{Component, EXTENDS, HOOK, Key, Reference, Table, draft4, unlinked};
-use crate::spec::Declaration;
+use ::spec::Declaration;
 use serde_json::{Map, Value as Json, json};
 
 /// The tables that a spec without `extends` must have.

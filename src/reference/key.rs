@@ -1,7 +1,7 @@
 //! The declaration of a key, as text.
 
-use crate::spec::range::words;
-use crate::spec::schema::{self, Kind};
+use ::spec::range::words;
+use ::spec::schema::{self, Kind};
 use serde::Serialize;
 use serde_json::Value as Json;
 use std::ops::Bound;

@@ -17,8 +17,8 @@ pub use lookup::without_indices;
 
 use crate::plan::{Plan, table_rank};
 use crate::registry::Registry;
-use crate::spec::schema::{ONLY_WORDS, SUMMARIES};
-use crate::spec::{Declaration, JobTree};
+use ::spec::schema::{ONLY_WORDS, SUMMARIES};
+use ::spec::{Declaration, JobTree};
 use serde_json::{Value, json};
 
 /// Tables of which a spec may have several, as `[[table]]`.

@@ -1,8 +1,8 @@
 use super::draft4::value;
 use super::*;
-use crate::comm::{CommError, ProcessGroup};
 use crate::data::{Sample, Transform};
 use crate::ddp::CommHook;
+use collectives::{CommError, ProcessGroup};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
@@ -16,7 +16,7 @@ struct Noise {
 }
 
 impl Transform for Noise {
-    fn apply(&self, _: Sample<'_>) -> crate::error::Result<()> {
+    fn apply(&self, _: Sample<'_>) -> base::error::Result<()> {
         assert!(self.width >= 0.0);
         Ok(())
     }

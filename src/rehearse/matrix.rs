@@ -1,7 +1,7 @@
 //! Which faults are rehearsed, of how many ranks, and which are not, and why.
 
-use crate::comm::Phase;
 use crate::plan::Plan;
+use collectives::Phase;
 
 /// Optimizer steps that are done when a rank fails in the middle of training: one more than are saved.
 pub const STRUCK: u64 = 3;

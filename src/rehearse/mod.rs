@@ -13,11 +13,11 @@ pub use matrix::{LEAST_STEPS, Moment};
 pub use report::{Report, Setting};
 pub use trial::Tried;
 
-use crate::error::{IoContext, Result};
-use crate::files::Place;
 use crate::launch::{OnSecondSignal, StopFlag};
 use crate::plan::Plan;
 use crate::repro::Trainer;
+use base::error::{IoContext, Result};
+use base::files::Place;
 use matrix::{Fault, Wanted};
 use nodes::SimulatedNodes;
 use reduce::{Reduced, Timeouts, reduced};
@@ -133,7 +133,7 @@ fn limit(took: Duration, timeouts: Timeouts) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::Phase;
+    use collectives::Phase;
 
     #[test]
     fn the_time_that_faults_take_is_estimated() {

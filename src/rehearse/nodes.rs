@@ -3,10 +3,10 @@
 use super::matrix::{Fault, STRUCK};
 use super::trial::{Stage, Tried, Verdict, clear, resumed_at, why};
 use super::watch::held_worker;
-use crate::comm::rendezvous::{Secret, SecretText};
-use crate::error::Result;
 use crate::repro::{Child, Outcomes, Trainer, send};
 use crate::worker::FAULT;
+use base::error::Result;
+use collectives::rendezvous::{Secret, SecretText};
 use rustix::process::Signal;
 use std::path::Path;
 use std::time::{Duration, Instant};

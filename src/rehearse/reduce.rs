@@ -1,10 +1,10 @@
 //! The user's spec, made short.
 
 use super::matrix::SAVE_EVERY;
-use crate::comm::Backend;
-use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::repro::Job;
+use base::error::{Error, Result};
+use collectives::Backend;
 use std::path::Path;
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! What a rehearsal has found, as a table and as JSON.
 
 use super::trial::{Tried, Verdict};
-use crate::show;
 use crate::telemetry::seconds;
+use base::show;
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
 

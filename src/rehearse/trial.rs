@@ -3,12 +3,12 @@
 use super::matrix::Fault;
 use super::watch::{Course, held_worker};
 use crate::checkpoint::CheckpointStore;
-use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::history::checkpoints;
 use crate::launch::StopFlag;
 use crate::repro::{Child, Outcomes, Trainer, checkpoint_mismatch, send, waits_for};
 use crate::telemetry::{Event, read_events};
 use crate::worker::FAULT;
+use base::error::{Error, ExitCode, IoContext, Result};
 use rustix::process::Signal;
 use serde::Serialize;
 use std::path::{Path, PathBuf};

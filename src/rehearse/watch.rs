@@ -1,9 +1,9 @@
 //! What can be seen of a run from outside while a fault happens: its metrics, the log of the rank that fails, and its processes.
 
 use super::trial::resumed_at;
-use crate::error::Result;
 use crate::repro::{Outcomes, children};
 use crate::telemetry::{Event, read_events};
+use base::error::Result;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,13 +35,13 @@ impl Course {
     /// Looks at the files, `age` after the start.
     pub fn look(&mut self, age: Duration) {
         if self.struck.is_none() {
-            let log = crate::files::read(&self.log).unwrap_or_default();
+            let log = base::files::read(&self.log).unwrap_or_default();
             self.struck = struck_step(&String::from_utf8_lossy(&log)).map(|step| (age, step));
         } else if self.recovered.is_some() {
             return;
         }
         // A restart replaces the file while it is looked for. It is read once, so that its steps are those of before or after that.
-        let lines = crate::files::read(&self.metrics).unwrap_or_default();
+        let lines = base::files::read(&self.metrics).unwrap_or_default();
         let last = Outcomes::of_lines(&lines).last_step().unwrap_or(0);
         if has_restart(&lines) {
             if last > self.reached() && self.recovered.is_none() {

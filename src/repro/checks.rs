@@ -1,9 +1,9 @@
 //! What a run recorded of its spec, program, data and machine, against the present ones.
 
 use crate::data::Fingerprint;
-use crate::named::named;
-use crate::show;
 use crate::telemetry::Provenance;
+use base::named;
+use base::show;
 use serde_json::{Value as Json, json};
 
 named! {

@@ -3,7 +3,7 @@
 use super::checks::{self, Check};
 use super::history::Part;
 use super::repeat::Compared;
-use crate::show::{self, count};
+use base::show::{self, count};
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
 

@@ -3,9 +3,9 @@
 use crate::checkpoint::format::{EMA_FILE, HOOK_FILE, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE};
 use crate::checkpoint::tensor_file::read_tensor_file;
 use crate::checkpoint::{State, TensorData, read_state, verify};
-use crate::error::{Error, IoContext, Result};
-use crate::files;
 use crate::telemetry::Event;
+use base::error::{Error, IoContext, Result};
+use base::files;
 use serde::Serialize;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;

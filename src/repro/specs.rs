@@ -1,10 +1,10 @@
 //! The specs that the starts of a run had, as its folder has them.
 
 use super::job::Job;
-use crate::error::{IoContext, Result};
-use crate::files;
 use crate::history::spec_of;
 use crate::telemetry::Provenance;
+use base::error::{IoContext, Result};
+use base::files;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

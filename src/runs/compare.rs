@@ -6,9 +6,9 @@ use super::list::{comparable, epochs, started, state};
 use super::show::versions;
 use crate::plan::changes::between;
 use crate::plan::show_bytes;
-use crate::show::{self, Column, Table};
-use crate::spec::Values;
 use crate::telemetry::{metric_words, rate, seconds};
+use ::spec::Values;
+use base::show::{self, Column, Table};
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeSet;
 

@@ -1,8 +1,8 @@
 //! Which run folders there are.
 
 use super::folder::{Ranking, RunFolder};
-use crate::error::{Error, IoContext, Result};
-use crate::spec::closest;
+use ::spec::closest;
+use base::error::{Error, IoContext, Result};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

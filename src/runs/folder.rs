@@ -2,15 +2,15 @@
 
 use super::course::{Course, RankedBy};
 use crate::checkpoint::{CheckpointStore, Entry, RankBy};
-use crate::error::{ExitCode, IoContext, Result};
-use crate::files;
 use crate::history::{FolderLock, checkpoints, is_resolved};
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
-use crate::show;
-use crate::spec::{JobTree, Values, values};
 use crate::telemetry::provenance::{self, RunFile};
 use crate::telemetry::{Provenance, rfc3339};
+use ::spec::{JobTree, Values, values};
+use base::error::{ExitCode, IoContext, Result};
+use base::files;
+use base::show;
 use std::fs;
 use std::path::{Path, PathBuf};
 

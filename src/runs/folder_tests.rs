@@ -4,10 +4,10 @@ use super::folder::{RunFolder, State};
 use super::testing::{epoch, provenance};
 use super::*;
 use crate::checkpoint::format::step_dir_name;
-use crate::files::Scratch;
 use crate::history::{FILES, FolderLock};
 use crate::telemetry::provenance::RunFile;
 use crate::telemetry::{CheckpointEvent, EndEvent, Event, MetricsWriter, RestartEvent, RunId, Stamped};
+use base::files::Scratch;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -151,14 +151,14 @@ fn numbered_folders_are_listed_where_they_are_asked_for() {
         ["x.1", "y.1"]
     );
     let missing = find(&[dir.path().join("none")], false, &|_| None).unwrap_err();
-    assert_eq!(missing.code, crate::error::ExitCode::Checkpoint);
+    assert_eq!(missing.code, base::error::ExitCode::Checkpoint);
     let error = of_argument(dir.path()).unwrap_err();
     assert!(error.message.ends_with("is not a run folder: no run has written to it"), "{error}");
-    assert_eq!(error.code, crate::error::ExitCode::Usage);
+    assert_eq!(error.code, base::error::ExitCode::Usage);
     assert!(of_argument(&dir.path().join("none")).unwrap_err().message.starts_with("there is no run "));
 }
 
-fn removal(folder: &Path, all_files: bool) -> crate::error::Result<Removal> {
+fn removal(folder: &Path, all_files: bool) -> base::error::Result<Removal> {
     Removal::of(&read(folder), Kept::Nothing, all_files)
 }
 

@@ -4,10 +4,10 @@ use super::facts::{FACTS, Fact};
 use super::filter::{self, Filter, SortBy};
 use super::folder::{RunFolder, State};
 use crate::plan::show_bytes;
-use crate::show::{self, Column, Table};
-use crate::spec::Values;
 use crate::telemetry::comparable::Comparable;
 use crate::telemetry::{metric_words, rate, seconds, significant};
+use ::spec::Values;
+use base::show::{self, Column, Table};
 use serde_json::Value as Json;
 use std::collections::HashMap;
 

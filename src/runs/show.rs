@@ -5,8 +5,8 @@ use super::list::{epochs, state};
 use crate::checkpoint::format::step_dir_name;
 use crate::history::checkpoints;
 use crate::plan::show_bytes;
-use crate::show::{self, count, shell_word};
 use crate::telemetry::{Provenance, epoch_summary, metric_words, rate, seconds};
+use base::show::{self, count, shell_word};
 
 /// Checkpoints, restarts and resumes that are listed one by one.
 const LISTED: usize = 8;

@@ -1,7 +1,7 @@
 //! `--assert`: what must hold of a run's metrics when it is done.
 
-use crate::error::{Error, ExitCode, Result};
 use crate::telemetry::{Assertion, read_events};
+use base::error::{Error, ExitCode, Result};
 use std::path::Path;
 
 /// Checks what is asserted of a run that is done, by its metrics.

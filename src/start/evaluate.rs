@@ -4,20 +4,20 @@
 use super::ready::{available, ready};
 use crate::checkpoint::{Loaded, load_any};
 use crate::clusters::{self, LaunchFlags, Origin, WorkerEnv};
-use crate::comm::{Backend, SoloGroup};
 use crate::device::{self, of_rank};
-use crate::error::{Error, ExitCode, IoContext, Result};
-use crate::files::{self, Temporary};
 use crate::history::checkpoints;
 use crate::launch::{EvaluationHandoff, JobHandoff, LocalLaunch, Nproc, StopFlag, logs};
 use crate::nodes::Nodes;
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
-use crate::spec::{JobTree, Override, shown_name};
 use crate::telemetry::ProgressMode;
 use crate::worker::{
     self, Evaluated, Evaluation, RankParts, Wanted, chosen, evaluate_external, keep_kernels,
 };
+use ::spec::{JobTree, Override, shown_name};
+use base::error::{Error, ExitCode, IoContext, Result};
+use base::files::{self, Temporary};
+use collectives::{Backend, SoloGroup};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

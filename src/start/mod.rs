@@ -12,15 +12,15 @@ pub(crate) use evaluate::{EvaluationRequest, evaluate};
 pub(crate) use ready::available;
 
 use crate::clusters::{LaunchFlags, Origin};
-use crate::comm::Backend;
-use crate::error::{Error, ExitCode, Result};
 use crate::launch::{JobHandoff, StopFlag, logs};
 use crate::nodes::NodeRange;
 use crate::plan::Plan;
-use crate::show;
 use crate::telemetry::{Assertion, provenance};
 use crate::worker::run_external;
 use assertions::asserted;
+use base::error::{Error, ExitCode, Result};
+use base::show;
+use collectives::Backend;
 use no_effect::{no_effect, unexpanded};
 use ready::ready;
 use std::path::{Path, PathBuf};

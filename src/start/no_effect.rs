@@ -1,10 +1,10 @@
 //! What the user has set and a start does not use.
 
 use crate::clusters::{LaunchFlags, Origin};
-use crate::error::is_unexpanded;
 use crate::launch::{Nproc, cores};
 use crate::plan::Plan;
-use crate::show::{self, count};
+use base::error::is_unexpanded;
+use base::show::{self, count};
 use std::path::Path;
 
 /// Variables that set the number of threads of other programs.
@@ -77,7 +77,7 @@ mod tests {
     use crate::clusters::{Settings, detect};
     use crate::plan::WorldRequest;
     use crate::registry::Registry;
-    use crate::spec::JobTree;
+    use ::spec::JobTree;
 
     fn lines(launch: &str, variables: &[(&str, &str)]) -> Vec<String> {
         let text = format!(

@@ -3,7 +3,6 @@
 
 use crate::clusters::slurm::SlurmJob;
 use crate::clusters::{self, LaunchFlags, NodeEnv};
-use crate::error::{ExitCode, Result};
 use crate::history::{FolderLock, writes_to_no_others};
 use crate::launch::{JobHandoff, LocalLaunch, StopFlag};
 use crate::nodes::{Limits, NodeRange, Nodes};
@@ -13,6 +12,7 @@ use crate::worker::{
     OwnSpec, Resume, StartState, continues_the_run, newest_step, provenance_of, requeue_on_stop,
     weights_are_there,
 };
+use base::error::{ExitCode, Result};
 use std::time::Duration;
 
 /// Locks the run's folder and runs the workers. Node 0 handles what concerns the whole run. Returns whether this is node 0.

@@ -3,8 +3,8 @@
 
 use super::prepare::Prepared;
 use crate::clusters::{Launcher, quoted};
-use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::{Signal, Signals, StopFlag, bind_to_supervisor, own_program, wait_for};
+use base::error::{Error, ExitCode, IoContext, Result};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal as Kill, kill_process};
 use std::fs::File;
@@ -62,7 +62,7 @@ impl<'a> Children<'a> {
         let arguments = self.prepared.arguments(at, rung);
         let log = self.prepared.log_of(at);
         let mut output =
-            crate::files::open_with(&log, File::options().create(true).append(true)).doing("open", &log)?;
+            base::files::open_with(&log, File::options().create(true).append(true)).doing("open", &log)?;
         let words: Vec<String> = arguments.iter().map(|word| quoted(word)).collect();
         writeln!(output, "$ ddp-run {}", words.join(" ")).doing("write", &log)?;
         let mut command = Command::new(&self.program);

@@ -1,7 +1,7 @@
 //! The points of a sweep: combinations of a grid, and samples. Pure functions of the settings and the seed.
 
-use crate::error::{Error, Result};
 use crate::plan::sweep::{Distribution, Range, SweepConfig, as_toml};
+use base::error::{Error, Result};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! The settings of a sweep on the command line, which override `[sweep]` of the spec.
 
-use crate::error::{Error, Result};
 use crate::plan::sweep::{Distribution, Grid, Space, SweepConfig, list};
+use base::error::{Error, Result};
 use std::collections::BTreeSet;
 
 /// The settings of `[sweep]` on the command line.

@@ -2,9 +2,9 @@
 //! one's folder, where that has the bits of a run from the start.
 
 use crate::checkpoint::Every;
-use crate::error::{IoContext, Result};
-use crate::files::{self, Scratch};
 use crate::plan::Plan;
+use base::error::{IoContext, Result};
+use base::files::{self, Scratch};
 use std::cmp::Ordering;
 use std::fs;
 use std::path::Path;

@@ -4,10 +4,10 @@ use super::fork;
 use super::prepare::ChildPlan;
 use super::schedule::rungs;
 use crate::checkpoint::Every;
-use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::plan::sweep::SweepConfig;
-use crate::show::count;
+use base::error::{Error, Result};
+use base::show::count;
 
 /// The lengths of the rungs but the last, as `--set`s; none without successive halving.
 ///

@@ -22,12 +22,12 @@ pub use flags::Flags;
 pub use outcome::{json, text};
 pub use prepare::{Prepared, prepare};
 
-use crate::error::{Error, ExitCode, IoContext, Result};
-use crate::files::{self, Held};
 use crate::launch::StopFlag;
 use crate::runs::Ranking;
-use crate::show::count;
 use crate::telemetry::{Event, read_events};
+use base::error::{Error, ExitCode, IoContext, Result};
+use base::files::{self, Held};
+use base::show::count;
 use children::Children;
 use progress::Progress;
 use schedule::{Ended, Schedule, State};
@@ -208,7 +208,7 @@ impl Running<'_> {
 fn lock(folder: &Path) -> Result<Held> {
     let path = folder.join("sweep.lock");
     let begun = Instant::now();
-    let file = crate::files::open_with(&path, std::fs::File::options().create(true).write(true));
+    let file = base::files::open_with(&path, std::fs::File::options().create(true).write(true));
     let file = file.doing("create", &path)?;
     // Any other error means a file system without locks.
     while let Err(TryLockError::WouldBlock) = file.try_lock() {

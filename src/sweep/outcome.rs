@@ -3,9 +3,9 @@
 use super::Outcome;
 use super::schedule::State;
 use super::state::{File, Record};
-use crate::error::{Error, ExitCode};
-use crate::show::{self, Column, Table};
 use crate::telemetry::metric_words;
+use base::error::{Error, ExitCode};
+use base::show::{self, Column, Table};
 use serde_json::{Value as Json, json};
 use unicode_width::UnicodeWidthStr;
 

@@ -8,14 +8,14 @@ use super::schedule::Rules;
 use super::share::{Machine, Share, cuda_names};
 use super::state::{self, File, Record};
 use crate::device::{self, DeviceSpec};
-use crate::error::{Error, Result};
 use crate::launch::cores::usable_cores;
 use crate::nodes::NodeRange;
 use crate::plan::sweep::SweepConfig;
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
-use crate::spec::{Given, JobTree, Override, Values, shown_name, values};
 use crate::telemetry::comparable::Comparable;
+use ::spec::{Given, JobTree, Override, Values, shown_name, values};
+use base::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -269,11 +269,11 @@ impl Prepared {
                 format!("{:width$}  {}{after}\n", child.name, sets.join(" "))
             })
             .collect();
-        let runs = crate::show::count(self.children.len(), "run");
+        let runs = base::show::count(self.children.len(), "run");
         lines += &format!("{runs} in {}, ranked by {}\n", self.folder.display(), file.metric);
         for (rung, length) in file.rungs.iter().enumerate() {
             let on_it = super::schedule::kept(self.children.len(), self.rules.eta, rung);
-            lines += &format!("rung {}: {}, {length}\n", rung + 1, crate::show::count(on_it, "run"));
+            lines += &format!("rung {}: {}, {length}\n", rung + 1, base::show::count(on_it, "run"));
         }
         lines
     }

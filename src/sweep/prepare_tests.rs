@@ -1,5 +1,5 @@
 use super::*;
-use crate::error::ExitCode;
+use base::error::ExitCode;
 
 const SPEC: &str = "name = \"run\"\nepochs = 9\nbatch_size = 8\n[model]\nname = \"linear\"\n\
     [dataset]\nname = \"random\"\nsamples = 80\nfeatures = 4\nval_split = 0.2\n[optimizer]\nname = \"sgd\"\n\

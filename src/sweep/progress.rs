@@ -2,8 +2,8 @@
 
 use super::schedule::{Child, Ended, Schedule, State};
 use super::state::File;
-use crate::show::{self, count};
 use crate::telemetry::{bar_target, metric_words};
+use base::show::{self, count};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::Path;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! How children that run at the same time share this machine's cores and CUDA devices. Pure functions.
 
-use crate::error::{Error, Result};
 use crate::launch::Nproc;
+use base::error::{Error, Result};
 
 /// What each slot of the sweep has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Machine {
         };
         let alone = parallel == 1 || self.cuda.is_empty();
         if !alone && !shared && each * parallel > self.cuda.len() {
-            let have = crate::show::count(self.cuda.len(), "CUDA device");
+            let have = base::show::count(self.cuda.len(), "CUDA device");
             return Err(Error::usage(format!(
                 "{parallel} runs at a time with {each} each need more than the {have} here"
             ))
@@ -77,7 +77,7 @@ pub fn cuda_names(count: usize, visible: Option<&str>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ExitCode;
+    use base::error::ExitCode;
 
     fn machine(cuda: usize) -> Machine {
         Machine { cores: 8, cuda: cuda_names(cuda, None), others: 0 }

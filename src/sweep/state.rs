@@ -2,12 +2,12 @@
 
 use super::expand::Point;
 use super::schedule::{Child, State};
-use crate::error::{Error, IoContext, Result};
-use crate::files;
 use crate::plan::Plan;
 use crate::plan::changes::{between, lines};
-use crate::show;
-use crate::spec::{Values, values};
+use ::spec::{Values, values};
+use base::error::{Error, IoContext, Result};
+use base::files;
+use base::show;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Tasks as trait objects.
 
 use super::{Batch, MetricFacts, StepContext, StepOutput, Task, TaskModel};
-use crate::error::{Error, Result};
 use crate::models::AnyNet;
+use base::error::{Error, Result};
 
 /// A task whose model's type is known at run time.
 pub trait AnyTask: Send + Sync {

@@ -8,9 +8,9 @@
 
 use super::erased::{converted, measures, model_of, sorted_names};
 use super::{AnyTask, Batch, MetricFacts, StepContext, StepOutput, TaskModel};
-use crate::error::{Error, Result};
 use crate::models::AnyNet;
-use crate::spec::Fields;
+use ::spec::Fields;
+use base::error::{Error, Result};
 use burn::tensor::Tensor;
 use burn_train::{
     ClassificationOutput, InferenceStep, MultiLabelClassificationOutput, RegressionOutput, SequenceOutput,

@@ -1,8 +1,8 @@
 //! Losses, with PyTorch's definitions and mean reduction.
 
 use crate::data::{FieldFacts, FieldKind};
-use crate::error::{Error, Result};
 use crate::models::{Target, cross_entropy};
+use base::error::{Error, Result};
 use burn::tensor::Tensor;
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! What a step returns.
 
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use burn::tensor::Tensor;
 
 /// The loss of a batch, and the terms of its metrics.

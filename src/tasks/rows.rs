@@ -1,8 +1,8 @@
 //! The standard task: compares the rows of outputs of any model with the targets.
 
 use super::{AnyTask, Batch, Lighter, Loss, Metric, MetricFacts, StepContext, StepOutput};
-use crate::error::Result;
 use crate::models::{AnyNet, Target, cross_entropy};
+use base::error::Result;
 use burn::tensor::Tensor;
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 use super::StandardLoss;
 use super::config::TaskKind;
 use crate::data::{FieldFacts, FieldKind};
-use crate::named::named;
-use crate::spec::Fields;
+use ::spec::Fields;
+use base::named;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

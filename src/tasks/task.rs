@@ -1,13 +1,13 @@
 //! [`Task`]: a training step of one's own.
 
 use super::{MetricFacts, StepOutput};
-use crate::comm::ProcessGroup;
 use crate::data::no_field;
 use crate::device::read;
-use crate::error::{Error, Result};
 use crate::models::{AnyNet, Input, Target};
+use base::error::{Error, Result};
 use burn::module::Module;
 use burn::tensor::{DType, FloatDType, Tensor, TensorData};
+use collectives::ProcessGroup;
 use std::collections::BTreeMap;
 
 /// What happens between a batch and a loss, for training and evaluation alike. A task is its own config: its fields are

@@ -1,7 +1,7 @@
 //! Appends lines of JSON to a file of the run: one `write` per line, in append mode.
 
-use crate::error::{Error, IoContext, Result};
-use crate::files;
+use base::error::{Error, IoContext, Result};
+use base::files;
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

@@ -1,8 +1,8 @@
 //! Which runs' losses and metrics compare: those of the same task on the same data, and losses of the same loss function.
 //! It is told by the specs, which name the data; a folder that was moved has the same name.
 
-use crate::show;
-use crate::spec::Values;
+use ::spec::Values;
+use base::show;
 
 /// Keys of `[dataset]` that say which samples and targets a run has.
 const DATA: [&str; 16] = [
@@ -147,7 +147,7 @@ pub(crate) fn listed(names: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::values;
+    use ::spec::values;
 
     fn of(specs: &[&str]) -> Comparable {
         let all: Vec<Option<Values>> = specs.iter().map(|spec| values(spec)).collect();

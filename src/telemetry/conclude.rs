@@ -2,7 +2,7 @@
 
 use super::events::{EndEvent, Event};
 use super::{MetricsWriter, provenance, read_events, report};
-use crate::error::{ExitCode, Result};
+use base::error::{ExitCode, Result};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 

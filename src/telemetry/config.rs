@@ -1,6 +1,6 @@
 //! `[metrics]`: which metrics are written, and how often.
 
-use crate::spec::{EverySteps, Syntax, syntax};
+use ::spec::{EverySteps, Syntax, syntax};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;

@@ -2,9 +2,9 @@
 //! XXH3 with 128 bits of the exact bits: it detects accidental differences, and does not protect against deliberate ones.
 
 use super::appender::Appender;
-use crate::error::{IoContext, Result};
-use crate::files::{self, Draft};
-use crate::named::named;
+use base::error::{IoContext, Result};
+use base::files::{self, Draft};
+use base::named;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;

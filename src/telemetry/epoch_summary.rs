@@ -4,7 +4,7 @@ use super::epochs::rate_of;
 use super::events::EpochEvent;
 use super::numbers::{epoch_of, rate, seconds};
 use super::progress::{metric_words, percent};
-use crate::show::{self, cut_to};
+use base::show::{self, cut_to};
 use unicode_width::UnicodeWidthStr;
 
 /// The metric that ranks a run's checkpoints unless its spec says otherwise.

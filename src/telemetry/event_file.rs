@@ -1,6 +1,6 @@
 //! TensorBoard's files: TFRecord frames of hand-encoded `tensorflow.Event` messages, and the encoding of protocol buffers.
 
-use crate::error::{IoContext, Result};
+use base::error::{IoContext, Result};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};

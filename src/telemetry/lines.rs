@@ -1,8 +1,8 @@
 //! Parses `metrics.jsonl` line by line: events, torn events left by a crash or a full disk, and foreign lines.
 
 use super::events::Event;
-use crate::error::{IoContext, Result};
-use crate::files;
+use base::error::{IoContext, Result};
+use base::files;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 

@@ -4,8 +4,8 @@
 use super::events::Stamped;
 use super::observed::ObservedRun;
 use crate::caught::caught;
-use crate::error::Result;
-use crate::spec::Fields;
+use ::spec::Fields;
+use base::error::Result;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;

@@ -1,7 +1,7 @@
 use super::*;
-use crate::comm::testing::HANG;
-use crate::error::Error;
 use crate::telemetry::{EndEvent, Event};
+use base::error::Error;
+use base::testing::HANG;
 use std::sync::Mutex;
 
 type Seen = Arc<Mutex<Vec<u64>>>;

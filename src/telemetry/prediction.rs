@@ -1,7 +1,7 @@
 //! `prediction.json`: what `ddp-run plan --cluster` expected of a job, beside which a run's report shows what happened.
 
-use crate::error::{Error, IoContext, Result};
-use crate::files;
+use base::error::{Error, IoContext, Result};
+use base::files;
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -133,7 +133,7 @@ pub mod tests {
     fn what_is_written_is_read_again() {
         let dir = tempfile::tempdir().unwrap();
         let file = path(dir.path());
-        crate::files::replace_json(&file, &sample()).unwrap();
+        base::files::replace_json(&file, &sample()).unwrap();
         assert_eq!((read(&file).unwrap(), of_run(dir.path()).unwrap()), (sample(), Some(sample())));
         assert_eq!(of_run(&dir.path().join("none")).unwrap(), None);
         let text = std::fs::read_to_string(&file).unwrap();
@@ -143,10 +143,10 @@ pub mod tests {
         assert!(error.message.contains("is not a prediction: missing field"), "{error}");
         let mut other = sample();
         other.rows[1].step_s = 0.0;
-        crate::files::replace_json(&file, &other).unwrap();
+        base::files::replace_json(&file, &other).unwrap();
         assert!(read(&file).unwrap_err().message.ends_with("a step of 2 processes takes 0 s"));
         other.rows.clear();
-        crate::files::replace_json(&file, &other).unwrap();
+        base::files::replace_json(&file, &other).unwrap();
         assert!(read(&file).unwrap_err().message.ends_with("it has no number of processes"));
     }
 }

@@ -5,7 +5,7 @@ use super::epoch_summary::{epoch_summary, epoch_summary_within};
 use super::events::EpochEvent;
 use super::numbers::{clock, epoch_of, exponent, is_endless, of_all, rate, significant};
 use super::screen;
-use crate::say::StderrWriter;
+use base::say::StderrWriter;
 use indicatif::ProgressDrawTarget;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};

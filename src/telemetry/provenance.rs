@@ -2,7 +2,7 @@
 
 use super::clock::rfc3339;
 use super::{Host, RunId};
-use crate::error::{Error, IoContext, Result};
+use base::error::{Error, IoContext, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -192,11 +192,11 @@ pub fn write(path: &Path, latest: Provenance) -> Result<()> {
     if earlier.len() > MAX_EARLIER {
         earlier.drain(..earlier.len() - MAX_EARLIER);
     }
-    crate::files::replace_json(path, &RunFile { latest, earlier })
+    base::files::replace_json(path, &RunFile { latest, earlier })
 }
 
 pub fn read(path: &Path) -> Result<RunFile> {
-    let text = crate::files::read(path).doing("read", path)?;
+    let text = base::files::read(path).doing("read", path)?;
     let unreadable = |e| Error::checkpoint(format!("cannot read {}: {e}", path.display()));
     serde_json::from_slice(&text).map_err(unreadable)
 }
@@ -255,7 +255,7 @@ pub fn sample(folder: &Path) -> Provenance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::testing::HANG;
+    use base::testing::HANG;
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     #[test]

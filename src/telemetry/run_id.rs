@@ -1,8 +1,8 @@
 //! Identifies the run that a start belongs to: a launcher repeats the same command after a failure, and a user starts a
 //! new run with it.
 
-use crate::comm::rendezvous::Secret;
-use crate::error::Result;
+use base::error::Result;
+use collectives::rendezvous::Secret;
 use serde::{Deserialize, Serialize};
 
 /// The run of one start, as recorded in `run.json` and `.lock`.

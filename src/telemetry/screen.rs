@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::say;
+use base::say;
 use indicatif::{ProgressDrawTarget, TermLike};
 use std::fmt::Write;
 use std::io::{IsTerminal, Result};

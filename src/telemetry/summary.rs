@@ -6,7 +6,7 @@ use super::events::{CheckpointEvent, EndEvent, EpochEvent, Event};
 use super::numbers::{epoch_of, rate, seconds};
 use super::progress::metric_words;
 use super::report;
-use crate::show::{count, path, shell_word};
+use base::show::{count, path, shell_word};
 use std::path::{Path, PathBuf};
 
 /// What the events do not contain.

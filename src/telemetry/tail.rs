@@ -2,8 +2,8 @@
 
 use super::events::Event;
 use super::lines::{MAX_LINE, events};
-use crate::error::{IoContext, Result};
-use crate::files;
+use base::error::{IoContext, Result};
+use base::files;
 use std::fs::{self, File, Metadata};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;

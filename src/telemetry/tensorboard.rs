@@ -4,7 +4,7 @@
 use super::event_file::{EventFile, bytes_field, key, now, plugin_value, varint_field, wall_time};
 use super::events::Event;
 use super::hparams;
-use crate::error::{ExitCode, IoContext, Result};
+use base::error::{ExitCode, IoContext, Result};
 use serde_json::{Map, Value};
 use std::fs;
 use std::path::Path;

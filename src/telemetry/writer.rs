@@ -5,8 +5,8 @@
 use super::appender::Appender;
 use super::events::{DivergenceEvent, Event, Stamped};
 use super::lines::{Line, for_each_line};
-use crate::error::{IoContext, Result};
-use crate::files::Draft;
+use base::error::{IoContext, Result};
+use base::files::Draft;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 use super::*;
-use crate::error::ExitCode;
 use crate::telemetry::lines::MAX_LINE;
 use crate::telemetry::{
     CheckpointEvent, DivergenceEvent, EndEvent, EpochEvent, Metrics, RestartEvent, StepEvent,
 };
+use base::error::ExitCode;
 
 fn step(step: u64) -> Event {
     Event::Step(StepEvent {

@@ -1,9 +1,9 @@
 //! How the time of a rank's steps divides, from the clock, read at each change of phase. In steps that are logged the
 //! ranks exchange their means, apart from everything that results depend on.
 
-use crate::comm::{CommError, Phase, ProcessGroup};
 use crate::ddp::AveragingTime;
 use crate::telemetry::RankTimes;
+use collectives::{CommError, Phase, ProcessGroup};
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
@@ -132,7 +132,7 @@ fn of_ranks(steps: u64, all: &[f64]) -> Anatomy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::SoloGroup;
+    use collectives::SoloGroup;
 
     #[test]
     fn parts_add_up_to_the_time_of_the_window() {

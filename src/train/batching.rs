@@ -2,8 +2,8 @@
 //! another number of processes or another batch size.
 
 use super::BatchAlgebra;
-use crate::show::count;
-use crate::spec::choice;
+use ::spec::choice;
+use base::show::count;
 use serde::{Deserialize, Serialize};
 
 choice! {

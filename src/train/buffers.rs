@@ -1,9 +1,9 @@
 //! Synchronises buffers (running state, such as batch-norm statistics) between ranks, as `train.buffers` says.
 
-use crate::comm::{CommError, ProcessGroup, ReduceOp};
-use crate::error::Result;
 use crate::models::{Model, Role};
-use crate::spec::choice;
+use ::spec::choice;
+use base::error::Result;
+use collectives::{CommError, ProcessGroup, ReduceOp};
 
 choice! {
     /// Running state of the model, such as batch-norm statistics, which each rank computes from its own samples.

@@ -3,9 +3,9 @@
 use super::sums::{Ratio, Sums};
 use crate::data::{FieldData, HostBatch};
 use crate::device::{Readback, read};
-use crate::error::Result;
 use crate::models::Target;
 use crate::tasks::{Measured, StepOutput, Term};
+use base::error::Result;
 use burn::tensor::{Bool, FloatDType, Int, Tensor};
 
 /// The sums of one batch: known, or being computed on the device.
@@ -168,12 +168,12 @@ fn count(mask: Tensor<2, Bool>) -> Tensor<1> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::SoloGroup;
     use crate::data::HostField;
     use crate::device::Compute;
     use crate::models::{LinearNet, Model, NetModel};
     use crate::tasks::{Batch, Own, StandardLoss, StepContext};
     use burn::tensor::{Device, TensorData};
+    use collectives::SoloGroup;
     use std::collections::BTreeMap;
 
     fn batch(shape: Vec<usize>, data: FieldData, len: usize) -> HostBatch {

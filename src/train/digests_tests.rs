@@ -1,7 +1,7 @@
 use super::*;
-use crate::comm::SoloGroup;
 use crate::data::HostField;
 use crate::models::Role;
+use collectives::SoloGroup;
 
 /// The samples with these numbers; each value is ten times the number.
 fn batch(samples: &[u64]) -> HostBatch {

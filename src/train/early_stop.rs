@@ -2,9 +2,9 @@
 
 use super::Sums;
 use crate::checkpoint::{RankBy, StandardMetric};
-use crate::show::count;
-use crate::spec::Fields;
 use crate::telemetry::metric_words;
+use ::spec::Fields;
+use base::show::count;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

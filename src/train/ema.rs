@@ -1,6 +1,6 @@
 //! `[ema]`: when and how far the average of the weights follows them.
 
-use crate::spec::Fields;
+use ::spec::Fields;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

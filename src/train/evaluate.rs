@@ -5,12 +5,12 @@ use super::feed::{DeviceBatch, Feed};
 use super::judged::BatchJudged;
 use super::passes::stream_key;
 use super::{Details, Sums, Tally};
-use crate::comm::ProcessGroup;
 use crate::data::{Dataset, EvalBatches, EvalShard, LoaderOptions, Order};
 use crate::device::{drawn, is_host};
-use crate::error::Result;
 use crate::models::Model;
 use crate::tasks::{AnyTask, StepContext};
+use base::error::Result;
+use collectives::ProcessGroup;
 use std::sync::Arc;
 
 /// What an evaluation finds.
@@ -147,12 +147,12 @@ impl Pass<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::SoloGroup;
     use crate::data::{FieldFacts, FieldKind, SampleKey, SampleMut};
     use crate::device::Compute;
     use crate::models::{AnyNet, LinearNet, NetModel};
     use crate::tasks::{Batch, MetricFacts, StepOutput};
     use burn::tensor::{Device, Distribution};
+    use collectives::SoloGroup;
 
     type Evaluate = fn(
         &dyn Model,

@@ -5,9 +5,9 @@
 use crate::data::{
     Dataset, DeviceBytes, DeviceTransform, FieldData, HostBatch, Loader, LoaderOptions, Order,
 };
-use crate::error::Result;
 use crate::models::Input;
 use crate::tasks::Batch;
+use base::error::Result;
 use burn::tensor::{Device, StreamId};
 use std::sync::{Arc, LazyLock};
 
@@ -102,7 +102,7 @@ impl Iterator for Feed {
 mod tests {
     use super::*;
     use crate::data::{FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, StoredImages, transforms};
-    use crate::error::Error;
+    use base::error::Error;
     use std::collections::BTreeMap;
     use std::sync::{Mutex, mpsc};
     use std::time::{Duration, Instant};

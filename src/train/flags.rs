@@ -1,7 +1,7 @@
 //! What ranks exchange once a step besides gradients: the sums of the step, and requests (stop, save).
 
 use super::Sums;
-use crate::comm::{CommError, ProcessGroup};
+use collectives::{CommError, ProcessGroup};
 
 /// Requests; after the exchange, set on all ranks if any rank set them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use super::digests::StepDigests;
 use super::flags::{Flags, exchange};
 use super::passes::{Passes, add};
 use super::{StepReport, Sums, Trainer, buffers, not_finite};
-use crate::comm::{Phase, ProcessGroup};
 use crate::device::Readback;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use burn::tensor::Tensor;
+use collectives::{Phase, ProcessGroup};
 use std::time::{Duration, Instant};
 
 /// A step enqueued on the device.

@@ -3,9 +3,9 @@
 
 use crate::data::{FieldData, HostBatch};
 use crate::device::{Readback, read};
-use crate::error::{Error, Result};
 use crate::models::Target;
 use crate::tasks::Measured;
+use base::error::{Error, Result};
 use burn::tensor::{Bool, FloatDType, Int, Tensor};
 use std::cmp::Ordering;
 

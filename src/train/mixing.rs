@@ -4,9 +4,9 @@
 use super::feed::DeviceBatch;
 use crate::data::rng::{CounterRng, Stream};
 use crate::data::{FieldData, FieldFacts, FieldKind, SampleKey};
-use crate::error::{Error, Result};
 use crate::models::{Input, Target};
 use crate::tasks::{Batch, Lighter};
+use base::error::{Error, Result};
 use burn::tensor::Tensor;
 use rand_distr::{Beta, Distribution};
 use std::ops::Range;

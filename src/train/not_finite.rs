@@ -1,7 +1,7 @@
 //! Errors for values that are not finite.
 
 use super::Trainer;
-use crate::error::{Error, ExitCode};
+use base::error::{Error, ExitCode};
 
 pub(super) fn gradient(step: u64, norm: f64) -> Error {
     error(format!(

@@ -3,9 +3,9 @@
 use super::{BatchAlgebra, Divergence, Position, StepReport, Sums, Tally, Updater, WeightAverage};
 use crate::data::Dataset;
 use crate::ddp::HookState;
-use crate::error::Result;
 use crate::models::Model;
 use crate::telemetry::Digest;
+use base::error::Result;
 use std::time::Duration;
 
 /// How long rank 0 may generate texts after an evaluation; the other ranks wait so much longer than `distributed.timeout`.

@@ -1,7 +1,7 @@
 //! State of an optimizer between steps, in host memory or on a device.
 
 use crate::device::read;
-use crate::error::Result;
+use base::error::Result;
 use burn::tensor::{Device, Tensor, TensorData};
 
 /// One array per parameter and slot, `[parameter][slot]`; empty for what is not trained.

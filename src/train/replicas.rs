@@ -5,11 +5,11 @@
 
 use super::digests::gathered;
 use super::{BufferSync, Trainer};
-use crate::comm::Wait;
-use crate::error::{Error, ExitCode, Result};
 use crate::models::{Role, StateEntry};
-use crate::spec::EverySteps;
 use crate::telemetry::{Digest, DigestGroup};
+use ::spec::EverySteps;
+use base::error::{Error, ExitCode, Result};
+use collectives::Wait;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

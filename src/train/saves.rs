@@ -4,9 +4,9 @@
 use super::flags::Flags;
 use super::{Ended, Position, RunTensors, Sums, Trainer, early_stop};
 use crate::checkpoint::{Every, OnPreempt, RankBy};
-use crate::comm::Phase;
-use crate::error::Result;
 use crate::telemetry::Score;
+use base::error::Result;
+use collectives::Phase;
 use std::time::Instant;
 
 /// State of a run's saves.

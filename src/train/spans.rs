@@ -1,7 +1,7 @@
 //! The tracing spans of the training loop: epoch (level debug), step and phase (trace). Disabled spans cost one check of a
 //! flag each; their fields are not evaluated.
 
-use crate::comm::Phase;
+use collectives::Phase;
 use std::cell::RefCell;
 use tracing::span::EnteredSpan;
 

@@ -1,10 +1,10 @@
 //! Sums from which every reported metric is computed as a ratio. They are added over batches and ranks, so that a
 //! metric is exact with any number of ranks and bit-equal after a resume.
 
-use crate::comm::{CommError, ProcessGroup, ReduceOp};
 use crate::data::FieldData;
 use crate::tasks::MetricFacts;
 use crate::telemetry::nan_if_null;
+use collectives::{CommError, ProcessGroup, ReduceOp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -2,9 +2,9 @@
 //! integers, and the samples are ordered by loss and index: both are the same with any number of ranks that get the same outputs.
 
 use super::judged::Judged;
-use crate::comm::{ProcessGroup, ReduceOp};
 use crate::data::{FieldFacts, FieldKind};
-use crate::error::Result;
+use base::error::Result;
+use collectives::{ProcessGroup, ReduceOp};
 
 /// With more classes, only the figures of each class are counted: the matrix of all pairs would have more than 8 MiB.
 const LARGEST_MATRIX: usize = 1023;
@@ -152,9 +152,9 @@ fn sample(numbers: &[f64]) -> Option<Judged> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::SoloGroup;
-    use crate::comm::gloo::GlooOptions;
-    use crate::comm::testing::{HANG, form};
+    use collectives::SoloGroup;
+    use collectives::gloo::GlooOptions;
+    use collectives::testing::{HANG, form};
     use proptest::prelude::*;
 
     fn facts(classes: usize) -> FieldFacts {

@@ -13,13 +13,13 @@ use super::saves::Saves;
 use super::spans::Spans;
 use super::{Anatomy, Clock, Observer, Position, Settings, Sums, TEXT_TIME, Updater, WeightAverage, buffers};
 use crate::checkpoint::Every;
-use crate::comm::{Phase, Place, ProcessGroup, Wait};
 use crate::data::{Dataset, DistributedSampler, LoaderOptions, Prefix, Splits};
 use crate::ddp::{BucketLayout, HookState, Reducer, TapLadder};
 use crate::device::{Precision, is_host};
-use crate::error::{Error, Result};
 use crate::models::Model;
 use crate::telemetry::Score;
+use base::error::{Error, Result};
+use collectives::{Phase, Place, ProcessGroup, Wait};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -4,9 +4,9 @@
 use super::optimizer_state::OptimizerState;
 use crate::ddp::{Reducer, Slot};
 use crate::device::is_host;
-use crate::error::Result;
 use crate::models::{Layout, Model, StateEntry};
 use crate::optim::{OptimizerPlan, Rule, clip_coefficient, clip_on_device, global_norm, norm_on_device};
+use base::error::Result;
 use burn::tensor::{Device, Tensor};
 
 /// An optimizer and its state.

@@ -1,7 +1,6 @@
 //! Parameter groups against `torch.optim` with `param_groups`, by way of buckets, norm and clipping.
 
 use super::*;
-use crate::comm::SoloGroup;
 use crate::ddp::{BucketCaps, BucketLayout};
 use crate::device::{Compute, Gradient};
 use crate::models::{ALL, Mlp, Net, NetModel};
@@ -10,6 +9,7 @@ use burn::backend::Flex;
 use burn::module::Module;
 use burn::nn::LinearConfig;
 use burn::tensor::DType;
+use collectives::SoloGroup;
 use std::sync::Arc;
 
 /// Element `i` of parameter `number`, computed in f32 as in the PyTorch script.

@@ -3,9 +3,9 @@
 use super::optimizer_state::OptimizerState;
 use super::{Ema, Trainer};
 use crate::device::is_host;
-use crate::error::Result;
 use crate::models::{Model, Role, StateEntry};
 use crate::optim::{average, average_on_device};
+use base::error::Result;
 use burn::tensor::Device;
 
 /// Averages of the parameters, frozen ones included, and of batch-norm statistics (as timm's `ModelEmaV3` and `AveragedModel(use_buffers=True)`
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::device::Compute;
     use crate::models::{ALL, Input, Net, NetModel};
-    use crate::spec::testing::read;
+    use ::spec::testing::read;
     use burn::module::{Module, Param};
     use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
     use burn::tensor::Tensor;

@@ -4,10 +4,10 @@ use super::snapshot;
 use super::state::RunFacts;
 use crate::checkpoint::{AsyncSaver, CheckpointConfig, CheckpointStore, Every, Saved, Snapshot};
 use crate::ddp::HookState;
-use crate::error::Result;
 use crate::history;
 use crate::telemetry::CheckpointEvent;
 use crate::train::{Position, RunTensors};
+use base::error::Result;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 

@@ -2,10 +2,10 @@
 
 use super::messages::warn;
 use crate::checkpoint::{CheckpointConfig, CheckpointStore};
-use crate::error::Result;
-use crate::files;
 use crate::history::{Start, checkpoints};
 use crate::telemetry::{evaluations, report};
+use base::error::Result;
+use base::files;
 
 /// Removes what is left of files that were being written, and checkpoints that are not to be kept, and writes the report if it is missing or
 /// older than the metrics. What fails is a warning: the run is complete.

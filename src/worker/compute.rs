@@ -1,7 +1,7 @@
 //! The device that a rank computes on.
 
 use crate::device::{Compute, ComputeDevice, Precision, supports_precision};
-use crate::error::Result;
+use base::error::Result;
 
 /// Opens the device.
 ///

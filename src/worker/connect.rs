@@ -3,12 +3,12 @@
 use super::endpoint::rendezvous_endpoint;
 use super::parts::GroupParts;
 use super::same_devices::check_devices;
-use crate::comm::gloo::GlooGroup;
-use crate::comm::rendezvous::RendezvousConfig;
-use crate::comm::{Backend, MpiConfig, ProcessGroup, SoloGroup, mpi, nccl};
 use crate::device::ComputeDevice;
-use crate::error::Result;
 use crate::launch::Handoff;
+use base::error::Result;
+use collectives::gloo::GlooGroup;
+use collectives::rendezvous::RendezvousConfig;
+use collectives::{Backend, MpiConfig, ProcessGroup, SoloGroup, mpi, nccl};
 use std::net::TcpListener;
 use std::sync::Arc;
 
@@ -78,11 +78,11 @@ fn rendezvous(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::DistributedConfig;
-    use crate::comm::gloo::GlooOptions;
-    use crate::comm::rendezvous::Secret;
-    use crate::error::ExitCode;
     use crate::launch::{Endpoint, JobHandoff, Place};
+    use base::error::ExitCode;
+    use collectives::DistributedConfig;
+    use collectives::gloo::GlooOptions;
+    use collectives::rendezvous::Secret;
     use std::net::Ipv4Addr;
 
     /// The loss of a rank that leaves right after the rendezvous is noticed by the others, who have to know that they do.

@@ -3,11 +3,11 @@
 use super::fit;
 use super::messages::warn;
 use super::parts::DataParts;
-use crate::comm::{ProcessGroup, Wait};
 use crate::data::{DataFacts, Dataset, Encoding, Splits, recoded, transformed};
-use crate::error::{Error, Result};
 use crate::launch::logs::SAID;
-use crate::show;
+use base::error::{Error, Result};
+use base::show;
+use collectives::{ProcessGroup, Wait};
 use std::sync::Arc;
 
 /// Maximum number of classes that a message names.

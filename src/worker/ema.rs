@@ -2,10 +2,10 @@
 
 use super::state::{self, Weights};
 use crate::checkpoint::Loaded;
-use crate::comm::ProcessGroup;
-use crate::error::Result;
 use crate::models::{Model, StateEntry};
 use crate::train::{Ema, Position, WeightAverage};
+use base::error::Result;
+use collectives::ProcessGroup;
 
 /// The checkpoint's average, if this run continues it. Otherwise a line about it, if necessary.
 ///

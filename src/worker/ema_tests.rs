@@ -3,8 +3,8 @@
 use super::testing::{Run, SPEC, plan};
 use super::{RankParts, Split, Wanted, evaluate};
 use crate::checkpoint::{Loaded, TensorMap, load};
-use crate::comm::SoloGroup;
 use crate::device::ComputeDevice;
+use collectives::SoloGroup;
 use std::path::Path;
 
 const EMA: [&str; 3] = ["ema.decay=0.9", "ema.every=3", "ema.warmup_power=0.75"];

@@ -1,10 +1,10 @@
 //! The rendezvous address of a worker, from its handoff and the spec.
 
 use super::parts::GroupParts;
-use crate::comm::rendezvous::Endpoint as RendezvousEndpoint;
-use crate::error::{Error, ExitCode, Result};
 use crate::launch::{Endpoint, Handoff};
 use crate::nodes::{Addresses, Meeting, addresses};
+use base::error::{Error, ExitCode, Result};
+use collectives::rendezvous::Endpoint as RendezvousEndpoint;
 use std::net::{SocketAddr, TcpListener};
 
 /// `None` for a single worker.

@@ -8,15 +8,15 @@ use super::parts::RankParts;
 use super::spec_changes::EvaluatedAs;
 use super::{Usage, fit, same_data, state};
 use crate::checkpoint::{CheckpointStore, Loaded, RankBy, load};
-use crate::comm::{Phase, Place, ProcessGroup, Wait};
 use crate::data::{Dataset, Encoding, Fingerprint, Splits};
 use crate::device::ComputeDevice;
-use crate::error::{Error, IoContext, Result};
-use crate::files;
 use crate::launch::EvaluationHandoff;
-use crate::named::named;
 use crate::telemetry::evaluations::Classes;
 use crate::train::{Details, evaluate_by_batches};
+use base::error::{Error, IoContext, Result};
+use base::files;
+use base::named;
+use collectives::{Phase, Place, ProcessGroup, Wait};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -135,7 +135,7 @@ impl Evaluation {
     /// # Errors
     /// It can't be read.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = crate::files::read(path).doing("read", path)?;
+        let text = base::files::read(path).doing("read", path)?;
         serde_json::from_slice(&text)
             .map_err(|e| Error::internal(format!("{} is not an evaluation: {e}", path.display())))
     }

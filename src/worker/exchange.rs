@@ -1,7 +1,7 @@
 //! Values that the ranks exchange as JSON. Collective: all ranks call these functions.
 
-use crate::comm::ProcessGroup;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
+use collectives::ProcessGroup;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

@@ -1,10 +1,10 @@
 //! What a failing rank reports.
 
-use crate::comm::{CommError, CommErrorKind, ProcessGroup};
-use crate::error::{Error, ExitCode, Result};
 use crate::launch::logs::SAID;
 use crate::launch::{Failure, FlightRecord, Handoff, StopFlag, write_error_file_of};
 use crate::train::Ended;
+use base::error::{Error, ExitCode, Result};
+use collectives::{CommError, CommErrorKind, ProcessGroup};
 use std::cell::{Cell, OnceCell};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -114,8 +114,8 @@ fn is_lost(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::rendezvous::Secret;
     use crate::launch::{Endpoint, JobHandoff, Place};
+    use collectives::rendezvous::Secret;
     use signal_hook::consts::SIGTERM;
 
     /// Rank 0 of 2 with this log folder.

@@ -2,8 +2,8 @@
 //! a full disk from a chosen point on, to test what a run on this machine or cluster survives. Without the variable nothing is changed.
 
 use super::intercepted_group::{Intercept, InterceptedGroup};
-use crate::comm::{Call, Phase, Place, ProcessGroup};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
+use collectives::{Call, Phase, Place, ProcessGroup};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 
 use super::*;
-use crate::comm::{CommError, DType, DeviceCollectives, DeviceSlice, ReduceOp, SoloGroup, Wait};
+use collectives::{CommError, DType, DeviceCollectives, DeviceSlice, ReduceOp, SoloGroup, Wait};
 
 fn read(text: &str, world: usize) -> Result<Option<Fault>> {
     Fault::from_env(&|name| (name == VARIABLE).then(|| text.to_owned()), world)

@@ -5,12 +5,12 @@ use crate::data::{
     DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, Fingerprint, Sample, SampleKey,
     SampleMut, Splits, Transform,
 };
-use crate::error::{Error, ExitCode, Result};
 use crate::models::{AnyNet, Input};
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::tasks::{Batch, MetricFacts, StepContext, StepOutput, Task};
 use crate::train::Ended;
+use base::error::{Error, ExitCode, Result};
 use burn::tensor::{Int, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;

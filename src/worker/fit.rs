@@ -2,14 +2,14 @@
 
 use super::parts::RankParts;
 use crate::caught::caught;
-use crate::comm::SoloGroup;
 use crate::data::{Dataset, FieldData, FieldFacts, FieldKind, HostField, Splits};
 use crate::device::drawn;
-use crate::error::{Error, Result};
 use crate::models::{Input, Model};
 use crate::tasks::{Batch, StepContext};
 use crate::train::{BatchAlgebra, Position};
+use base::error::{Error, Result};
 use burn::tensor::Tensor;
+use collectives::SoloGroup;
 use std::collections::BTreeMap;
 
 /// The data set has samples, they are not empty, and all splits have the same further fields.

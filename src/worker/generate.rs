@@ -4,8 +4,8 @@ use crate::caught::caught;
 use crate::data::rng::{CounterRng, Stream};
 use crate::data::{FieldData, HostField, SampleKey};
 use crate::device::read;
-use crate::error::{Error, Result};
 use crate::models::{Evaluator, Gpt, GptCache, Input};
+use base::error::{Error, Result};
 
 /// How the next token is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,10 +4,10 @@ use super::optimizer::{Trained, freeze};
 use super::testing::{Run, SPEC, plan, trained};
 use crate::checkpoint::Loaded;
 use crate::device::Compute;
-use crate::error::ExitCode;
 use crate::models::{ALL, StateEntry};
 use crate::plan::Plan;
 use crate::train::Updater;
+use base::error::ExitCode;
 
 /// Parameters `0.weight`, `0.bias`, `2.weight` and `2.bias`.
 const MLP: [&str; 5] = [

@@ -3,8 +3,8 @@
 use super::spec_changes::OwnSpec;
 use crate::checkpoint::{Loaded, TensorData, TensorMap};
 use crate::ddp::HookState;
-use crate::error::Result;
-use crate::spec::Values;
+use ::spec::Values;
+use base::error::Result;
 use serde::{Deserialize, Serialize};
 
 /// Describes the tensors.

@@ -1,6 +1,6 @@
 //! A process group that intercepts every call and every place.
 
-use crate::comm::{
+use collectives::{
     Call, CallRecord, CommError, CommErrorKind, DeviceCollectives, DeviceSlice, FailureDetector, Place,
     ProcessGroup, ReduceOp,
 };

@@ -2,12 +2,12 @@
 
 use super::testing::{self, Run, close, fixed, trained};
 use crate::checkpoint::load_any;
-use crate::error::{ExitCode, Result};
 use crate::models::Net;
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::tasks::{Batch, MetricFacts, StepContext, StepOutput, Task};
 use crate::train::Ended;
+use base::error::{ExitCode, Result};
 use burn::module::Module;
 use burn::nn::{Linear, loss::CrossEntropyLossConfig};
 use burn::optim::GradientsParams;

@@ -1,12 +1,12 @@
 //! The messages of a rank that can't start or continue, and about what is saved, as a snapshot.
 
 use super::{fault::Fault, fit, same_data, same_devices, start_state};
-use crate::comm::GpuUuid;
 use crate::data::Fingerprint;
 use crate::device::ComputeDevice;
-use crate::error::{Error, ExitCode};
 use crate::launch::Nproc;
 use crate::train::{Batching, Position};
+use base::error::{Error, ExitCode};
+use collectives::GpuUuid;
 
 fn has(train: u64, content: &str) -> Fingerprint {
     Fingerprint { train, val: None, content: content.to_owned() }

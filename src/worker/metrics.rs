@@ -4,11 +4,11 @@ use super::Evaluation;
 use super::messages::warn;
 use super::parts::RankParts;
 use crate::data::{DataFacts, FieldKind};
-use crate::error::{Error, Result};
-use crate::spec::did_you_mean;
 use crate::tasks::{StandardLoss, TaskPlan};
 use crate::telemetry::{Assertion, Metrics, MetricsFound, MetricsWriter, Top5};
 use crate::train::{Position, Settings, Sums};
+use ::spec::did_you_mean;
+use base::error::{Error, Result};
 use std::path::Path;
 
 /// The metrics to report besides the loss and the task's own.

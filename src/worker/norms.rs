@@ -4,9 +4,9 @@ use super::parts::RankParts;
 use crate::caught::caught;
 use crate::data::{DataFacts, Dataset, FieldData, FieldFacts, FieldKind, HostField};
 use crate::device::drawn;
-use crate::error::{Error, Result};
 use crate::models::{Input, Model, Role};
 use crate::train::Position;
+use base::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -6,14 +6,14 @@ use crate::checkpoint::RankBy;
 use crate::data::{
     Dataset, Encoding, FieldData, SampleKey, SampleWords, TextEncoding, input_of, picture_of, words_of,
 };
-use crate::error::Result;
 use crate::models::{Evaluator, Model};
-use crate::show;
 use crate::telemetry::EpochEvent;
 use crate::telemetry::evaluations::{
     Classes, EvaluationRecord, Evaluations, GeneratedText, RecordedPicture, WorstSample, class_name,
 };
 use crate::train::{Details, Judged, Position, Settings, TEXT_TIME, Tally};
+use base::error::Result;
+use base::show;
 use data_encoding::BASE64;
 use std::path::Path;
 use std::time::Instant;

@@ -4,13 +4,13 @@ use super::evaluate::loaded;
 use super::testing::{Run, SPEC, plan};
 use super::{Evaluation, RankParts, Split, Wanted, evaluate};
 use crate::checkpoint::load;
-use crate::comm::gloo::GlooOptions;
-use crate::comm::testing::{HANG, form};
-use crate::comm::{ProcessGroup, SoloGroup};
 use crate::device::ComputeDevice;
 use crate::launch::EvaluationHandoff;
 use crate::telemetry::evaluations::{EvaluationRecord, read};
 use crate::train::Ended;
+use collectives::gloo::GlooOptions;
+use collectives::testing::{HANG, form};
+use collectives::{ProcessGroup, SoloGroup};
 use std::path::PathBuf;
 
 const SHAPES: &str = "name = \"run\"\nseed = 3\nepochs = 3\nbatch_size = 8\n\

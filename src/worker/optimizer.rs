@@ -4,10 +4,10 @@
 
 use super::spec_changes::{self, OwnSpec};
 use crate::checkpoint::{Loaded, State};
-use crate::error::{Error, Result};
 use crate::models::{Model, Role, StateEntry, TensorFacts};
 use crate::optim::OptimizerPlan;
 use crate::train::Updater;
+use base::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -148,8 +148,8 @@ pub fn kept(spec: OwnSpec<'_>, state: &State, slots: &[&str]) -> Option<String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ExitCode;
     use crate::worker::testing::{Run, SPEC, plan};
+    use base::error::ExitCode;
 
     const ADAMW: &[&str] = &["optimizer.name=adamw"];
     const SGD: &[&str] = &[];

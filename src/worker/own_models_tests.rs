@@ -4,15 +4,15 @@
 use super::testing::{Run, fixed as linear};
 use super::{RankParts, Split, Wanted, evaluate};
 use crate::checkpoint::{TensorMap, load_any};
-use crate::comm::SoloGroup;
 use crate::device::{ComputeDevice, drawn};
-use crate::error::ExitCode;
 use crate::models::{Input, Net};
 use crate::registry::Registry;
 use crate::train::Ended;
+use base::error::ExitCode;
 use burn::module::{Module, Param, RunningState};
 use burn::nn::{BatchNorm, BatchNormConfig, Linear};
 use burn::tensor::{Device, Tensor, activation::tanh};
+use collectives::SoloGroup;
 
 const WIDTH: usize = 5;
 
@@ -184,7 +184,7 @@ fn a_builder_may_fail_before_the_run() {
         let text = std::fs::read_to_string(&config.size)?;
         let size = text
             .parse::<usize>()
-            .map_err(|e| crate::error::Error::data(format!("no number of outputs: {e}")))?;
+            .map_err(|e| base::error::Error::data(format!("no number of outputs: {e}")))?;
         Ok(Sole { head: linear(4, size, device) })
     });
     let run = Run::with(registry, &spec);

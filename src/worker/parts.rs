@@ -5,18 +5,18 @@ use super::data::{facts_of, open_data, say_lacking};
 use super::spec_changes::OwnSpec;
 use super::{fit, norms, optimizer, same_data};
 use crate::checkpoint::{CheckpointConfig, Every};
-use crate::comm::gloo::GlooOptions;
-use crate::comm::{Backend, DistributedConfig, SoloGroup};
 use crate::data::{DataFacts, DatasetSource, Encoding, Fingerprint, LoaderConfig, TransformPlan};
 use crate::device::{DeviceSpec, Precision};
-use crate::error::{Error, Result};
 use crate::nodes::RdzvEndpoint;
 use crate::optim::OptimizerPlan;
 use crate::plan::{ModelPlan, Plan, World};
-use crate::spec::{Origin, ResolvedValue, Values};
 use crate::tasks::TaskPlan;
 use crate::telemetry::{MetricsConfig, ObserverPlan};
 use crate::train::{Batching, Ema, Position, Settings, TrainConfig};
+use ::spec::{Origin, ResolvedValue, Values};
+use base::error::{Error, Result};
+use collectives::gloo::GlooOptions;
+use collectives::{Backend, DistributedConfig, SoloGroup};
 use std::net::IpAddr;
 
 /// The parts of a job, each for the component that it configures.

@@ -1,9 +1,9 @@
 use super::*;
-use crate::error::ExitCode;
 use crate::plan::WorldRequest;
 use crate::plan::testing::resolved;
 use crate::registry::Registry;
-use crate::spec::JobTree;
+use ::spec::JobTree;
+use base::error::ExitCode;
 use std::path::Path;
 
 /// 40 rows of two features and three classes.

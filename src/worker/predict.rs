@@ -10,8 +10,8 @@ use crate::data::{
     TransformPlan, transformed,
 };
 use crate::device::{ComputeDevice, Precision, read, supports_precision};
-use crate::error::{Error, Result};
 use crate::models::{Evaluator, Input, TensorFacts};
+use base::error::{Error, Result};
 use std::sync::Arc;
 
 /// A model with a checkpoint's weights.

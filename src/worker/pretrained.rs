@@ -4,11 +4,11 @@ use super::messages::tell;
 use super::snapshot::batches_tracked;
 use super::state::put;
 use crate::checkpoint::{ModelTensor, TensorMap, match_weights, read_weights};
-use crate::error::{Error, Result};
 use crate::history::checkpoints;
 use crate::models::{Model, Role, StateEntry};
 use crate::plan::ModelPlan;
-use crate::show;
+use base::error::{Error, Result};
+use base::show;
 use std::path::Path;
 
 /// Loads the weights that the spec names, if any, and prints a line about it.
@@ -135,8 +135,8 @@ fn with_linear_layouts(file: TensorMap, entries: &[StateEntry]) -> Result<Tensor
 mod tests {
     use super::*;
     use crate::checkpoint::TensorData;
-    use crate::error::ExitCode;
     use crate::models::Layout;
+    use base::error::ExitCode;
 
     #[test]
     fn torchvisions_published_vision_transformers_get_the_present_names() {

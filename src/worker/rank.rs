@@ -11,10 +11,7 @@ use super::stop_at::StopAt;
 use super::{Fault, Job, RankParts, RecorderOptions, Resume, keep_kernels, train};
 use crate::clusters::slurm::SlurmJob;
 use crate::clusters::{self, Ancestor, WorkerEnv};
-use crate::comm::Backend;
-use crate::comm::rendezvous::Secret;
 use crate::device;
-use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::history::{FolderLock, Start, log_of_others, writes_to_no_others};
 use crate::launch::logs::SAID;
 use crate::launch::{
@@ -22,9 +19,12 @@ use crate::launch::{
 };
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
-use crate::spec::JobTree;
 use crate::telemetry::{Before, Profile};
 use crate::train::Ended;
+use ::spec::JobTree;
+use base::error::{Error, ExitCode, IoContext, Result};
+use collectives::Backend;
+use collectives::rendezvous::Secret;
 use std::cell::OnceCell;
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -224,7 +224,7 @@ fn watch(
             None => tracing::info!("stopped on request before training began"),
         });
         in_time(move || last(why));
-        crate::say::flush();
+        base::say::flush();
     })
 }
 
@@ -234,7 +234,7 @@ fn watch_launcher(launcher: Option<Ancestor>, stop: &StopFlag) {
     launcher.watch(stop, |why| {
         say!("error: {why}");
         in_time(move || tracing::error!(target: SAID, "{why}"));
-        crate::say::flush();
+        base::say::flush();
         std::process::exit(ExitCode::Rendezvous as i32);
     });
 }

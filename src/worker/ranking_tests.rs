@@ -2,8 +2,8 @@
 
 use super::testing::{Run, SPEC};
 use crate::checkpoint::read_state;
-use crate::error::ExitCode;
 use crate::train::Ended;
+use base::error::ExitCode;
 
 /// The learning rate is too high: every evaluation is worse than the previous one. Four steps per epoch.
 const WORSE: [&str; 2] = ["optimizer.lr=1.2", "batch_size=16"];

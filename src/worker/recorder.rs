@@ -8,18 +8,18 @@ use super::metrics::{Reported, epochs_until, metrics_until};
 use super::notes::Notes;
 use super::replicas::Undecided;
 use crate::checkpoint::RankBy;
-use crate::comm::ProcessGroup;
 use crate::data::Encoding;
-use crate::error::{Error, ExitCode, Result};
 use crate::history::{Parent, relative};
 use crate::launch::logs::SAID;
-use crate::show;
 use crate::telemetry::{
     CheckpointEvent, DigestWriter, EndEvent, Event, MetricsWriter, ObservedRun, ObserverPlan, Observers,
     Progress, ProgressMode, RestartEvent, ResumeEvent, Stamped, StartOfRun, SummaryOf, TensorBoardWriter,
     Totals, columns_of_errors, cut_digests, read_events, report, summary,
 };
 use crate::train::{Anatomy, Ended, Position, RunTensors, Settings, Stragglers};
+use base::error::{Error, ExitCode, Result};
+use base::show;
+use collectives::ProcessGroup;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 

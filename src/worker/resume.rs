@@ -8,13 +8,13 @@ use super::{Job, ema, hook, optimizer, same_data, spec_changes, state};
 use crate::checkpoint::{CheckpointStore, Loaded, load_any};
 use crate::data::Fingerprint;
 use crate::ddp::HookState;
-use crate::error::{Error, Result};
 use crate::history::{Parent, checkpoints, is_within};
 use crate::launch::logs::SAID;
 use crate::models::Model;
-use crate::show;
 use crate::telemetry::of_all;
 use crate::train::{Position, Settings, Updater};
+use base::error::{Error, Result};
+use base::show;
 use std::path::PathBuf;
 
 /// The checkpoint that a run starts from.

@@ -5,12 +5,12 @@ use super::data::open_data;
 use super::exchange::gathered;
 use super::parts::DataParts;
 use crate::checkpoint::State;
-use crate::comm::rendezvous::name_ranks;
-use crate::comm::{ProcessGroup, SoloGroup};
 use crate::data::Fingerprint;
-use crate::error::{Error, Result};
 use crate::launch::grouped;
 use crate::train::Position;
+use base::error::{Error, Result};
+use collectives::rendezvous::name_ranks;
+use collectives::{ProcessGroup, SoloGroup};
 
 /// Compares the data sets of all ranks. Collective: all ranks call it.
 ///
@@ -76,8 +76,8 @@ pub fn since(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ExitCode;
     use crate::train::Batching;
+    use base::error::ExitCode;
 
     fn has(train: u64, val: Option<u64>, content: &str) -> Fingerprint {
         Fingerprint { train, val, content: content.to_owned() }
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn all_ranks_receive_the_same_error() {
-        let groups = crate::comm::testing::form(3, crate::comm::testing::HANG, |_| Default::default());
+        let groups = collectives::testing::form(3, base::testing::HANG, |_| Default::default());
         let threads: Vec<_> = groups
             .into_iter()
             .map(|group| {

@@ -2,9 +2,9 @@
 //! independently, and a launcher may assign one GPU to two ranks.
 
 use super::exchange::gathered;
-use crate::comm::{GpuUuid, ProcessGroup, nccl, on_one_gpu};
 use crate::device::ComputeDevice;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
+use collectives::{GpuUuid, ProcessGroup, nccl, on_one_gpu};
 
 /// The kind of a rank's device, and the UUID of its GPU where known.
 pub(super) type Entry = (String, Option<GpuUuid>);
@@ -45,7 +45,7 @@ pub(super) fn compare(entries: &[Entry], may_share: bool) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ExitCode;
+    use base::error::ExitCode;
 
     fn on_gpu(uuid: Option<u8>) -> Entry {
         ("cuda".to_owned(), uuid.map(|byte| GpuUuid([byte; 16])))

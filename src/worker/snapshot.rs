@@ -6,9 +6,9 @@ use super::metrics::Reported;
 use super::state::{RunFacts, Saved};
 use crate::checkpoint::{Dtype, Snapshot, State, TensorData, TensorMap};
 use crate::ddp::HookState;
-use crate::error::{Error, Result};
 use crate::models::{ALL, Layout, Role, StateEntry};
 use crate::train::{Position, RunTensors, Sums, Updater};
+use base::error::{Error, Result};
 
 /// The tensors of a run's checkpoints, without values.
 pub fn empty(tensors: RunTensors<'_>) -> Result<Snapshot> {
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn on_wgpu_a_device_that_is_lost_fails_a_save() {
         use crate::device::testing::LosableDevice;
-        use crate::error::ExitCode;
+        use base::error::ExitCode;
         use burn::tensor::DType;
 
         let Some(there) = LosableDevice::open() else { return };

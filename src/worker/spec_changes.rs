@@ -4,14 +4,14 @@
 use super::start_state::newest_step;
 use crate::checkpoint::{Loaded, State};
 use crate::data::Encoding;
-use crate::error::{Error, Result};
-use crate::files;
 use crate::history;
 use crate::launch::JobHandoff;
 use crate::plan::Plan;
 use crate::plan::changes::{Change, NAMED, between, lines};
-use crate::show;
-use crate::spec::{Values, values};
+use ::spec::{Values, values};
+use base::error::{Error, Result};
+use base::files;
+use base::show;
 use std::path::{Path, PathBuf};
 
 /// The spec of this start as a whole, to be compared with another one.
@@ -285,7 +285,7 @@ mod tests {
         let error = continues_the_run(OwnSpec::of(&other), &job).unwrap_err();
         let message =
             format!("{} has a run with another spec\n  optimizer.lr  0.05, now 0.1", dir.path().display());
-        assert_eq!((error.code, error.message), (crate::error::ExitCode::Spec, message));
+        assert_eq!((error.code, error.message), (base::error::ExitCode::Spec, message));
         let hint = error.hint.unwrap_or_default();
         for way in ["--set name=", "--out DIR", "--resume never", "--accept-changes"] {
             assert!(hint.contains(way), "{hint}");

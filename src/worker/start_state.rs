@@ -3,12 +3,12 @@
 use super::connect::averages_by_nccl;
 use super::parts::RankParts;
 use crate::checkpoint::CheckpointStore;
-use crate::comm::Backend;
 use crate::device;
 use crate::history::{self, checkpoints};
 use crate::launch::JobHandoff;
 use crate::plan::Plan;
 use crate::telemetry::{Provenance, RunId, provenance};
+use collectives::Backend;
 use std::path::Path;
 
 /// The newest checkpoint before this start.

@@ -2,11 +2,11 @@
 //! its process group. The variable names the folder for the results; without it nothing is measured.
 
 use super::intercepted_group::{Intercept, InterceptedGroup};
-use crate::comm::{Phase, Place, ProcessGroup};
-use crate::error::{Error, Result};
-use crate::files;
 use crate::launch::page_faults;
 use crate::telemetry::memory_of;
+use base::error::{Error, Result};
+use base::files;
+use collectives::{Phase, Place, ProcessGroup};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -67,7 +67,7 @@ impl StepTimes {
     /// The measurements that each of `world` ranks has written.
     pub fn of_all(folder: &Path, world: usize) -> Result<Vec<Self>> {
         let read = |rank| {
-            let bytes = crate::files::read(&Self::file(folder, rank)).map_err(|e| e.to_string())?;
+            let bytes = base::files::read(&Self::file(folder, rank)).map_err(|e| e.to_string())?;
             serde_json::from_slice::<Self>(&bytes).map_err(|e| e.to_string())
         };
         let all: Result<Vec<_>, _> = (0..world).map(read).collect();

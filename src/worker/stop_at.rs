@@ -1,8 +1,8 @@
 //! A stop at a chosen step, for `ddp-run repro`: the run saves and ends there, with the plan of the whole run. `train.max_steps` would
 //! change the plan, and with it the schedule.
 
-use crate::comm::Place;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
+use collectives::Place;
 
 /// Names the number of optimizer steps after which the run stops as if it were asked to.
 pub const STOP_AT: &str = "DDP_RUN_STOP_AT";
@@ -31,7 +31,7 @@ impl StopAt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::Phase;
+    use collectives::Phase;
 
     fn read(text: &str) -> Result<StopAt> {
         StopAt::from_env(&|name| (name == STOP_AT).then(|| text.to_owned()))
@@ -43,6 +43,6 @@ mod tests {
         let fifth = read("5").unwrap();
         assert_eq!([3, 4, 5].map(|step| due(fifth, step)), [false, true, true]);
         assert!(!due(read("").unwrap(), u64::MAX - 1) && !due(StopAt::default(), 7));
-        assert_eq!(read("soon").unwrap_err().code, crate::error::ExitCode::Usage);
+        assert_eq!(read("soon").unwrap_err().code, base::error::ExitCode::Usage);
     }
 }

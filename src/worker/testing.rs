@@ -2,19 +2,19 @@
 
 use super::{Job, RecorderOptions, Resume, train};
 use crate::checkpoint::{CheckpointStore, Loaded, load};
-use crate::comm::gloo::GlooOptions;
-use crate::comm::testing::{HANG, form};
-use crate::comm::{ProcessGroup, SoloGroup};
 use crate::device::ComputeDevice;
-use crate::error::Result;
 use crate::history::{Start, checkpoints};
 use crate::plan::Plan;
 pub use crate::plan::testing::resolved;
 use crate::registry::Registry;
 use crate::telemetry::{Event, ProgressMode, Provenance, RunId, provenance, read_events};
 use crate::train::Ended;
+use base::error::Result;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor, TensorData};
+use collectives::gloo::GlooOptions;
+use collectives::testing::{HANG, form};
+use collectives::{ProcessGroup, SoloGroup};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -5,11 +5,11 @@ use super::data::{facts_of, opened};
 use super::{RankParts, fit};
 use crate::checkpoint::Loaded;
 use crate::data::{DataFacts, Encoding, FieldFacts};
-use crate::error::{Error, Result};
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
-use crate::show;
-use crate::spec::JobTree;
+use ::spec::JobTree;
+use base::error::{Error, Result};
+use base::show;
 use serde::{Deserialize, Serialize};
 
 /// The version that this program writes, and the newest that it reads.
@@ -143,8 +143,8 @@ mod tests {
     fn forged_sizes_are_refused_before_anything_is_allocated() {
         use crate::data::{ColumnKind, ImageEncoding};
         use crate::device::ComputeDevice;
-        use crate::error::ExitCode;
         use crate::worker::Predictor;
+        use base::error::ExitCode;
         let run = Run::of(SPEC);
         run.train(1, &[]).unwrap();
         let mut loaded = run.loaded();

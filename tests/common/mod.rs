@@ -2,7 +2,9 @@
 #![allow(dead_code, unused_imports)]
 
 mod child;
+// The unit tests of collectives use the same file.
 #[cfg(target_os = "linux")]
+#[path = "../../crates/collectives/src/testing/port.rs"]
 mod port;
 mod proc;
 pub mod server;

@@ -156,7 +156,7 @@ fn sources(folder: &Path, text: &mut String) {
 #[test]
 fn every_variable_is_one_that_the_code_reads() {
     let mut code = String::new();
-    sources(&root().join("src"), &mut code);
+    ["src", "crates"].iter().for_each(|folder| sources(&root().join(folder), &mut code));
     let mut read_ones = 0;
     for document in documents() {
         for variable in variables(&read(&document)) {

@@ -3,7 +3,8 @@
 //! What counts as the name of a file of the repository, everywhere in a document and in comments:
 //! * a word that begins with a top-level folder of the repository (`docs/…`, `src/…`), and
 //! * a word that ends in `.md`, or in the extension of a program (`.rs`, `.py`, `.sh`, `.sbatch`): the end of a path is enough;
-//! * between backticks, a path that begins with a folder of src/ (`comm/gloo`), but for `runs/…`: a user's runs.
+//! * between backticks, a path that begins with a folder of src/ (`data/sets`), but for `runs/…`: a user's runs; or with the name of a crate (`collectives/gloo`)
+//!   and goes on below its src/.
 
 use super::markdown::spans;
 use super::{documents, root};
@@ -12,12 +13,12 @@ use std::fs;
 use std::path::Path;
 
 const FOLDERS: [&str; 11] =
-    [".ci", "benches", "configs", "docs", "examples", "fuzz", "jobs", "kernels", "scripts", "src", "tests"];
+    [".ci", "benches", "configs", "crates", "docs", "examples", "fuzz", "jobs", "scripts", "src", "tests"];
 
 /// Paths of the repository, whole and from each folder on.
 struct Paths {
     ends: BTreeSet<String>,
-    /// Folders of src/.
+    /// Folders of src/ and names of crates.
     rooms: BTreeSet<String>,
 }
 
@@ -49,9 +50,11 @@ impl Paths {
             let starts = path.match_indices('/').map(|(at, _)| at + 1);
             [0].into_iter().chain(starts).map(|at| path[at..].to_owned())
         });
-        let rooms = all.iter().filter_map(|path| path.strip_prefix("src/")?.split_once('/'));
-        let rooms = rooms.map(|(room, _)| room.to_owned()).filter(|room| room != "runs");
-        Self { ends: ends.collect(), rooms: rooms.collect() }
+        let in_crates = all.iter().filter_map(|path| path.strip_prefix("crates/")?.split_once("/src/"));
+        let in_src = all.iter().filter_map(|path| path.strip_prefix("src/")?.split_once('/'));
+        let rooms = in_src.chain(in_crates.clone()).map(|(room, _)| room.to_owned());
+        let ends = ends.chain(in_crates.map(|(name, rest)| format!("{name}/{rest}")));
+        Self { ends: ends.collect(), rooms: rooms.filter(|room| room != "runs").collect() }
     }
 
     fn has(&self, path: &str) -> bool {
@@ -125,14 +128,18 @@ fn every_file_that_is_named_is_there() {
 #[test]
 fn a_file_that_is_not_there_is_found() {
     let paths = Paths::new(
-        &["src/comm/gloo", "src/comm/gloo/mod.rs", "docs/spec.md", "jobs/env.sh"].map(str::to_owned),
+        &["crates/collectives/src/gloo", "crates/collectives/src/gloo/mod.rs", "docs/spec.md", "jobs/env.sh"]
+            .map(str::to_owned),
     );
     let wrong = |text: &str| wrong_lines("a.rs", text, &paths);
     let none: [&str; 0] = [];
-    assert_eq!(wrong("let x = 1; // see docs/spec.md, `comm/gloo`, mod.rs and `jobs/env.sh SPEC`."), none);
+    assert_eq!(
+        wrong("let x = 1; // see docs/spec.md, `collectives/gloo`, mod.rs and `jobs/env.sh SPEC`."),
+        none
+    );
     assert_eq!(wrong("\"https://x.invalid/DESIGN.md\""), none);
     // Names that are put together here, so that they are not in a comment of this file.
-    for name in ["DESIGN.md", "docs/none", "gloo/none.rs", "`comm/none`"] {
+    for name in ["DESIGN.md", "docs/none", "gloo/none.rs", "`collectives/none`"] {
         assert_eq!(wrong(&format!("// see {name}")).len(), 1, "{name}");
     }
 }

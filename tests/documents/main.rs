@@ -10,6 +10,7 @@ mod markdown;
 mod reference;
 mod spec_reference;
 
+use ddp_run::ExitCode;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -40,4 +41,15 @@ fn documents() -> Vec<String> {
 fn the_readme_is_short() {
     let lines = read("README.md").lines().count();
     assert!(lines < 120, "README.md has {lines} lines; the place for more is docs/");
+}
+
+#[test]
+fn docs_failures_contains_the_table() {
+    let row = |code: &ExitCode| {
+        let restart = code.restart().map_or("", |helps| if helps { "tries again" } else { "does not" });
+        format!("| {} | {} | {restart} |\n", *code as u8, code.meaning())
+    };
+    let rows: String = ExitCode::ALL.iter().map(row).collect();
+    let table = format!("| exit code | meaning | `--max-restarts` |\n|---|---|---|\n{rows}\n");
+    assert!(read("docs/failures.md").contains(&table), "docs/failures.md lacks this table:\n{table}");
 }

@@ -1,4 +1,4 @@
-// As much of CUDA's driver as src/comm/nccl uses and CubeCL asks when it opens a device, in host memory: every stream is a thread with a queue, an event is a set
+// As much of CUDA's driver as crates/collectives/src/nccl uses and CubeCL asks when it opens a device, in host memory: every stream is a thread with a queue, an event is a set
 // of places in queues. For tests only. Switches, by environment:
 //   FAKE_CUDA_LOG      a file that gets a line for each call that orders work
 //   FAKE_CUDA_INIT     what cuInit returns

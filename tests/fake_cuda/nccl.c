@@ -1,4 +1,4 @@
-// As much of NCCL as src/comm/nccl uses, between processes of one host, by a file that all map. As NCCL's communicators in
+// As much of NCCL as crates/collectives/src/nccl uses, between processes of one host, by a file that all map. As NCCL's communicators in
 // mode blocking = 0 do, it launches from a thread of its own. For tests only. Switches, by environment:
 //   FAKE_NCCL_DIR          where communicators have their files
 //   FAKE_NCCL_VERSION      22703

@@ -5,13 +5,13 @@
 mod report;
 
 use super::machine::Machine;
-use crate::error::{Error, IoContext, Result};
-use crate::files;
 use crate::launch::StopFlag;
 use crate::repro::Trainer;
 use crate::telemetry::provenance;
 use crate::train::Batching;
 use crate::worker::{FAULT, STEP_TIMES, StepTimes};
+use base::error::{Error, IoContext, Result};
+use base::files;
 use report::{Case, Report, Row};
 use std::path::Path;
 

@@ -4,7 +4,6 @@ mod backends;
 mod programs;
 
 use crate::clusters::{self, Launcher, Origin};
-use crate::error::{Error, Result};
 use crate::launch::cores::usable_cores;
 use crate::launch::memory;
 use crate::plan::show_bytes;
@@ -12,6 +11,7 @@ use crate::registry::{Registry, by_name};
 use crate::telemetry::Host;
 use crate::telemetry::provenance::Versions;
 use backends::Status;
+use base::error::{Error, Result};
 use programs::Program;
 use serde::Serialize;
 use std::collections::BTreeMap;

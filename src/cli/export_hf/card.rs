@@ -4,9 +4,9 @@ use super::Exported;
 use super::loading::Loading;
 use crate::checkpoint::TensorMap;
 use crate::data::{DataFacts, Encoding, TableEncoding, TargetEncoding};
-use crate::show;
 use crate::telemetry::metric_words;
 use crate::telemetry::provenance::{self, Provenance, Versions};
+use base::show;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 

@@ -8,9 +8,9 @@ use super::export::ExportArgs;
 use super::used::Used;
 use crate::checkpoint::{ExportOptions, TensorMap, converted, tensor_file::write_tensors};
 use crate::data::Encoding;
-use crate::error::{Error, IoContext, Result};
-use crate::files::{Draft, Scratch, sync_folder};
 use crate::registry::Registry;
+use base::error::{Error, IoContext, Result};
+use base::files::{Draft, Scratch, sync_folder};
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
@@ -49,7 +49,7 @@ pub(super) fn run(args: &ExportArgs, dir: &Path, options: &ExportOptions, regist
     let averaged = !options.no_ema && !used.loaded.ema.is_empty();
     let weights = converted(used.loaded.weights(averaged).clone(), options)?;
     let exported = Exported { used, averaged };
-    let parent = crate::files::folder(dir);
+    let parent = base::files::folder(dir);
     fs::create_dir_all(parent).doing("create", parent)?;
     let scratch = Scratch::beside(dir).doing("write", dir)?;
     fs::create_dir(scratch.path()).doing("create", scratch.path())?;
@@ -57,9 +57,9 @@ pub(super) fn run(args: &ExportArgs, dir: &Path, options: &ExportOptions, regist
     publish(scratch.path(), dir, &names).doing("write", dir)?;
     say!(
         "wrote {} ({}) from {} (step {}{})",
-        crate::show::path(dir),
+        base::show::path(dir),
         names.join(", "),
-        crate::show::path(&exported.used.loaded.path),
+        base::show::path(&exported.used.loaded.path),
         exported.used.loaded.state.global_step,
         if averaged { ", averaged weights" } else { "" }
     );
@@ -105,7 +105,7 @@ fn publish(written: &Path, dir: &Path, names: &[&str]) -> std::io::Result<()> {
     // An empty folder is replaced.
     if !dir.exists() || fs::remove_dir(dir).is_ok() {
         fs::rename(written, dir)?;
-        return sync_folder(crate::files::folder(dir));
+        return sync_folder(base::files::folder(dir));
     }
     for name in names {
         fs::rename(written.join(name), dir.join(name))?;

@@ -2,7 +2,7 @@
 
 use super::{Output, commented, csv, foreign, images, place, quoted, run_name, text, utf8};
 use crate::data::{ColumnsFormat, ColumnsProposal, Holds, propose_columns};
-use crate::error::Result;
+use base::error::Result;
 use std::path::{Path, PathBuf};
 
 /// A Hugging Face data set, or other Parquet files: images, a table or a text

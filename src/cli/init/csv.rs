@@ -2,8 +2,8 @@
 
 use super::{Output, commented, foreign, image_table, place, quoted, run_name, utf8};
 use crate::data::{CsvProposal, CsvTables, OtherTable, propose_csv};
-use crate::error::Result;
-use crate::show::{self, count};
+use base::error::Result;
+use base::show::{self, count};
 use std::path::PathBuf;
 
 /// A table, or train.csv with val.csv and test.csv: examines the columns and proposes target, task and features

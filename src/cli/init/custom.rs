@@ -1,7 +1,7 @@
 //! `ddp-run init custom`: a Cargo project, a program that is ddp-run with a user-defined model and data set.
 
 use super::{quoted, write_new};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
 /// A Cargo project: a user-defined model and data set, a spec and a test
@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Result<()> {
          cd {} && cargo run -- job.toml    # the first build compiles all of Burn, which takes minutes\n    \
          cargo test\n",
         dir.display(),
-        crate::show::shell_word(dir)
+        base::show::shell_word(dir)
     ))
 }
 
@@ -115,7 +115,7 @@ fn name(dir: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ExitCode;
+    use base::error::ExitCode;
 
     #[test]
     fn a_project_has_the_name_of_its_folder() {

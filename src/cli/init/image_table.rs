@@ -2,8 +2,8 @@
 
 use super::{commented, foreign, images, place, quoted, run_name, utf8};
 use crate::data::{ImageTableProposal, OtherTable, propose_image_table};
-use crate::error::Result;
-use crate::show::{self, count};
+use base::error::Result;
+use base::show::{self, count};
 use std::path::Path;
 
 /// The spec, and what it took from table and images; `None` if there is no such table at `path`.
@@ -12,7 +12,7 @@ pub fn proposal(path: &Path) -> Result<Option<(String, String)>> {
     // As it was given, not absolute.
     let root = match path.is_dir() {
         true => path,
-        false => crate::files::folder(path),
+        false => base::files::folder(path),
     };
     let name = run_name(root);
     let root = utf8(root)?;

@@ -2,7 +2,7 @@
 
 use super::{Output, commented, foreign, image_table, place, run_name, utf8};
 use crate::data::{ImageSurvey, survey_images};
-use crate::error::Result;
+use base::error::Result;
 use std::path::PathBuf;
 
 /// PNG and JPEG images, a folder for each class or a table of names and labels: counts classes, and examines sizes

@@ -8,10 +8,10 @@ mod images;
 mod text;
 
 use super::schema::json_schema_text;
-use crate::error::{Error, Result};
 use crate::registry::Registry;
-use crate::show;
-use crate::spec::did_you_mean;
+use ::spec::did_you_mean;
+use base::error::{Error, Result};
+use base::show;
 use clap::Subcommand;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
@@ -139,7 +139,7 @@ fn as_spec(path: &Path) -> Result<PathBuf> {
 fn write_spec(text: &str, path: &Path, about: &str, registry: &Registry) -> Result<()> {
     let (schema, schema_text) = (path.with_file_name(SCHEMA), json_schema_text(registry));
     write_new(path, &format!("#:schema {SCHEMA}\n{text}"))?;
-    let also = match crate::files::read_text(&schema) {
+    let also = match base::files::read_text(&schema) {
         Ok(there) if there == schema_text => String::new(),
         Ok(_) => format!(
             "; {} is another program's or version's: `ddp-run schema > {}` writes this one's",

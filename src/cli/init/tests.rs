@@ -1,8 +1,8 @@
 use super::*;
-use crate::error::ExitCode;
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
-use crate::spec::JobTree;
+use ::spec::JobTree;
+use base::error::ExitCode;
 
 /// `ddp-run init WORDS`.
 fn init(words: &[&str]) -> Result<()> {

@@ -4,8 +4,8 @@ use super::Args;
 use super::inputs::{self, Read};
 use super::out::{Column, Lines, place, unusable};
 use crate::data::{Encoding, in_units};
-use crate::error::Result;
 use crate::worker::Predictor;
+use base::error::Result;
 use serde_json::{Map, Value, json};
 
 /// Longer names of classes are not aligned.

@@ -9,9 +9,9 @@ use super::outputs::destroys_nothing;
 use super::used::Used;
 use crate::data::Encoding;
 use crate::device::{self, DeviceSpec, of_rank};
-use crate::error::{Error, Result};
 use crate::registry::Registry;
 use crate::worker::{Predictor, RankParts, keep_kernels};
+use base::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
 /// Apply a checkpoint's model to images, rows of tables or texts

@@ -2,9 +2,9 @@
 
 use super::super::printed;
 use crate::data::in_line;
-use crate::error::{Error, IoContext, Result};
-use crate::files::Draft;
-use crate::show;
+use base::error::{Error, IoContext, Result};
+use base::files::Draft;
+use base::show;
 use serde_json::{Map, Value};
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};

@@ -3,9 +3,9 @@
 use super::Args;
 use super::out::{Column, Lines, is_read, unusable};
 use crate::data::TextEncoding;
-use crate::error::Result;
-use crate::show;
 use crate::worker::{Generator, Predictor, Sampling};
+use base::error::Result;
+use base::show;
 use serde_json::{Map, json};
 use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
@@ -160,7 +160,7 @@ fn read(path: &Path) -> Result<String, String> {
     let mut bytes = Vec::new();
     let done = match path == Path::new("-") {
         true => std::io::stdin().read_to_end(&mut bytes).map(drop),
-        false => crate::files::read(path).map(|read| bytes = read),
+        false => base::files::read(path).map(|read| bytes = read),
     };
     done.map_err(|e| format!("cannot read it: {e}"))?;
     String::from_utf8(bytes)

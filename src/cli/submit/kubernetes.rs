@@ -3,8 +3,8 @@
 use super::{Command, JobArgs, one_line};
 use crate::clusters::{IndexedJob, OF_NAME};
 use crate::device::DeviceSpec;
-use crate::error::{Error, Result};
 use crate::registry::Registry;
+use base::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, clap::Args)]
@@ -89,7 +89,7 @@ impl Args {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ExitCode;
+    use base::error::ExitCode;
     use clap::Parser;
 
     #[derive(Parser)]

@@ -4,11 +4,11 @@ use super::{Command, JobArgs, one_line};
 use crate::cli::spec_args::SpecArgs;
 use crate::clusters::slurm::{Launcher, Sbatch, TimeLimit};
 use crate::device::DeviceSpec;
-use crate::error::{Error, IoContext, Result};
 use crate::launch::Nproc;
 use crate::plan::Plan;
 use crate::registry::Registry;
-use crate::spec::duration;
+use ::spec::duration;
+use base::error::{Error, IoContext, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::error::ExitCode;
+use base::error::ExitCode;
 use clap::Parser;
 
 const SPEC: &str = "name = \"job\"\nbatch_size = 4\n[model]\nname = \"linear\"\n[dataset]\nname = \"random\"\n\

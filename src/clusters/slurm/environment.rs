@@ -4,8 +4,8 @@
 use super::hostlist;
 use crate::clusters::vars::{Vars, inconsistent};
 use crate::clusters::{Claim, Launcher};
-use crate::error::{Error, Result};
-use crate::show::count;
+use base::error::{Error, Result};
+use base::show::count;
 
 /// Higher numbers are steps without `srun`: the batch script, an interactive shell, prolog and epilog.
 const LAST_STEP: u32 = 0xffff_fff0;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::clusters::shell::quoted;
-use crate::named::named;
+use base::named;
 
 named! {
     /// The program that starts the ranks.

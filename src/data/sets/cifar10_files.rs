@@ -6,7 +6,7 @@ use crate::data::store::{
     Cache, Digest, FileSpec, Member, Wanted, absolute, create_atomically, fetch, identity, read_batch, untar,
     verify, with_temporary_path,
 };
-use crate::error::{Error, IoContext, Result};
+use base::error::{Error, IoContext, Result};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -220,7 +220,7 @@ impl Files {
                     .hint(format!("download it from {}", spec.from)));
             }
             verify(&path, &spec, &Cache::none())?;
-            let pickle = crate::files::read(&path).doing("read", &path)?;
+            let pickle = base::files::read(&path).doing("read", &path)?;
             let batch = read_batch(&pickle, PIXELS).map_err(|why| {
                 Error::data(format!("{} is not a batch of CIFAR-10: {why}", path.display()))
                     .hint(format!("download it again from {}", spec.from))

@@ -10,7 +10,7 @@ use super::image_decode::decode_bytes;
 use super::image_survey::{ImageSurvey, side_and_grey};
 use super::parquet::parquet_store;
 use super::sqlite::sqlite_store;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use image::DynamicImage;
 use std::ops::ControlFlow::{Break, Continue};
 use std::path::Path;

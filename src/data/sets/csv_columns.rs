@@ -2,7 +2,7 @@
 
 use super::csv_remarks::MANY_CATEGORIES;
 use super::csv_table::{OTHER_MARKS, RawTable, number, reads_as_number};
-use crate::show;
+use base::show;
 use std::collections::{BTreeSet, HashSet};
 
 /// What the cells of a column are.

@@ -3,8 +3,8 @@
 use super::csv_proposal::marks;
 use super::csv_table::{BLANK_MARKS, RawTable};
 use crate::data::store::absolute;
-use crate::error::{Error, IoContext, Result};
-use crate::show;
+use base::error::{Error, IoContext, Result};
+use base::show;
 use std::path::Path;
 
 /// Lines after the first that show what separates columns.
@@ -58,7 +58,7 @@ pub(super) fn with_hint(error: Error) -> Error {
 fn delimiter(path: &Path) -> Result<u8> {
     let path = absolute(path);
     let columns = |delimiter: u8| {
-        let file = crate::files::open(&path).doing("read", &path)?;
+        let file = base::files::open(&path).doing("read", &path)?;
         let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).flexible(true).from_reader(file);
         let header = reader.headers().map_err(|e| {
             Error::data(format!("{}: the first line can't be read: {e}", path.display()))

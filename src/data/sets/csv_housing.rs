@@ -5,7 +5,7 @@ use super::table::{Blanks, TableKeys, check_features};
 use crate::data::DatasetSource;
 use crate::data::split::SplitOptions;
 use crate::data::store::{NamedFile, Published};
-use crate::spec::Fields;
+use ::spec::Fields;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;

@@ -5,9 +5,9 @@ use super::csv_table::{RawTable, plain_number, reads_as_number};
 use super::table::{Sections, TableKeys};
 use super::table_known::known_columns;
 use crate::data::TableEncoding;
-use crate::error::{Error, Result};
-use crate::show;
-use crate::spec::did_you_mean;
+use ::spec::did_you_mean;
+use base::error::{Error, Result};
+use base::show;
 use csv::{Position, StringRecord};
 
 /// The tables besides that of training.

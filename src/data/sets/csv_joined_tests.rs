@@ -3,7 +3,7 @@
 use crate::data::sets::csv;
 use crate::data::testing::{configure, sample};
 use crate::data::{Dataset, Encoding, Splits, TargetEncoding};
-use crate::error::{ExitCode, Result};
+use base::error::{ExitCode, Result};
 
 struct Folder(tempfile::TempDir);
 

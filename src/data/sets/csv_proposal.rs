@@ -3,8 +3,8 @@
 use super::csv_columns::{Column, Kind};
 use super::csv_table::{BLANK_MARKS, OTHER_MARKS, RawTable, plain_number, reads_as_number};
 use super::table_values::labels;
-use crate::error::{Error, Result};
-use crate::show;
+use base::error::{Error, Result};
+use base::show;
 use std::collections::BTreeSet;
 
 /// Fewer rows are not enough to learn from.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::data::sets::csv_guessed::read_table;
-use crate::error::ExitCode;
+use base::error::ExitCode;
 use std::path::Path;
 
 fn propose_csv(path: &Path) -> Result<CsvProposal> {

@@ -4,7 +4,7 @@ use super::csv_columns::{foreign_text, is_index};
 use super::csv_set::Targets;
 use super::csv_table::{ColumnType, RawTable, plain_number, reads_as_number};
 use super::table_blanks::Dropped;
-use crate::show;
+use base::show;
 use std::collections::BTreeMap;
 
 /// A text column with more values than this probably holds names, formatted numbers or notes.

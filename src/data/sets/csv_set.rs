@@ -7,7 +7,7 @@ use crate::data::split::Part;
 use crate::data::{
     Content, Dataset, Encoding, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, TableEncoding,
 };
-use crate::error::Result;
+use base::error::Result;
 use std::sync::Arc;
 
 pub(super) enum Targets {

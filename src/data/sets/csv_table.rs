@@ -2,9 +2,9 @@
 
 use super::table_places::{Places, RowPlace, place};
 use crate::data::store::absolute;
-use crate::error::{Error, IoContext, Result};
-use crate::show;
-use crate::spec::did_you_mean;
+use ::spec::did_you_mean;
+use base::error::{Error, IoContext, Result};
+use base::show;
 use csv::{Position, StringRecord};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -128,7 +128,7 @@ impl RawTable {
     pub fn read(path: &Path, delimiter: u8, blanks: Vec<String>) -> Result<Self> {
         // Errors show the absolute path.
         let path = &absolute(path);
-        let bytes = crate::files::read(path).doing("read", path)?;
+        let bytes = base::files::read(path).doing("read", path)?;
         let mut reader =
             csv::ReaderBuilder::new().delimiter(delimiter).trim(csv::Trim::All).from_reader(bytes.as_slice());
         let damaged = |e: csv::Error| {

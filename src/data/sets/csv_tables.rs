@@ -10,8 +10,8 @@ use super::image_files::{is_hidden, sorted};
 use super::image_splits::take;
 use super::parquet_names::split_of_name;
 use crate::data::store::absolute;
-use crate::error::{Error, Result};
-use crate::show;
+use base::error::{Error, Result};
+use base::show;
 use std::path::{Path, PathBuf};
 
 /// The tables of the splits.
@@ -161,7 +161,7 @@ impl Files {
         if path.is_dir() {
             return Self::find(path);
         }
-        let beside = Self::find(crate::files::folder(path)).ok();
+        let beside = Self::find(base::files::folder(path)).ok();
         let same = |files: &Self| absolute(&files.train) == absolute(path);
         Ok(beside.filter(same).unwrap_or_else(alone))
     }

@@ -2,7 +2,7 @@ use super::*;
 use crate::data::sets::image_folder;
 use crate::data::testing::{configure, sample};
 use crate::data::{Dataset, FieldMut, SampleKey, StoredImages};
-use crate::error::ExitCode;
+use base::error::ExitCode;
 use image::{Rgb, RgbImage};
 
 struct Folder(tempfile::TempDir);

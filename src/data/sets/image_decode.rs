@@ -25,7 +25,7 @@ pub(super) enum DecodeError {
 /// Reads and decodes an image.
 pub(super) fn decode(path: &Path) -> Result<image::DynamicImage, DecodeError> {
     let mut bytes = Vec::new();
-    let file = crate::files::open(path).map_err(|e| match e.kind() {
+    let file = base::files::open(path).map_err(|e| match e.kind() {
         io::ErrorKind::InvalidInput => DecodeError::Invalid(e.to_string()),
         _ => DecodeError::Io(e),
     })?;
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_pipe_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let unread = decode(&crate::files::testing::pipe(folder.path())).unwrap_err();
+        let unread = decode(&base::testing::pipe(folder.path()).unwrap()).unwrap_err();
         assert!(
             matches!(&unread, DecodeError::Invalid(why) if why.contains("no regular file")),
             "{unread:?}"

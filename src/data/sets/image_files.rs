@@ -3,8 +3,8 @@
 use super::image_decode::{DecodeError, decode};
 use crate::data::Content;
 use crate::data::store::{Cache, stamp, write_atomically};
-use crate::error::{IoContext, Result, is_transient};
-use crate::show;
+use base::error::{IoContext, Result, is_transient};
+use base::show;
 use data_encoding::HEXLOWER;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
@@ -178,7 +178,7 @@ pub(super) fn unreadable(
     say: &mut dyn FnMut(&str),
 ) -> Result<BTreeMap<usize, String>> {
     let note = cache.join(&format!("images/{}", identity(images)?)).ok();
-    let noted = note.as_ref().and_then(|note| crate::files::read_text(note).ok());
+    let noted = note.as_ref().and_then(|note| base::files::read_text(note).ok());
     if let Some(noted) = noted.and_then(|text| serde_json::from_str(&text).ok()) {
         return Ok(noted);
     }

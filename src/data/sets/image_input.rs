@@ -7,7 +7,7 @@ use super::image_pixels::Pixels;
 use crate::data::scaling::Scaling;
 use crate::data::transforms::TransformOptions;
 use crate::data::{ImageEncoding, SampleKey};
-use crate::error::Result;
+use base::error::Result;
 use std::path::{Path, PathBuf};
 
 /// The values of an image file, `[channels, size, size]`.

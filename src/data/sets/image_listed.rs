@@ -5,8 +5,8 @@ use super::csv_table::number;
 use super::image_names::ImageNames;
 use super::image_rows::{ImageRow, ImageTable, listed};
 use super::table::Task;
-use crate::error::{Error, Result};
-use crate::show;
+use base::error::{Error, Result};
+use base::show;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 

@@ -2,7 +2,7 @@
 
 use super::image_files::{is_hidden, is_image, sorted};
 use crate::data::store::below;
-use crate::error::Result;
+use base::error::Result;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 

@@ -14,7 +14,7 @@ use super::image_splits::SplitFolders;
 use super::image_survey::{ImageSurvey, READ, side_and_grey};
 use super::parquet_names::split_of_name;
 use crate::data::store::{absolute, below};
-use crate::error::Result;
+use base::error::Result;
 use image::DynamicImage;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ pub struct ImageTableProposal {
 /// A folder can't be listed.
 pub fn propose_image_table(path: &Path) -> Result<Option<ImageTableProposal>> {
     let Ok(files) = Files::of(path) else { return Ok(None) };
-    let root = absolute(crate::files::folder(&files.train));
+    let root = absolute(base::files::folder(&files.train));
     let by_folder = SplitFolders::find(&root).is_ok_and(|folders| {
         folders.train != root && find_images(&folders.train).is_ok_and(|found| found.classes.len() > 1)
     });

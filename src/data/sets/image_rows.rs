@@ -3,8 +3,8 @@
 use super::csv_table::{CategoryIndex, RawTable};
 use super::image_names::{ImageNames, Named};
 use super::table_values::classes;
-use crate::error::{Error, Result};
-use crate::show;
+use base::error::{Error, Result};
+use base::show;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

@@ -3,7 +3,7 @@
 use super::columns::listed;
 use super::image_files::{is_hidden, sorted};
 use super::parquet_names::WORDS;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
 /// The names of the splits, which win over other names for them.

@@ -5,8 +5,8 @@ use super::image_files::find_images;
 use super::image_folder::{invalid, no_images, training_labels};
 use super::image_splits::SplitFolders;
 use crate::data::store::absolute;
-use crate::error::{Error, Result};
-use crate::show::count;
+use base::error::{Error, Result};
+use base::show::count;
 use image::DynamicImage;
 use std::path::{Path, PathBuf};
 
@@ -125,7 +125,7 @@ mod tests {
         assert!(refused().hint.is_some_and(|hint| hint.contains("or remove it")));
         write("val/c/1.png");
         assert!(refused().message.ends_with("has a class that is missing from training: c"), "{}", refused());
-        assert_eq!(refused().code, crate::error::ExitCode::Spec);
+        assert_eq!(refused().code, base::error::ExitCode::Spec);
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
             ("", "0 classes and 0 images"),
         ] {
             let error = survey_images(&folder.path().join(place)).unwrap_err();
-            assert_eq!(error.code, crate::error::ExitCode::Spec);
+            assert_eq!(error.code, base::error::ExitCode::Spec);
             assert!(error.message.contains(why), "{error}");
         }
         fs::write(folder.path().join("a/1.png"), "no image").unwrap();

@@ -1,5 +1,5 @@
 use super::*;
-use crate::error::ExitCode;
+use base::error::ExitCode;
 
 /// A folder with these empty files.
 fn folder(files: &[&str]) -> tempfile::TempDir {

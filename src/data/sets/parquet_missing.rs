@@ -2,7 +2,7 @@
 
 use super::columns::RowSet;
 use crate::data::store::Cache;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
 

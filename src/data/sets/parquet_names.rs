@@ -1,7 +1,7 @@
 //! What the names of Parquet files say: the split, its parts, and the configuration.
 
-use crate::error::{Error, Result};
-use crate::show;
+use base::error::{Error, Result};
+use base::show;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

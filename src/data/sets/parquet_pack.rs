@@ -6,7 +6,7 @@ use super::columns_images::no_image;
 use super::parquet_rows::in_file;
 use crate::data::fingerprint::digest_of_parts;
 use crate::data::store::{Cache, DataFile, create_atomically, identity, megabytes};
-use crate::error::{Error, IoContext, Result};
+use base::error::{Error, IoContext, Result};
 use data_encoding::HEXLOWER;
 use std::fs::File;
 use std::io::{BufWriter, Write};

@@ -6,8 +6,8 @@ use super::parquet_schema::sources;
 use super::parquet_values::Values;
 use crate::caught::caught;
 use crate::data::store::Cache;
-use crate::error::{Error, IoContext, Result};
-use crate::show;
+use base::error::{Error, IoContext, Result};
+use base::show;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use std::borrow::Cow;
 use std::fs::File;
@@ -86,7 +86,7 @@ fn same_columns(first: &[Column], other: &[Column], (path, other_path): (&Path, 
 
 /// Opens a file and reads its metadata.
 fn reader(path: &Path) -> Result<SerializedFileReader<File>> {
-    let mut file = crate::files::open(path).doing("read", path).map_err(Error::of_data)?;
+    let mut file = base::files::open(path).doing("read", path).map_err(Error::of_data)?;
     let mut begin = Vec::new();
     file.by_ref().take(POINTER.len() as u64).read_to_end(&mut begin).doing("read", path)?;
     if begin == POINTER {

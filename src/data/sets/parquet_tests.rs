@@ -4,8 +4,8 @@ use crate::data::sets::columns_testing::{image_keys, png, read_until, seen, tabl
 use crate::data::testing::parquet_file::{IMAGES, ParquetFile, Values, write_images};
 use crate::data::testing::{configure, sample};
 use crate::data::{FieldFacts, FieldKind, Splits};
-use crate::error::ExitCode;
 use ::parquet::basic::{Compression, ZstdLevel};
+use base::error::ExitCode;
 use std::path::Path;
 
 const CLASSES: &str = r#"{"info":{"features":{"image":{"_type":"Image"},

@@ -9,8 +9,8 @@ use crate::data::{
     ColumnEncoding, ColumnKind, DataFacts, Dataset, DatasetSource, Encoding, FieldFacts, FieldKind, FieldMut,
     SampleKey, SampleMut, Splits, TableEncoding, TargetEncoding,
 };
-use crate::error::Result;
-use crate::spec::Fields;
+use ::spec::Fields;
+use base::error::Result;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;

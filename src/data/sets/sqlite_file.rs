@@ -1,6 +1,6 @@
 //! Opens a database file so that nothing is ever written, not even beside it.
 
-use crate::error::{Error, IoContext, Result};
+use base::error::{Error, IoContext, Result};
 use rusqlite::{Connection, OpenFlags};
 use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -37,7 +37,7 @@ fn uri(path: &Path) -> String {
 /// Checks that it is a whole database whose changes are all in it.
 fn check(path: &Path) -> Result<()> {
     let shown = path.display();
-    let mut file = match crate::files::open(path) {
+    let mut file = match base::files::open(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => {
             return Err(Error::data(format!("{shown} is missing")).hint(
                 "copy it there, or correct `[dataset] path` (a relative one starts in the working directory of ddp-run)",
@@ -77,7 +77,7 @@ fn beside(path: &Path, ending: &str, bytes: usize) -> Vec<u8> {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     let mut begin = Vec::new();
-    if let Ok(file) = crate::files::open(&PathBuf::from(name)) {
+    if let Ok(file) = base::files::open(&PathBuf::from(name)) {
         // What can't be read is taken for empty: SQLite could not read it either.
         let _ = file.take(bytes.min(8) as u64).read_to_end(&mut begin);
     }
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_pipe_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let error = open(&crate::files::testing::pipe(folder.path())).unwrap_err();
+        let error = open(&base::testing::pipe(folder.path()).unwrap()).unwrap_err();
         assert!(error.message.contains("no regular file"), "{error}");
     }
 

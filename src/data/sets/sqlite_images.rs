@@ -4,7 +4,7 @@ use super::columns::{Blobs, Cell};
 use super::columns_images::no_image;
 use super::sqlite_item::Item;
 use super::sqlite_rows::{Database, no_item};
-use crate::error::Result;
+use base::error::Result;
 use std::borrow::Cow;
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! A build without the cargo feature `sqlite`.
 
 use super::columns::RowSet;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use std::path::Path;
 use std::sync::Arc;
 

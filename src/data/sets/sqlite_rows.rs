@@ -5,7 +5,7 @@ use super::columns_images::no_image;
 use super::sqlite_file;
 use super::sqlite_images::Images;
 use super::sqlite_item::Item;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 use std::borrow::Cow;
@@ -44,7 +44,7 @@ impl Database {
 
     /// The rows of the table `name`, which exists.
     pub fn table(self: Arc<Self>, name: &str) -> Result<Arc<dyn RowSet>> {
-        let place = format!("{}, table `{}`", self.path.display(), crate::show::name(name));
+        let place = format!("{}, table `{}`", self.path.display(), base::show::name(name));
         let (mut columns, own_id) = self.with(|connection| columns(connection, name))?;
         let id = own_id.filter(|_| self.has_row_ids(name).unwrap_or(false));
         let by_item = is_of_items(&columns);

@@ -3,7 +3,7 @@ use crate::data::Splits;
 use crate::data::images::class_facts;
 use crate::data::sets::columns_testing::{self, image_keys, read_until, seen, table_keys};
 use crate::data::testing::{configure, sample};
-use crate::error::ExitCode;
+use base::error::ExitCode;
 use rusqlite::{Connection, params};
 use serde::Serialize;
 

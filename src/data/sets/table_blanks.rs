@@ -2,8 +2,8 @@
 
 use super::csv_table::RawTable;
 use super::table::{Blanks, Sections, TableKeys, Task};
-use crate::error::{Error, Result};
-use crate::show;
+use base::error::{Error, Result};
+use base::show;
 use std::collections::BTreeMap;
 
 /// Lost classes in messages.

@@ -4,8 +4,8 @@ use super::csv_table::line_of;
 use super::table_cells::{Cells, find};
 use crate::data::TableEncoding;
 use crate::data::store::absolute;
-use crate::error::{Error, IoContext, Result};
-use crate::show;
+use base::error::{Error, IoContext, Result};
+use base::show;
 use csv::{ByteRecord, StringRecord};
 use std::path::Path;
 
@@ -32,7 +32,7 @@ pub struct UnusableRow {
 /// The file can't be read, or a column is missing.
 pub fn read_rows(encoding: &TableEncoding, path: &Path) -> Result<Vec<InputRow>> {
     let path = &absolute(path);
-    let bytes = crate::files::read(path).doing("read", path)?;
+    let bytes = base::files::read(path).doing("read", path)?;
     let delimiter = u8::try_from(encoding.delimiter).unwrap_or(b',');
     let mut reader =
         csv::ReaderBuilder::new().delimiter(delimiter).flexible(true).from_reader(bytes.as_slice());

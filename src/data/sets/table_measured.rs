@@ -7,8 +7,8 @@ use super::table_untrained::untrained_categories;
 use super::table_values::{Merged, Scale, classes, mean, merged};
 use crate::data::split::Part;
 use crate::data::{ColumnEncoding, ColumnKind, TargetEncoding};
-use crate::error::{Error, Result};
-use crate::show;
+use base::error::{Error, Result};
+use base::show;
 
 /// The columns of a table as inputs, and the target.
 pub(super) struct Measured {

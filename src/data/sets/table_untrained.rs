@@ -4,8 +4,8 @@ use super::csv_table::RawTable;
 use super::table::{TableKeys, Task};
 use super::table_values::labels;
 use crate::data::split::Part;
-use crate::error::{Error, Result};
-use crate::show;
+use base::error::{Error, Result};
+use base::show;
 use std::collections::BTreeMap;
 
 impl TableKeys {

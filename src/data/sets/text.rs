@@ -9,9 +9,9 @@ use crate::data::{
     Content, DataFacts, Dataset, DatasetSource, Encoding, FieldFacts, FieldKind, FieldMut, SampleKey,
     SampleMut, Splits, TextEncoding, in_line,
 };
-use crate::error::{Error, IoContext, Result};
-use crate::show::count;
-use crate::spec::Fields;
+use ::spec::Fields;
+use base::error::{Error, IoContext, Result};
+use base::show::count;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
@@ -115,7 +115,7 @@ impl TextSource {
 /// # Errors
 /// It can't be read, or is not UTF-8.
 pub fn read_text(path: &Path) -> Result<String> {
-    let bytes = crate::files::read(path).doing("read", path)?;
+    let bytes = base::files::read(path).doing("read", path)?;
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
         Error::data(format!("{} is not UTF-8 text: invalid byte at offset {at}", path.display()))

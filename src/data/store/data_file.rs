@@ -1,7 +1,7 @@
 //! Data files that a run reads piece by piece. They are read, not mapped: the ranks of a host share what the system caches of
 //! them either way, and a file that is cut short while it is in use is an error with a name instead of a SIGBUS.
 
-use crate::error::{Error, IoContext, Result};
+use base::error::{Error, IoContext, Result};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -19,7 +19,7 @@ impl DataFile {
     /// # Errors
     /// The file cannot be opened.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = crate::files::open(path).doing("read", path)?;
+        let file = base::files::open(path).doing("read", path)?;
         let len = file.metadata().doing("read", path)?.len() as usize;
         Ok(Self { file, path: path.to_owned(), len })
     }
@@ -80,9 +80,9 @@ mod tests {
         assert_eq!(file.read(0, 3, &mut buffer).unwrap(), [7, 8, 9]);
         assert!(DataFile::open(&folder.path().join("none")).is_err());
         // Nobody writes to it: a reader would wait for ever.
-        let pipe = crate::files::testing::pipe(folder.path());
+        let pipe = base::testing::pipe(folder.path()).unwrap();
         let error = DataFile::open(&pipe).unwrap_err().of_data();
-        assert_eq!(error.code, crate::error::ExitCode::Spec, "{error}");
+        assert_eq!(error.code, base::error::ExitCode::Spec, "{error}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Checks the sizes and digests of files, and records verified files in the cache.
 
 use super::place::{Cache, stamp};
-use crate::error::{Error, IoContext, Result};
+use base::error::{Error, IoContext, Result};
 use data_encoding::HEXLOWER;
 use md5::Md5;
 use sha2::Sha256;
@@ -80,10 +80,10 @@ pub fn verify(path: &Path, spec: &FileSpec, cache: &Cache) -> Result<()> {
     let Some(expected) = &spec.digest else { return Ok(()) };
     let stamp = format!("{} {expected}\n", stamp(&meta));
     let note = cache.record_path(path);
-    if note.as_ref().is_some_and(|note| crate::files::read_text(note).is_ok_and(|noted| noted == stamp)) {
+    if note.as_ref().is_some_and(|note| base::files::read_text(note).is_ok_and(|noted| noted == stamp)) {
         return Ok(());
     }
-    let mut file = crate::files::open(path).doing("read", path)?;
+    let mut file = base::files::open(path).doing("read", path)?;
     let found = expected.of(&mut file).doing("read", path)?;
     if found != *expected {
         return Err(damaged(path, spec, &format!("{} bytes, {found}", meta.len())));

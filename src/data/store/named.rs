@@ -4,8 +4,8 @@ use super::digest::{Digest, FileSpec, verify};
 use super::fetch::{Refusal, Wanted, fetch};
 use super::place::{Cache, absolute};
 use super::url::Url;
-use crate::error::{Error, Result};
-use crate::spec::Fields;
+use ::spec::Fields;
+use base::error::{Error, Result};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
@@ -175,7 +175,7 @@ mod tests {
         };
         let never_asked = Some("http://127.0.0.1:9/never-asked");
         let error = file(folder.path(), never_asked).prepare(&|_| Ok(()), &mut |_| ()).unwrap_err();
-        assert_eq!(error.code, crate::error::ExitCode::Spec);
+        assert_eq!(error.code, base::error::ExitCode::Spec);
         assert_eq!(error.message, format!("{} is not a file", folder.path().display()));
         let missing = file(std::path::Path::new("no-such/t.csv"), None);
         let error = missing.prepare(&|_| Ok(()), &mut |_| ()).unwrap_err();
@@ -195,7 +195,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let read = |table: &str| {
             let text = format!("[dataset]\ncache = '{}'\n{table}\n", folder.path().display());
-            let job = crate::spec::JobTree::parse("job.toml", &text, &[]).unwrap();
+            let job = ::spec::JobTree::parse("job.toml", &text, &[]).unwrap();
             let read =
                 job.read(|fields| fields.table("dataset").map(|mut f| NamedFile::published(&mut f, &ABC)));
             read.unwrap().0.unwrap()

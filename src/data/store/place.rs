@@ -1,8 +1,8 @@
 //! The user's cache, and atomic creation of files and folders: they appear complete or not at all.
 
-use crate::error::{Error, IoContext, Result};
-use crate::files::{Scratch, folder, remove_begun};
-use crate::spec::Fields;
+use ::spec::Fields;
+use base::error::{Error, IoContext, Result};
+use base::files::{Scratch, folder, remove_begun};
 use data_encoding::HEXLOWER;
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,7 +1,7 @@
 //! Unpacks gzip and tar archives that may be damaged or hostile: only expected members are written, under their file names,
 //! within size limits.
 
-use crate::error::{Error, IoContext, Result};
+use base::error::{Error, IoContext, Result};
 use flate2::read::MultiGzDecoder;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -24,7 +24,7 @@ fn damaged(archive: &Path, why: impl std::fmt::Display) -> Error {
 /// Writes the `members` of a `.tar.gz` into the new folder `target`, under their file names. Other members are skipped;
 /// paths outside the archive, and expected members that are not regular files, are errors.
 pub fn untar(archive: &Path, members: &[Member], target: &Path) -> Result<()> {
-    let file = crate::files::open(archive).doing("read", archive)?;
+    let file = base::files::open(archive).doing("read", archive)?;
     // Skipped members are decompressed too, so the total is limited.
     let bound = members.iter().map(|m| m.max + 1024).sum::<u64>() + (64 << 20);
     let mut tar = tar::Archive::new(MultiGzDecoder::new(io::BufReader::new(file)).take(bound));
@@ -60,7 +60,7 @@ pub fn untar(archive: &Path, members: &[Member], target: &Path) -> Result<()> {
 
 /// Decompresses a gzip file to `target`, at most `max` bytes.
 pub fn gunzip(archive: &Path, target: &Path, max: u64) -> Result<()> {
-    let file = crate::files::open(archive).doing("read", archive)?;
+    let file = base::files::open(archive).doing("read", archive)?;
     let mut reader = MultiGzDecoder::new(io::BufReader::new(file));
     write_bounded(&mut reader, target, max).map_err(|e| damaged(archive, e))
 }

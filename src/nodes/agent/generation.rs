@@ -1,10 +1,10 @@
 //! One generation of this node's workers, and node 0's orders while they run.
 
 use super::Agent;
-use crate::error::{Error, Result};
 use crate::launch::{Controller, Ended, Endpoint, Failure, LocalWorkers, Part, Recall, Signals};
 use crate::nodes::events::{Cause, NodeEnd, NodeFailure};
 use crate::nodes::message::{Closed, Link, Order, Report, Start};
+use base::error::{Error, Result};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;

@@ -2,7 +2,7 @@
 
 use super::super::events::{Action, Cause, NodeEnd, NodeFailure};
 use super::{Phase, State};
-use crate::error::ExitCode;
+use base::error::ExitCode;
 use std::time::Duration;
 
 impl State {

@@ -2,7 +2,7 @@
 
 use super::warmup::{WARMUP_START, Warmup};
 use super::{Curve, Length, Schedule, Segment, Unit};
-use crate::spec::Fields;
+use ::spec::Fields;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

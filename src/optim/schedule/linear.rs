@@ -1,7 +1,7 @@
 //! `linear`: PyTorch's `LinearLR`.
 
 use super::{Curve, ScheduleConfig, whole};
-use crate::spec::Fields;
+use ::spec::Fields;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;

@@ -26,7 +26,7 @@ pub use configure::{ScheduleConfig, ScheduleKind};
 pub use plateau::{Plateau, ReduceOnPlateau};
 
 use super::values;
-use crate::spec::choice;
+use ::spec::choice;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::f64::consts::PI;

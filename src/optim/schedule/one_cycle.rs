@@ -1,7 +1,7 @@
 //! `one-cycle`: PyTorch's `OneCycleLR`.
 
 use super::{Curve, ScheduleConfig, Unit, cosine, whole};
-use crate::spec::choice;
+use ::spec::choice;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;

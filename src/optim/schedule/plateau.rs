@@ -3,7 +3,7 @@
 
 use super::{Curve, Schedule, ScheduleConfig, Segment, Unit};
 use crate::checkpoint::RankBy;
-use crate::spec::choice;
+use ::spec::choice;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;

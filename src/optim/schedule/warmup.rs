@@ -1,7 +1,7 @@
 //! `warmup`: a linear warm-up.
 
 use super::{Curve, ScheduleConfig, Unit};
-use crate::spec::Fields;
+use ::spec::Fields;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;

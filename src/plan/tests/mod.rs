@@ -6,12 +6,12 @@ mod rejecting;
 mod tasks;
 
 use super::{Plan, WorldRequest};
-use crate::comm::{CommError, ProcessGroup};
 use crate::data::{DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
 use crate::ddp::CommHook;
 use crate::models::{ModelKind, ModelSource, Role, TensorFacts};
 use crate::registry::Registry;
-use crate::spec::{Diagnostics, Fields, JobTree, Override};
+use ::spec::{Diagnostics, Fields, JobTree, Override};
+use collectives::{CommError, ProcessGroup};
 use reading::{KeyedHook, Still};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -58,10 +58,10 @@ impl DatasetSource for Stub {
     fn facts(&self) -> DataFacts {
         self.0.clone()
     }
-    fn prepare(&self, _say: &mut dyn FnMut(&str)) -> crate::error::Result<()> {
+    fn prepare(&self, _say: &mut dyn FnMut(&str)) -> base::error::Result<()> {
         unreachable!("a plan opens nothing")
     }
-    fn open(&self) -> crate::error::Result<Splits> {
+    fn open(&self) -> base::error::Result<Splits> {
         unreachable!("a plan opens nothing")
     }
 }
@@ -96,7 +96,7 @@ impl ModelSource for StubModel {
             tensor("mean", &[3], Role::Statistic),
         ])
     }
-    fn tensors_for(&self, _: &DataFacts) -> crate::error::Result<Vec<TensorFacts>> {
+    fn tensors_for(&self, _: &DataFacts) -> base::error::Result<Vec<TensorFacts>> {
         Ok(self.tensors().unwrap_or_default())
     }
     fn build(
@@ -104,7 +104,7 @@ impl ModelSource for StubModel {
         _: &DataFacts,
         _: u64,
         _: &crate::device::Compute,
-    ) -> crate::error::Result<Box<dyn crate::models::Model>> {
+    ) -> base::error::Result<Box<dyn crate::models::Model>> {
         unreachable!("a plan builds nothing")
     }
 }

@@ -2,14 +2,14 @@
 
 use super::{JOB, refused, resolve, resolve_for};
 use crate::checkpoint::{Every, OnPreempt};
-use crate::comm::gloo::{AlgorithmChoice, Transport};
-use crate::comm::testing::HANG;
 use crate::device::DeviceSpec;
 use crate::launch::Nproc;
 use crate::optim::{Optimizer, OptimizerConfig};
 use crate::plan::{Plan, WorldRequest};
 use crate::telemetry::Top5;
+use base::testing::HANG;
 use burn::tensor::Tensor;
+use collectives::gloo::{AlgorithmChoice, Transport};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;

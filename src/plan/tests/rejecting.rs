@@ -3,7 +3,7 @@
 use super::{refused, resolve};
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
-use crate::spec::{JobTree, Override};
+use ::spec::{JobTree, Override};
 
 #[test]
 fn rejects_impossible_combinations() {

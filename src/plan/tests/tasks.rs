@@ -2,10 +2,10 @@
 
 use super::{JOB, resolve, resolve_for};
 use crate::data::{FieldFacts, FieldKind};
-use crate::error::ExitCode;
 use crate::plan::WorldRequest;
-use crate::spec::values;
 use crate::tasks::StandardLoss;
+use ::spec::values;
+use base::error::ExitCode;
 
 fn problems(sets: &[&str]) -> String {
     resolve_for(JOB, sets, WorldRequest::default()).unwrap_err().to_string()

@@ -7,8 +7,8 @@ mod classes;
 pub use classes::{ClassRow, Classes, Figures, class_name};
 
 use super::{Score, nan_if_null};
-use crate::error::{Error, IoContext, Result};
-use crate::files::{Draft, remove_begun};
+use base::error::{Error, IoContext, Result};
+use base::files::{Draft, remove_begun};
 use serde::{Deserialize, Serialize};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -245,7 +245,7 @@ pub fn read(out_dir: &Path) -> Vec<EvaluationRecord> {
     let mut records: Vec<EvaluationRecord> = entries
         .filter_map(|entry| {
             let record: EvaluationRecord =
-                serde_json::from_slice(&crate::files::read(&entry.path()).ok()?).ok()?;
+                serde_json::from_slice(&base::files::read(&entry.path()).ok()?).ok()?;
             let own = entry.file_name().to_str() == Some(&file_name(record.step));
             (own && record.version <= VERSION).then_some(record)
         })

@@ -1,7 +1,7 @@
 //! Files in the Trace Event Format of Chrome: a process is a rank, and times are in microseconds.
 
-use crate::error::{Error, IoContext, Result};
-use crate::files::Draft;
+use base::error::{Error, IoContext, Result};
+use base::files::Draft;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::fs;
@@ -37,7 +37,7 @@ pub(super) fn write(
     place: &Path,
     fill: impl FnOnce(&mut dyn FnMut(TraceEvent) -> Result<()>) -> Result<()>,
 ) -> Result<()> {
-    fs::create_dir_all(crate::files::folder(place)).doing("create the folder of", place)?;
+    fs::create_dir_all(base::files::folder(place)).doing("create the folder of", place)?;
     let mut draft = Draft::new(place).doing("write", place)?;
     draft.write_all(HEAD.as_bytes()).doing("write", place)?;
     let mut before = "\n";
@@ -55,7 +55,7 @@ fn read(place: &Path, mut f: impl FnMut(TraceEvent) -> Result<()>) -> Result<()>
     let wrong =
         |why: &str| Error::internal(format!("{} is not a trace of this version: {why}", place.display()));
     let mut last = String::new();
-    for line in BufReader::new(crate::files::open(place).doing("read", place)?).lines() {
+    for line in BufReader::new(base::files::open(place).doing("read", place)?).lines() {
         last = line.doing("read", place)?;
         if last != HEAD && last != TAIL {
             let event = serde_json::from_str(last.trim_end_matches(','));

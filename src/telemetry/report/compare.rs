@@ -5,11 +5,11 @@ use super::run_figures::metric_names;
 use super::sections::{best, commit, last_step, prefers_larger, state, value_of};
 use super::table::{Cell, Wide};
 use super::{escape, spec};
-use crate::spec::{Values, values};
 use crate::telemetry::chart::colour;
 use crate::telemetry::comparable::Comparable;
 use crate::telemetry::numbers::seconds;
 use crate::telemetry::provenance::Provenance;
+use ::spec::{Values, values};
 use std::fmt::Write;
 
 /// Up to this number, runs are the columns of what differs.

@@ -2,12 +2,12 @@
 
 use super::escape;
 use super::records::Run;
-use crate::show;
 use crate::telemetry::evaluations::{
     ClassRow, Classes, EvaluationRecord, Figures, GeneratedText, WorstSample,
 };
 use crate::telemetry::metric_words;
 use crate::telemetry::numbers::significant;
+use base::show;
 use std::fmt::Write;
 
 pub(super) fn section(out: &mut String, run: &Run) {

@@ -18,7 +18,7 @@ mod spec;
 mod table;
 mod timeline;
 
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 #[cfg(feature = "board")]
 pub(crate) use live::{LiveRun, Place, live_page, news};
 #[cfg(feature = "board")]
@@ -40,7 +40,7 @@ pub(crate) const MARK: &str = "· ddp-run</title>";
 /// As [`write_to`]; or the file there is no report (74).
 pub fn write(run_dir: &Path) -> Result<PathBuf> {
     let path = path(run_dir);
-    crate::files::replaces_no_other(&path, &[MARK])?;
+    base::files::replaces_no_other(&path, &[MARK])?;
     write_to(&[run_dir], &path)?;
     Ok(path)
 }
@@ -82,7 +82,7 @@ pub fn write_to(folders: &[&Path], out: &Path) -> Result<()> {
             content::page(&named, None)
         }
     };
-    crate::files::replace(out, page.as_bytes())
+    base::files::replace(out, page.as_bytes())
 }
 
 /// Whether both are one file, there or not.

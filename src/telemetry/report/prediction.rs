@@ -2,10 +2,10 @@
 
 use super::escape;
 use super::records::{Anatomy, Run, Window};
-use crate::show::count;
 use crate::telemetry::events::{CheckpointEvent, Event};
 use crate::telemetry::numbers::significant;
 use crate::telemetry::prediction::{PredictedRow, Prediction};
+use base::show::count;
 use std::fmt::Write;
 
 /// The part of the time that belongs to a step: the rest belongs to saves, evaluations and events.

@@ -1,12 +1,12 @@
 //! A run as its report needs it: the events of `metrics.jsonl` with their times, and its other files.
 
-use crate::error::Result;
 use crate::telemetry::evaluations::{self, EvaluationRecord};
 use crate::telemetry::events::{EpochEvent, Event, StepEvent};
 use crate::telemetry::lines::for_each_line;
 use crate::telemetry::prediction::{self, Prediction};
 use crate::telemetry::provenance::{self, Provenance};
 use crate::telemetry::rank_times::RankTimes;
+use base::error::Result;
 use serde::Deserialize;
 use std::path::Path;
 
@@ -97,7 +97,7 @@ impl Run {
             anatomy: Anatomy::default(),
             evaluations: evaluations::read(folder),
             starts,
-            spec: crate::files::read_text(&folder.join("job.toml")).ok(),
+            spec: base::files::read_text(&folder.join("job.toml")).ok(),
             prediction,
             unread_prediction,
         })
@@ -213,7 +213,7 @@ mod tests {
         let why = read().unread_prediction.unwrap();
         assert!(why.contains("prediction.json is not a prediction: EOF"), "{why}");
         let sample = crate::telemetry::prediction::tests::sample();
-        crate::files::replace_json(&prediction::path(dir.path()), &sample).unwrap();
+        base::files::replace_json(&prediction::path(dir.path()), &sample).unwrap();
         assert!(read().unread_prediction.is_none() && read().prediction == Some(sample));
     }
 

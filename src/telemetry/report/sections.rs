@@ -3,13 +3,13 @@
 use super::escape;
 use super::records::{Anatomy, Run};
 use super::table::{Cell, Wide};
-use crate::error::ExitCode;
-use crate::show::count;
 use crate::telemetry::epochs::{rate_of, rate_over};
 use crate::telemetry::events::{EndEvent, EpochEvent, Event};
 use crate::telemetry::numbers::{exponent, rate, seconds, significant};
 use crate::telemetry::progress::percent;
 use crate::telemetry::provenance::{Git, Provenance};
+use base::error::ExitCode;
+use base::show::count;
 use std::fmt::Write;
 
 /// Largest number of rows in the table of epochs.

@@ -1,7 +1,7 @@
 //! The resolved spec of a run, with set values highlighted, and the differences between the specs of several runs.
 
 use super::escape;
-use crate::spec::Values;
+use ::spec::Values;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn differences_have_all_values_of_their_keys() {
         let other = JOB.replace("lr = 0.1\n", "lr = 0.2\nmomentum = 0.9\n");
-        let all = [JOB, &other].map(|job| crate::spec::values(job).unwrap());
+        let all = [JOB, &other].map(|job| ::spec::values(job).unwrap());
         let lr = ("optimizer.lr".to_owned(), vec![Some("0.1".to_owned()), Some("0.2".to_owned())]);
         let momentum = ("optimizer.momentum".to_owned(), vec![None, Some("0.9".to_owned())]);
         assert_eq!(differences(&all), [lr, momentum]);

@@ -1,9 +1,9 @@
 //! The x axes of a run's charts (step, epoch and time of training), and the marks on them.
 
 use super::records::{Record, Run};
-use crate::error::ExitCode;
-use crate::show::count;
 use crate::telemetry::events::{CheckpointEvent, EpochEvent, Event};
+use base::error::ExitCode;
+use base::show::count;
 use serde::Serialize;
 
 /// Rows of the axis table in the page; between them the page interpolates.

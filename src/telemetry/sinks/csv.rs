@@ -1,9 +1,9 @@
 //! `csv`: two tables, one row a step line and one an epoch.
 
 use super::{FOLDER, SinkConfig};
-use crate::error::{Error, IoContext, Result};
-use crate::files;
 use crate::telemetry::{EventObserver, ObservedRun};
+use base::error::{Error, IoContext, Result};
+use base::files;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -154,7 +154,7 @@ impl Table {
 }
 
 fn append(path: &Path) -> Result<File> {
-    crate::files::open_with(path, File::options().append(true).create(true)).doing("write", path)
+    base::files::open_with(path, File::options().append(true).create(true)).doing("write", path)
 }
 
 /// Names of the columns and the rows that are complete.

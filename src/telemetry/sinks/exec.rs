@@ -1,9 +1,9 @@
 //! `exec`: a program that reads the events as JSON lines.
 
 use super::SinkConfig;
-use crate::error::{Error, IoContext, Result};
-use crate::show;
 use crate::telemetry::{EventObserver, ObservedRun};
+use base::error::{Error, IoContext, Result};
+use base::show;
 use crossbeam_channel::{Receiver, bounded};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};

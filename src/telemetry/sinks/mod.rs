@@ -9,7 +9,7 @@ mod prometheus;
 mod testing;
 
 use super::observers::{EventObserver, ObserverKind, ObserverPlan, defaults};
-use crate::spec::Fields;
+use ::spec::Fields;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

@@ -1,9 +1,9 @@
 //! `prometheus`: the run's state as a file in Prometheus' text format, for node_exporter's textfile collector.
 
 use super::{FOLDER, SinkConfig, metrics, number};
-use crate::error::{Error, IoContext, Result};
-use crate::files::{Draft, folder, is_own, remove_begun};
 use crate::telemetry::{EventObserver, ObservedRun};
+use base::error::{Error, IoContext, Result};
+use base::files::{Draft, folder, is_own, remove_begun};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;

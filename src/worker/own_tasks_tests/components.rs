@@ -1,11 +1,11 @@
 //! A task, a loss, metrics, a transform and a model as a user's crate has them.
 
 use crate::data::{FieldMut, Sample, Transform};
-use crate::error::Result;
 use crate::models::{AnyNet, Net, Target};
 use crate::registry::Registry;
 use crate::tasks::{Batch, Loss, Metric, MetricFacts, StepContext, StepOutput, Task, Term};
 use crate::worker::testing::fixed;
+use base::error::Result;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Int, Tensor, activation::log_softmax};

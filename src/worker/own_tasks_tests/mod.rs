@@ -6,10 +6,10 @@ use super::testing::{self, Run, SPEC, close, trained};
 use super::{Predictor, RankParts, Usage};
 use crate::checkpoint::load_any;
 use crate::device::ComputeDevice;
-use crate::error::{ExitCode, Result};
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::telemetry::Event;
+use base::error::{ExitCode, Result};
 use components::registry;
 use std::collections::BTreeSet;
 

@@ -3,7 +3,6 @@
 use super::Recorder;
 use crate::data::Dataset;
 use crate::ddp::HookState;
-use crate::error::Result;
 use crate::launch::logs::SAID;
 use crate::models::Model;
 use crate::telemetry::{
@@ -13,6 +12,7 @@ use crate::train::{BatchAlgebra, Divergence, Observer, Position, RunTensors, Ste
 use crate::worker::messages::warn;
 use crate::worker::metrics::metrics;
 use crate::worker::replicas::event_of;
+use base::error::Result;
 use std::time::{Duration, Instant};
 
 impl Observer for Recorder {

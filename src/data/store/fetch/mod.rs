@@ -21,8 +21,8 @@ pub use progress::megabytes;
 
 use super::digest::{FileSpec, verify};
 use super::place::Cache;
-use crate::error::{Error, IoContext, Result};
-use crate::files::folder;
+use base::error::{Error, IoContext, Result};
+use base::files::folder;
 use part::Part;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -136,5 +136,5 @@ fn hint(target: &Path) -> String {
 
 /// The name of a file, for messages.
 fn name(path: &Path) -> String {
-    crate::show::name(&path.file_name().unwrap_or_default().to_string_lossy())
+    base::show::name(&path.file_name().unwrap_or_default().to_string_lossy())
 }

@@ -2,8 +2,8 @@
 //! kernel releases when the process dies.
 
 use super::name;
-use crate::error::{IoContext, Result};
-use crate::files::{Held, Scratch, folder, is_at, open_with, sync_folder};
+use base::error::{IoContext, Result};
+use base::files::{Held, Scratch, folder, is_at, open_with, sync_folder};
 use std::fs::{File, TryLockError};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};

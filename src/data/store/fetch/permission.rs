@@ -1,7 +1,8 @@
 //! Whether missing files may be downloaded.
 
-use crate::error::Error;
-use crate::named::{named, switch};
+use base::error::Error;
+use base::named;
+use base::named::switch;
 use std::path::Path;
 
 /// In the environment, it forbids every download unless it is empty or off (`0`, `false`).

@@ -1,8 +1,8 @@
 use super::*;
-use crate::comm::testing::{HANG, Port};
 use crate::data::store::Digest;
 use crate::data::testing::serve_file;
 use crate::data::testing::server::{Answer, Server, TAG};
+use collectives::testing::{HANG, Port};
 use sha2::{Digest as _, Sha256};
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -218,7 +218,7 @@ fn mirrors_are_asked_in_order() {
             known(&file),
         )
     );
-    assert_eq!(error.code, crate::error::ExitCode::Spec);
+    assert_eq!(error.code, base::error::ExitCode::Spec);
     assert!(error.hint.unwrap().contains("by hand"));
     assert_eq!(place.left(), 0);
     let right = Server::script(vec![Answer::File(file.clone())]);

@@ -4,7 +4,7 @@ use super::client::Client;
 use super::part::Part;
 use super::progress::Progress;
 use crate::data::store::FileSpec;
-use crate::error::Error;
+use base::error::Error;
 use std::io::Read;
 use std::time::Duration;
 

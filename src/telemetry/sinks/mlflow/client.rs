@@ -1,7 +1,7 @@
 //! The HTTP client: `ureq`, which takes proxies from the environment. Certificates are judged as the system judges them.
 
 use super::api::Failed;
-use crate::show;
+use base::show;
 use serde_json::Value;
 use std::time::Duration;
 use ureq::http::{Response, StatusCode, header};

@@ -11,10 +11,10 @@ mod facts;
 mod tests;
 
 use super::{FOLDER, SinkConfig};
-use crate::error::{Error, ExitCode, Result};
-use crate::files;
 use crate::telemetry::{EventObserver, ObservedRun};
 use api::{Answered, Api, Failed, Metric, Pairs};
+use base::error::{Error, ExitCode, Result};
+use base::files;
 use client::Client;
 use facts::{Env, Server};
 use schemars::JsonSchema;
@@ -289,7 +289,7 @@ impl Tracking {
         let api = Api { client, run: &self.run, most: self.pace.request };
         let Server { uri, experiment, .. } = server;
         let path = self.kept();
-        let kept = crate::files::read(&path).ok().and_then(|text| serde_json::from_slice::<Kept>(&text).ok());
+        let kept = base::files::read(&path).ok().and_then(|text| serde_json::from_slice::<Kept>(&text).ok());
         if let Some(kept) = kept.filter(|kept| (&kept.uri, &kept.experiment) == (uri, experiment))
             && let Some(known) = api.parameters(&kept.run_id)?
         {

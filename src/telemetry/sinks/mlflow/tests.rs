@@ -1,7 +1,7 @@
 use super::super::testing::{end, epoch, run, step};
 use super::*;
-use crate::comm::testing::Port;
 use crate::data::testing::server::{Answer, Request, Server as Http};
+use collectives::testing::Port;
 use serde_json::json;
 use std::path::Path;
 use std::sync::{Arc, Mutex};

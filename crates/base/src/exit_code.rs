@@ -1,0 +1,94 @@
+//! The table of exit codes, from which `--help`, failure reports, restarts and docs/failures.md take theirs. Scripts
+//! depend on these codes.
+
+macro_rules! exit_codes {
+    ($($(#[$more:meta])* $code:ident = $number:literal, $name:literal, $meaning:literal, restart: $restart:expr;)*) => {
+        /// The exit code of a process.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+        #[repr(u8)]
+        pub enum ExitCode {
+            $(#[doc = $meaning] $(#[$more])* $code = $number,)*
+        }
+
+        impl ExitCode {
+            /// All exit codes.
+            pub const ALL: &[ExitCode] = &[$(ExitCode::$code),*];
+
+            /// A short description.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$code => $name),* }
+            }
+
+            /// A description as a sentence.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$code => $meaning),* }
+            }
+
+            /// Whether a restart of the same job may succeed, judging by the code alone; `None` if it is not a failure.
+            pub const fn restart(self) -> Option<bool> {
+                match self { $(Self::$code => $restart),* }
+            }
+        }
+    };
+}
+
+exit_codes! {
+    Done = 0, "done", "done", restart: None;
+    /// A run itself is done.
+    Unmet = 1, "assertion does not hold, or results differ",
+        "an `--assert` does not hold, or `repro` or `rehearse` found a difference", restart: None;
+    Usage = 2, "bad command line", "bad command line", restart: Some(false);
+    /// `bisect` itself is done.
+    Differ = 3, "runs differ", "the runs of `bisect` differ", restart: None;
+    Unavailable = 69, "device or backend missing", "a device or backend is missing", restart: Some(false);
+    /// A bug in ddp-run, or a failure of the operating system (except of its files) without a more specific code.
+    Internal = 70, "internal error", "internal error", restart: Some(false);
+    Checkpoint = 74, "checkpoint or other file unreadable or unwritable",
+        "a checkpoint or another file can't be read or written", restart: Some(false);
+    /// `--resume auto` continues the run.
+    Stopped = 75, "stopped on request and resumable", "stopped on request", restart: None;
+    /// The data that it names is missing or damaged.
+    Spec = 78, "spec or data invalid", "the spec or its data is invalid", restart: Some(false);
+    /// No restarts are left.
+    WorkerFailed = 90, "worker failed", "a worker failed", restart: Some(true);
+    Collective = 91, "collective failed", "a collective timed out or lost a peer", restart: Some(true);
+    NonFinite = 92, "loss or gradient not finite", "loss or gradient is not finite", restart: Some(false);
+    Rendezvous = 93, "rendezvous failed", "the processes did not connect to each other", restart: Some(true);
+    /// Silent data corruption.
+    Diverged = 94, "ranks diverged", "the ranks' states differ: silent data corruption", restart: Some(true);
+}
+
+impl ExitCode {
+    /// The exit code with the number `code`, if there is one.
+    pub fn from_status(code: i32) -> Option<Self> {
+        Self::ALL.iter().copied().find(|known| *known as i32 == code)
+    }
+
+    /// As [`ExitCode::from_status`], of a process that a supervisor has started. It checks no assertion and compares no runs: what
+    /// ends it with 1 or 3 is other code.
+    pub fn of_worker(code: i32) -> Option<Self> {
+        Self::from_status(code).filter(|known| !matches!(known, Self::Unmet | Self::Differ))
+    }
+
+    /// The table for `--help`.
+    pub fn list() -> String {
+        let codes: Vec<String> =
+            Self::ALL.iter().map(|code| format!("{} {}", *code as u8, code.name())).collect();
+        format!("Exit codes: {}.", codes.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn undocumented_statuses_have_no_exit_code() {
+        for code in ExitCode::ALL {
+            assert_eq!(ExitCode::from_status(*code as i32), Some(*code));
+        }
+        assert_eq!(ExitCode::from_status(101), None);
+        assert_eq!(ExitCode::from_status(256 + 75), None);
+        assert_eq!([1, 2, 3].map(ExitCode::of_worker), [None, Some(ExitCode::Usage), None]);
+    }
+}
