@@ -96,9 +96,10 @@ impl Profile {
         }))
     }
 
-    /// Whether a span of this kind is recorded: only spans of this program are.
+    /// Whether a span of this kind is recorded: only spans of this program and of its crates are.
     pub fn records(metadata: &Metadata<'_>) -> bool {
-        metadata.is_span() && metadata.target().split("::").next() == Some("ddp_run")
+        let of = metadata.target().split("::").next().unwrap_or_default();
+        metadata.is_span() && matches!(of, "ddp_run" | "ddp_run_collectives")
     }
 
     /// Why nothing was recorded; `None` if something was. Call it after [`Profile::finish`].
