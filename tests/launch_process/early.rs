@@ -1,25 +1,22 @@
-//! Signals in the first moments of the real binary: it is held where it reads its spec, which is a pipe here.
+//! Signals in the first moments of the real binary: it is held where it reads its spec from a pipe.
 
 use crate::common::{TAG, alone, ddp_run, finish, stderr};
 use crate::folder;
 use crate::roles::until;
 use rustix::process::{Pid, Signal, kill_process};
-use std::fs::{File, OpenOptions};
+use std::fs;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 
 const SPEC: &str = "name = \"early\"\nbatch_size = 8\n[model]\nname = \"linear\"\n\
     [dataset]\nname = \"random\"\nsamples = 64\n[optimizer]\nname = \"sgd\"\nlr = 0.1\n[launch]\nnproc_per_node = 1\n";
 
-/// `ddp-run train` behind `env FLAG`, up to where it opens its spec: everything later waits for what is written there.
-fn at_its_spec(subcommand: &str, flag: &str, out: &Path) -> (Child, Pid, File) {
-    let spec = out.join("job.toml");
-    assert!(Command::new("mkfifo").arg(&spec).status().expect("mkfifo starts").success());
+/// `ddp-run train` behind `env FLAG`, up to where it reads its spec: everything later waits for what is written there.
+fn at_its_spec(subcommand: &str, flag: &str, out: &Path) -> (Child, Pid, ChildStdin) {
     let real = ddp_run();
     let mut command = Command::new("env");
-    command.arg(flag).arg(real.get_program()).arg(subcommand).arg(&spec);
+    command.arg(flag).arg(real.get_program()).args([subcommand, "/dev/stdin"]);
     if subcommand == "train" {
         command.args(["--progress", "none", "--out"]).arg(out.join("run"));
     }
@@ -29,18 +26,19 @@ fn at_its_spec(subcommand: &str, flag: &str, out: &Path) -> (Child, Pid, File) {
             None => command.env_remove(name),
         };
     }
-    command.env(TAG, out).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let child = command.spawn().expect("env starts");
-    let mut options = OpenOptions::new();
-    options.write(true).custom_flags(libc::O_NONBLOCK);
-    let mut pipe = None;
-    // Without a reader it can't be opened.
+    command.env(TAG, out).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("env starts");
+    let spec = child.stdin.take().expect("it is a pipe");
+    let files = Path::new("/proc").join(child.id().to_string()).join("fd");
+    // It opens the pipe once more to read it.
     until("it reads its spec", || {
-        pipe = options.open(&spec).ok();
-        pipe.is_some()
+        let target = |path: &Path| fs::read_link(path).ok();
+        let input = target(&files.join("0"));
+        let opened = fs::read_dir(&files).into_iter().flatten().flatten();
+        input.is_some() && opened.filter(|file| target(&file.path()) == input).count() > 1
     });
     let pid = Pid::from_child(&child);
-    (child, pid, pipe.expect("it is open"))
+    (child, pid, spec)
 }
 
 #[test]
