@@ -31,34 +31,37 @@ pub fn spawn<T: Send>(
     world_size: usize,
     work: impl Fn(&GlooGroup) -> Result<T, CommError> + Sync,
 ) -> Result<Vec<T>, CommError> {
+    let configs = configs(world_size, TIMEOUT)?;
+    let work = &work;
+    thread::scope(|scope| {
+        let ranks: Vec<_> = configs
+            .into_iter()
+            .map(|config| scope.spawn(move || work(&GlooGroup::connect(config, GlooOptions::default())?)))
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    })
+}
+
+/// What the ranks need to meet in this process, by rank.
+pub(crate) fn configs(world_size: usize, timeout: Duration) -> Result<Vec<RendezvousConfig>, CommError> {
     let failed = |e: std::io::Error| CommError::rendezvous(format!("cannot listen on 127.0.0.1: {e}"));
     let listener = TcpListener::bind("127.0.0.1:0").map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?.to_string();
     let secret = Secret::generate()?;
     let mut listener = Some(listener);
-    let work = &work;
-    thread::scope(|scope| {
-        let ranks: Vec<_> = (0..world_size)
-            .map(|rank| {
-                let endpoint =
-                    listener.take().map_or_else(|| Endpoint::Connect(address.clone()), Endpoint::Listener);
-                let config = RendezvousConfig {
-                    rank,
-                    world_size,
-                    endpoint,
-                    secret: secret.clone(),
-                    run_id: "threads".into(),
-                    generation: 0,
-                    plan_hash: String::new(),
-                    plan_keys: Default::default(),
-                    init_timeout: TIMEOUT,
-                    timeout: TIMEOUT,
-                };
-                scope.spawn(move || work(&GlooGroup::connect(config, GlooOptions::default())?))
-            })
-            .collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
-    })
+    let config = |rank| RendezvousConfig {
+        rank,
+        world_size,
+        endpoint: listener.take().map_or_else(|| Endpoint::Connect(address.clone()), Endpoint::Listener),
+        secret: secret.clone(),
+        run_id: "threads".into(),
+        generation: 0,
+        plan_hash: String::new(),
+        plan_keys: Default::default(),
+        init_timeout: TIMEOUT,
+        timeout,
+    };
+    Ok((0..world_size).map(config).collect())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::gloo::{GlooGroup, GlooOptions};
 use super::rendezvous::{Endpoint, RendezvousConfig, Secret};
-use std::net::TcpListener;
+use super::threads::configs;
 use std::thread;
 use std::time::Duration;
 
@@ -30,15 +30,12 @@ pub fn config(rank: usize, world_size: usize, endpoint: Endpoint, secret: &Secre
 
 /// A group of `world` ranks, by rank; options are by rank, too.
 pub fn form(world: usize, timeout: Duration, options: impl Fn(usize) -> GlooOptions) -> Vec<GlooGroup> {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let secret = Secret::generate().unwrap();
-    let mut endpoint = Some(Endpoint::Listener(listener));
-    let ranks: Vec<_> = (0..world)
-        .map(|rank| {
-            let endpoint = endpoint.take().unwrap_or_else(|| Endpoint::Connect(address.clone()));
-            let config = RendezvousConfig { timeout, ..config(rank, world, endpoint, &secret) };
-            let options = options(rank);
+    let ranks: Vec<_> = configs(world, timeout)
+        .unwrap()
+        .into_iter()
+        .map(|config| {
+            let options = options(config.rank);
+            let config = RendezvousConfig { init_timeout: HANG, ..config };
             thread::spawn(move || GlooGroup::connect(config, options).unwrap())
         })
         .collect();
