@@ -54,29 +54,16 @@
 #[macro_use]
 extern crate base;
 
-// Rooms where documentation may be missing have nothing public, except for the tests of this repository.
+// Modules where documentation may be missing have nothing public, except for the tests of this repository.
 mod bench;
 mod bisect;
 #[cfg(feature = "board")]
 mod board;
-mod caught;
-#[allow(missing_docs)]
-mod checkpoint;
 mod cli;
-mod clusters;
 mod data;
-mod ddp;
-#[allow(missing_docs)]
-mod device;
 mod forecast;
-#[allow(missing_docs)]
-mod history;
-#[allow(missing_docs)]
-mod launch;
 mod lsp;
 mod models;
-#[allow(missing_docs)]
-mod nodes;
 mod optim;
 #[allow(missing_docs)]
 mod plan;
@@ -90,9 +77,8 @@ mod start;
 mod sweep;
 mod tasks;
 #[allow(missing_docs)]
-mod telemetry;
-#[allow(missing_docs)]
 mod train;
+mod versions;
 #[allow(missing_docs)]
 mod worker;
 
@@ -158,41 +144,42 @@ pub mod schedule {
 
 /// For [`Registry::comm_hook`]: the hook, and the process group that it communicates through.
 pub mod hook {
-    pub use crate::ddp::CommHook;
     pub use collectives::{
         CommError, CommErrorKind, Element, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait,
     };
+    pub use ddp::CommHook;
 }
 
 /// For [`Registry::observer`].
 pub mod observer {
-    pub use crate::telemetry::{EventObserver, ObservedRun};
+    pub use record::{EventObserver, ObservedRun};
 }
 
 /// What the tests and benchmarks of this repository use. Not covered by semantic versioning.
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod testing {
-    pub use crate::checkpoint::{Loaded, TensorData, TensorMap, load, read_weights, tensor_file};
     pub use crate::data::{FieldData, HostField};
-    pub use crate::ddp::{BucketCaps, BucketLayout, HookState, Reducer, TapLadder};
-    pub use crate::device::{
-        Compute, ComputeDevice, Precision, cuda_devices, supports_precision, wgpu_devices,
-    };
-    pub use crate::history::{FolderLock, Start};
-    pub use crate::launch::{
-        Endpoint, Failure, Handoff, JobHandoff, LocalLaunch, OnSecondSignal, Place, Received, StopFlag, logs,
-    };
     pub use crate::models::{ALL, Model};
-    pub use crate::nodes::{KeySource, Limits, NodeRange, Nodes};
     pub use crate::plan::{BatchAlgebra, Plan, WorldRequest, one_line};
     pub use crate::reference::{Component, Key, Reference, Table, description, json_schema, keys, section};
     pub use crate::tasks::StandardLoss;
-    pub use crate::telemetry::{ProgressMode, Provenance, RunId, provenance};
     pub use crate::train::{
         Ended, Observer, Parts, Position, RunTensors, StepReport, Sums, Trainer, Updater,
     };
     pub use crate::worker::{Job, RecorderOptions, Resume, load_pretrained, train};
-    pub use ::spec::{Declaration, JobTree, Origin, Override, range, schema};
+    pub use checkpoint::{Loaded, TensorData, TensorMap, load, read_weights, tensor_file};
+    pub use collectives::rendezvous::KeySource;
     pub use collectives::{SoloGroup, gloo, mpi, rendezvous};
+    pub use ddp::device::{
+        Compute, ComputeDevice, Precision, cuda_devices, supports_precision, wgpu_devices,
+    };
+    pub use ddp::{BucketCaps, BucketLayout, HookState, Reducer, TapLadder};
+    pub use launch::nodes::{Limits, NodeRange, Nodes};
+    pub use launch::{
+        Endpoint, Failure, Handoff, JobHandoff, LocalLaunch, OnSecondSignal, Place, Received, StopFlag, logs,
+    };
+    pub use record::history::{FolderLock, Start};
+    pub use record::{ProgressMode, Provenance, RunId, provenance};
+    pub use spec::{Declaration, JobTree, Origin, Override, range, schema};
 }

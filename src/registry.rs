@@ -4,13 +4,13 @@
 use crate::data::{
     self, BurnData, DataFacts, DatasetKind, DatasetSource, Transform, TransformKind, TransformPlan,
 };
-use crate::ddp::{CommHook, HookKind, HookSource, hook_kind};
 use crate::models::{self, ModelKind, Net};
 use crate::optim::schedule::{self, ScheduleConfig, ScheduleKind, Segment};
 use crate::optim::{OptimizerConfig, OptimizerKind, OptimizerPlan, standard_kinds};
 use crate::tasks::{self, Loss, LossKind, Metric, MetricKind, Task, TaskKind};
-use crate::telemetry::{self, EventObserver, ObserverKind};
 use burn::tensor::Device;
+use ddp::{CommHook, HookKind, HookSource, hook_kind};
+use record::{EventObserver, ObserverKind};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ impl Registry {
             optimizers: owned(standard_kinds()),
             schedules: owned(schedule::standard_kinds()),
             tasks: owned(tasks::standard_kinds()),
-            observers: owned(telemetry::standard_kinds()),
+            observers: owned(record::standard_kinds()),
             ..Self::default()
         }
     }

@@ -1,8 +1,8 @@
 //! The machine of a measurement, and reasons for unreliable results.
 
-use crate::telemetry::{Host, memory_of, rfc3339};
 use base::error::{Error, Result};
 use base::show::count;
+use record::{Host, memory_of, rfc3339};
 use serde::Serialize;
 use std::time::SystemTime;
 

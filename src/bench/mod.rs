@@ -22,8 +22,8 @@ mod worker;
 pub use plan::{Plan, parse_sizes};
 pub use worker::run as work;
 
-use crate::launch::own_program;
 use base::error::{IoContext, Result};
+use launch::own_program;
 use machine::Machine;
 use report::{Report, Row};
 use std::path::Path;
@@ -43,7 +43,7 @@ pub fn run(plan: &Plan, dir: Option<&Path>, print: &mut dyn FnMut(&str) -> Resul
     }
     let machine = Machine::here();
     for warning in machine.warnings(plan.world, "processes") {
-        say!("warning: {warning}");
+        status!("warning: {warning}");
     }
     let mut print = |text: &str| print(&format!("{text}\n"));
     let table = Table::new(plan);

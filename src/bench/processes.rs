@@ -4,12 +4,12 @@
 use super::measure::Timing;
 use super::messages::Message;
 use super::plan::{Case, Plan};
-use crate::launch::{
+use base::error::{Error, ExitCode, IoContext, Result};
+use collectives::rendezvous::Secret;
+use launch::{
     Controller, Endpoint, Handoff, Inbox, Output, Place, Policy, Process, ProcessSet, Recall, Signals,
     Verdict, WorkerStatus, describe,
 };
-use base::error::{Error, ExitCode, IoContext, Result};
-use collectives::rendezvous::Secret;
 use std::io::{self, PipeReader};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -49,7 +49,7 @@ pub fn rows(
         let mut command = Command::new(program);
         command.arg("bench-worker");
         let output = inputs.next().map_or(Output::Inherit, Output::Pipe);
-        Process::start(command, handoff.to_line()?, output, listener).doing("start", program)
+        Process::start(command, Some(handoff.to_line()?), output, listener).doing("start", program)
     };
     // The workers' own deadlines expire first; this one is for a worker that does not observe them.
     let mut monitor = Monitor::new(outputs, cases, plan.timeout() * 3 + plan.budget() * 2, on_row)?;

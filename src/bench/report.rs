@@ -5,11 +5,11 @@ use super::machine::Machine;
 use super::measure::Timing;
 use super::plan::{Case, Plan};
 use super::{svg, units};
-use crate::telemetry::provenance;
 use base::error::Result;
 use base::files;
 use collectives::DType;
 use collectives::gloo::{AlgorithmChoice, Transport};
+use record::provenance;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -114,7 +114,7 @@ pub mod tests {
     use super::*;
     use crate::bench::limits::SizeLimits;
     use crate::bench::plan::tests::plan;
-    use crate::telemetry::Host;
+    use record::Host;
 
     /// Two algorithms with four sizes and simple values.
     pub fn report() -> Report {

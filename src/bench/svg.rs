@@ -5,8 +5,8 @@
 use super::limits::SizeLimits;
 use super::report::{Report, Row};
 use super::units::{self, micros, rate};
-use crate::telemetry::chart::{self, Axis, Chart, Look, Series};
-use crate::telemetry::report::escape;
+use record::chart::{self, Axis, Chart, Look, Series};
+use record::report::escape;
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("svg.css");

@@ -4,11 +4,11 @@
 use super::measure::measure;
 use super::messages::Message;
 use super::plan::Plan;
-use crate::launch::{Endpoint, Handoff, Received, StopFlag};
 use base::error::{Error, ExitCode, Result};
 use collectives::SliceMut;
 use collectives::gloo::{AlgorithmChoice, GlooGroup, GlooOptions, Transport};
 use collectives::rendezvous::{Endpoint as RendezvousEndpoint, RendezvousConfig};
+use launch::{Endpoint, Handoff, Received, StopFlag};
 use std::time::Duration;
 
 /// `ddp-run bench-worker`. A failure is sent to the parent, which prints it; it is not printed here.

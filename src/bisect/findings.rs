@@ -2,8 +2,8 @@
 
 use super::side::Side;
 use crate::plan::changes::lines;
-use crate::telemetry::{DifferentTensor, DigestGroup, Digests};
 use base::show::name as shown;
+use record::{DifferentTensor, DigestGroup, Digests};
 use serde_json::{Value, json};
 use std::fmt::Write;
 

@@ -1,9 +1,9 @@
 //! What two folders tell without a replay: steps after which the runs are the same, and steps after which they are not.
 
 use super::side::Side;
-use crate::checkpoint::format::{EMA_FILE, MODEL_FILE, OPTIMIZER_FILE};
-use crate::checkpoint::{Entry, State, read_state};
 use base::error::{Error, Result};
+use checkpoint::format::{EMA_FILE, MODEL_FILE, OPTIMIZER_FILE};
+use checkpoint::{Entry, State, read_state};
 use std::collections::BTreeMap;
 
 /// By step: whether the runs are the same after it.

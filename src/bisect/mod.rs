@@ -11,17 +11,17 @@ mod side;
 
 pub use findings::Findings;
 
-use crate::launch::StopFlag;
 use crate::plan::changes::between;
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
-use crate::telemetry::DifferentTensor;
-use ::spec::JobTree;
 use base::error::{Error, Result};
 use findings::{Outcome, Replays};
 use known::{Known, Window};
+use launch::StopFlag;
+use record::DifferentTensor;
 use replay::replay;
 use side::Side;
+use spec::JobTree;
 use std::path::Path;
 
 /// What is asked besides the two folders.

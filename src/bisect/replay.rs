@@ -1,13 +1,13 @@
 //! Trains steps of a run again, in a temporary folder, with digests of each step.
 
 use super::side::Side;
-use crate::checkpoint::Entry;
-use crate::launch::{OnSecondSignal, StopFlag};
 use crate::repro::{Job, Trainer};
-use crate::telemetry::Digests;
 use crate::worker::STOP_AT;
 use base::error::{ExitCode, IoContext, Result};
 use base::files::{Temporary, folder as folder_of};
+use checkpoint::Entry;
+use launch::{OnSecondSignal, StopFlag};
+use record::Digests;
 use std::path::Path;
 
 /// The digests of the steps from checkpoint `from`, or from the beginning, to step `last`, or to the end of the run before.
@@ -18,7 +18,7 @@ pub(super) fn replay(side: &Side, from: Option<&Entry>, last: u64, stop: &StopFl
     // What is written is removed first.
     stop.on_second(OnSecondSignal::Exit);
     let first = from.map_or(0, |from| from.step);
-    inform!("replays {} from step {first} to step {last}", base::show::path(&side.folder));
+    info!("replays {} from step {first} to step {last}", base::show::path(&side.folder));
     let folder = Temporary::new("ddp-run-bisect")?;
     let run = folder.path().join("run");
     let done = trained(side, from, last, &run, stop);

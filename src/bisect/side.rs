@@ -1,13 +1,13 @@
 //! One of the two runs, as its folder has it.
 
-use crate::checkpoint::{CheckpointStore, Entry};
-use crate::history::checkpoints;
 use crate::repro::{History, Part};
-use crate::telemetry::provenance;
-use crate::telemetry::{Digests, Event, for_each_event};
-use ::spec::{Values, values};
 use base::error::{Error, IoContext, Result};
 use base::files;
+use checkpoint::{CheckpointStore, Entry};
+use record::history::checkpoints;
+use record::provenance;
+use record::{Digests, Event, for_each_event};
+use spec::{Values, values};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug)]

@@ -1,11 +1,19 @@
 use super::known::{Known, Window};
 use super::side::{Leg, Side};
 use super::*;
-use crate::checkpoint::Entry;
 use crate::repro::{History, Part, Unknown};
-use crate::telemetry::{Digest, DigestGroup, DigestLine, Digests};
+use checkpoint::Entry;
+use record::{Digest, DigestGroup, DigestLine, DigestWriter, Digests};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+
+/// The digests of these lines, in a file that has no name.
+fn digests_of(lines: &[DigestLine]) -> Digests {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = DigestWriter::open(dir.path(), 0).unwrap();
+    lines.iter().for_each(|line| writer.write(line).unwrap());
+    Digests::read(dir.path()).unwrap()
+}
 
 fn line(step: u64, gradient: u128, parameter: u128) -> DigestLine {
     let mut line = DigestLine::new(step, 0, 1);
@@ -19,7 +27,7 @@ fn side(name: &str, lines: &[DigestLine], last_step: u64) -> Side {
         folder: PathBuf::from(name),
         job_toml: String::new(),
         values: BTreeMap::default(),
-        digests: Digests::of(lines),
+        digests: digests_of(lines),
         checkpoints: Vec::new(),
         world: 1,
         last_step,
@@ -93,8 +101,8 @@ fn replays_tell_the_first_step() {
     let sides = [side("a", &[line(4, 4, 4)], 4), side("b", &[line(4, 9, 9)], 4)];
     let window = Known::of(&sides).window(None).unwrap();
     let of = [
-        Digests::of(&[line(1, 1, 1), line(2, 2, 2), line(3, 3, 3), line(4, 4, 4)]),
-        Digests::of(&[line(1, 1, 1), line(2, 2, 2), line(3, 8, 8), line(4, 9, 9)]),
+        digests_of(&[line(1, 1, 1), line(2, 2, 2), line(3, 3, 3), line(4, 4, 4)]),
+        digests_of(&[line(1, 1, 1), line(2, 2, 2), line(3, 8, 8), line(4, 9, 9)]),
     ];
     let mut findings = Findings::new(&sides, Vec::new());
     judge(&mut findings, &sides, window, Replays { from: 0, of }).unwrap();
@@ -115,8 +123,8 @@ fn replays_that_are_not_the_runs_tell_nothing_of_them() {
         [side("a", &[line(2, 2, 2), line(4, 4, 4)], 4), side("b", &[line(2, 2, 2), line(4, 9, 9)], 4)];
     let window = Known::of(&sides).window(None).unwrap();
     let of = [
-        Digests::of(&[line(1, 1, 1), line(2, 2, 2), line(3, 3, 3), line(4, 4, 4)]),
-        Digests::of(&[line(1, 7, 7), line(2, 7, 8), line(3, 8, 8), line(4, 9, 8)]),
+        digests_of(&[line(1, 1, 1), line(2, 2, 2), line(3, 3, 3), line(4, 4, 4)]),
+        digests_of(&[line(1, 7, 7), line(2, 7, 8), line(3, 8, 8), line(4, 9, 8)]),
     ];
     let why = "it had another spec".to_owned();
     sides[1].history.unknown = vec![Unknown { from: 0, to: Some(2), why }];
@@ -163,7 +171,7 @@ fn a_tensor_of_one_run_only_is_said_to_be_one() {
 fn a_difference_that_is_not_repeated_is_no_part_of_the_specs() {
     let sides = [side("a", &[line(4, 4, 4)], 4), side("b", &[line(4, 4, 9)], 4)];
     let window = Known::of(&sides).window(None).unwrap();
-    let replay = || Digests::of(&[line(3, 3, 3), line(4, 4, 4)]);
+    let replay = || digests_of(&[line(3, 3, 3), line(4, 4, 4)]);
     let mut findings = Findings::new(&sides, Vec::new());
     judge(&mut findings, &sides, window, Replays { from: 2, of: [replay(), replay()] }).unwrap();
     let json = findings.json();
@@ -196,7 +204,7 @@ fn runs_without_a_difference_are_the_same_as_far_as_is_known() {
 
 #[test]
 fn runs_that_end_before_the_step_that_is_asked_for_are_compared_up_to_their_end() {
-    let nothing = || [Digests::of(&[]), Digests::of(&[])];
+    let nothing = || [digests_of(&[]), digests_of(&[])];
     let sides = ["a", "b"].map(|name| side(name, &[line(2, 1, 1)], 2));
     let window = Known::of(&sides).window(Some(9)).unwrap();
     let mut findings = Findings::new(&sides, Vec::new());

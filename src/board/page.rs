@@ -3,9 +3,9 @@
 use super::shared::{Id, Shared};
 use super::stream::{place_of, read};
 use crate::runs::{Listing, RunFolder, State, list_table};
-use crate::telemetry::report::{Frame, LiveRun, escape, hash, live_page, script_hash, style};
 use base::error::Result;
 use base::show;
+use record::report::{Frame, LiveRun, escape, hash, live_page, script_hash, style};
 use serde_json::{Value as Json, json};
 
 const STYLE: &str = include_str!("board.css");

@@ -1,9 +1,9 @@
 //! The state of the runs: the poller writes it, and requests read it.
 
 use crate::runs::RunFolder;
-use crate::telemetry::report::LiveRun;
 use base::error::Result;
 use data_encoding::HEXLOWER;
+use record::report::LiveRun;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;

@@ -1,8 +1,8 @@
 //! The updates of an open page: server-sent events.
 
 use super::shared::{Id, Page, Shared};
-use crate::telemetry::report::{Place, news};
 use base::show;
+use record::report::{Place, news};
 use std::fmt::Write;
 use std::sync::{PoisonError, RwLockReadGuard};
 
@@ -101,7 +101,7 @@ fn next_news(found: &[(String, Page)], places: &mut Vec<Place>) -> Next {
     let runs: Vec<_> = found.iter().map(|(label, page)| (label.as_str(), read(page))).collect();
     let runs: Vec<_> = runs.iter().map(|(label, run)| (*label, &**run)).collect();
     match news(&runs, places) {
-        Err(()) => Next::Last(event("reload", "", "")),
+        Err(record::report::StalePage) => Next::Last(event("reload", "", "")),
         Ok(None) => Next::Nothing,
         Ok(Some(data)) => {
             *places = runs.iter().map(|(_, run)| run.place()).collect();
@@ -111,7 +111,7 @@ fn next_news(found: &[(String, Page)], places: &mut Vec<Place>) -> Next {
 }
 
 /// A run, locked against changes by other requests.
-pub(super) fn read(page: &Page) -> RwLockReadGuard<'_, crate::telemetry::report::LiveRun> {
+pub(super) fn read(page: &Page) -> RwLockReadGuard<'_, record::report::LiveRun> {
     page.read().unwrap_or_else(PoisonError::into_inner)
 }
 

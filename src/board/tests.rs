@@ -3,7 +3,7 @@ use super::poll::Poller;
 use super::routes::{Answer, Reply, Request, answer};
 use super::shared::{Id, KEPT, Shared};
 use super::stream::{Next, Stream, event};
-use base::files::Held;
+use base::files::LockedFile;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;
@@ -267,7 +267,7 @@ fn a_page_is_loaded_again_after_a_resume_and_told_of_the_end() {
 #[test]
 fn a_page_is_told_that_its_run_was_killed() {
     let mut runs = Runs::new(&["a"]);
-    let lock = Held(File::create(runs.folder("a").join(".lock")).unwrap());
+    let lock = LockedFile(File::create(runs.folder("a").join(".lock")).unwrap());
     lock.lock().unwrap();
     runs.poller.poll(NOW);
     let mut stream = runs.stream("a");

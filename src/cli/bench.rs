@@ -3,14 +3,14 @@
 use super::spec_args::SpecArgs;
 use crate::bench::train::Measurement;
 use crate::bench::{self, Plan, parse_sizes};
-use crate::device;
-use crate::launch::cores::{threads_per_worker, usable_cores};
 use crate::plan::WorldRequest;
 use crate::registry::Registry;
 use base::error::Result;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use collectives::gloo::{AlgorithmChoice, Transport};
 use collectives::{DType, ReduceOp};
+use ddp::device;
+use launch::cores::{threads_per_worker, usable_cores};
 use std::ffi::OsStr;
 use std::path::PathBuf;
 

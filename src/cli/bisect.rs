@@ -2,11 +2,11 @@
 
 use super::runs::TextFormat;
 use crate::bisect::{Question, bisect};
-use crate::launch::StopFlag;
 use crate::registry::Registry;
 use crate::runs::of_argument;
 use base::error::{ExitCode, Result};
 use base::show::message;
+use launch::StopFlag;
 use std::path::PathBuf;
 
 /// Find the first step and tensor at which two runs differ; exits with 3 if they do

@@ -40,16 +40,16 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
         if open.at.ip().is_loopback() {
             let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
             let (at, node) = (open.at, base::show::name(&node));
-            say!(
+            status!(
                 "from another machine: `ssh -L {port}:{at} {node}`, then the same address; Ctrl-C ends the board"
             );
         } else {
-            say!(
+            status!(
                 "warning: whoever reaches port {port} of this machine and knows the address can read these runs, and nothing is encrypted; \
                  without `--host`, only `ssh -L` reaches the board"
             );
         }
-        base::say::flush();
+        base::status::flush();
         Ok(())
     })
 }

@@ -3,8 +3,8 @@
 use crate::plan::one_line;
 use crate::reference::{Reference, Table, unlinked, without_indices};
 use crate::registry::Registry;
-use ::spec::{JobTree, Override};
 use clap_complete::CompletionCandidate;
+use spec::{JobTree, Override};
 use std::ffi::OsString;
 use std::path::Path;
 

@@ -3,9 +3,9 @@
 use super::spec_args::OverrideArgs;
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
-use ::spec::{Diagnostics, Problem};
 use base::error::{Error, ExitCode};
 use serde_json::{Value as Json, json};
+use spec::{Diagnostics, Problem};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -84,7 +84,7 @@ fn text(args: &Args, plan: impl Fn(&Path) -> Result<Plan, Diagnostics>) -> Resul
             Ok(plan) => {
                 super::print(&format!("ok {}\n", path.display()))?;
                 for (key, why) in plan.warnings() {
-                    say!("warning: {}: `{key}`: {why}", base::show::path(path));
+                    status!("warning: {}: `{key}`: {why}", base::show::path(path));
                 }
             }
             Err(diagnostics) => wrong.push(diagnostics),
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_problem_has_its_place_and_what_was_meant() {
-        let tree = ::spec::JobTree::parse("a.toml", &format!("sede = 3\n{GOOD}"), &[]).expect("TOML");
+        let tree = spec::JobTree::parse("a.toml", &format!("sede = 3\n{GOOD}"), &[]).expect("TOML");
         let wrong = Plan::resolve(&tree, &Registry::standard(), WorldRequest::default()).expect_err("no key");
         let problems: Vec<Json> = wrong.problems().iter().map(|p| of_problem(&wrong, p)).collect();
         let expected = json!([{

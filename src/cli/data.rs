@@ -3,9 +3,9 @@
 use super::spec_args::SpecArgs;
 use crate::plan::{Purpose, WorldRequest};
 use crate::registry::Registry;
-use ::spec::{Given, Override, ResolvedValue};
 use base::error::{Error, Result};
 use base::show;
+use spec::{Given, Override, ResolvedValue};
 use std::path::{Path, PathBuf};
 
 const DOWNLOAD: &str = "dataset.download";
@@ -42,7 +42,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
     let mut said = false;
     let mut tell = |line: &str| {
         said = true;
-        say!("{}", show::message(line));
+        status!("{}", show::message(line));
     };
     source.prepare(&mut tell).map_err(Error::of_data)?;
     super::print(&answer(name, &source.files(), said))

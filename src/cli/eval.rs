@@ -2,15 +2,16 @@
 
 use super::eval_classes;
 use super::spec_args::SpecArgs;
-use crate::launch::{Nproc, StopFlag};
 use crate::registry::Registry;
 use crate::start::{EvaluationRequest, evaluate, verdict};
-use crate::telemetry::{Assertion, metric_words};
 use crate::worker::{Evaluated, Evaluation, Split, Wanted};
-use ::spec::did_you_mean;
 use base::error::{ExitCode, Result};
+use base::numbers::metric_words;
 use base::show;
+use launch::{Nproc, StopFlag};
+use record::Assertion;
 use serde_json::{Value as Json, json};
+use spec::did_you_mean;
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -57,9 +58,9 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
     };
     let (code, found) = evaluate(request, registry, stop)?;
     let Some((of, found)) = found else { return Ok(code) };
-    found.warnings.iter().for_each(|warning| say!("warning: {warning}"));
+    found.warnings.iter().for_each(|warning| status!("warning: {warning}"));
     if args.per_class && found.classes.is_none() {
-        say!("`{}` has no figures by class: its samples do not have one class each", args.split);
+        status!("`{}` has no figures by class: its samples do not have one class each", args.split);
     }
     super::print(&match args.json {
         true => format!("{}\n", json(&found, &of, args.split)),

@@ -1,7 +1,7 @@
 //! The classes of `ddp-run eval --per-class`, as text and as JSON.
 
-use crate::telemetry::evaluations::{Classes, Figures};
 use base::show;
+use record::evaluations::{Classes, Figures};
 use serde_json::{Value, json};
 
 /// All classes with their figures.

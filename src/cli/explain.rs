@@ -2,9 +2,9 @@
 
 use crate::reference::{Component, EXTENDS, Key, Reference, Table, unlinked, without_indices};
 use crate::registry::Registry;
-use ::spec::did_you_mean;
 use base::error::{Error, ExitCode, Result};
 use base::show::wrapped;
+use spec::did_you_mean;
 use std::fmt::Write;
 
 #[derive(Clone, Debug, clap::Args)]

@@ -8,9 +8,9 @@ use clap::{Args, ValueEnum};
 use super::export_hf;
 use super::outputs::destroys_nothing;
 use super::used::{Used, load_chosen};
-use crate::checkpoint::{Dtype, ExportOptions, export};
 use crate::registry::Registry;
 use base::error::{Error, Result};
+use checkpoint::{Dtype, ExportOptions, export};
 
 #[derive(Args, Clone, Debug)]
 pub struct ExportArgs {
@@ -80,9 +80,9 @@ pub fn run(args: &ExportArgs, registry: &Registry) -> Result<()> {
     };
     let report = export(loaded, out, &options)?;
     for warning in &report.warnings {
-        say!("warning: {warning}");
+        status!("warning: {warning}");
     }
-    say!(
+    status!(
         "wrote {} ({} tensors, {} bytes) from {} (step {}{})",
         base::show::path(&report.path),
         report.tensors,

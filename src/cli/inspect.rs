@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::checkpoint::{Inspection, inspect};
 use base::error::{Error, Result};
 use base::show;
+use checkpoint::inspect;
 
 #[derive(Args, Clone, Debug)]
 pub struct InspectArgs {
@@ -35,14 +35,11 @@ pub fn run(args: &InspectArgs) -> Result<()> {
         InspectFormat::Json => seen.to_json()? + "\n",
     };
     super::print(&text)?;
-    match seen {
-        Inspection::Checkpoint(c) => match c.problem {
-            Some(why) => {
-                Err(Error::checkpoint(format!("{} is not a verified checkpoint: {why}", c.path.display())))
-            }
-            None => Ok(()),
-        },
-        _ => Ok(()),
+    match seen.problem() {
+        Some((path, why)) => {
+            Err(Error::checkpoint(format!("{} is not a verified checkpoint: {why}", path.display())))
+        }
+        None => Ok(()),
     }
 }
 
@@ -53,6 +50,6 @@ mod tests {
     #[test]
     fn a_missing_path_is_exit_code_74() {
         let args = InspectArgs { path: "/nonexistent/run".into(), format: InspectFormat::Text };
-        assert_eq!(run(&args).unwrap_err().code, base::error::ExitCode::Checkpoint);
+        assert_eq!(run(&args).unwrap_err().code, base::error::ExitCode::Io);
     }
 }

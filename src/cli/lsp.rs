@@ -20,6 +20,6 @@ pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
         return Ok(ExitCode::Done);
     }
     // The protocol's code for an end that was not announced.
-    base::say::flush();
+    base::status::flush();
     std::process::exit(1)
 }

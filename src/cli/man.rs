@@ -19,7 +19,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let Some(folder) = &args.folder else { return super::print(&page()?) };
     let unwritable = |e: std::io::Error| {
-        Error::new(ExitCode::Checkpoint, format!("cannot write the manual to {}: {e}", folder.display()))
+        Error::new(ExitCode::Io, format!("cannot write the manual to {}: {e}", folder.display()))
     };
     std::fs::create_dir_all(folder).map_err(unwritable)?;
     for sub in all(&super::built()) {

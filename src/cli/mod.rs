@@ -35,11 +35,11 @@ mod train;
 mod used;
 mod words;
 
-use crate::launch::{self, StopFlag};
 use crate::registry::Registry;
-use ::spec::Diagnostics;
 use base::error::{Error, ExitCode};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use launch::{self, StopFlag};
+use spec::Diagnostics;
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Write};
 
@@ -133,10 +133,10 @@ pub fn main(registry: &Registry) -> ! {
     };
     let code = done.map_err(Error::hint_of_unexpanded).unwrap_or_else(|error| {
         launch::write_error_file(&error);
-        base::say::put(format!("error: {}\n", shown(&error)).into_bytes());
+        base::status::put(format!("error: {}\n", shown(&error)).into_bytes());
         error.code
     });
-    base::say::flush();
+    base::status::flush();
     std::process::exit(code as i32)
 }
 
@@ -163,7 +163,8 @@ pub fn run(
         }
     };
     let done = |()| ExitCode::Done;
-    if !matches!(cli.command, Command::Train(_) | Command::Eval(_) | Command::Sweep(_) | Command::Worker) {
+    use Command::{Eval, Sweep, Train, Worker};
+    if !matches!(cli.command, Train(_) | Eval(_) | Sweep(_) | Worker) {
         stop.release();
     }
     match cli.command {
@@ -215,7 +216,7 @@ fn print(text: &str) -> Result<(), Error> {
 fn printed(result: std::io::Result<()>) -> Result<(), Error> {
     match result {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(Error::new(ExitCode::Checkpoint, format!("cannot write to standard output: {e}")))
+            Err(Error::new(ExitCode::Io, format!("cannot write to standard output: {e}")))
         }
         _ => Ok(()),
     }
@@ -233,7 +234,7 @@ mod tests {
     #[test]
     fn an_output_that_takes_no_more_is_a_file_that_cannot_be_written() {
         let full = std::io::Error::from(ErrorKind::StorageFull);
-        assert_eq!(printed(Err(full)).unwrap_err().code, ExitCode::Checkpoint);
+        assert_eq!(printed(Err(full)).unwrap_err().code, ExitCode::Io);
         assert!(printed(Err(ErrorKind::BrokenPipe.into())).is_ok());
     }
 
@@ -242,7 +243,7 @@ mod tests {
         let foreign = Error::data("no metric `\u{1b}[31m\nerror: x`").hint("see `\nhint: y`");
         assert_eq!(shown(&foreign), "no metric `·[31m\n  error: x`\n\nhint: see `\n  hint: y`");
         let missing = std::path::Path::new("/nonexistent/job.toml");
-        let spec = ::spec::JobTree::load(missing, &[]).map(drop).unwrap_err();
+        let spec = spec::JobTree::load(missing, &[]).map(drop).unwrap_err();
         let spec = Error { message: "\u{1b}[31ma\u{1b}[0m\u{1b}[2J".to_owned(), ..Error::from(spec) };
         assert_eq!(shown(&spec), "\u{1b}[31ma\u{1b}[0m·[2J");
     }

@@ -1,7 +1,7 @@
 //! The files that commands write where a user says.
 
-use crate::history::is_of_a_run;
 use base::error::{Error, Result};
+use record::history::is_of_a_run;
 use std::path::Path;
 
 /// Checks that writing `out` destroys neither what the command reads nor a run.
@@ -26,8 +26,8 @@ pub fn destroys_nothing(out: &Path, inputs: &[&Path]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::provenance;
     use base::error::ExitCode;
+    use record::provenance;
     use std::fs;
 
     #[test]

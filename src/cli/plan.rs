@@ -2,14 +2,14 @@
 //! `train` does, but none is opened. With a cluster, it predicts the job's time and cost there.
 
 use super::outputs::destroys_nothing;
-use crate::device;
 use crate::forecast::{self, Cluster};
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
-use crate::telemetry::columns_of_output;
 use crate::worker::with_data;
 use base::error::{Error, Result};
 use base::files;
+use ddp::device;
+use record::columns_of_output;
 use std::path::PathBuf;
 
 /// Show the resolved plan of a job, without running it, or predict its time and cost on a cluster
@@ -49,7 +49,7 @@ pub enum Format {
 /// Exit 78: the spec, or the cluster's file, is invalid; with `--data` also the data, and 74 where a file can't be read. Exit 2: numbers of
 /// processes that do not fit.
 pub fn run(args: &Args, registry: &Registry) -> Result<()> {
-    base::say::set_quiet(args.train.quiet);
+    base::status::set_quiet(args.train.quiet);
     let resolved = args.train.resolved_for_plan(&|name| std::env::var(name).ok())?;
     let plan = |world_size: Option<usize>| -> Result<Plan> {
         let request =

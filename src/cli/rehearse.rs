@@ -2,15 +2,15 @@
 
 use super::runs::TextFormat;
 use super::spec_args::SpecArgs;
-use crate::device;
-use crate::launch::{Nproc, StopFlag};
 use crate::plan::WorldRequest;
 use crate::registry::Registry;
-use crate::rehearse::{LEAST_STEPS, Moment, Request, Told, run as rehearse};
+use crate::rehearse::{LEAST_STEPS, Moment, Request, TrialEvent, run as rehearse};
 use crate::start::available;
 use base::error::{ExitCode, Result};
 use base::show::message;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use ddp::device;
+use launch::{Nproc, StopFlag};
 use std::path::PathBuf;
 
 /// Kill, stop and fill the disk of short runs of a spec, and say what it survives; exits with 1 if one ends otherwise
@@ -72,8 +72,8 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
     let text = args.format == TextFormat::Text;
     let done = rehearse(&plan, &request, &mut |told| match told {
         _ if !text => Ok(()),
-        Told::Begins(setting) => super::print(&message(&setting.heading())),
-        Told::Tried(tried) => super::print(&message(&tried.line())),
+        TrialEvent::Begins(setting) => super::print(&message(&setting.heading())),
+        TrialEvent::TrialResult(tried) => super::print(&message(&tried.line())),
     });
     // A signal has its usual effect, now that nothing is left behind.
     stop.release();

@@ -1,9 +1,9 @@
 //! `ddp-run report RUN…`: writes the run's `report.html` again from its folder, or a page that compares several runs.
 
 use super::outputs::destroys_nothing;
-use crate::telemetry::{prediction, report};
 use base::error::{Error, ExitCode, Result};
 use base::files;
+use record::{prediction, report};
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, clap::Args)]
@@ -30,7 +30,7 @@ pub fn run(args: &Args) -> Result<()> {
     // The files belong to a run's folder; a wrong `--out` is one of usage.
     let of_folder = |e: Error| match e.code {
         ExitCode::Usage => e,
-        _ => Error { code: ExitCode::Checkpoint, ..e },
+        _ => Error { code: ExitCode::Io, ..e },
     };
     if let Some(file) = &args.prediction {
         let [run] = &args.runs[..] else {

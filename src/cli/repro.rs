@@ -1,12 +1,12 @@
 //! `ddp-run repro RUN`: whether a run can be repeated to the bit, and what has changed since.
 
 use super::runs::TextFormat;
-use crate::launch::StopFlag;
 use crate::registry::Registry;
 use crate::repro::{Report, Request, run as repeat};
 use crate::runs::of_argument;
 use base::error::{ExitCode, Result};
 use base::show::message;
+use launch::StopFlag;
 use std::path::PathBuf;
 
 /// Repeat a run and compare it to the bit, and with what it recorded of program, data and machine; exits with 1 where they differ

@@ -6,10 +6,10 @@ use crate::runs::{
     Filter, Kept, Listing, Ranking, Removal, RunFolder, SortBy, compare, compare_json, diff, diff_json, find,
     list_json, list_text, of_argument, ranking, show,
 };
-use crate::telemetry::columns_of_output;
 use base::error::{Error, Result};
 use base::show::{count, message};
 use clap::ValueEnum;
+use record::columns_of_output;
 use serde_json::Value as Json;
 use std::io::{BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -157,7 +157,7 @@ fn list(args: &ListArgs, ranking: Ranking<'_>) -> Result<()> {
     sort.descending ^= args.reverse;
     let listing = Listing { filters: args.filters.clone(), sort, limit: args.limit };
     let (runs, unknown) = listing.of(find(&args.folders, args.archived, ranking)?);
-    unknown.iter().for_each(|why| say!("warning: {}", message(why)));
+    unknown.iter().for_each(|why| status!("warning: {}", message(why)));
     match args.format {
         TableFormat::Table => super::print(&message(&list_text(&runs, &listing, columns_of_output()))),
         TableFormat::Json => print_json(&list_json(&runs)),
@@ -212,10 +212,10 @@ fn agreed(removals: &[Removal], bytes: u64) -> Result<bool> {
         return Err(Error::usage(what).hint("`--yes` removes without asking; `--dry-run` says what"));
     }
     for removal in removals {
-        say!("{}", message(&removal.words()));
+        status!("{}", message(&removal.words()));
     }
-    say!("remove {}, {}? [y/N]", count(removals.len(), "item"), show_bytes(bytes));
-    base::say::flush();
+    status!("remove {}, {}? [y/N]", count(removals.len(), "item"), show_bytes(bytes));
+    base::status::flush();
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);
     Ok(read.is_ok() && ["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))

@@ -2,7 +2,7 @@
 
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
-use ::spec::{Diagnostics, JobTree, Override};
+use spec::{Diagnostics, JobTree, Override};
 use std::path::{Path, PathBuf};
 
 /// Edits of a spec, checked like the spec itself. All `--unset` come before all `--set`.

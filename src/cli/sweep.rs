@@ -2,13 +2,13 @@
 
 use super::runs::TableFormat;
 use super::spec_args::SpecArgs;
-use crate::launch::StopFlag;
 use crate::registry::Registry;
 use crate::runs::ranking;
 use crate::sweep::{Flags, json, prepare, run as sweep, text};
-use crate::telemetry::columns_of_output;
 use base::error::{ExitCode, Result};
 use base::show::message;
+use launch::StopFlag;
+use record::columns_of_output;
 use std::path::PathBuf;
 
 /// Run a spec several times with different values of some keys: a grid, random samples, successive halving
@@ -77,7 +77,7 @@ impl Args {
 pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     let edits = args.spec.overrides.edits();
     let prepared = prepare(&args.spec.spec, &edits, &args.flags(), args.out.clone(), registry)?;
-    prepared.warnings().iter().for_each(|warning| say!("warning: {}", message(warning)));
+    prepared.warnings().iter().for_each(|warning| status!("warning: {}", message(warning)));
     if args.dry_run {
         super::print(&message(&prepared.listing()))?;
         return Ok(ExitCode::Done);

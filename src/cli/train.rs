@@ -1,17 +1,17 @@
 //! `ddp-run train SPEC`: resolves the plan and starts the run.
 
 use super::spec_args::SpecArgs;
-use crate::clusters::{self, LaunchFlags, Origin, flags};
-use crate::device;
-use crate::launch::logs::{LogFormat, Verbosity};
-use crate::launch::{JobHandoff, StopFlag};
 use crate::plan::WorldRequest;
 use crate::registry::Registry;
 use crate::start::{Start, start};
-use crate::telemetry::{Assertion, ProfileSteps, ProgressMode};
 use crate::worker::{RankParts, measured};
-use ::spec::{Given, Override, shown_name};
 use base::error::{ExitCode, Result};
+use ddp::device;
+use launch::clusters::{self, LaunchFlags, Origin, flags};
+use launch::logs::{LogFormat, Verbosity};
+use launch::{JobHandoff, StopFlag};
+use record::{Assertion, ProfileSteps, ProgressMode};
+use spec::{Given, Override, shown_name};
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -141,10 +141,8 @@ fn as_toml(typed: &str) -> String {
 }
 
 pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
-    base::say::set_quiet(args.quiet);
-    for flag in args.launch.without_effect.typed() {
-        say!("warning: {flag} is about torchrun's own processes and has no effect");
-    }
+    base::status::set_quiet(args.quiet);
+    args.launch.without_effect.warn();
     let Resolved { origin, launch, spec } = args.resolved(&|name| std::env::var(name).ok())?;
     let place = match &origin {
         Origin::Worker(worker) => Some(worker.place),
@@ -159,7 +157,7 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
     let plan = spec.plan(registry, request)?;
     measured(&RankParts::of(&plan), &args.assertions)?;
     if plan.sweep.is_some() && matches!(origin, Origin::Own) {
-        say!("`[sweep]` is not used: this is one run, and `ddp-run sweep` starts all of them");
+        status!("`[sweep]` is not used: this is one run, and `ddp-run sweep` starts all of them");
     }
     let job = JobHandoff {
         spec_name: shown_name(&args.spec.spec),

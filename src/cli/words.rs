@@ -157,7 +157,7 @@ mod tests {
                 (name, train.get_one::<std::path::PathBuf>("spec")),
                 ("train", Some(&"job.toml".into()))
             );
-            train.get_one::<crate::telemetry::ProfileSteps>("profile").map(ToString::to_string)
+            train.get_one::<record::ProfileSteps>("profile").map(ToString::to_string)
         };
         for typed in
             ["ddp-run --profile job.toml", "ddp-run train --profile job.toml", "ddp-run job.toml --profile"]

@@ -1,14 +1,14 @@
 //! Assembles one batch: writes the samples of the order into reusable buffers.
 
+use super::Order;
 use super::images::wrong_buffers;
 use super::loader::LoaderOptions;
-use super::sampler::Order;
 use super::{
     Dataset, FieldData, FieldFacts, FieldKind, FieldMut, FieldsMut, HostBatch, HostField, SampleKey,
     SampleMut, StoredImages,
 };
-use crate::caught;
 use base::error::{Error, Result};
+use base::panics;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -56,7 +56,7 @@ impl BatchAssembler {
     /// Assembles batch `number`; returns a panic of the data set as an error.
     pub fn assemble_caught(&self, number: usize, buffers: HostBatch) -> Result<HostBatch> {
         catch_unwind(AssertUnwindSafe(|| self.assemble(number, buffers))).unwrap_or_else(|panic| {
-            let what = caught::message(&*panic);
+            let what = panics::message(&*panic);
             Err(Error::internal(format!("the data set panicked in batch {number}: {what}")))
         })
     }

@@ -7,13 +7,13 @@ use super::split::{Part, SplitOptions};
 use super::{
     Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits,
 };
-use ::spec::Fields;
 use base::error::{Error, Result};
 use burn::data::dataloader::batcher::Batcher;
 use burn::data::dataset::Dataset as BurnDataset;
 use burn::tensor::{Device, TensorData};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
+use spec::Fields;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;

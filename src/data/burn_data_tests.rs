@@ -4,8 +4,8 @@ use super::*;
 use crate::data::{FieldData, FieldsMut, Loader, LoaderOptions};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
-use ::spec::JobTree;
 use burn::data::dataset::InMemDataset;
+use spec::JobTree;
 
 #[derive(serde::Deserialize, JsonSchema)]
 struct Keys {

@@ -79,7 +79,7 @@ fn packed_bytes_equal_unpacked_bytes() {
 #[cfg(feature = "wgpu")]
 mod on_wgpu {
     use super::*;
-    use crate::device::testing::wgpu;
+    use ddp::device::testing::wgpu;
 
     /// Fewer cases than on the host: most of the time is spent compiling kernels.
     #[test]

@@ -1,10 +1,10 @@
 //! Data sets defined in a user's crate: a function from the keys of `[dataset]` to a source.
 
 use super::{DatasetKind, DatasetSource, Splits};
-use ::spec::Fields;
 use base::error::{Error, Result};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
+use spec::Fields;
 use std::sync::Arc;
 
 /// A kind that calls `make`; the data set's keys in the `[dataset]` table are deserialised into `C`.

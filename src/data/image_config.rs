@@ -4,11 +4,11 @@ use super::color_jitter::ColorJitter;
 use super::resized_crop::ResizedCrop;
 use super::scaling::Scaling;
 use super::transforms::{Augment, TransformOptions};
-use ::spec::schema::ONLY_WORDS;
-use ::spec::{Fields, Syntax, syntax};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
+use spec::schema::ONLY_WORDS;
+use spec::{Fields, Syntax, syntax};
 
 /// The default mean and standard deviation per channel of a data set, for pixels in [0, 1].
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! The keys of images that need or exclude each other.
 
 use super::*;
-use ::spec::JobTree;
+use spec::JobTree;
 
 fn read(lines: &str) -> Result<Augment, String> {
     read_of(3, lines)

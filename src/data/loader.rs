@@ -2,8 +2,8 @@
 //! The batches depend only on the data set, the order and the options, never on the number of workers or their speed.
 //! If a batch fails, or a worker panics, the error takes the place of that batch.
 
+use super::Order;
 use super::assemble::BatchAssembler;
-use super::sampler::Order;
 use super::transforms::ImageTransform;
 use super::{Dataset, HostBatch};
 use base::error::{Error, Result};

@@ -226,7 +226,7 @@ fn storage_that_hangs_is_reported_and_not_waited_for_again() {
     (pool.deadline, pool.leave) = (Duration::ZERO, Duration::ZERO);
     let error = loader.find_map(Result::err).unwrap();
     assert_eq!(error.message, "batch 1 was not read within 0 s");
-    assert!(error.code == ExitCode::Checkpoint && error.caused_by().is_some_and(is_transient), "{error:?}");
+    assert!(error.code == ExitCode::Io && error.caused_by().is_some_and(is_transient), "{error:?}");
     assert!(loader.next().is_none(), "the error is the last");
     let (done, dropped) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

@@ -17,16 +17,14 @@ mod fn_dataset;
 mod image_config;
 mod images;
 mod loader;
-pub mod mt19937;
 mod own_transform;
-mod peek;
+mod preview;
 mod recoded;
 mod resample;
 mod resample_float;
 mod resized_crop;
 pub mod rng;
 mod sample;
-mod sampler;
 mod scaling;
 mod sets;
 mod split;
@@ -38,6 +36,7 @@ pub mod transforms;
 
 pub use burn_data::{BurnBatch, BurnData, from_burn};
 pub use config::LoaderConfig;
+pub use ddp::{DistributedSampler, EvalBatches, EvalShard, Order, Prefix};
 pub use decoded::in_units;
 pub use device_transform::{DeviceBytes, DeviceTransform};
 pub use encoding::{
@@ -49,11 +48,10 @@ pub use fn_dataset::from_fn;
 pub use images::ImageSource;
 pub use loader::{Loader, LoaderOptions};
 pub use own_transform::{Sample, SampleRng, Transform, TransformKind, TransformPlan, transformed};
-pub use peek::{SampleWords, in_line, input_of, picture_of, words_of};
+pub use preview::{SampleWords, in_line, input_of, picture_of, words_of};
 pub use recoded::recoded;
 pub(crate) use sample::no_field;
 pub use sample::{FieldMut, FieldsMut, SampleMut};
-pub use sampler::{DistributedSampler, EvalBatches, EvalShard, Order, Prefix};
 pub use scaling::{Interpolation, Resize};
 pub use sets::{
     Blanks, ColumnsFormat, ColumnsProposal, CsvProposal, CsvTables, Holds, ImageSurvey, ImageTableProposal,
@@ -63,8 +61,8 @@ pub use sets::{
 pub use standard::standard_kinds;
 pub use store::Cache;
 
-use ::spec::Fields;
 use base::error::Result;
+use spec::Fields;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;

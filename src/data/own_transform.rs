@@ -5,10 +5,10 @@ use super::split::Part;
 use super::{
     Content, Dataset, Encoding, FieldFacts, FieldMut, FieldsMut, SampleKey, SampleMut, Splits, StoredImages,
 };
-use ::spec::Fields;
 use base::error::Result;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
+use spec::Fields;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! How images of any size become the squares that models take.
 
 use super::resample::Window;
-use ::spec::choice;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use spec::choice;
 
 choice! {
     /// How the shape of an image is made a square.

@@ -2,13 +2,13 @@
 
 use super::Content;
 use super::fingerprint::digest_of_parts;
-use super::mt19937::{random_split, randperm};
-use ::spec::Fields;
 use base::error::Result;
+use ddp::mt19937::{random_split, randperm};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use smart_default::SmartDefault;
+use spec::Fields;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,39 +1,11 @@
 //! Test helpers: torch's reference values, and generated files of every format.
 
-use data_encoding::HEXLOWER;
-use sha2::{Digest as _, Sha256};
+pub use base::testing::shared;
 use std::path::PathBuf;
-
-/// A path in `../shared`, or in the folder that `DDP_RUN_SHARED` names; prints a line and returns `None` if it is missing.
-pub fn shared(path: &str) -> Option<PathBuf> {
-    let root = std::env::var_os("DDP_RUN_SHARED")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"), PathBuf::from);
-    let path = root.join(path);
-    if path.exists() {
-        return Some(path);
-    }
-    println!("skipped: {} is not there", path.display());
-    None
-}
 
 /// A persistent cache beside the test program, so that real data is unpacked once.
 pub fn persistent_cache() -> PathBuf {
     std::env::current_exe().unwrap().with_file_name("test-data-cache")
-}
-
-/// A reference file from torch.
-pub fn torch_ref(name: &str) -> Option<serde_json::Value> {
-    let text = std::fs::read_to_string(shared("torch_ref")?.join(name)).unwrap();
-    Some(serde_json::from_str(&text).unwrap())
-}
-
-/// SHA-256 over the indices as little-endian i64, as in the reference files.
-pub fn sha256_of_indices(indices: impl Iterator<Item = u64>) -> String {
-    let mut hasher = Sha256::new();
-    for index in indices {
-        hasher.update(index.to_le_bytes());
-    }
-    HEXLOWER.encode(&hasher.finalize())
 }
 
 /// A member of a test archive.
@@ -84,7 +56,7 @@ pub fn configure(
     table: &str,
 ) -> Result<std::sync::Arc<dyn super::DatasetSource>, String> {
     let text = format!("[dataset]\n{table}\n");
-    let job = ::spec::JobTree::parse("job.toml", &text, &[]).map_err(|e| e.to_string())?;
+    let job = spec::JobTree::parse("job.toml", &text, &[]).map_err(|e| e.to_string())?;
     let read = job.read(|fields| fields.table("dataset").map(|mut fields| kind.configure(&mut fields)));
     read.map(|(source, _)| source.unwrap()).map_err(|e| e.to_string())
 }

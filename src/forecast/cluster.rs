@@ -4,13 +4,13 @@
 use super::fit::Fit;
 use super::links::Links;
 use super::measured::{Allreduce, MOST_SPREAD, Saves, Steps};
-use ::spec::{Diagnostics, Fields, JobTree};
 use base::error::Result;
 use base::files;
 use base::show;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
+use spec::{Diagnostics, Fields, JobTree};
 use std::path::{Path, PathBuf};
 
 /// The top-level keys.

@@ -1,12 +1,12 @@
 //! What a prediction needs to know of a job, for one number of processes.
 
 use super::links::Engine;
-use crate::checkpoint::Every;
-use crate::device::DeviceSpec;
-use crate::launch::cores::threads_per_worker;
 use crate::plan::Plan;
 use base::error::{Error, Result};
+use checkpoint::Every;
 use collectives::Backend;
+use ddp::device::DeviceSpec;
+use launch::cores::threads_per_worker;
 
 /// A job on some number of processes.
 #[derive(Clone, Debug)]

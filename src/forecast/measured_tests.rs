@@ -1,5 +1,5 @@
 use super::*;
-use crate::telemetry::{CheckpointEvent, Event, Provenance, RankTimes, StepEvent, provenance};
+use record::{CheckpointEvent, Event, Provenance, RankTimes, StepEvent, provenance};
 use serde_json::json;
 
 fn written(dir: &Path, name: &str, value: &serde_json::Value) -> std::path::PathBuf {

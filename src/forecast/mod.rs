@@ -21,11 +21,11 @@ pub use cluster::Cluster;
 pub use table::text;
 
 use crate::plan::Plan;
-use crate::telemetry::Prediction;
 use base::error::{Error, Result};
 use base::show::count;
 use job::Job;
 use predict::Forecast;
+use record::Prediction;
 
 /// Predicts a job for each of `worlds`, whose plans `plan` resolves.
 ///

@@ -6,9 +6,9 @@ use super::links::{Engine, Network};
 use super::measured::Step;
 use super::pipeline::{Bucket, Sharing, course};
 use super::slowest;
-use crate::device::DeviceSpec;
-use crate::telemetry::PredictedRow;
 use base::show;
+use ddp::device::DeviceSpec;
+use record::PredictedRow;
 
 /// Bytes of the sums that ranks exchange once a step.
 const SUMS: f64 = 64.0;

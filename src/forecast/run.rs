@@ -1,7 +1,7 @@
 //! Steps and checkpoints that a run measured.
 
 use super::measured::{Saves, Step, Steps, UNDIVIDED, is_usable};
-use crate::telemetry::{Event, RankTimes, for_each_event, provenance};
+use record::{Event, RankTimes, for_each_event, provenance};
 use std::path::Path;
 
 impl Steps {

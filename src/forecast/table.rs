@@ -1,7 +1,8 @@
 //! The prediction for people: a row for each number of processes, then what it assumes.
 
-use crate::telemetry::{PredictedRow, Prediction, seconds, significant};
+use base::numbers::{seconds, significant};
 use base::show::{Column, Table};
+use record::{PredictedRow, Prediction};
 use std::fmt::Write;
 
 /// A column's title, and which is left out first where there is no room for all: the one with the largest number.
@@ -70,7 +71,7 @@ fn price(cost: f64, currency: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::prediction::tests::sample;
+    use record::prediction::sample;
 
     #[test]
     fn small_values_are_not_zero() {

@@ -4,12 +4,12 @@ use super::found::{self, Found};
 use super::lines::{Line, lines};
 use super::text::Text;
 use super::{cursor, files};
-use crate::caught::caught;
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::reference::{Key, Reference, keys, without_indices};
 use crate::registry::Registry;
-use ::spec::{Declaration, Diagnostics, Examined, JobTree, Override, ResolvedValue};
+use base::panics::catch_model_panic;
 use lsp_types::{DiagnosticSeverity, Uri};
+use spec::{Declaration, Diagnostics, Examined, JobTree, Override, ResolvedValue};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
@@ -141,8 +141,9 @@ impl Document {
                 None => JobTree::parse("", &self.text.text, &edits)?,
             };
             // A user's component may panic on values that it does not check.
-            let examined =
-                caught(|| Plan::examine(&tree, registry, WorldRequest::default().to(Purpose::Start)));
+            let examined = catch_model_panic(|| {
+                Plan::examine(&tree, registry, WorldRequest::default().to(Purpose::Start))
+            });
             let problems = examined.as_ref().ok().and_then(|examined| examined.problems.as_ref());
             let wrong = problems.map(found::unfit_edits).unwrap_or_default();
             let before = edits.len();

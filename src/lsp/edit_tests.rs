@@ -5,8 +5,8 @@ use super::server::Server;
 use super::tests::{GOOD, URI, asked, changed, note, opened, published, server};
 use super::text::Columns;
 use crate::registry::Registry;
-use ::spec::Override;
 use serde_json::{Value as Json, json};
+use spec::Override;
 use std::path::Path;
 
 fn uri(path: &Path) -> String {

@@ -61,7 +61,7 @@ pub fn uri_of(path: &Path) -> Option<Uri> {
 
 /// A name of a file that is the same for all of its paths, whether the file is there or not.
 pub fn identity(path: &Path) -> PathBuf {
-    ::spec::identify(path)
+    spec::identify(path)
 }
 
 /// Addresses of documents that are none by the standard, as some clients write them: with raw brackets, blanks or letters. Here

@@ -2,8 +2,8 @@
 
 use super::text::Text;
 use crate::plan::Plan;
-use ::spec::{Diagnostics, JobTree, Problem, Source};
 use lsp_types::DiagnosticSeverity;
+use spec::{Diagnostics, JobTree, Problem, Source};
 use std::path::PathBuf;
 
 /// A problem, or a warning.

@@ -6,8 +6,8 @@ use super::lines::{Part, join};
 use super::text::Columns;
 use crate::plan::one_line;
 use crate::reference::{Component, Key, Reference, unlinked, without_indices};
-use ::spec::{Origin, ResolvedValue};
 use lsp_types::{Hover, HoverContents, MarkupContent, MarkupKind};
+use spec::{Origin, ResolvedValue};
 use std::fmt::Write;
 use std::path::Path;
 

@@ -25,11 +25,11 @@ mod transport;
 pub use files::may_be_spec;
 
 use crate::registry::Registry;
-use ::spec::Override;
 use crossbeam_channel::TryRecvError;
 use lsp_server::{Connection, Message, Response};
 use serde_json::json;
 use server::Server;
+use spec::Override;
 use text::Columns;
 
 /// Serves one client until it says `exit` or closes the pipe. Every spec is read with `edits`.
@@ -44,7 +44,7 @@ pub fn serve(registry: &Registry, edits: Vec<Override>) -> bool {
     if orderly.is_some()
         && let Err(e) = threads.join()
     {
-        say!("error: the client's messages can't be read: {e}");
+        status!("error: the client's messages can't be read: {e}");
     }
     orderly.unwrap_or(false)
 }

@@ -5,7 +5,6 @@ use super::text::Columns;
 use super::{actions, complete, files, hover, publish};
 use crate::reference::Reference;
 use crate::registry::Registry;
-use ::spec::Override;
 use lsp_server::{ErrorCode, Message, Notification, Request, Response};
 use lsp_types::notification as notes;
 use lsp_types::request as requests;
@@ -15,6 +14,7 @@ use lsp_types::{
     TextDocumentSyncKind, TextDocumentSyncOptions, TextDocumentSyncSaveOptions, Uri,
 };
 use serde::de::DeserializeOwned;
+use spec::Override;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -1,10 +1,9 @@
-//! The server without a pipe. tests/lsp speaks with the real one.
+//! The server without a pipe. tests/cli/lsp speaks with the real one.
 
 use super::server::Server;
 use super::text::Columns;
 use crate::models::{Input, Net};
 use crate::registry::Registry;
-use ::spec::Override;
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use lsp_server::{Message, Notification, Request, RequestId};
@@ -12,6 +11,7 @@ use proptest::prelude::*;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
+use spec::Override;
 
 pub(super) const GOOD: &str = "name = \"a\"\nbatch_size = 8\n[model]\nname = \"linear\"\n[dataset]\nname = \"random\"\n[optimizer]\nname = \"adamw\"\n";
 pub(super) const URI: &str = "file:///nowhere/job.toml";

@@ -5,8 +5,8 @@ use super::{
     Cnn, CnnConfig, Depth, Gpt, GptConfig, Input, Model, Net, NetModel, ResNet, Stem, Vit, VitConfig,
 };
 use crate::data::{FieldData, HostField};
-use crate::device::Compute;
 use burn::tensor::{Device, Tensor};
+use ddp::device::Compute;
 use kernels::testing::noise;
 
 /// Compares the model with one whose parameters are frozen as each of `frozen` says of their names.

@@ -1,13 +1,13 @@
 //! A small GPT as in nanoGPT: pre-LN blocks, GELU (erf), learned positions, untied head without bias. Its modules are those
-//! of the PyTorch model in tests/golden.rs: `wte`, `wpe`, `h.N.{ln_1,attn.{c_attn,c_proj},ln_2,fc,proj}`, `ln_f`, `lm_head`.
+//! of the PyTorch model in tests/features/golden.rs: `wte`, `wpe`, `h.N.{ln_1,attn.{c_attn,c_proj},ln_2,fc,proj}`, `ln_f`, `lm_head`.
 
 use super::layers::{Affine, Embedding, LayerNorm};
 use super::ops::{Activation, CausalMask, KeysAndValues, attention, attention_after, dropout};
 use super::{Input, Net};
-use ::spec::choice;
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Int, Tensor};
+use spec::choice;
 
 choice! {
     /// Named sizes: those of nanoGPT, and the published ones of GPT-2.
@@ -208,9 +208,9 @@ impl Net for Gpt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::drawn;
-    use crate::models::visitors::draw_lazy;
     use burn::tensor::TensorData;
+    use ddp::device::drawn;
+    use ddp::module::draw_lazy;
 
     fn small() -> Gpt {
         let config =

@@ -1,8 +1,8 @@
 //! A batch on the device. The network requests it with the tensor rank that it expects; a panic here is at the place of the request.
 
-use super::cast::in_dtype;
 use crate::data::{DeviceBytes, FieldData, HostField};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use ddp::module::in_dtype;
 
 /// The inputs of one batch.
 #[derive(Clone, Debug)]
@@ -137,7 +137,7 @@ impl Input {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::caught::caught;
+    use base::panics::catch_model_panic;
 
     #[test]
     fn what_does_not_fit_is_told_at_the_place_of_the_request() {
@@ -149,10 +149,10 @@ mod tests {
             (line!(), |input| drop(Input { shape: vec![7], ..input }.float::<2>())),
         ];
         for (line, ask) in asked {
-            let why = caught(|| ask(input())).unwrap_err();
+            let why = catch_model_panic(|| ask(input())).unwrap_err();
             assert!(why.contains(&format!(" (at {}:{line}:", file!())), "{why}");
         }
-        let why = caught(|| input().float::<4>()).unwrap_err();
+        let why = catch_model_panic(|| input().float::<4>()).unwrap_err();
         let expected = "the model expects inputs of rank 4, but batches of the data set have shape [3, 2]";
         assert!(why.starts_with(expected), "{why}");
     }

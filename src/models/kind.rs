@@ -2,8 +2,8 @@
 
 use super::{Role, StateEntry};
 use crate::data::DataFacts;
-use crate::device::Compute;
-use ::spec::Fields;
+use ddp::device::Compute;
+use spec::Fields;
 use std::sync::Arc;
 
 /// Reads the `[model]` table. One per name in the registry.

@@ -4,14 +4,14 @@
 //! built from those work too, because the state dict is translated (see `state.rs`). Initial values follow PyTorch's
 //! defaults. Parameters are lazy: building a layer allocates nothing until it is first used.
 
-use super::cast::{in_dtype, in_f32};
 use super::ops::{self, Activation, batch_norm_eval, batch_norm_train, conv2d, layer_norm, linear};
-use crate::caught::end_with;
 use base::error::Error;
+use base::panics::end_with;
 use burn::module::{Initializer, Module, Param, RunningState};
 use burn::nn::Dropout;
 use burn::tensor::module as burn_ops;
 use burn::tensor::{Device, Int, Tensor};
+use ddp::module::{in_dtype, in_f32};
 
 /// `torch.nn.Linear`: weight `[out, in]`, bias `[out]`.
 #[derive(Module, Debug)]
@@ -213,14 +213,14 @@ impl Embedding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::caught::caught;
+    use base::panics::catch_model_panic;
 
     #[test]
     fn batch_norm_refuses_one_value_per_channel_as_pytorch_does() {
         let device = Device::flex();
         let norm = BatchNorm2d::new(3, &device.clone().autodiff());
         let trained = |dims: [usize; 4]| {
-            caught(|| norm.forward(Tensor::zeros(dims, &device.clone().autodiff()), false).dims())
+            catch_model_panic(|| norm.forward(Tensor::zeros(dims, &device.clone().autodiff()), false).dims())
         };
         let why = "batch norm expects more than one value per channel in training, found [1, 3, 1, 1]";
         assert_eq!(trained([1, 3, 1, 1]).unwrap_err(), why);

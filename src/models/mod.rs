@@ -4,7 +4,6 @@
 //! for training (with every parameter tapped, see `ddp::tap`) and for evaluation, and access to the values on the host.
 //! `kind.rs` and `standard.rs` read the `[model]` table of a spec.
 
-mod cast;
 #[cfg(test)]
 mod frozen_tests;
 mod gpt;
@@ -17,26 +16,21 @@ mod resnet;
 mod simple;
 mod sizes;
 mod standard;
-mod state;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
-mod visitors;
 mod vit;
 
+pub use ddp::module::{Layout, Role, StateEntry};
 pub use gpt::{Gpt, GptCache, GptConfig, Preset};
 pub use input::{Input, Target};
 pub use kind::{ModelKind, ModelSource, TensorFacts};
 pub use model::{ALL, AnyNet, Evaluator, Forward, Model, NetModel, passed};
 pub use ops::cross_entropy;
-#[cfg(test)]
-pub(crate) use ops::{Activation, linear};
-pub(crate) use ops::{exchange, recycle};
 pub use resnet::{Depth, ResNet, Stem};
 pub use simple::{Cnn, CnnConfig, LinearNet, Mlp};
 pub use standard::{from_fn, standard_kinds};
-pub use state::{Layout, Role, StateEntry};
 pub use vit::{Vit, VitConfig, VitPreset};
 
 use burn::module::Module;

@@ -2,25 +2,16 @@
 //! the order of [`Model::entries`]) or, for a model on a device, as numbered flat tensors; only this file and `visitors.rs`
 //! know the module that they belong to.
 
-use super::cast::in_f32;
-use super::state::State;
-use super::visitors::{
-    Casts, Cursor, EditMapper, ForwardMapper, FreezeMapper, MapCursor, ReadVisitor, ReplaceMapper,
-    TensorCheck, draw_lazy,
-};
 use super::{Input, Net, Role, StateEntry};
-use crate::device::{Compute, Tracked, drawn, is_host};
 use base::error::{Error, Result};
 use burn::module::ModuleMapper;
 use burn::tensor::{DType, Device, Tensor};
+use ddp::device::{Compute, drawn, is_host};
+use ddp::module::{
+    Casts, Cursor, EditMapper, ForwardMapper, FreezeMapper, MapCursor, ReadVisitor, ReplaceMapper, Selection,
+    State, Tap, TensorCheck, draw_lazy, in_f32,
+};
 use std::any::Any;
-use std::sync::Arc;
-
-/// Returns the tapped version of the parameter with this number; called when the forward pass first uses it.
-pub type Tap = Arc<dyn Fn(usize, Tracked) -> Tracked + Send + Sync>;
-
-/// Selects tensors by number.
-pub type Selection<'a> = &'a dyn Fn(usize) -> bool;
 
 /// Selects every tensor.
 pub const ALL: Selection<'static> = &|_| true;
@@ -131,10 +122,10 @@ impl<N: Net> NetModel<N> {
         })?;
         let state = State::of(&net, N::rename);
         state.check_names()?;
-        let mut check = TensorCheck::new(&state);
+        let mut check = TensorCheck::new(&state, &host);
         net.visit(&mut check);
         check.result?;
-        let casts = Casts::new::<N>(&state.entries, on.dtype);
+        let casts = Casts::new(&state.entries, on.dtype, N::stays_f32);
         let mut model = Self { net: Some(net), state, device: host, casts };
         if !is_host(&on.device) {
             model.device = on.device.clone().autodiff();

@@ -3,10 +3,10 @@
 use super::layers::{Affine, BatchNorm2d, Conv2d};
 use super::ops::{add_relu, max_pool2d};
 use super::{Input, Net};
-use ::spec::choice;
 use burn::module::Module;
 use burn::tensor::module::adaptive_avg_pool2d;
 use burn::tensor::{Device, Tensor};
+use spec::choice;
 
 choice! {
     /// The first layers of the network.

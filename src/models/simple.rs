@@ -3,10 +3,10 @@
 use super::layers::{Affine, Conv2d};
 use super::ops::{Activation, dropout, max_pool2d};
 use super::{Input, Net};
-use crate::device::is_host;
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor, activation::relu};
+use ddp::device::is_host;
 
 /// `torch.nn.Linear`, parameters `weight` and `bias`.
 #[derive(Module, Debug)]

@@ -1,8 +1,8 @@
 //! Sizes of the built-in models, from the data set and the spec.
 
 use crate::data::{DataFacts, FieldFacts, FieldKind};
-use ::spec::Fields;
 use base::error::{Error, Result};
+use spec::Fields;
 
 /// Number of values in one sample of floats.
 pub(super) fn features(facts: &DataFacts) -> Result<usize> {

@@ -5,16 +5,16 @@ use super::{
     Cnn, CnnConfig, Depth, Gpt, GptConfig, LinearNet, Mlp, Model, ModelKind, ModelSource, Net, NetModel,
     Preset, ResNet, Stem, TensorFacts, Vit, VitConfig, VitPreset,
 };
-use crate::caught::caught;
 use crate::data::DataFacts;
-use crate::device::Compute;
-use ::spec::Fields;
 use base::error::{Error, Result};
+use base::panics::catch_model_panic;
 use burn::tensor::Device;
+use ddp::device::Compute;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use smart_default::SmartDefault;
+use spec::Fields;
 use std::sync::Arc;
 
 /// The built-in models by name.
@@ -69,7 +69,7 @@ where
 {
     /// Builds the network on a device with autodiff. A panic of the constructor means that the model does not fit the data.
     fn net(&self, facts: &DataFacts, device: &Device) -> Result<N> {
-        caught(|| (self.build)(facts, device)).unwrap_or_else(|why| {
+        catch_model_panic(|| (self.build)(facts, device)).unwrap_or_else(|why| {
             Err(Error::spec(format!("cannot build the model for this data set: {why}")))
         })
     }

@@ -1,8 +1,8 @@
 //! What tests of whole models share.
 
 use super::{Input, Model};
-use crate::device::Tracked;
 use burn::tensor::{Gradients, Tensor};
+use ddp::device::Tracked;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 

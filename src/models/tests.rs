@@ -1,11 +1,11 @@
 //! A user's own module: the names of its tensors, and consistent values in every view of it.
 
 use super::{ALL, Input, Model, Net, NetModel, Role};
-use crate::device::{Compute, Tracked, drawn};
 use base::error::ExitCode;
 use burn::module::{Module, Param, RunningState};
 use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig, LinearLayout};
 use burn::tensor::{DType, Device, FloatDType, Tensor};
+use ddp::device::{Compute, Tracked, drawn};
 use std::sync::{Arc, Mutex};
 
 fn linear(inputs: usize, outputs: usize, device: &Device) -> Linear {
@@ -75,7 +75,7 @@ fn running_statistics_are_current_when_read_evaluated_or_replaced() {
     let names: Vec<&str> = model.entries().iter().map(|e| e.name.as_str()).collect();
     assert_eq!(names, ["norm.weight", "norm.bias", "norm.running_mean", "norm.running_var"]);
     let rows = || Tensor::<2>::from_floats([[1.0], [5.0]], model.device());
-    let tap: super::model::Tap = Arc::new(|_, tensor| tensor);
+    let tap: ddp::module::Tap = Arc::new(|_, tensor| tensor);
     model.forward(Input::from_tensor(rows()), tap);
     let (mean, variance) = (0.9 * (0.1 * 3.0) + 0.1, 0.9 * (0.9 + 0.1 * 4.0) + 0.1);
     let found = values(&model);

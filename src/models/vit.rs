@@ -5,10 +5,10 @@
 use super::layers::{Affine, LayerNorm};
 use super::ops::{Activation, attention, dropout, linear};
 use super::{Input, Net};
-use ::spec::choice;
 use burn::module::{Initializer, Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Tensor};
+use spec::choice;
 
 choice! {
     /// Named sizes: those of torchvision, of DeiT (Touvron et al. 2020, arXiv:2012.12877), and one for small images.

@@ -1,9 +1,9 @@
 //! The vision transformer against torchvision's. tests/reference/vit.py computes the expected values.
 
 use super::*;
-use crate::device::{Compute, drawn};
 use crate::models::testing::{gradients, read};
 use crate::models::{ALL, Model, NetModel};
+use ddp::device::{Compute, drawn};
 use kernels::testing::noise;
 
 const LOGITS: [f32; 6] = [-0.0816953, -0.0904449, 0.1868411, -0.0552759, -0.0426237, 0.1887631];

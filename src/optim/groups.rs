@@ -3,11 +3,11 @@
 
 use super::{Optimizer, OptimizerConfig, OptimizerPlan};
 use crate::models::{Role, TensorFacts};
-use ::spec::{Fields, Syntax, closest, syntax};
 use glob::Pattern;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use spec::{Fields, Syntax, closest, syntax};
 use std::sync::Arc;
 
 /// The keys of a group that are not the optimizer's.

@@ -45,11 +45,11 @@ pub use groups::Rule;
 pub use plan::{OptimizerConfig, OptimizerKind, OptimizerPlan};
 pub use schedule::Schedule;
 
-use ::spec::choice;
 use burn::tensor::Tensor;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use spec::choice;
 use std::fmt;
 use std::sync::Arc;
 

@@ -5,13 +5,13 @@
 use super::adam::{Adam, Decoupled};
 use super::rule::{Host, OnDevice, Run, UpdateRule};
 use super::{DecayOn, clip, device, slots};
-use ::spec::choice;
 use burn::tensor::Tensor;
 use kernels::formula::lerp;
 use kernels::{MatMul, Matrix, Panel, fused};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
+use spec::choice;
 
 /// `torch.optim.Muon`. Tensors with fewer than two dimensions take AdamW with `betas` 0.9 and 0.999, `eps` 1e-8 and the
 /// same `lr` and `weight_decay`.

@@ -2,11 +2,11 @@
 
 use super::groups::{Group, GroupKeys, GroupsKey, Rule};
 use super::{Optimizer, values};
-use ::spec::Fields;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use spec::Fields;
 use std::sync::Arc;
 
 /// An optimizer that declares the keys of its `[optimizer]` table as its fields.

@@ -145,7 +145,7 @@ fn parameters_and_gradients_of_zero_take_the_same_branch() {
 #[cfg(feature = "wgpu")]
 #[test]
 fn wgpu_kernels_match_slices() {
-    let Some(device) = crate::device::testing::wgpu() else { return };
+    let Some(device) = ddp::device::testing::wgpu() else { return };
     // Only two shapes: most of the time is spent compiling kernels.
     compare(&device, &[SHAPES[0], SHAPES[2]], CLOSE);
 }

@@ -2,8 +2,8 @@
 
 use super::schedule::{self, Schedule};
 use super::{Optimizer, OptimizerPlan, standard_kinds};
-use ::spec::Fields;
-pub use ::spec::testing::read;
+use spec::Fields;
+pub use spec::testing::read;
 
 /// Reads an `[optimizer]` table.
 pub fn optimizer(fields: &mut Fields<'_>) -> Option<OptimizerPlan> {

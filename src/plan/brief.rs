@@ -3,12 +3,12 @@
 use super::print::global_batch;
 use super::units::{show_bytes, show_count};
 use super::{Plan, one_line};
-use crate::checkpoint::Every;
 use crate::data::DataFacts;
 use crate::models::TensorFacts;
 use crate::train::Position;
-use ::spec::Origin;
 use base::show::{count, cut, plural, wrapped};
+use checkpoint::Every;
+use spec::Origin;
 use std::path::Path;
 
 /// Largest number of lines for the values that were set; `ddp-run plan` prints all.
@@ -161,7 +161,7 @@ impl Plan {
         let schedule = if names.is_empty() { "constant".to_owned() } else { names.join(", then ") };
         let lr = one_line(&toml::Value::Float(self.optimizer.lr));
         let precision = match self.precision {
-            crate::device::Precision::F32 => String::new(),
+            ddp::device::Precision::F32 => String::new(),
             other => format!(", {other}"),
         };
         format!("{} by {}, lr {lr} ({schedule}){precision}", self.task, self.optimizer.name)

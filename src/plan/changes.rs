@@ -2,8 +2,8 @@
 
 use super::Plan;
 use crate::tasks::StandardTask;
-use ::spec::{Origin, Values, values};
 use base::show;
+use spec::{Origin, Values, values};
 use std::collections::BTreeSet;
 use unicode_width::UnicodeWidthStr;
 

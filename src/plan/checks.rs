@@ -1,18 +1,18 @@
 //! Checks of combinations that can't work; each problem is reported at the value to change.
 
 use super::{BatchAlgebra, World};
-use crate::checkpoint::{CheckpointConfig, Every, OnPreempt, RankBy, StandardMetric};
 use crate::data::{DataFacts, FieldFacts, FieldKind};
-use crate::device::{DeviceSpec, Precision};
 use crate::models::TensorFacts;
 use crate::optim::{OptimizerPlan, Schedule};
 use crate::tasks::{MetricFacts, StandardLoss, StandardTask, TaskPlan};
-use crate::telemetry::{MetricsConfig, Top5};
 use crate::train::{Batching, TrainConfig};
-use ::spec::Fields;
 use base::error::Error;
 use base::show::count;
+use checkpoint::{CheckpointConfig, Every, OnPreempt, RankBy, StandardMetric};
 use collectives::Backend;
+use ddp::device::{DeviceSpec, Precision};
+use record::{MetricsConfig, Top5};
+use spec::Fields;
 
 pub(super) fn backend_and_device(root: &mut Fields<'_>, backend: Backend, device: DeviceSpec, world: &World) {
     if backend != Backend::Nccl {

@@ -1,12 +1,12 @@
 //! Components registered by name; each reads the other keys of its table itself.
 
 use crate::data::{DataFacts, DatasetSource, LoaderConfig};
-use crate::ddp::{HookKeys, HookSource};
 use crate::models::ModelSource;
 use crate::registry::Registry;
-use ::spec::Fields;
+use ddp::{HookKeys, HookSource};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use spec::Fields;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;

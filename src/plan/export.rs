@@ -1,9 +1,9 @@
 //! A plan as a spec, and its hash.
 
 use super::Plan;
-use ::spec::ResolvedValue;
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
+use spec::ResolvedValue;
 use std::path::Path;
 use toml::{Table, Value};
 

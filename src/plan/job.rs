@@ -1,12 +1,12 @@
 //! The keys of the top level.
 
-use crate::checkpoint::Every;
-use crate::device::{DeviceSpec, Precision};
-use ::spec::Fields;
+use checkpoint::Every;
 use collectives::Backend;
+use ddp::device::{DeviceSpec, Precision};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
+use spec::Fields;
 
 /// The top-level keys, which every job has.
 #[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]

@@ -4,11 +4,11 @@
 //! what models of one's own keep for the backward pass, the samples of the data set, prefetched batches, buffers of collectives and the program.
 
 use super::{Plan, World};
-use crate::checkpoint::Every;
 use crate::data::{FieldFacts, FieldKind};
-use crate::device::DeviceSpec;
-use crate::launch::memory::UsableMemory;
 use base::show::count;
+use checkpoint::Every;
+use ddp::device::DeviceSpec;
+use launch::memory::UsableMemory;
 use serde::Serialize;
 
 /// This machine, and how many ranks of the job it runs.

@@ -1,7 +1,7 @@
 use super::*;
 use crate::plan::WorldRequest;
 use crate::registry::Registry;
-use ::spec::{JobTree, Override};
+use spec::{JobTree, Override};
 
 const GIB: u64 = 1 << 30;
 

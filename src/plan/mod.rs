@@ -30,22 +30,22 @@ pub use sizes::Sizes;
 pub(crate) use units::show_bytes;
 pub use world::{Purpose, World, WorldRequest};
 
-use crate::checkpoint::{CheckpointConfig, Every};
-use crate::clusters::slurm::SlurmConfig;
 use crate::data::{DataFacts, LoaderConfig, TransformPlan};
-use crate::ddp::{HookSource, ReducerConfig};
-use crate::device::{DeviceSpec, Precision};
-use crate::launch::LaunchConfig;
-use crate::nodes::NodesConfig;
 use crate::optim::{OptimizerPlan, Schedule};
 use crate::registry::Registry;
 use crate::tasks::TaskPlan;
-use crate::telemetry::{MetricsConfig, ObserverPlan};
 use crate::train::{Batching, Details, EarlyStop, Ema, ReplicaConfig, Settings, TrainConfig};
-use ::spec::{Declaration, Diagnostics, Examined, JobTree, Origin, ResolvedValue, Values};
 use base::error::Error;
+use checkpoint::{CheckpointConfig, Every};
 use collectives::gloo::GlooOptions;
 use collectives::{Backend, DistributedConfig};
+use ddp::device::{DeviceSpec, Precision};
+use ddp::{HookSource, ReducerConfig};
+use launch::LaunchConfig;
+use launch::clusters::slurm::SlurmConfig;
+use launch::nodes::NodesConfig;
+use record::{MetricsConfig, ObserverPlan};
+use spec::{Declaration, Diagnostics, Examined, JobTree, Origin, ResolvedValue, Values};
 use std::collections::BTreeSet;
 
 /// A resolved job: the configurations of its components, and the values derived from them together.

@@ -3,10 +3,10 @@
 use super::Plan;
 use super::units::{show_bytes, show_count};
 use crate::data::{FieldFacts, FieldKind};
-use crate::device::DeviceSpec;
-use crate::launch::Nproc;
 use crate::train::Batching;
 use base::show::{self, count, cut};
+use ddp::device::DeviceSpec;
+use launch::Nproc;
 use serde_json::json;
 use std::fmt::Write;
 

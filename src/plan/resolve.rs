@@ -3,20 +3,20 @@
 use super::job::JobConfig;
 use super::{Machine, Plan, Purpose, Sizes, WorldRequest};
 use super::{checks, components};
-use crate::checkpoint::CheckpointConfig;
-use crate::clusters::slurm::SlurmConfig;
 use crate::data::DataFacts;
-use crate::ddp::{HookSource, ReducerConfig};
-use crate::launch::LaunchConfig;
-use crate::nodes::NodesConfig;
 use crate::optim::{OptimizerPlan, Schedule};
 use crate::registry::{Registry, by_name};
 use crate::tasks::{Own, TaskPlan};
-use crate::telemetry::{MetricsConfig, ObserverPlan, SinksConfig, short_form};
 use crate::train::{Batching, EarlyStop, Ema, ReplicaConfig, TrainConfig};
-use ::spec::Fields;
+use checkpoint::CheckpointConfig;
 use collectives::DistributedConfig;
 use collectives::gloo::GlooOptions;
+use ddp::{HookSource, ReducerConfig};
+use launch::LaunchConfig;
+use launch::clusters::slurm::SlurmConfig;
+use launch::nodes::NodesConfig;
+use record::{MetricsConfig, ObserverPlan, SinksConfig, short_form};
+use spec::Fields;
 
 /// Reads all tables, even after problems. `None` only after a problem.
 pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldRequest) -> Option<Plan> {

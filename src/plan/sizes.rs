@@ -1,9 +1,9 @@
 //! Resources that the model needs: memory, disk, and traffic between processes.
 
 use super::{Plan, World};
-use crate::ddp::{BucketCaps, BucketLayout};
 use crate::models::{Role, TensorFacts};
 use crate::optim::OptimizerPlan;
+use ddp::{BucketCaps, BucketLayout};
 use serde::Serialize;
 
 /// All values are f32. Bytes are per rank.

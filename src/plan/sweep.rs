@@ -1,9 +1,9 @@
 //! `[sweep]`: the runs that `ddp-run sweep` starts. Every other command checks the table and ignores it.
 
-use ::spec::{Syntax, syntax};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
+use spec::{Syntax, syntax};
 use toml::Value;
 
 /// `[sweep]`

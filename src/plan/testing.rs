@@ -2,7 +2,7 @@
 
 use super::{Plan, WorldRequest};
 use crate::registry::Registry;
-use ::spec::{JobTree, Override};
+use spec::{JobTree, Override};
 
 /// The plan of a spec with the components of `registry`, or the spec's problems.
 pub fn resolved(registry: &Registry, spec: &str, sets: &[&str], world: usize) -> Result<Plan, String> {

@@ -1,9 +1,9 @@
 //! The number of processes and nodes.
 
-use crate::device::DeviceSpec;
-use crate::launch::Nproc;
-use crate::launch::cores::usable_cores;
-use crate::launch::memory::{self, UsableMemory};
+use ddp::device::DeviceSpec;
+use launch::Nproc;
+use launch::cores::usable_cores;
+use launch::memory::{self, UsableMemory};
 use serde::Serialize;
 
 /// The processes of a job.
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use crate::plan::Plan;
     use crate::registry::Registry;
-    use ::spec::{JobTree, Override};
+    use spec::{JobTree, Override};
 
     fn world(request: WorldRequest, nnodes: usize, nproc: usize) -> (usize, usize, usize) {
         let w = request.resolve(nnodes, Nproc::Count(nproc), DeviceSpec::Auto);

@@ -1,8 +1,8 @@
 //! Schemas as schemars writes them (Draft 2020-12), in Draft 4 of JSON Schema, which editors' TOML plug-ins (taplo) read.
 
 use super::key::{description, unlinked, variants};
-use ::spec::schema::{self, Kind};
 use serde_json::{Map, Value as Json, json};
+use spec::schema::{self, Kind};
 
 /// Keywords that both drafts have.
 const SHARED: [&str; 5] = ["minimum", "maximum", "minItems", "maxItems", "required"];

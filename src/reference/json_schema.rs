@@ -1,8 +1,8 @@
 //! The JSON Schema of specs, for editors and other checkers of TOML.
 
 use super::{Component, EXTENDS, HOOK, Key, Reference, Table, draft4, unlinked};
-use ::spec::Declaration;
 use serde_json::{Map, Value as Json, json};
+use spec::Declaration;
 
 /// The tables that a spec without `extends` must have.
 const REQUIRED: [&str; 3] = ["model", "dataset", "optimizer"];

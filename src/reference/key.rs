@@ -1,9 +1,9 @@
 //! The declaration of a key, as text.
 
-use ::spec::range::words;
-use ::spec::schema::{self, Kind};
 use serde::Serialize;
 use serde_json::Value as Json;
+use spec::range::words;
+use spec::schema::{self, Kind};
 use std::ops::Bound;
 
 /// One key.

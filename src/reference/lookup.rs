@@ -3,8 +3,8 @@
 use super::key::{Choice, Key, keys};
 use super::{EXTENDS, Reference, Table};
 use crate::plan::one_line;
-use ::spec::schema;
-use ::spec::{Declaration, schema::Kind};
+use spec::schema;
+use spec::{Declaration, schema::Kind};
 
 /// The name in the table at a path, if the spec gives one.
 pub type Chosen<'a> = &'a dyn Fn(&str) -> Option<String>;

@@ -17,9 +17,9 @@ pub use lookup::without_indices;
 
 use crate::plan::{Plan, table_rank};
 use crate::registry::Registry;
-use ::spec::schema::{ONLY_WORDS, SUMMARIES};
-use ::spec::{Declaration, JobTree};
 use serde_json::{Value, json};
+use spec::schema::{ONLY_WORDS, SUMMARIES};
+use spec::{Declaration, JobTree};
 
 /// Tables of which a spec may have several, as `[[table]]`.
 const REPEATING: [&str; 5] = ["scheduler", "metric", "transform", "observer", "optimizer.group"];

@@ -4,9 +4,9 @@
 use super::{Component, Reference};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
-use ::spec::JobTree;
-use ::spec::schema::{self, Kind, ONLY_WORDS, Range};
 use serde_json::Value as Json;
+use spec::JobTree;
+use spec::schema::{self, Kind, ONLY_WORDS, Range};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use toml::{Table, Value};
@@ -149,7 +149,7 @@ impl<'a> Declared<'a> {
     }
 }
 
-fn declared<'a>(declarations: impl Iterator<Item = &'a ::spec::Declaration>) -> Vec<Declared<'a>> {
+fn declared<'a>(declarations: impl Iterator<Item = &'a spec::Declaration>) -> Vec<Declared<'a>> {
     let keys = declarations.flat_map(|d| {
         schema::properties(&d.schema).map(|(key, of_key)| {
             let (values, listed) = values(of_key);

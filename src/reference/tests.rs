@@ -1,8 +1,8 @@
 use super::draft4::value;
 use super::*;
 use crate::data::{Sample, Transform};
-use crate::ddp::CommHook;
 use collectives::{CommError, ProcessGroup};
+use ddp::CommHook;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};

@@ -4,7 +4,7 @@ use crate::plan::Plan;
 use collectives::Phase;
 
 /// Optimizer steps that are done when a rank fails in the middle of training: one more than are saved.
-pub const STRUCK: u64 = 3;
+pub const FAULT_STEP: u64 = 3;
 /// Steps between two saves.
 pub const SAVE_EVERY: u64 = 2;
 /// The fewest steps with a save before the fault and one after it.
@@ -55,7 +55,7 @@ impl Moment {
             }
             Self::Phase(Phase::Save) => Some(2 * SAVE_EVERY),
             Self::Phase(Phase::Data | Phase::Forward | Phase::Backward | Phase::Sync | Phase::Update) => {
-                Some(STRUCK)
+                Some(FAULT_STEP)
             }
         }
     }
@@ -253,6 +253,10 @@ mod tests {
         let fault = Fault::Rank { kill: false, rank: 0, moment };
         assert_eq!(fault.variable(2).0, "stop:rank=0,phase=evaluate,generation=1");
         assert_eq!(Fault::FullDisk.variable(2).0, "full:rank=0,phase=save,step=4,generation=1");
-        assert!(!STRUCK.is_multiple_of(SAVE_EVERY) && LEAST_STEPS > 2 * SAVE_EVERY && LEAST_STEPS > STRUCK);
+        assert!(
+            !FAULT_STEP.is_multiple_of(SAVE_EVERY)
+                && LEAST_STEPS > 2 * SAVE_EVERY
+                && LEAST_STEPS > FAULT_STEP
+        );
     }
 }

@@ -11,13 +11,13 @@ mod watch;
 
 pub use matrix::{LEAST_STEPS, Moment};
 pub use report::{Report, Setting};
-pub use trial::Tried;
+pub use trial::TrialResult;
 
-use crate::launch::{OnSecondSignal, StopFlag};
 use crate::plan::Plan;
 use crate::repro::Trainer;
 use base::error::{IoContext, Result};
 use base::files::Place;
+use launch::{OnSecondSignal, StopFlag};
 use matrix::{Fault, Wanted};
 use nodes::SimulatedNodes;
 use reduce::{Reduced, Timeouts, reduced};
@@ -43,16 +43,20 @@ pub struct Request {
 }
 
 /// What is told while it happens: what is about to be tried, and each fault.
-pub enum Told<'a> {
+pub enum TrialEvent<'a> {
     Begins(&'a Setting),
-    Tried(&'a Tried),
+    TrialResult(&'a TrialResult),
 }
 
 /// Rehearses the faults of a run of `plan`, with the processes of one of its nodes. Call it from the main thread.
 ///
 /// # Errors
 /// The run fails without a fault, with its exit code; files can't be written (74); the backend needs a launcher (2); it was asked to end (75).
-pub fn run(plan: &Plan, request: &Request, tell: &mut dyn FnMut(Told<'_>) -> Result<()>) -> Result<Report> {
+pub fn run(
+    plan: &Plan,
+    request: &Request,
+    tell: &mut dyn FnMut(TrialEvent<'_>) -> Result<()>,
+) -> Result<Report> {
     let moments = match request.moments.is_empty() {
         true => Moment::all().into_iter().filter(|moment| moment.is_in(plan)).collect(),
         false => request.moments.clone(),
@@ -85,7 +89,7 @@ pub fn run(plan: &Plan, request: &Request, tell: &mut dyn FnMut(Told<'_>) -> Res
         faults: faults.len(),
         expected_seconds: expected(&faults, took, timeouts).as_secs_f64(),
     };
-    tell(Told::Begins(&setting))?;
+    tell(TrialEvent::Begins(&setting))?;
     let stage = Stage {
         spec,
         stop: request.stop.clone(),
@@ -101,7 +105,7 @@ pub fn run(plan: &Plan, request: &Request, tell: &mut dyn FnMut(Told<'_>) -> Res
             Fault::LostNode => SimulatedNodes::new(&stage, wanted.nodes, wanted.world)?.play()?,
             fault => stage.play(fault, number)?,
         };
-        tell(Told::Tried(&outcome))?;
+        tell(TrialEvent::TrialResult(&outcome))?;
         if request.out.is_none() {
             clear(&stage.folder.join(format!("trial-{number}")))?;
         }

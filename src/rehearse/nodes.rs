@@ -1,7 +1,7 @@
 //! Several nodes on this machine, each with a supervisor of its own, of which one is lost.
 
-use super::matrix::{Fault, STRUCK};
-use super::trial::{Stage, Tried, Verdict, clear, resumed_at, why};
+use super::matrix::{FAULT_STEP, Fault};
+use super::trial::{Stage, TrialResult, Verdict, clear, resumed_at, why};
 use super::watch::held_worker;
 use crate::repro::{Child, Outcomes, Trainer, send};
 use crate::worker::FAULT;
@@ -37,7 +37,7 @@ impl<'a> SimulatedNodes<'a> {
     ///
     /// # Errors
     /// Files can't be read or written (74).
-    pub fn play(&self) -> Result<Tried> {
+    pub fn play(&self) -> Result<TrialResult> {
         let whole = self.stage.folder.join("whole-nodes");
         let started = self.start_all(&whole, None)?;
         let ends = self.wait_for_all(started)?;
@@ -72,7 +72,7 @@ impl<'a> SimulatedNodes<'a> {
         if !done(&ends) {
             return Ok(tried(Verdict::Failed, &ends, None, back, first_error(&ends)));
         }
-        let repeated = STRUCK.saturating_sub(resumed_at(&out)?.unwrap_or(0));
+        let repeated = FAULT_STEP.saturating_sub(resumed_at(&out)?.unwrap_or(0));
         let stage = Stage { whole: whole.clone(), ..self.stage.clone() };
         let (verdict, note) = stage.compared(&out)?;
         clear(&whole)?;
@@ -130,7 +130,7 @@ impl<'a> SimulatedNodes<'a> {
         while begun.elapsed() < self.stage.limit {
             // A restart replaces the file.
             let step = Outcomes::read(&metrics).unwrap_or_default().last_step();
-            if step > Some(STRUCK) {
+            if step > Some(FAULT_STEP) {
                 return Ok(Some(Instant::now()));
             }
             if nodes[0].ended()?.is_some() {
@@ -159,9 +159,9 @@ fn tried(
     steps_repeated: Option<u64>,
     seconds: Option<f64>,
     note: String,
-) -> Tried {
+) -> TrialResult {
     let exit_codes = ends.iter().map(|(code, _)| *code).collect();
-    Tried { fault: Fault::LostNode.name(), verdict, exit_codes, steps_repeated, seconds, note }
+    TrialResult { fault: Fault::LostNode.name(), verdict, exit_codes, steps_repeated, seconds, note }
 }
 
 fn first_error(ends: &[(Option<i32>, String)]) -> String {

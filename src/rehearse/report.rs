@@ -1,7 +1,7 @@
 //! What a rehearsal has found, as a table and as JSON.
 
-use super::trial::{Tried, Verdict};
-use crate::telemetry::seconds;
+use super::trial::{TrialResult, Verdict};
+use base::numbers::seconds;
 use base::show;
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ pub struct Setting {
 #[derive(Clone, Debug)]
 pub struct Report {
     pub setting: Setting,
-    pub tried: Vec<Tried>,
+    pub tried: Vec<TrialResult>,
     /// The folder of the trials, if it is kept.
     pub folder: Option<PathBuf>,
 }
@@ -65,7 +65,7 @@ impl Setting {
     }
 }
 
-impl Tried {
+impl TrialResult {
     /// A line of the table, and what the user should know.
     pub fn line(&self) -> String {
         let mut codes: Vec<String> = self
@@ -176,8 +176,8 @@ fn short(seconds: f64) -> String {
 mod tests {
     use super::*;
 
-    fn tried(fault: &str, verdict: Verdict, seconds: f64) -> Tried {
-        Tried {
+    fn tried(fault: &str, verdict: Verdict, seconds: f64) -> TrialResult {
+        TrialResult {
             fault: fault.to_owned(),
             verdict,
             exit_codes: vec![Some(75), Some(0)],
@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    fn report(tried: Vec<Tried>) -> Report {
+    fn report(tried: Vec<TrialResult>) -> Report {
         let setting = Setting {
             spec: "job.toml".to_owned(),
             world: 2,

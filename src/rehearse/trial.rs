@@ -2,13 +2,13 @@
 
 use super::matrix::Fault;
 use super::watch::{Course, held_worker};
-use crate::checkpoint::CheckpointStore;
-use crate::history::checkpoints;
-use crate::launch::StopFlag;
 use crate::repro::{Child, Outcomes, Trainer, checkpoint_mismatch, send, waits_for};
-use crate::telemetry::{Event, read_events};
 use crate::worker::FAULT;
 use base::error::{Error, ExitCode, IoContext, Result};
+use checkpoint::CheckpointStore;
+use launch::StopFlag;
+use record::history::checkpoints;
+use record::{Event, read_events};
 use rustix::process::Signal;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub enum Verdict {
 
 /// A fault and what it cost.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Tried {
+pub struct TrialResult {
     pub fault: String,
     pub verdict: Verdict,
     /// Of each start of the command; `None` if it was killed.
@@ -75,7 +75,7 @@ impl Stage {
     ///
     /// # Errors
     /// Files can't be read or written (74).
-    pub fn play(&self, fault: &Fault, number: usize) -> Result<Tried> {
+    pub fn play(&self, fault: &Fault, number: usize) -> Result<TrialResult> {
         let out = self.folder.join(format!("trial-{number}"));
         let trainer = Trainer::new(&self.spec, &out, self.world, &self.stop);
         let (variable, rank) = fault.variable(self.world);
@@ -88,7 +88,7 @@ impl Stage {
             }
             Fault::FullDisk => {
                 let first = self.attempt(&faulty, rank)?;
-                self.resumed(fault, &trainer, first, ExitCode::Checkpoint)
+                self.resumed(fault, &trainer, first, ExitCode::Io)
             }
             Fault::StopRequest => {
                 let first = self.held(&faulty, rank, Signal::TERM)?;
@@ -138,7 +138,7 @@ impl Stage {
     }
 
     /// A supervised run that came back by itself.
-    fn recovered(&self, fault: &Fault, out: &Path, attempt: Attempt) -> Result<Tried> {
+    fn recovered(&self, fault: &Fault, out: &Path, attempt: Attempt) -> Result<TrialResult> {
         let done = attempt.code == Some(ExitCode::Done as i32);
         let Some((struck, _)) = attempt.course.struck else {
             let verdict = if done { Verdict::NotReached } else { Verdict::Failed };
@@ -158,7 +158,13 @@ impl Stage {
     }
 
     /// A run that ended with `expected`, or was killed where that is `Done`, and is started again.
-    fn resumed(&self, fault: &Fault, trainer: &Trainer, first: Attempt, expected: ExitCode) -> Result<Tried> {
+    fn resumed(
+        &self,
+        fault: &Fault,
+        trainer: &Trainer,
+        first: Attempt,
+        expected: ExitCode,
+    ) -> Result<TrialResult> {
         let Some((struck, step)) = first.course.struck else {
             let note = match first.code == Some(ExitCode::Done as i32) {
                 true => "the run ended before".to_owned(),
@@ -233,9 +239,9 @@ impl Attempt {
         steps_repeated: Option<u64>,
         seconds: Option<f64>,
         note: String,
-    ) -> Tried {
+    ) -> TrialResult {
         let exit_codes = vec![self.code];
-        Tried { fault: fault.name(), verdict, exit_codes, steps_repeated, seconds, note }
+        TrialResult { fault: fault.name(), verdict, exit_codes, steps_repeated, seconds, note }
     }
 }
 

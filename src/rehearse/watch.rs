@@ -2,8 +2,8 @@
 
 use super::trial::resumed_at;
 use crate::repro::{Outcomes, children};
-use crate::telemetry::{Event, read_events};
 use base::error::Result;
+use record::{Event, read_events};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

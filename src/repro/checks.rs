@@ -1,9 +1,9 @@
 //! What a run recorded of its spec, program, data and machine, against the present ones.
 
 use crate::data::Fingerprint;
-use crate::telemetry::Provenance;
 use base::named;
 use base::show;
+use record::Provenance;
 use serde_json::{Value as Json, json};
 
 named! {
@@ -182,7 +182,7 @@ mod tests {
     use crate::plan::Plan;
     use crate::plan::testing::resolved;
     use crate::registry::Registry;
-    use crate::telemetry::provenance;
+    use record::provenance;
     use std::path::Path;
 
     const SPEC: &str = "name = \"a\"\nbatch_size = 8\n[model]\nname = \"linear\"\n[dataset]\nname = \"random\"\n\

@@ -1,10 +1,10 @@
 //! A run of this program's own binary in a folder of its own, started and watched by this process.
 
-use crate::clusters::Launcher;
-use crate::launch::{ProcessStat, StopFlag, bind_to_supervisor, own_program};
 use crate::worker::{FAULT, STEP_TIMES, STOP_AT};
 use base::error::{Error, ExitCode, IoContext, Result};
 use base::show;
+use launch::clusters::Launcher;
+use launch::{ProcessStat, StopFlag, bind_to_supervisor, own_program};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -125,7 +125,7 @@ impl Child {
     /// The error of a run that ended as it should not have.
     pub fn failed(&self, status: ExitStatus, what: &str) -> Error {
         // Its own messages, each at the beginning of a line.
-        base::say::put(format!("{}\n", show::painted(self.told().trim_end())).into_bytes());
+        base::status::put(format!("{}\n", show::painted(self.told().trim_end())).into_bytes());
         Error::new(code_of(status), format!("{what} failed ({status})"))
     }
 }

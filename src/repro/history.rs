@@ -1,9 +1,9 @@
 //! How a run came about: with which number of processes and which spec it trained which of its steps.
 
 use super::specs::{Spec, Specs};
-use crate::telemetry::provenance::{Provenance, RunFile};
-use crate::telemetry::{Event, ResumeEvent};
 use base::error::Result;
+use record::provenance::{Provenance, RunFile};
+use record::{Event, ResumeEvent};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

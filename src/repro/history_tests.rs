@@ -1,5 +1,5 @@
 use super::*;
-use crate::telemetry::{EpochEvent, Metrics, provenance};
+use record::{EpochEvent, Metrics, provenance};
 
 fn start(world: usize, hash: &str, parent: Option<(&str, u64)>) -> Provenance {
     let parent = parent.map(|(path, step)| provenance::Parent { path: path.to_owned(), step, seconds: 1.0 });

@@ -4,13 +4,13 @@ use super::child::{Child, Trainer};
 use super::history::Part;
 use super::job::Job;
 use super::same::{self, Kind, Mismatch, Outcome, Outcomes, Tail};
-use crate::checkpoint::{CheckpointStore, Entry};
-use crate::history::checkpoints;
-use crate::launch::StopFlag;
-use crate::telemetry::MetricsWriter;
 use crate::worker::STOP_AT;
 use base::error::{Error, ExitCode, IoContext, Result};
 use base::show::count;
+use checkpoint::{CheckpointStore, Entry};
+use launch::StopFlag;
+use record::MetricsWriter;
+use record::history::checkpoints;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs;
@@ -174,7 +174,7 @@ impl Watched<'_> {
         self.done.first_difference = found.into_iter().min_by_key(|mismatch| mismatch.step);
         if self.told.elapsed() >= TELL && self.done.first_difference.is_none() {
             self.told = Instant::now();
-            say!("step {} after {} s, identical so far", self.done.last_step, child.age().as_secs());
+            status!("step {} after {} s, identical so far", self.done.last_step, child.age().as_secs());
         }
         Ok(())
     }

@@ -1,11 +1,11 @@
 //! Whether two runs did the same, to the bit: the events of their metrics, and their checkpoints.
 
-use crate::checkpoint::format::{EMA_FILE, HOOK_FILE, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE};
-use crate::checkpoint::tensor_file::read_tensor_file;
-use crate::checkpoint::{State, TensorData, read_state, verify};
-use crate::telemetry::Event;
 use base::error::{Error, IoContext, Result};
 use base::files;
+use checkpoint::format::{EMA_FILE, HOOK_FILE, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE};
+use checkpoint::tensor_file::read_tensor_file;
+use checkpoint::{State, TensorData, read_state, verify};
+use record::Event;
 use serde::Serialize;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;

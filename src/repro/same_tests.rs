@@ -1,6 +1,6 @@
 use super::*;
-use crate::checkpoint::format::step_dir_name;
-use crate::checkpoint::{CheckpointStore, Snapshot, TensorMap};
+use checkpoint::format::step_dir_name;
+use checkpoint::{CheckpointStore, Snapshot, TensorMap};
 use std::fs::File;
 use std::io::Write;
 

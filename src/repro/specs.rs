@@ -1,10 +1,10 @@
 //! The specs that the starts of a run had, as its folder has them.
 
 use super::job::Job;
-use crate::history::spec_of;
-use crate::telemetry::Provenance;
 use base::error::{IoContext, Result};
 use base::files;
+use record::Provenance;
+use record::history::spec_of;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -88,7 +88,7 @@ fn file_of(folder: &Path, start: &Provenance, last: &Provenance) -> Option<PathB
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::provenance;
+    use record::provenance;
     use std::fs;
 
     /// The folder of a run, whose starts have these hashes and specs; the last one is `job.toml`, too.

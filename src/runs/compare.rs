@@ -6,10 +6,10 @@ use super::list::{comparable, epochs, started, state};
 use super::show::versions;
 use crate::plan::changes::between;
 use crate::plan::show_bytes;
-use crate::telemetry::{metric_words, rate, seconds};
-use ::spec::Values;
+use base::numbers::{metric_words, rate, seconds};
 use base::show::{self, Column, Table};
 use serde_json::{Map, Value as Json, json};
+use spec::Values;
 use std::collections::BTreeSet;
 
 /// A key and its value in each run; empty where a run has none.
@@ -132,7 +132,7 @@ fn spec(runs: &[&RunFolder]) -> Vec<Row> {
 }
 
 fn provenance(runs: &[&RunFolder]) -> Vec<Row> {
-    let start = |of: fn(&crate::telemetry::Provenance) -> String| {
+    let start = |of: fn(&record::Provenance) -> String| {
         move |run: &RunFolder| run.latest().map_or_else(String::new, of)
     };
     vec![

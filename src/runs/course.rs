@@ -1,9 +1,9 @@
 //! The course of a run according to its metrics, read once from the first line to the last.
 
-use crate::telemetry::{
+use base::error::Result;
+use record::{
     EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent, StepEvent, for_each_event, rate_of,
 };
-use base::error::Result;
 use std::path::Path;
 
 /// A metric that ranks checkpoints.

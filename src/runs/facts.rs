@@ -1,8 +1,8 @@
 //! Single values about a run: for filters, for sorting and as JSON.
 
 use super::folder::{RunFolder, State, plain};
-use crate::checkpoint::format::step_dir_name;
-use crate::telemetry::{EpochEvent, Metrics, Provenance};
+use checkpoint::format::step_dir_name;
+use record::{EpochEvent, Metrics, Provenance};
 use serde_json::{Map, Value as Json, json};
 
 /// Facts in addition to the keys of the spec and the metrics (`val.loss`).

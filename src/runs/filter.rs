@@ -2,8 +2,8 @@
 
 use super::facts::Fact;
 use super::folder::{RunFolder, State};
-use crate::telemetry::Relation;
-use ::spec::closest;
+use record::Relation;
+use spec::closest;
 use std::cmp::Ordering;
 use std::str::FromStr;
 

@@ -1,8 +1,8 @@
 //! Which run folders there are.
 
 use super::folder::{Ranking, RunFolder};
-use ::spec::closest;
 use base::error::{Error, IoContext, Result};
+use spec::closest;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

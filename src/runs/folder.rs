@@ -1,16 +1,16 @@
 //! One run folder.
 
 use super::course::{Course, RankedBy};
-use crate::checkpoint::{CheckpointStore, Entry, RankBy};
-use crate::history::{FolderLock, checkpoints, is_resolved};
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
-use crate::telemetry::provenance::{self, RunFile};
-use crate::telemetry::{Provenance, rfc3339};
-use ::spec::{JobTree, Values, values};
 use base::error::{ExitCode, IoContext, Result};
 use base::files;
 use base::show;
+use checkpoint::{CheckpointStore, Entry, RankBy};
+use record::history::{FolderLock, checkpoints, is_resolved};
+use record::provenance::{self, RunFile};
+use record::{Provenance, rfc3339};
+use spec::{JobTree, Values, values};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -158,7 +158,7 @@ impl RunFolder {
     pub fn rank_by(&self) -> Option<RankBy> {
         let by = self.by.as_ref()?;
         Some(
-            crate::checkpoint::StandardMetric::parse(&by.metric)
+            checkpoint::StandardMetric::parse(&by.metric)
                 .map_or_else(|| RankBy::own(&by.metric, by.prefers_larger), RankBy::Standard),
         )
     }
@@ -187,7 +187,7 @@ pub fn ranking(registry: &Registry) -> impl Fn(&str) -> Option<bool> {
 
 fn ranked_by(spec: Option<&Values>, job_toml: &str, ranking: Ranking<'_>) -> Option<RankedBy> {
     let metric = text_in(spec?, "checkpoint.best")?;
-    let standard = crate::checkpoint::StandardMetric::parse(&metric).map(RankBy::Standard);
+    let standard = checkpoint::StandardMetric::parse(&metric).map(RankBy::Standard);
     let prefers_larger = match standard {
         Some(standard) => standard.prefers_larger(),
         None => ranking(job_toml)?,

@@ -3,11 +3,11 @@
 use super::folder::{RunFolder, State};
 use super::testing::{epoch, provenance};
 use super::*;
-use crate::checkpoint::format::step_dir_name;
-use crate::history::{FILES, FolderLock};
-use crate::telemetry::provenance::RunFile;
-use crate::telemetry::{CheckpointEvent, EndEvent, Event, MetricsWriter, RestartEvent, RunId, Stamped};
-use base::files::Scratch;
+use base::files::TempPath;
+use checkpoint::format::step_dir_name;
+use record::history::{FILES, FolderLock};
+use record::provenance::RunFile;
+use record::{CheckpointEvent, EndEvent, Event, MetricsWriter, RestartEvent, RunId, Stamped};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -151,7 +151,7 @@ fn numbered_folders_are_listed_where_they_are_asked_for() {
         ["x.1", "y.1"]
     );
     let missing = find(&[dir.path().join("none")], false, &|_| None).unwrap_err();
-    assert_eq!(missing.code, base::error::ExitCode::Checkpoint);
+    assert_eq!(missing.code, base::error::ExitCode::Io);
     let error = of_argument(dir.path()).unwrap_err();
     assert!(error.message.ends_with("is not a run folder: no run has written to it"), "{error}");
     assert_eq!(error.code, base::error::ExitCode::Usage);
@@ -208,7 +208,7 @@ fn all_that_a_run_writes_can_be_removed() {
         }
     }
     // What a killed process was writing.
-    let profile = Scratch::beside(&folder.join("profile.json")).expect("a name");
+    let profile = TempPath::beside(&folder.join("profile.json")).expect("a name");
     fs::write(profile.path(), "").expect("written");
     fs::write(folder.join("report.html.partial"), "").expect("written");
     removal(&folder, false).expect("it may be removed");

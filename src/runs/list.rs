@@ -4,11 +4,11 @@ use super::facts::{FACTS, Fact};
 use super::filter::{self, Filter, SortBy};
 use super::folder::{RunFolder, State};
 use crate::plan::show_bytes;
-use crate::telemetry::comparable::Comparable;
-use crate::telemetry::{metric_words, rate, seconds, significant};
-use ::spec::Values;
+use base::numbers::{metric_words, rate, seconds, significant};
 use base::show::{self, Column, Table};
+use record::comparable::Comparable;
 use serde_json::Value as Json;
+use spec::Values;
 use std::collections::HashMap;
 
 /// Which of the runs are listed, and in which order.

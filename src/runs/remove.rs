@@ -4,11 +4,11 @@
 //! run folder that lists show as such, and that can be removed. Links are removed, and never followed.
 
 use super::folder::{REMOVING, RunFolder, State, is_being_removed, size};
-use crate::checkpoint::{CheckpointStore, RankBy, format::step_dir_name};
-use crate::history::{FILES, FolderLock, checkpoints, has_mount};
-use crate::telemetry::RunId;
 use base::error::{Error, ExitCode, IoContext, Result};
 use base::show;
+use checkpoint::{CheckpointStore, RankBy, format::step_dir_name};
+use record::RunId;
+use record::history::{FILES, FolderLock, checkpoints, has_mount};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -252,9 +252,10 @@ fn remove_folder(folder: &Path) -> Result<()> {
     for path in &entries {
         remove(path, &mut stay).doing("remove", path)?;
     }
-    stay.iter().for_each(|path| say!("{} is a mount point: it stays, and is empty", base::show::path(path)));
+    stay.iter()
+        .for_each(|path| status!("{} is a mount point: it stays, and is empty", base::show::path(path)));
     match fs::remove_dir(folder) {
         Err(e) if e.kind() == io::ErrorKind::ResourceBusy || !stay.is_empty() => Ok(()),
-        removed => removed.doing("remove", folder).map_err(|e| Error { code: ExitCode::Checkpoint, ..e }),
+        removed => removed.doing("remove", folder).map_err(|e| Error { code: ExitCode::Io, ..e }),
     }
 }

@@ -2,11 +2,12 @@
 
 use super::folder::{RunFolder, State};
 use super::list::{epochs, state};
-use crate::checkpoint::format::step_dir_name;
-use crate::history::checkpoints;
 use crate::plan::show_bytes;
-use crate::telemetry::{Provenance, epoch_summary, metric_words, rate, seconds};
+use base::numbers::{metric_words, rate, seconds};
 use base::show::{self, count, shell_word};
+use checkpoint::format::step_dir_name;
+use record::history::checkpoints;
+use record::{Provenance, epoch_summary};
 
 /// Checkpoints, restarts and resumes that are listed one by one.
 const LISTED: usize = 8;

@@ -2,9 +2,9 @@
 
 use super::course::{Course, RankedBy};
 use super::folder::{RunFolder, State};
-use crate::telemetry::provenance::{Git, Provenance, RunFile, Versions};
-use crate::telemetry::{EndEvent, EpochEvent, Event, Host, RunId};
-use ::spec::values;
+use record::provenance::{Git, Provenance, RunFile, Versions};
+use record::{EndEvent, EpochEvent, Event, Host, RunId};
+use spec::values;
 
 /// A start on the 21st of November.
 pub fn provenance(name: &str) -> Provenance {

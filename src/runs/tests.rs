@@ -6,8 +6,8 @@ use super::folder::State;
 use super::list::Listing;
 use super::testing::{provenance, run, two};
 use super::*;
-use crate::checkpoint::format::step_dir_name;
-use crate::telemetry::{RestartEvent, ResumeEvent};
+use checkpoint::format::step_dir_name;
+use record::{RestartEvent, ResumeEvent};
 use std::fs;
 use std::path::PathBuf;
 
@@ -254,9 +254,7 @@ fn a_run_is_shown_with_its_history_and_the_next_command() {
     shown.course.resumes.push(resume);
     shown.problems.push("run.json: damaged".to_owned());
     let starts = shown.starts.as_mut().expect("it has started");
-    starts
-        .earlier
-        .push(crate::telemetry::Provenance { started: "2026-11-20T00:00:00Z".to_owned(), ..provenance("b") });
+    starts.earlier.push(record::Provenance { started: "2026-11-20T00:00:00Z".to_owned(), ..provenance("b") });
     assert_eq!(
         show(&shown, "mynet"),
         "runs/b (b)
@@ -278,8 +276,7 @@ fn a_run_is_shown_with_its_history_and_the_next_command() {
 "
     );
     let mut done = run("a", "0.1", &[0.75, 0.5], (0, "done"));
-    let entry =
-        |step: u64| crate::checkpoint::Entry { step, path: PathBuf::from("c").join(step_dir_name(step)) };
+    let entry = |step: u64| checkpoint::Entry { step, path: PathBuf::from("c").join(step_dir_name(step)) };
     done.checkpoints = vec![entry(10), entry(20)];
     let dir = tempfile::tempdir().expect("a folder");
     fs::create_dir(dir.path().join("checkpoints")).expect("created");

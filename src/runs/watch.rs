@@ -2,7 +2,7 @@
 
 use super::course::Course;
 use super::folder::{Ranking, RunFolder, reason, size, state};
-use crate::telemetry::{Found, Tail};
+use record::{Found, Tail};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

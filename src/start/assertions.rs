@@ -1,7 +1,7 @@
 //! `--assert`: what must hold of a run's metrics when it is done.
 
-use crate::telemetry::{Assertion, read_events};
 use base::error::{Error, ExitCode, Result};
+use record::{Assertion, read_events};
 use std::path::Path;
 
 /// Checks what is asserted of a run that is done, by its metrics.
@@ -25,7 +25,7 @@ pub(super) fn asserted(code: ExitCode, folder: &Path, assertions: &[Assertion]) 
 /// The lines of those that do not (exit code 1).
 pub(crate) fn verdict(verdicts: impl Iterator<Item = (bool, String)>) -> Result<()> {
     let (held, unmet): (Vec<_>, Vec<_>) = verdicts.partition(|(holds, _)| *holds);
-    held.iter().for_each(|(_, line)| say!("{line}"));
+    held.iter().for_each(|(_, line)| status!("{line}"));
     match unmet.is_empty() {
         true => Ok(()),
         false => {

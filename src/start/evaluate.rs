@@ -2,22 +2,22 @@
 //! started.
 
 use super::ready::{available, ready};
-use crate::checkpoint::{Loaded, load_any};
-use crate::clusters::{self, LaunchFlags, Origin, WorkerEnv};
-use crate::device::{self, of_rank};
-use crate::history::checkpoints;
-use crate::launch::{EvaluationHandoff, JobHandoff, LocalLaunch, Nproc, StopFlag, logs};
-use crate::nodes::Nodes;
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
-use crate::telemetry::ProgressMode;
 use crate::worker::{
     self, Evaluated, Evaluation, RankParts, Wanted, chosen, evaluate_external, keep_kernels,
 };
-use ::spec::{JobTree, Override, shown_name};
 use base::error::{Error, ExitCode, IoContext, Result};
 use base::files::{self, Temporary};
+use checkpoint::{Loaded, load_any};
 use collectives::{Backend, SoloGroup};
+use ddp::device::{self, of_rank};
+use launch::clusters::{self, LaunchFlags, Origin, WorkerEnv};
+use launch::nodes::Nodes;
+use launch::{EvaluationHandoff, JobHandoff, LocalLaunch, Nproc, StopFlag, logs};
+use record::ProgressMode;
+use record::history::checkpoints;
+use spec::{JobTree, Override, shown_name};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ pub fn evaluate(
     let run = if named.is_dir() { named.to_owned() } else { run_folder(spec, &plan) };
     let find = || {
         let loaded = find(&plan, &run, request.checkpoint)?;
-        loaded.warnings.iter().for_each(|warning| say!("warning: {warning}"));
+        loaded.warnings.iter().for_each(|warning| status!("warning: {warning}"));
         Ok::<_, Error>(loaded)
     };
     if plan.world.world_size == 1 || (launcher.is_none() && plan.backend == Backend::Mpi) {

@@ -11,18 +11,18 @@ pub(crate) use assertions::verdict;
 pub(crate) use evaluate::{EvaluationRequest, evaluate};
 pub(crate) use ready::available;
 
-use crate::clusters::{LaunchFlags, Origin};
-use crate::launch::{JobHandoff, StopFlag, logs};
-use crate::nodes::NodeRange;
 use crate::plan::Plan;
-use crate::telemetry::{Assertion, provenance};
 use crate::worker::run_external;
 use assertions::asserted;
 use base::error::{Error, ExitCode, Result};
 use base::show;
 use collectives::Backend;
+use launch::clusters::{LaunchFlags, Origin};
+use launch::nodes::NodeRange;
+use launch::{JobHandoff, StopFlag, logs};
 use no_effect::{no_effect, unexpanded};
 use ready::ready;
+use record::{Assertion, provenance};
 use std::path::{Path, PathBuf};
 use supervise::supervise;
 
@@ -44,11 +44,11 @@ pub fn start(plan: &Plan, mut job: JobHandoff, start: Start, stop: &StopFlag) ->
     }
     let lines = no_effect(plan, &origin, &launch, &|name| std::env::var(name).ok());
     for line in lines.into_iter().chain(unexpanded(plan, out.as_deref())) {
-        say!("warning: {line}");
+        status!("warning: {line}");
     }
     // Of the ranks of a machine, one.
     if !matches!(&origin, Origin::Worker(worker) if worker.place.local_rank > 0) {
-        plan.memory_warning().iter().for_each(|why| say!("warning: `model`: {why}"));
+        plan.memory_warning().iter().for_each(|why| status!("warning: `model`: {why}"));
     }
     ready(plan, &origin)?;
     job.out_dir = match out {

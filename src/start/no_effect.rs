@@ -1,10 +1,10 @@
 //! What the user has set and a start does not use.
 
-use crate::clusters::{LaunchFlags, Origin};
-use crate::launch::{Nproc, cores};
 use crate::plan::Plan;
 use base::error::is_unexpanded;
 use base::show::{self, count};
+use launch::clusters::{LaunchFlags, Origin};
+use launch::{Nproc, cores};
 use std::path::Path;
 
 /// Variables that set the number of threads of other programs.
@@ -46,7 +46,7 @@ pub(super) fn no_effect(
 }
 
 /// The launcher decides about processes and their restarts. (Flags for processes that contradict it are refused.)
-fn under_launcher(plan: &Plan, worker: &crate::clusters::WorkerEnv, flags: &LaunchFlags) -> Vec<String> {
+fn under_launcher(plan: &Plan, worker: &launch::clusters::WorkerEnv, flags: &LaunchFlags) -> Vec<String> {
     let (name, place) = (worker.launcher.name(), worker.place);
     let mut lines = Vec::new();
     match plan.launch.nproc_per_node {
@@ -74,10 +74,10 @@ fn under_launcher(plan: &Plan, worker: &crate::clusters::WorkerEnv, flags: &Laun
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clusters::{Settings, detect};
     use crate::plan::WorldRequest;
     use crate::registry::Registry;
-    use ::spec::JobTree;
+    use launch::clusters::{Settings, detect};
+    use spec::JobTree;
 
     fn lines(launch: &str, variables: &[(&str, &str)]) -> Vec<String> {
         let text = format!(

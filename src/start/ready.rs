@@ -1,12 +1,12 @@
 //! What must be true of this machine and this build before a run starts: devices, engine, data files, open files.
 
-use crate::clusters::Origin;
-use crate::device::{self, supports_precision};
-use crate::launch::{cores::usable_cores, descriptors};
 use crate::plan::Plan;
 use crate::worker::{Fault, keep_kernels};
 use base::error::{Error, Result};
 use collectives::{Backend, mpi, nccl};
+use ddp::device::{self, supports_precision};
+use launch::clusters::Origin;
+use launch::{cores::usable_cores, descriptors};
 
 /// Checks that this machine and this build have what the plan needs.
 pub(super) fn ready(plan: &Plan, origin: &Origin) -> Result<()> {

@@ -1,18 +1,18 @@
 //! A run under this process as the supervisor of its node: the folder's lock, what the supervisor takes from the plan, and
 //! the end of the run in messages, metrics and Slurm's queue.
 
-use crate::clusters::slurm::SlurmJob;
-use crate::clusters::{self, LaunchFlags, NodeEnv};
-use crate::history::{FolderLock, writes_to_no_others};
-use crate::launch::{JobHandoff, LocalLaunch, StopFlag};
-use crate::nodes::{Limits, NodeRange, Nodes};
 use crate::plan::Plan;
-use crate::telemetry::Before;
 use crate::worker::{
     OwnSpec, Resume, StartState, continues_the_run, newest_step, provenance_of, requeue_on_stop,
     weights_are_there,
 };
 use base::error::{ExitCode, Result};
+use launch::clusters::slurm::SlurmJob;
+use launch::clusters::{self, LaunchFlags, NodeEnv};
+use launch::nodes::{Limits, NodeRange, Nodes};
+use launch::{JobHandoff, LocalLaunch, StopFlag};
+use record::MetricsBaseline;
+use record::history::{FolderLock, writes_to_no_others};
 use std::time::Duration;
 
 /// Locks the run's folder and runs the workers. Node 0 handles what concerns the whole run. Returns whether this is node 0.
@@ -31,7 +31,7 @@ pub(super) fn supervise(
         false => None,
     };
     if stop.requested() {
-        say!("stopped on request before the run started");
+        status!("stopped on request before the run started");
         requeue_on_stop(plan.slurm.requeue, first).iter().for_each(SlurmJob::requeue_and_say_so);
         return Ok((ExitCode::Stopped, first));
     }
@@ -43,7 +43,7 @@ pub(super) fn supervise(
     launch.stop = stop.clone();
     launch.console = flags.console();
     let nodes = nodes_of(plan, node_rank, flags)?;
-    let (out_dir, before) = (launch.job.out_dir.clone(), Before::of(&launch.job.out_dir));
+    let (out_dir, before) = (launch.job.out_dir.clone(), MetricsBaseline::of(&launch.job.out_dir));
     let ended = nodes.run(launch);
     if first {
         before.conclude_or_warn(&out_dir, &ended);
@@ -62,9 +62,9 @@ pub(super) fn supervise(
     })?;
     if code == ExitCode::Stopped {
         match first {
-            true => say!("stopped on request; {}", start_state.saved()),
+            true => status!("stopped on request; {}", start_state.saved()),
             // Only node 0 knows what is saved.
-            false => say!("stopped on request"),
+            false => status!("stopped on request"),
         }
         requeue_on_stop(plan.slurm.requeue, first).iter().for_each(SlurmJob::requeue_and_say_so);
     }
@@ -132,7 +132,7 @@ fn nodes_of(plan: &Plan, node_rank: Option<usize>, flags: &LaunchFlags) -> Resul
         plan_hash: plan.hash.clone(),
         keys: plan.keys_of_results.clone(),
         rdzv_id: flags.rdzv_id.clone().and_then(|id| id.0),
-        newest_checkpoint: newest_step,
+        newest_checkpoint: Some(newest_step),
         ..Nodes::default()
     })
 }

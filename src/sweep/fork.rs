@@ -1,10 +1,10 @@
 //! Children whose runs begin alike. Of two that differ only in their length, the longer one continues a copy of the shorter
 //! one's folder, where that has the bits of a run from the start.
 
-use crate::checkpoint::Every;
 use crate::plan::Plan;
 use base::error::{IoContext, Result};
-use base::files::{self, Scratch};
+use base::files::{self, TempPath};
+use checkpoint::Every;
 use std::cmp::Ordering;
 use std::fs;
 use std::path::Path;
@@ -74,7 +74,7 @@ fn ends_measured(short: &Plan, long: &Plan) -> bool {
 /// # Errors
 /// Exit code 74: a file can't be read or written.
 pub fn copy(from: &Path, to: &Path) -> Result<()> {
-    let scratch = Scratch::beside(to).doing("create a folder beside", to)?;
+    let scratch = TempPath::beside(to).doing("create a folder beside", to)?;
     copy_folder(from, scratch.path(), &OWN)?;
     fs::rename(scratch.path(), to).doing("create", to)
 }
@@ -191,7 +191,7 @@ mod tests {
         assert!(!to.join(".lock").exists() && !to.join("logs").exists());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
         // As left by a process that is killed while it copies.
-        let killed = Scratch::beside(&to).unwrap();
+        let killed = TempPath::beside(&to).unwrap();
         fs::create_dir_all(killed.path().join("checkpoints")).unwrap();
         fs::create_dir_all(folder.path().join(".c.part-1")).unwrap();
         remove_begun(&to).unwrap();

@@ -5,9 +5,9 @@ use super::page::value;
 use super::scale::{Scale, ordered};
 use super::schedule::State;
 use super::state::{File, Record};
-use crate::telemetry::metric_words;
-use crate::telemetry::report::{breakable, escape};
+use base::numbers::metric_words;
 use base::show;
+use record::report::{breakable, escape};
 use std::fmt::Write;
 
 /// Above this number of columns, cells are small and show their value as a tip.

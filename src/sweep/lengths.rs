@@ -3,11 +3,11 @@
 use super::fork;
 use super::prepare::ChildPlan;
 use super::schedule::rungs;
-use crate::checkpoint::Every;
 use crate::plan::Plan;
 use crate::plan::sweep::SweepConfig;
 use base::error::{Error, Result};
 use base::show::count;
+use checkpoint::Every;
 
 /// The lengths of the rungs but the last, as `--set`s; none without successive halving.
 ///

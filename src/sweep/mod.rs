@@ -22,14 +22,14 @@ pub use flags::Flags;
 pub use outcome::{json, text};
 pub use prepare::{Prepared, prepare};
 
-use crate::launch::StopFlag;
 use crate::runs::Ranking;
-use crate::telemetry::{Event, read_events};
 use base::error::{Error, ExitCode, IoContext, Result};
-use base::files::{self, Held};
+use base::files::{self, LockedFile};
 use base::show::count;
 use children::Children;
+use launch::StopFlag;
 use progress::Progress;
+use record::{Event, read_events};
 use schedule::{Ended, Schedule, State};
 use state::File;
 use std::fs::TryLockError;
@@ -205,7 +205,7 @@ impl Running<'_> {
 }
 
 /// One sweep at a time writes to a folder; the kernel releases the lock when the process dies.
-fn lock(folder: &Path) -> Result<Held> {
+fn lock(folder: &Path) -> Result<LockedFile> {
     let path = folder.join("sweep.lock");
     let begun = Instant::now();
     let file = base::files::open_with(&path, std::fs::File::options().create(true).write(true));
@@ -218,5 +218,5 @@ fn lock(folder: &Path) -> Result<Held> {
         }
         std::thread::sleep(PAUSE);
     }
-    Ok(Held(file))
+    Ok(LockedFile(file))
 }

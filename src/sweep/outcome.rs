@@ -3,8 +3,8 @@
 use super::Outcome;
 use super::schedule::State;
 use super::state::{File, Record};
-use crate::telemetry::metric_words;
 use base::error::{Error, ExitCode};
+use base::numbers::metric_words;
 use base::show::{self, Column, Table};
 use serde_json::{Value as Json, json};
 use unicode_width::UnicodeWidthStr;

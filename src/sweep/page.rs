@@ -5,9 +5,9 @@ use super::heat;
 use super::outcome::{keys, word};
 use super::scale::{Scale, number, ordered};
 use super::state::{File, Record};
-use crate::telemetry::metric_words;
-use crate::telemetry::report::{Cell, Wide, escape, page};
+use base::numbers::metric_words;
 use base::show;
+use record::report::{Cell, Wide, escape, page};
 use std::fmt::Write;
 
 const WIDTH: f64 = 1120.0;

@@ -2,9 +2,10 @@
 
 use super::schedule::{Child, Ended, Schedule, State};
 use super::state::File;
-use crate::telemetry::{bar_target, metric_words};
+use base::numbers::metric_words;
 use base::show::{self, count};
 use indicatif::{ProgressBar, ProgressStyle};
+use record::bar_target;
 use std::path::Path;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ impl Progress {
         let children = schedule.children();
         let done = children.iter().filter(|child| is_final(child, file)).count();
         let before = if done > 0 { format!(", {done} of them done") } else { String::new() };
-        say!("sweep of {}: {}{before}", show::piece(&file.spec), count(children.len(), "run"));
+        status!("sweep of {}: {}{before}", show::piece(&file.spec), count(children.len(), "run"));
         Self(bar_target().map(|target| {
             let style = ProgressStyle::with_template("{wide_msg}  {elapsed}");
             let bar = ProgressBar::with_draw_target(None, target);
@@ -59,7 +60,7 @@ impl Progress {
     pub fn say(&self, text: &str) {
         match &self.0 {
             Some(bar) => bar.println(show::piece(text)),
-            None => say!("{}", show::piece(text)),
+            None => status!("{}", show::piece(text)),
         }
     }
 

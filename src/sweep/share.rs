@@ -1,7 +1,7 @@
 //! How children that run at the same time share this machine's cores and CUDA devices. Pure functions.
 
-use crate::launch::Nproc;
 use base::error::{Error, Result};
+use launch::Nproc;
 
 /// What each slot of the sweep has.
 #[derive(Clone, Debug, PartialEq, Eq)]

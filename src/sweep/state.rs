@@ -4,11 +4,11 @@ use super::expand::Point;
 use super::schedule::{Child, State};
 use crate::plan::Plan;
 use crate::plan::changes::{between, lines};
-use ::spec::{Values, values};
 use base::error::{Error, IoContext, Result};
 use base::files;
 use base::show;
 use serde::{Deserialize, Serialize};
+use spec::{Values, values};
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -5,11 +5,11 @@ use super::erased;
 use super::rows::Rows;
 use super::{AnyTask, Loss, Metric, MetricFacts, StandardLoss, StandardTask, Task};
 use crate::data::FieldFacts;
-use ::spec::Fields;
 use base::error::{Error, Result};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use spec::Fields;
 use std::fmt;
 use std::sync::Arc;
 

@@ -9,7 +9,6 @@
 use super::erased::{converted, measures, model_of, sorted_names};
 use super::{AnyTask, Batch, MetricFacts, StepContext, StepOutput, TaskModel};
 use crate::models::AnyNet;
-use ::spec::Fields;
 use base::error::{Error, Result};
 use burn::tensor::Tensor;
 use burn_train::{
@@ -18,6 +17,7 @@ use burn_train::{
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
+use spec::Fields;
 use std::marker::PhantomData;
 use std::sync::Arc;
 

@@ -3,10 +3,10 @@
 use super::StandardLoss;
 use super::config::TaskKind;
 use crate::data::{FieldFacts, FieldKind};
-use ::spec::Fields;
 use base::named;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use spec::Fields;
 
 named! {
     /// A name of the standard task. A spec without `[task]` has it without a name, and the same results.

@@ -2,12 +2,12 @@
 
 use super::{MetricFacts, StepOutput};
 use crate::data::no_field;
-use crate::device::read;
 use crate::models::{AnyNet, Input, Target};
 use base::error::{Error, Result};
 use burn::module::Module;
 use burn::tensor::{DType, FloatDType, Tensor, TensorData};
 use collectives::ProcessGroup;
+use ddp::device::read;
 use std::collections::BTreeMap;
 
 /// What happens between a batch and a loss, for training and evaluation alike. A task is its own config: its fields are

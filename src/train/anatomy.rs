@@ -1,9 +1,9 @@
 //! How the time of a rank's steps divides, from the clock, read at each change of phase. In steps that are logged the
 //! ranks exchange their means, apart from everything that results depend on.
 
-use crate::ddp::AveragingTime;
-use crate::telemetry::RankTimes;
 use collectives::{CommError, Phase, ProcessGroup};
+use ddp::AveragingTime;
+use record::RankTimes;
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 

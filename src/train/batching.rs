@@ -2,9 +2,9 @@
 //! another number of processes or another batch size.
 
 use super::BatchAlgebra;
-use ::spec::choice;
 use base::show::count;
 use serde::{Deserialize, Serialize};
+use spec::choice;
 
 choice! {
     /// What to do when a run resumes with another number of processes.

@@ -1,9 +1,9 @@
 //! Synchronises buffers (running state, such as batch-norm statistics) between ranks, as `train.buffers` says.
 
 use crate::models::{Model, Role};
-use ::spec::choice;
 use base::error::Result;
 use collectives::{CommError, ProcessGroup, ReduceOp};
+use spec::choice;
 
 choice! {
     /// Running state of the model, such as batch-norm statistics, which each rank computes from its own samples.

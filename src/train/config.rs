@@ -1,17 +1,17 @@
 //! `[train]`: loss, accumulation, clipping, evaluation.
 
 use super::{BufferSync, Details, EarlyStop, Mixing, OnResize, Position};
-use crate::checkpoint::{Every, OnPreempt, RankBy};
 use crate::data::{FieldFacts, FieldKind, LoaderConfig};
-use crate::ddp::{HookSource, ReducerConfig};
-use crate::device::Precision;
 use crate::optim::Schedule;
 use crate::tasks::{AnyTask, Loss, Own, StandardLoss, StandardTask};
-use ::spec::{EverySteps, Fields, choice};
 use base::show::count;
+use checkpoint::{Every, OnPreempt, RankBy};
+use ddp::device::Precision;
+use ddp::{HookSource, ReducerConfig};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
+use spec::{EverySteps, Fields, choice};
 use std::sync::Arc;
 
 /// `[train]`

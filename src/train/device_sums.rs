@@ -2,11 +2,11 @@
 
 use super::sums::{Ratio, Sums};
 use crate::data::{FieldData, HostBatch};
-use crate::device::{Readback, read};
 use crate::models::Target;
 use crate::tasks::{Measured, StepOutput, Term};
 use base::error::Result;
 use burn::tensor::{Bool, FloatDType, Int, Tensor};
+use ddp::device::{Readback, read};
 
 /// The sums of one batch: known, or being computed on the device.
 pub struct BatchSums {
@@ -169,11 +169,11 @@ fn count(mask: Tensor<2, Bool>) -> Tensor<1> {
 mod tests {
     use super::*;
     use crate::data::HostField;
-    use crate::device::Compute;
     use crate::models::{LinearNet, Model, NetModel};
     use crate::tasks::{Batch, Own, StandardLoss, StepContext};
     use burn::tensor::{Device, TensorData};
     use collectives::SoloGroup;
+    use ddp::device::Compute;
     use std::collections::BTreeMap;
 
     fn batch(shape: Vec<usize>, data: FieldData, len: usize) -> HostBatch {

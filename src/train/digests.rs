@@ -3,12 +3,12 @@
 
 use super::Trainer;
 use crate::data::{FieldData, HostBatch};
-use crate::device::read;
 use crate::models::{ALL, Layout, StateEntry};
-use crate::telemetry::{Digest, DigestGroup, DigestLine};
 use base::error::Result;
 use burn::tensor::Tensor;
 use collectives::ProcessGroup;
+use ddp::device::read;
+use record::{Digest, DigestGroup, DigestLine};
 
 /// The digests of the samples of a step, by field. That of a field is the sum over the samples of digests that
 /// depend on the place of the sample in the step: the same for any number of ranks that share the same samples.

@@ -1,12 +1,12 @@
 //! `[early_stop]`: ends a run whose metric no longer improves. The rule is that of Lightning's `EarlyStopping`.
 
 use super::Sums;
-use crate::checkpoint::{RankBy, StandardMetric};
-use crate::telemetry::metric_words;
-use ::spec::Fields;
+use base::numbers::metric_words;
 use base::show::count;
+use checkpoint::{RankBy, StandardMetric};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use spec::Fields;
 
 /// `[early_stop]`
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]

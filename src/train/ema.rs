@@ -1,8 +1,8 @@
 //! `[ema]`: when and how far the average of the weights follows them.
 
-use ::spec::Fields;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use spec::Fields;
 
 /// `[ema]`
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]

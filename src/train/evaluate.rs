@@ -6,11 +6,11 @@ use super::judged::BatchJudged;
 use super::passes::stream_key;
 use super::{Details, Sums, Tally};
 use crate::data::{Dataset, EvalBatches, EvalShard, LoaderOptions, Order};
-use crate::device::{drawn, is_host};
 use crate::models::Model;
 use crate::tasks::{AnyTask, StepContext};
 use base::error::Result;
 use collectives::ProcessGroup;
+use ddp::device::{drawn, is_host};
 use std::sync::Arc;
 
 /// What an evaluation finds.
@@ -66,13 +66,13 @@ pub fn evaluate_by_batches(
     let mut sums = none;
     let width = sums.numbers().count();
     // As many from each rank.
-    let each = width * order.batches().div_ceil(world);
+    let each = width * order.batch_count().div_ceil(world);
     own.resize(each, 0.0);
     let mut all = vec![0.0; each * world];
     if each > 0 {
         group.all_gather(own.as_slice().into(), all.as_mut_slice().into())?;
     }
-    for batch in 0..order.batches() {
+    for batch in 0..order.batch_count() {
         let at = (batch % world) * each + (batch / world) * width;
         sums.numbers().zip(&all[at..at + width]).for_each(|(sum, number)| *sum += number);
     }
@@ -148,11 +148,11 @@ impl Pass<'_> {
 mod tests {
     use super::*;
     use crate::data::{FieldFacts, FieldKind, SampleKey, SampleMut};
-    use crate::device::Compute;
     use crate::models::{AnyNet, LinearNet, NetModel};
     use crate::tasks::{Batch, MetricFacts, StepOutput};
     use burn::tensor::{Device, Distribution};
     use collectives::SoloGroup;
+    use ddp::device::Compute;
 
     type Evaluate = fn(
         &dyn Model,

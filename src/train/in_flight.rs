@@ -7,10 +7,10 @@ use super::digests::StepDigests;
 use super::flags::{Flags, exchange};
 use super::passes::{Passes, add};
 use super::{StepReport, Sums, Trainer, buffers, not_finite};
-use crate::device::Readback;
 use base::error::{Error, Result};
 use burn::tensor::Tensor;
 use collectives::{Phase, ProcessGroup};
+use ddp::device::Readback;
 use std::time::{Duration, Instant};
 
 /// A step enqueued on the device.

@@ -2,11 +2,11 @@
 //! numbers a row are copied.
 
 use crate::data::{FieldData, HostBatch};
-use crate::device::{Readback, read};
 use crate::models::Target;
 use crate::tasks::Measured;
 use base::error::{Error, Result};
 use burn::tensor::{Bool, FloatDType, Int, Tensor};
+use ddp::device::{Readback, read};
 use std::cmp::Ordering;
 
 /// A sample of a class, and the model's prediction.

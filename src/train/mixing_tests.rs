@@ -71,7 +71,7 @@ fn pixels_and_boxes_are_those_of_torchvision() {
 #[cfg(feature = "wgpu")]
 #[test]
 fn pixels_are_mixed_on_wgpu() {
-    let Some(device) = crate::device::testing::wgpu() else { return };
+    let Some(device) = ddp::device::testing::wgpu() else { return };
     images_are_mixed_as_in_torchvision(&device);
 }
 

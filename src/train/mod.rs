@@ -48,7 +48,7 @@ pub use loss_scale::LossScale;
 pub use mixing::Mixing;
 pub use observer::{Observer, RunTensors, TEXT_TIME};
 pub use position::Position;
-pub use replicas::{Divergence, ReplicaConfig};
+pub use replicas::{Divergence, ReplicaConfig, flip_a_bit};
 pub use stragglers::Stragglers;
 pub use sums::Sums;
 pub use tally::{Details, Tally};

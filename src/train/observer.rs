@@ -2,10 +2,10 @@
 
 use super::{BatchAlgebra, Divergence, Position, StepReport, Sums, Tally, Updater, WeightAverage};
 use crate::data::Dataset;
-use crate::ddp::HookState;
 use crate::models::Model;
-use crate::telemetry::Digest;
 use base::error::Result;
+use ddp::HookState;
+use record::Digest;
 use std::time::Duration;
 
 /// How long rank 0 may generate texts after an evaluation; the other ranks wait so much longer than `distributed.timeout`.

@@ -1,8 +1,8 @@
 //! State of an optimizer between steps, in host memory or on a device.
 
-use crate::device::read;
 use base::error::Result;
 use burn::tensor::{Device, Tensor, TensorData};
+use ddp::device::read;
 
 /// One array per parameter and slot, `[parameter][slot]`; empty for what is not trained.
 pub enum OptimizerState {

@@ -6,13 +6,13 @@ use super::feed::{DeviceBatch, Feed};
 use super::flags::{Flags, exchange};
 use super::mixing::mixed;
 use super::{StepReport, Sums, Trainer, buffers, not_finite};
-use crate::ddp::OwnBackward;
-use crate::device::drawn;
 use crate::models::passed;
 use crate::tasks::{Gradients, StepContext};
 use base::error::{Error, Result};
 use burn::tensor::Tensor;
 use collectives::Phase;
+use ddp::OwnBackward;
+use ddp::device::drawn;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -6,12 +6,13 @@
 use super::digests::gathered;
 use super::{BufferSync, Trainer};
 use crate::models::{Role, StateEntry};
-use crate::telemetry::{Digest, DigestGroup};
-use ::spec::EverySteps;
 use base::error::{Error, ExitCode, Result};
 use collectives::Wait;
+use record::{Digest, DigestGroup};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use spec::EverySteps;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// `[distributed]`: the check of the replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -22,6 +23,14 @@ pub struct ReplicaConfig {
     /// from a checkpoint on which all agreed ([failures.md](failures.md#silent-data-corruption)).
     #[schemars(extend("x-changes-results" = false))]
     pub check_replicas: EverySteps,
+}
+
+/// Whether an injected fault asks for a bit of this process's parameters to change.
+static FLIP: AtomicBool = AtomicBool::new(false);
+
+/// Makes the training loop change a bit of a parameter before its next phase, without an error: silent data corruption on purpose.
+pub fn flip_a_bit() {
+    FLIP.store(true, Ordering::Relaxed);
 }
 
 /// Ranks whose states are not equal.
@@ -163,7 +172,7 @@ impl Trainer<'_> {
 
     /// Changes a bit of the first parameter, if an injected fault requests it.
     pub(super) fn flip_if_asked(&mut self) {
-        if !self.group.take_flip() {
+        if !FLIP.swap(false, Ordering::Relaxed) {
             return;
         }
         let first = self.model.entries().iter().position(|entry| entry.trainable() && entry.numel() > 0);

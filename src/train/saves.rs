@@ -3,9 +3,9 @@
 
 use super::flags::Flags;
 use super::{Ended, Position, RunTensors, Sums, Trainer, early_stop};
-use crate::checkpoint::{Every, OnPreempt, RankBy};
-use crate::telemetry::Score;
 use base::error::Result;
+use checkpoint::Score;
+use checkpoint::{Every, OnPreempt, RankBy};
 use collectives::Phase;
 use std::time::Instant;
 

@@ -109,7 +109,7 @@ impl fmt::Display for Straggler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::RankTimes;
+    use record::RankTimes;
 
     /// Times per step of forward passes, with equal ones for the rest.
     fn steps(steps: u64, forward: &[f64]) -> Anatomy {

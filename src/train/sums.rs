@@ -3,8 +3,8 @@
 
 use crate::data::FieldData;
 use crate::tasks::MetricFacts;
-use crate::telemetry::nan_if_null;
 use collectives::{CommError, ProcessGroup, ReduceOp};
+use record::nan_if_null;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

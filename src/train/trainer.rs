@@ -12,14 +12,14 @@ use super::replicas::Replicas;
 use super::saves::Saves;
 use super::spans::Spans;
 use super::{Anatomy, Clock, Observer, Position, Settings, Sums, TEXT_TIME, Updater, WeightAverage, buffers};
-use crate::checkpoint::Every;
 use crate::data::{Dataset, DistributedSampler, LoaderOptions, Prefix, Splits};
-use crate::ddp::{BucketLayout, HookState, Reducer, TapLadder};
-use crate::device::{Precision, is_host};
 use crate::models::Model;
-use crate::telemetry::Score;
 use base::error::{Error, Result};
+use checkpoint::Every;
+use checkpoint::Score;
 use collectives::{Phase, Place, ProcessGroup, Wait};
+use ddp::device::{Precision, is_host};
+use ddp::{BucketLayout, HookState, Reducer, TapLadder};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

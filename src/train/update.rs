@@ -2,12 +2,12 @@
 //! fused and in place; on a device all operations are enqueued, and the caller reads the norm.
 
 use super::optimizer_state::OptimizerState;
-use crate::ddp::{Reducer, Slot};
-use crate::device::is_host;
 use crate::models::{Layout, Model, StateEntry};
 use crate::optim::{OptimizerPlan, Rule, clip_coefficient, clip_on_device, global_norm, norm_on_device};
 use base::error::Result;
 use burn::tensor::{Device, Tensor};
+use ddp::device::is_host;
+use ddp::{Reducer, Slot};
 
 /// An optimizer and its state.
 pub struct Updater {

@@ -1,8 +1,6 @@
 //! Parameter groups against `torch.optim` with `param_groups`, by way of buckets, norm and clipping.
 
 use super::*;
-use crate::ddp::{BucketCaps, BucketLayout};
-use crate::device::{Compute, Gradient};
 use crate::models::{ALL, Mlp, Net, NetModel};
 use crate::optim::testing::plan;
 use burn::backend::Flex;
@@ -10,6 +8,8 @@ use burn::module::Module;
 use burn::nn::LinearConfig;
 use burn::tensor::DType;
 use collectives::SoloGroup;
+use ddp::device::{Compute, Gradient};
+use ddp::{BucketCaps, BucketLayout};
 use std::sync::Arc;
 
 /// Element `i` of parameter `number`, computed in f32 as in the PyTorch script.
@@ -123,7 +123,7 @@ fn groups_match_pytorch() {
 #[cfg(feature = "wgpu")]
 #[test]
 fn on_wgpu_groups_match_pytorch() {
-    if let Some(device) = crate::device::testing::wgpu() {
+    if let Some(device) = ddp::device::testing::wgpu() {
         check(&device, 3e-6);
     }
 }

@@ -2,11 +2,11 @@
 
 use super::optimizer_state::OptimizerState;
 use super::{Ema, Trainer};
-use crate::device::is_host;
 use crate::models::{Model, Role, StateEntry};
 use crate::optim::{average, average_on_device};
 use base::error::Result;
 use burn::tensor::Device;
+use ddp::device::is_host;
 
 /// Averages of the parameters, frozen ones included, and of batch-norm statistics (as timm's `ModelEmaV3` and `AveragedModel(use_buffers=True)`
 /// have them). Other buffers are the model's own.
@@ -112,12 +112,12 @@ fn is_averaged(entry: &StateEntry) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Compute;
     use crate::models::{ALL, Input, Net, NetModel};
-    use ::spec::testing::read;
     use burn::module::{Module, Param};
     use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
     use burn::tensor::Tensor;
+    use ddp::device::Compute;
+    use spec::testing::read;
 
     #[derive(Module, Debug)]
     struct Normed {

@@ -3,12 +3,10 @@
 //! threads; `examples/segmentation`, whose ranks are processes, has it.
 
 use super::testing::{Run, trained};
-use crate::checkpoint::load_any;
 use crate::models::{Input, Net};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::train::Ended;
-use ::spec::{JobTree, Override};
 use burn::module::{Module, ModuleMapper, Param};
 use burn::nn::attention::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig};
 use burn::nn::conv::{Conv2d, Conv2dConfig, ConvTranspose2d, ConvTranspose2dConfig};
@@ -19,6 +17,8 @@ use burn::nn::{
     LinearConfig, Lstm, LstmConfig, PaddingConfig2d,
 };
 use burn::tensor::{Device, Tensor, TensorData};
+use checkpoint::load_any;
+use spec::{JobTree, Override};
 
 /// Of an image of one channel: the features of a sample.
 const SIDE: usize = 4;
@@ -106,7 +106,7 @@ fn train_to(run: &Run, sets: &[&str], world: usize, stop_at: u64) -> Ended {
     trained(&plan, run.out(), stop_at).unwrap()
 }
 
-fn weights(run: &Run) -> crate::checkpoint::TensorMap {
+fn weights(run: &Run) -> checkpoint::TensorMap {
     load_any(run.out()).unwrap().model
 }
 

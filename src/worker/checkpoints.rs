@@ -2,12 +2,12 @@
 
 use super::snapshot;
 use super::state::RunFacts;
-use crate::checkpoint::{AsyncSaver, CheckpointConfig, CheckpointStore, Every, Saved, Snapshot};
-use crate::ddp::HookState;
-use crate::history;
-use crate::telemetry::CheckpointEvent;
 use crate::train::{Position, RunTensors};
 use base::error::Result;
+use checkpoint::{AsyncSaver, CheckpointConfig, CheckpointStore, Every, Saved, Snapshot};
+use ddp::HookState;
+use record::CheckpointEvent;
+use record::history;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,9 @@
 //! What all ranks know of each other, and how often they exchange times.
 
 use super::exchange::gathered;
-use crate::telemetry::host_name;
 use base::error::Result;
 use collectives::ProcessGroup;
+use record::host_name;
 
 /// Equal on all ranks.
 pub struct Common {

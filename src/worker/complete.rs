@@ -1,11 +1,11 @@
 //! A start of a run that is complete: does what the run was killed before, between its last line and its end.
 
 use super::messages::warn;
-use crate::checkpoint::{CheckpointConfig, CheckpointStore};
-use crate::history::{Start, checkpoints};
-use crate::telemetry::{evaluations, report};
 use base::error::Result;
 use base::files;
+use checkpoint::{CheckpointConfig, CheckpointStore};
+use record::history::{Start, checkpoints};
+use record::{evaluations, report};
 
 /// Removes what is left of files that were being written, and checkpoints that are not to be kept, and writes the report if it is missing or
 /// older than the metrics. What fails is a warning: the run is complete.

@@ -1,7 +1,7 @@
 //! The device that a rank computes on.
 
-use crate::device::{Compute, ComputeDevice, Precision, supports_precision};
 use base::error::Result;
+use ddp::device::{Compute, ComputeDevice, Precision, supports_precision};
 
 /// Opens the device.
 ///

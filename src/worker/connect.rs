@@ -3,12 +3,12 @@
 use super::endpoint::rendezvous_endpoint;
 use super::parts::GroupParts;
 use super::same_devices::check_devices;
-use crate::device::ComputeDevice;
-use crate::launch::Handoff;
 use base::error::Result;
 use collectives::gloo::GlooGroup;
 use collectives::rendezvous::RendezvousConfig;
 use collectives::{Backend, MpiConfig, ProcessGroup, SoloGroup, mpi, nccl};
+use ddp::device::ComputeDevice;
+use launch::Handoff;
 use std::net::TcpListener;
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(super) fn connect(
     if !averages_by_nccl(parts, handoff.place.world_size, device) {
         return Ok(group);
     }
-    nccl::connect(group, index, parts.distributed)
+    Ok(nccl::connect(group, index, parts.distributed)?)
 }
 
 /// Whether ranks average gradients with NCCL on such devices.
@@ -48,13 +48,13 @@ fn rendezvous(
 ) -> Result<Arc<dyn ProcessGroup>> {
     let place = &handoff.place;
     if parts.backend == Backend::Mpi {
-        return mpi::connect(&MpiConfig {
+        return Ok(mpi::connect(&MpiConfig {
             rank: place.rank,
             world_size: place.world_size,
             plan_hash: parts.plan_hash.to_owned(),
             init_timeout: *parts.distributed.init_timeout,
             timeout: *parts.distributed.timeout,
-        });
+        })?);
     }
     let Some(endpoint) = rendezvous_endpoint(handoff, parts, listener)? else {
         return Ok(Arc::new(SoloGroup::default()));
@@ -78,11 +78,11 @@ fn rendezvous(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::{Endpoint, JobHandoff, Place};
     use base::error::ExitCode;
     use collectives::DistributedConfig;
     use collectives::gloo::GlooOptions;
     use collectives::rendezvous::Secret;
+    use launch::{Endpoint, JobHandoff, Place};
     use std::net::Ipv4Addr;
 
     /// The loss of a rank that leaves right after the rendezvous is noticed by the others, who have to know that they do.

@@ -4,10 +4,10 @@ use super::fit;
 use super::messages::warn;
 use super::parts::DataParts;
 use crate::data::{DataFacts, Dataset, Encoding, Splits, recoded, transformed};
-use crate::launch::logs::SAID;
 use base::error::{Error, Result};
 use base::show;
 use collectives::{ProcessGroup, Wait};
+use launch::logs::ALREADY_PRINTED;
 use std::sync::Arc;
 
 /// Maximum number of classes that a message names.
@@ -22,8 +22,8 @@ pub(super) fn open_data(
     local_rank: usize,
 ) -> Result<Splits> {
     let mut tell = |line: &str| {
-        tracing::info!(target: SAID, "{line}");
-        inform!("{}", show::message(line));
+        tracing::info!(target: ALREADY_PRINTED, "{line}");
+        info!("{}", show::message(line));
     };
     if group.rank() == 0 {
         data.source.prepare(&mut tell).map_err(Error::of_data)?;

@@ -1,7 +1,7 @@
 //! Digests of whole runs whose ranks are threads: what they are equal for, and what is left of them after a resume.
 
 use super::testing::{Run, SPEC};
-use crate::telemetry::{DigestGroup, DigestLine, read_digests};
+use record::{DigestGroup, DigestLine, read_digests};
 use std::collections::BTreeMap;
 
 const EACH: &str = "metrics.digests=\"1 step\"";

@@ -1,7 +1,8 @@
 //! `[early_stop]` ends a run after the same epoch, however it was interrupted; more patience continues it.
 
 use super::testing::{Run, SPEC};
-use crate::telemetry::{Event, significant};
+use base::numbers::significant;
+use record::Event;
 
 /// A learning rate at which the loss soon rises.
 const SETS: [&str; 4] = ["epochs=40", "optimizer.lr=0.4", "save_every=1", "early_stop.patience=2"];

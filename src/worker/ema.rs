@@ -1,10 +1,10 @@
 //! The average of the weights (`[ema]`) at a start: that of the checkpoint, or the weights that the run starts from.
 
 use super::state::{self, Weights};
-use crate::checkpoint::Loaded;
 use crate::models::{Model, StateEntry};
 use crate::train::{Ema, Position, WeightAverage};
 use base::error::Result;
+use checkpoint::Loaded;
 use collectives::ProcessGroup;
 
 /// The checkpoint's average, if this run continues it. Otherwise a line about it, if necessary.

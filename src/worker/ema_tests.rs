@@ -2,9 +2,9 @@
 
 use super::testing::{Run, SPEC, plan};
 use super::{RankParts, Split, Wanted, evaluate};
-use crate::checkpoint::{Loaded, TensorMap, load};
-use crate::device::ComputeDevice;
+use checkpoint::{Loaded, TensorMap, load};
 use collectives::SoloGroup;
+use ddp::device::ComputeDevice;
 use std::path::Path;
 
 const EMA: [&str; 3] = ["ema.decay=0.9", "ema.every=3", "ema.warmup_power=0.75"];

@@ -1,10 +1,9 @@
 //! The rendezvous address of a worker, from its handoff and the spec.
 
 use super::parts::GroupParts;
-use crate::launch::{Endpoint, Handoff};
-use crate::nodes::{Addresses, Meeting, addresses};
 use base::error::{Error, ExitCode, Result};
-use collectives::rendezvous::Endpoint as RendezvousEndpoint;
+use collectives::rendezvous::{Addresses, Endpoint as RendezvousEndpoint, Meeting, addresses};
+use launch::{Endpoint, Handoff};
 use std::net::{SocketAddr, TcpListener};
 
 /// `None` for a single worker.
@@ -41,7 +40,7 @@ pub(super) fn rendezvous_endpoint(
 
 fn own_addresses(handoff: &Handoff, parts: &GroupParts<'_>) -> Result<Addresses> {
     let interface = parts.gloo.address()?;
-    addresses(parts.bind, interface, handoff.place.nnodes)
+    Ok(addresses(parts.bind, interface, handoff.place.nnodes)?)
 }
 
 fn meeting<'a>(handoff: &Handoff, parts: &GroupParts<'_>, host: &'a str, port: u16) -> Result<Meeting<'a>> {
@@ -52,9 +51,7 @@ fn meeting<'a>(handoff: &Handoff, parts: &GroupParts<'_>, host: &'a str, port: u
 /// The host at which this rank reaches rank 0, whose name for others is `host`.
 fn host_of_rank_0(handoff: &Handoff, parts: &GroupParts<'_>, host: &str) -> Result<String> {
     let first_node = handoff.place.node_rank == 0;
-    let own = meeting(handoff, parts, host, 0)?.address_on_own_machine(first_node)?;
-    let host = own.map_or_else(|| host.to_owned(), |own| own.ip().to_string());
-    Ok(if host.contains(':') { format!("[{host}]") } else { host })
+    Ok(meeting(handoff, parts, host, 0)?.host_of_rank_0(first_node)?)
 }
 
 /// The address that rank 0 binds if others reach it as `host`.

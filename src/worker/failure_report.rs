@@ -1,10 +1,10 @@
 //! What a failing rank reports.
 
-use crate::launch::logs::SAID;
-use crate::launch::{Failure, FlightRecord, Handoff, StopFlag, write_error_file_of};
 use crate::train::Ended;
 use base::error::{Error, ExitCode, Result};
 use collectives::{CommError, CommErrorKind, ProcessGroup};
+use launch::logs::ALREADY_PRINTED;
+use launch::{Failure, FlightRecord, Handoff, StopFlag, write_error_file_of};
 use std::cell::{Cell, OnceCell};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl<'a> FailureReport<'a> {
             tracing::info!("stopped on request before training began; {}", error.message);
             return false;
         }
-        tracing::error!(target: SAID, "{}", error.message);
+        tracing::error!(target: ALREADY_PRINTED, "{}", error.message);
         let mut note = Failure::of(self.handoff.place.rank, error);
         if let Some(group) = self.group.get() {
             note = note.at(&**group);
@@ -79,7 +79,7 @@ impl<'a> FailureReport<'a> {
         }
         if let Err(e) = note.write(log_dir) {
             // Otherwise the error would be lost on a full disk.
-            say!("rank {}: {} (the failure note can't be written: {e})", note.rank, error.message);
+            status!("rank {}: {} (the failure note can't be written: {e})", note.rank, error.message);
         }
         true
     }
@@ -114,8 +114,8 @@ fn is_lost(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::{Endpoint, JobHandoff, Place};
     use collectives::rendezvous::Secret;
+    use launch::{Endpoint, JobHandoff, Place};
     use signal_hook::consts::SIGTERM;
 
     /// Rank 0 of 2 with this log folder.
@@ -164,6 +164,6 @@ mod tests {
         let report = FailureReport::new(&handoff, &stop);
         let lost = Error::from(CommError::new(CommErrorKind::PeerLost, Some(1), "rank 1 disconnected"));
         assert_eq!([report.write(&lost), report.write(&lost)], [false; 2]);
-        assert_eq!(report.end(Err(Error::checkpoint("disk full"))).unwrap_err().code, ExitCode::Checkpoint);
+        assert_eq!(report.end(Err(Error::checkpoint("disk full"))).unwrap_err().code, ExitCode::Io);
     }
 }

@@ -93,8 +93,7 @@ impl Fault {
             FaultAction::Kill => drop(signal_hook::low_level::raise(signal_hook::consts::SIGKILL)),
             FaultAction::Stop => drop(signal_hook::low_level::raise(signal_hook::consts::SIGSTOP)),
             FaultAction::Exit(code) => std::process::exit(code.into()),
-            // The training loop asks for it (`take_flip`).
-            FaultAction::Flip => {}
+            FaultAction::Flip => crate::train::flip_a_bit(),
             FaultAction::Full => files_can_not_grow(),
         }
     }
@@ -190,19 +189,11 @@ struct ArmedFault {
     trigger: fn(&Fault, &str),
     step: AtomicU64,
     triggered: AtomicBool,
-    /// A bit is to change.
-    flip: AtomicBool,
 }
 
 impl ArmedFault {
     fn new(fault: Fault, trigger: fn(&Fault, &str)) -> Self {
-        Self {
-            fault,
-            trigger,
-            step: AtomicU64::new(0),
-            triggered: AtomicBool::new(false),
-            flip: AtomicBool::new(false),
-        }
+        Self { fault, trigger, step: AtomicU64::new(0), triggered: AtomicBool::new(false) }
     }
 
     fn reach(&self, point: FaultPoint, step: u64) {
@@ -214,7 +205,6 @@ impl ArmedFault {
                 FaultPoint::Connect => String::new(),
             };
             (self.trigger)(&self.fault, &place);
-            self.flip.store(self.fault.action == FaultAction::Flip, Ordering::Relaxed);
         }
     }
 }
@@ -227,10 +217,6 @@ impl Intercept for ArmedFault {
     fn at_place(&self, place: Place) {
         self.step.store(place.step, Ordering::Relaxed);
         self.reach(FaultPoint::Phase(place.phase), place.step);
-    }
-
-    fn take_flip(&self) -> bool {
-        self.flip.swap(false, Ordering::Relaxed)
     }
 }
 

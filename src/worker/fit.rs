@@ -1,15 +1,15 @@
 //! Checks that data, model, loss and batches fit together, before anything is written or any rank waits for another.
 
 use super::parts::RankParts;
-use crate::caught::caught;
 use crate::data::{Dataset, FieldData, FieldFacts, FieldKind, HostField, Splits};
-use crate::device::drawn;
 use crate::models::{Input, Model};
 use crate::tasks::{Batch, StepContext};
 use crate::train::{BatchAlgebra, Position};
 use base::error::{Error, Result};
+use base::panics::catch_model_panic;
 use burn::tensor::Tensor;
 use collectives::SoloGroup;
+use ddp::device::drawn;
 use std::collections::BTreeMap;
 
 /// The data set has samples, they are not empty, and all splits have the same further fields.
@@ -78,7 +78,7 @@ fn accepts(parts: &RankParts<'_>, dataset: &dyn Dataset, model: &dyn Model) -> R
     let on_device = |field| Input::from_host(&zeros(field, samples), samples, &device);
     let inputs = || Input::from_host(&with_largest(&input, samples), samples, &device);
     if parts.task.own().is_none() {
-        let outputs = caught(|| evaluator.forward(inputs())).map_err(|why| {
+        let outputs = catch_model_panic(|| evaluator.forward(inputs())).map_err(|why| {
             let what = format!("model `{name}` does not accept {}", described(samples, &input));
             Error::spec(format!("{what} from data set `{}`: {why}", parts.data.name))
         })?;
@@ -103,7 +103,7 @@ fn accepts(parts: &RankParts<'_>, dataset: &dyn Dataset, model: &dyn Model) -> R
         output.check()?;
         evaluated(name, &output.loss)
     };
-    caught(step).unwrap_or_else(|why| {
+    catch_model_panic(step).unwrap_or_else(|why| {
         let (inputs, targets) = (described(samples, &input), described(samples, &target));
         let mut what = format!("the task does not accept {inputs} with targets of {targets}");
         if !further.is_empty() {

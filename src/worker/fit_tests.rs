@@ -4,16 +4,16 @@ use super::compute::compute;
 use super::parts::RankParts;
 use super::{norms, testing};
 use crate::data::DataFacts;
-use crate::device::ComputeDevice;
 use crate::models::{Input, Net};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::train::{Batching, Ended, Position};
-use ::spec::JobTree;
 use base::error::{ExitCode, Result};
 use burn::module::Module;
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
+use ddp::device::ComputeDevice;
+use spec::JobTree;
 use std::path::Path;
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]

@@ -1,11 +1,11 @@
 //! Continues a sequence of tokens, with the keys and values of earlier ones kept for a GPT.
 
-use crate::caught::caught;
 use crate::data::rng::{CounterRng, Stream};
 use crate::data::{FieldData, HostField, SampleKey};
-use crate::device::read;
 use crate::models::{Evaluator, Gpt, GptCache, Input};
 use base::error::{Error, Result};
+use base::panics::catch_model_panic;
+use ddp::device::read;
 
 /// How the next token is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,7 +82,7 @@ impl<'a> Generator<'a> {
             let new = input(&self.window[cache.tokens()..]).index::<2>();
             return read(gpt.extend(new, cache));
         }
-        let outputs = caught(|| evaluator.forward(input(&self.window))).map_err(refused)?;
+        let outputs = catch_model_panic(|| evaluator.forward(input(&self.window))).map_err(refused)?;
         let [rows, width] = outputs.dims();
         if rows != self.window.len() {
             return Err(refused(format!("it returns {rows} rows for {} tokens", self.window.len())));
@@ -117,10 +117,10 @@ fn choose(logits: &[f32], sampling: Sampling, draw: f32) -> usize {
 mod tests {
     use super::*;
     use crate::data::Encoding;
-    use crate::device::ComputeDevice;
     use crate::registry::Registry;
     use crate::worker::testing::Run;
     use crate::worker::{Predictor, RankParts, Usage};
+    use ddp::device::ComputeDevice;
 
     const ALL: Sampling = Sampling { temperature: 1.0, top_k: None, seed: 0 };
 

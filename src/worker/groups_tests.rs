@@ -2,12 +2,12 @@
 
 use super::optimizer::{Trained, freeze};
 use super::testing::{Run, SPEC, plan, trained};
-use crate::checkpoint::Loaded;
-use crate::device::Compute;
 use crate::models::{ALL, StateEntry};
 use crate::plan::Plan;
 use crate::train::Updater;
 use base::error::ExitCode;
+use checkpoint::Loaded;
+use ddp::device::Compute;
 
 /// Parameters `0.weight`, `0.bias`, `2.weight` and `2.bias`.
 const MLP: [&str; 5] = [
@@ -160,7 +160,7 @@ fn a_group_with_other_state_is_refused() {
     run.train(1, &[&sgd[..], &["epochs=1"]].concat()).unwrap();
     let momentum = "optimizer.group=[{match=\"2.weight\", momentum=0.9}]";
     let error = run.train(1, &[&sgd[..], &[momentum]].concat()).unwrap_err();
-    assert_eq!(error.code, ExitCode::Checkpoint);
+    assert_eq!(error.code, ExitCode::Io);
     assert!(error.message.contains("state is none; the spec's optimizer needs momentum_buffer"), "{error}");
 }
 

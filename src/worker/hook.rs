@@ -1,11 +1,11 @@
 //! Saves and restores the state of communication hooks: one tensor per rank and bucket.
 
 use super::spec_changes::OwnSpec;
-use crate::checkpoint::{Loaded, TensorData, TensorMap};
-use crate::ddp::HookState;
-use ::spec::Values;
 use base::error::Result;
+use checkpoint::{Loaded, TensorData, TensorMap};
+use ddp::HookState;
 use serde::{Deserialize, Serialize};
+use spec::Values;
 
 /// Describes the tensors.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -3,10 +3,10 @@
 use super::hook::HookLayout;
 use super::spec_changes::OwnSpec;
 use super::testing::{self, Run, SPEC};
-use crate::ddp::{CommHook, HookState};
 use crate::plan::Plan;
 use crate::registry::Registry;
 use collectives::{CommError, ProcessGroup, ReduceOp};
+use ddp::{CommHook, HookState};
 use schemars::JsonSchema;
 use serde::Deserialize;
 

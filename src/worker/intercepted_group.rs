@@ -1,8 +1,8 @@
 //! A process group that intercepts every call and every place.
 
 use collectives::{
-    Call, CallRecord, CommError, CommErrorKind, DeviceCollectives, DeviceSlice, FailureDetector, Place,
-    ProcessGroup, ReduceOp,
+    Call, CallRecord, CommError, CommErrorKind, DeviceCollectives, DeviceSlice, FailureDetector,
+    FlightRecorder, Place, ProcessGroup, ReduceOp,
 };
 use std::sync::Arc;
 
@@ -13,11 +13,6 @@ pub trait Intercept: Send + Sync {
 
     /// After the group has recorded a place.
     fn at_place(&self, place: Place);
-
-    /// See [`ProcessGroup::take_flip`].
-    fn take_flip(&self) -> bool {
-        false
-    }
 }
 
 pub struct InterceptedGroup<I> {
@@ -53,6 +48,18 @@ impl<I: Intercept> ProcessGroup for InterceptedGroup<I> {
     fn abort(&self, why: &str) {
         self.inner.abort(why);
     }
+    fn flight_recorder(&self) -> Option<&dyn FlightRecorder> {
+        Some(self)
+    }
+    fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
+        self.inner.device_collectives().map(|_| self as &dyn DeviceCollectives)
+    }
+    fn failure_detector(&self) -> Option<&dyn FailureDetector> {
+        self.inner.failure_detector()
+    }
+}
+
+impl<I: Intercept> FlightRecorder for InterceptedGroup<I> {
     fn note(&self, place: Place) {
         self.inner.note(place);
         self.intercept.at_place(place);
@@ -62,15 +69,6 @@ impl<I: Intercept> ProcessGroup for InterceptedGroup<I> {
     }
     fn history(&self) -> Vec<CallRecord> {
         self.inner.history()
-    }
-    fn take_flip(&self) -> bool {
-        self.intercept.take_flip() || self.inner.take_flip()
-    }
-    fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
-        self.inner.device_collectives().map(|_| self as &dyn DeviceCollectives)
-    }
-    fn failure_detector(&self) -> Option<&dyn FailureDetector> {
-        self.inner.failure_detector()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Where a process keeps its device's compiled kernels between starts.
 
 use crate::data::Cache;
-use crate::device::{ComputeDevice, Precision};
+use ddp::device::{ComputeDevice, Precision};
 use std::path::PathBuf;
 
 /// A folder, or `off`. If unset, `kernels` in the user's cache, or a temporary folder if that is on a network file system.
@@ -50,7 +50,7 @@ fn keep(
     precision: Precision,
     slot: &str,
 ) -> Option<&'static str> {
-    Some(crate::device::keep_kernels(folders, device, precision, slot))
+    Some(ddp::device::keep_kernels(folders, device, precision, slot))
 }
 
 #[cfg(not(feature = "cubecl-devices"))]

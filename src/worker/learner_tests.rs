@@ -1,7 +1,6 @@
 //! Runs of models that are written for Burn's `Learner`.
 
 use super::testing::{self, Run, close, fixed, trained};
-use crate::checkpoint::load_any;
 use crate::models::Net;
 use crate::plan::Plan;
 use crate::registry::Registry;
@@ -13,6 +12,7 @@ use burn::nn::{Linear, loss::CrossEntropyLossConfig};
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor};
 use burn_train::{ClassificationOutput, InferenceStep, TrainOutput, TrainStep};
+use checkpoint::load_any;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

@@ -2,11 +2,11 @@
 
 use super::{fault::Fault, fit, same_data, same_devices, start_state};
 use crate::data::Fingerprint;
-use crate::device::ComputeDevice;
-use crate::launch::Nproc;
 use crate::train::{Batching, Position};
 use base::error::{Error, ExitCode};
 use collectives::GpuUuid;
+use ddp::device::ComputeDevice;
+use launch::Nproc;
 
 fn has(train: u64, content: &str) -> Fingerprint {
     Fingerprint { train, val: None, content: content.to_owned() }

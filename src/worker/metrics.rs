@@ -5,10 +5,10 @@ use super::messages::warn;
 use super::parts::RankParts;
 use crate::data::{DataFacts, FieldKind};
 use crate::tasks::{StandardLoss, TaskPlan};
-use crate::telemetry::{Assertion, Metrics, MetricsFound, MetricsWriter, Top5};
 use crate::train::{Position, Settings, Sums};
-use ::spec::did_you_mean;
 use base::error::{Error, Result};
+use record::{Assertion, Metrics, MetricsFound, MetricsWriter, Top5};
+use spec::did_you_mean;
 use std::path::Path;
 
 /// The metrics to report besides the loss and the task's own.

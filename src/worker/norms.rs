@@ -1,12 +1,12 @@
 //! Checks that batch norms get more than one value per channel in training, whose variance is otherwise 0.
 
 use super::parts::RankParts;
-use crate::caught::caught;
 use crate::data::{DataFacts, Dataset, FieldData, FieldFacts, FieldKind, HostField};
-use crate::device::drawn;
 use crate::models::{Input, Model, Role};
 use crate::train::Position;
 use base::error::{Error, Result};
+use base::panics::catch_model_panic;
+use ddp::device::drawn;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -70,7 +70,9 @@ fn gets_one_value(seed: u64, dataset: &dyn Dataset, model: &mut dyn Model) -> Re
     model.edit(&measured, &mut |_, values| values.fill(0.0))?;
     let device = model.device().clone();
     let input = Input::from_host(&sample(&dataset.input()), 1, &device);
-    let passed = caught(|| drawn(&device, seed, || drop(model.forward(input, Arc::new(|_, tensor| tensor)))));
+    let passed = catch_model_panic(|| {
+        drawn(&device, seed, || drop(model.forward(input, Arc::new(|_, tensor| tensor))))
+    });
     let mut zero = BTreeMap::new();
     let mut see = |number: usize, values: &[f32]| {
         zero.insert(entries[number].name.clone(), values.iter().all(|x| *x == 0.0));
@@ -98,7 +100,6 @@ fn sample(field: &FieldFacts) -> HostField {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::ComputeDevice;
     use crate::models::{ALL, Net};
     use crate::plan::Plan;
     use crate::plan::testing::resolved;
@@ -108,6 +109,7 @@ mod tests {
     use burn::module::Module;
     use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
     use burn::tensor::{Device, Tensor};
+    use ddp::device::ComputeDevice;
 
     /// Of 12 numbers, the norm gets 12 channels of one value, or 4 of three.
     #[derive(Module, Debug)]

@@ -2,19 +2,19 @@
 //! model generates. They are made from what evaluations compute anyway, and draw nothing from the run's random streams.
 
 use super::{Generator, Sampling};
-use crate::checkpoint::RankBy;
 use crate::data::{
     Dataset, Encoding, FieldData, SampleKey, SampleWords, TextEncoding, input_of, picture_of, words_of,
 };
 use crate::models::{Evaluator, Model};
-use crate::telemetry::EpochEvent;
-use crate::telemetry::evaluations::{
-    Classes, EvaluationRecord, Evaluations, GeneratedText, RecordedPicture, WorstSample, class_name,
-};
 use crate::train::{Details, Judged, Position, Settings, TEXT_TIME, Tally};
 use base::error::Result;
 use base::show;
+use checkpoint::RankBy;
 use data_encoding::BASE64;
+use record::EpochEvent;
+use record::evaluations::{
+    Classes, EvaluationRecord, Evaluations, GeneratedText, RecordedPicture, WorstSample, class_name,
+};
 use std::path::Path;
 use std::time::Instant;
 

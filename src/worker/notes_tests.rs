@@ -3,14 +3,14 @@
 use super::evaluate::loaded;
 use super::testing::{Run, SPEC, plan};
 use super::{Evaluation, RankParts, Split, Wanted, evaluate};
-use crate::checkpoint::load;
-use crate::device::ComputeDevice;
-use crate::launch::EvaluationHandoff;
-use crate::telemetry::evaluations::{EvaluationRecord, read};
 use crate::train::Ended;
+use checkpoint::load;
 use collectives::gloo::GlooOptions;
 use collectives::testing::{HANG, form};
 use collectives::{ProcessGroup, SoloGroup};
+use ddp::device::ComputeDevice;
+use launch::EvaluationHandoff;
+use record::evaluations::{EvaluationRecord, read};
 use std::path::PathBuf;
 
 const SHAPES: &str = "name = \"run\"\nseed = 3\nepochs = 3\nbatch_size = 8\n\

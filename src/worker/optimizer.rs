@@ -3,11 +3,11 @@
 //! of the spec. A parameter that is no longer frozen begins with new arrays and a separate count of updates.
 
 use super::spec_changes::{self, OwnSpec};
-use crate::checkpoint::{Loaded, State};
 use crate::models::{Model, Role, StateEntry, TensorFacts};
 use crate::optim::OptimizerPlan;
 use crate::train::Updater;
 use base::error::{Error, Result};
+use checkpoint::{Loaded, State};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -172,7 +172,7 @@ mod tests {
             let run = after_an_epoch_of(before);
             let bits = run.bits();
             let error = run.train(1, after).unwrap_err();
-            assert_eq!(error.code, ExitCode::Checkpoint);
+            assert_eq!(error.code, ExitCode::Io);
             for words in [&format!("state is {kept};"), &format!("needs {keeps}"), key] {
                 assert!(error.message.contains(words), "{words} in: {error}");
             }
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_change_that_keeps_the_state_is_applied_and_reported_once() {
         let run = after_an_epoch_of(ADAMW);
-        let loaded = crate::checkpoint::load_any(&run.newest()).unwrap();
+        let loaded = checkpoint::load_any(&run.newest()).unwrap();
         let slots = ["exp_avg", "exp_avg_sq"];
         let same = plan(SPEC, ADAMW, 1);
         assert_eq!(kept(OwnSpec::of(&same), &loaded.state, &slots), None);

@@ -3,8 +3,6 @@
 
 use super::testing::{Run, fixed as linear};
 use super::{RankParts, Split, Wanted, evaluate};
-use crate::checkpoint::{TensorMap, load_any};
-use crate::device::{ComputeDevice, drawn};
 use crate::models::{Input, Net};
 use crate::registry::Registry;
 use crate::train::Ended;
@@ -12,7 +10,9 @@ use base::error::ExitCode;
 use burn::module::{Module, Param, RunningState};
 use burn::nn::{BatchNorm, BatchNormConfig, Linear};
 use burn::tensor::{Device, Tensor, activation::tanh};
+use checkpoint::{TensorMap, load_any};
 use collectives::SoloGroup;
+use ddp::device::{ComputeDevice, drawn};
 
 const WIDTH: usize = 5;
 

@@ -1,22 +1,22 @@
 //! A job as one rank needs it. This is the only file of `worker` that reads the fields of a [`Plan`]; the other files get the
-//! configuration of one component. `tests/imports.rs` lists the files that may name the plan.
+//! configuration of one component. `tests/cli/imports.rs` lists the files that may name the plan.
 
 use super::data::{facts_of, open_data, say_lacking};
 use super::spec_changes::OwnSpec;
 use super::{fit, norms, optimizer, same_data};
-use crate::checkpoint::{CheckpointConfig, Every};
 use crate::data::{DataFacts, DatasetSource, Encoding, Fingerprint, LoaderConfig, TransformPlan};
-use crate::device::{DeviceSpec, Precision};
-use crate::nodes::RdzvEndpoint;
 use crate::optim::OptimizerPlan;
 use crate::plan::{ModelPlan, Plan, World};
 use crate::tasks::TaskPlan;
-use crate::telemetry::{MetricsConfig, ObserverPlan};
 use crate::train::{Batching, Ema, Position, Settings, TrainConfig};
-use ::spec::{Origin, ResolvedValue, Values};
 use base::error::{Error, Result};
+use checkpoint::{CheckpointConfig, Every};
 use collectives::gloo::GlooOptions;
+use collectives::rendezvous::RdzvEndpoint;
 use collectives::{Backend, DistributedConfig, SoloGroup};
+use ddp::device::{DeviceSpec, Precision};
+use record::{MetricsConfig, ObserverPlan};
+use spec::{Origin, ResolvedValue, Values};
 use std::net::IpAddr;
 
 /// The parts of a job, each for the component that it configures.

@@ -2,8 +2,8 @@ use super::*;
 use crate::plan::WorldRequest;
 use crate::plan::testing::resolved;
 use crate::registry::Registry;
-use ::spec::JobTree;
 use base::error::ExitCode;
+use spec::JobTree;
 use std::path::Path;
 
 /// 40 rows of two features and three classes.
@@ -91,7 +91,7 @@ fn a_plan_with_data_fails_as_the_run_would() {
 
 #[test]
 fn a_model_of_unknown_size_is_compared_with_the_memory_once_the_data_is_open() {
-    use crate::launch::memory::UsableMemory;
+    use launch::memory::UsableMemory;
     let dir = tempfile::tempdir().unwrap();
     let (registry, spec) = (Registry::standard(), table(dir.path()));
     let warned = |bytes: u64| {

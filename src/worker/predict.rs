@@ -3,15 +3,15 @@
 use super::compute::compute;
 use super::parts::RankParts;
 use super::{Usage, state};
-use crate::caught::caught;
-use crate::checkpoint::Loaded;
 use crate::data::{
     Dataset, FieldData, FieldFacts, FieldKind, FieldMut, FieldsMut, HostField, SampleKey, SampleMut, Splits,
     TransformPlan, transformed,
 };
-use crate::device::{ComputeDevice, Precision, read, supports_precision};
 use crate::models::{Evaluator, Input, TensorFacts};
 use base::error::{Error, Result};
+use base::panics::catch_model_panic;
+use checkpoint::Loaded;
+use ddp::device::{ComputeDevice, Precision, read, supports_precision};
 use std::sync::Arc;
 
 /// A model with a checkpoint's weights.
@@ -86,7 +86,7 @@ impl Predictor {
         let field = HostField { shape: self.input.shape.clone(), data };
         let input = Input::from_host(&field, count, &self.evaluator.device());
         let name = &self.name;
-        let outputs = caught(|| self.evaluator.forward(input))
+        let outputs = catch_model_panic(|| self.evaluator.forward(input))
             .map_err(|why| Error::spec(format!("model `{name}` does not accept these inputs: {why}")))?;
         let [rows, width] = outputs.dims();
         if rows != count || width == 0 {

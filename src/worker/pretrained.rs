@@ -3,12 +3,12 @@
 use super::messages::tell;
 use super::snapshot::batches_tracked;
 use super::state::put;
-use crate::checkpoint::{ModelTensor, TensorMap, match_weights, read_weights};
-use crate::history::checkpoints;
 use crate::models::{Model, Role, StateEntry};
 use crate::plan::ModelPlan;
 use base::error::{Error, Result};
 use base::show;
+use checkpoint::{ModelTensor, TensorMap, match_weights, read_weights};
+use record::history::checkpoints;
 use std::path::Path;
 
 /// Loads the weights that the spec names, if any, and prints a line about it.
@@ -134,9 +134,9 @@ fn with_linear_layouts(file: TensorMap, entries: &[StateEntry]) -> Result<Tensor
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkpoint::TensorData;
     use crate::models::Layout;
     use base::error::ExitCode;
+    use checkpoint::TensorData;
 
     #[test]
     fn torchvisions_published_vision_transformers_get_the_present_names() {

@@ -1,8 +1,8 @@
 //! The end of `--profile`: the ranks' parts become one file.
 
 use super::messages::warn;
-use crate::launch::logs::SAID;
-use crate::telemetry::{Profile, profile};
+use launch::logs::ALREADY_PRINTED;
+use record::{Profile, profile};
 use std::path::Path;
 
 /// Puts the parts in the run's folder together and says where they are. Call it on all ranks, when all have written theirs:
@@ -13,8 +13,8 @@ pub fn merge(of: &Profile, out_dir: &Path, rank: usize, local_rank: usize, world
     }
     match profile::merge(out_dir, world) {
         Ok(Some((path, ranks))) => {
-            tracing::info!(target: SAID, "profile of {} ranks: {}", ranks.len(), path.display());
-            inform!("profile: {}, for https://ui.perfetto.dev", base::show::path(&path));
+            tracing::info!(target: ALREADY_PRINTED, "profile of {} ranks: {}", ranks.len(), path.display());
+            info!("profile: {}, for https://ui.perfetto.dev", base::show::path(&path));
         }
         // A recording that could not be written has been reported.
         Ok(None) => of.why_none().iter().for_each(|why| warn(&format!("there is no profile: {why}"))),

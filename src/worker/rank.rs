@@ -9,22 +9,20 @@ use super::start_state::{StartState, provenance_of};
 use super::step_times::measured;
 use super::stop_at::StopAt;
 use super::{Fault, Job, RankParts, RecorderOptions, Resume, keep_kernels, train};
-use crate::clusters::slurm::SlurmJob;
-use crate::clusters::{self, Ancestor, WorkerEnv};
-use crate::device;
-use crate::history::{FolderLock, Start, log_of_others, writes_to_no_others};
-use crate::launch::logs::SAID;
-use crate::launch::{
-    Endpoint, Handoff, JobHandoff, OnSecondSignal, Place, SelfExit, StopFlag, clear_notes, logs,
-};
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
-use crate::telemetry::{Before, Profile};
 use crate::train::Ended;
-use ::spec::JobTree;
 use base::error::{Error, ExitCode, IoContext, Result};
 use collectives::Backend;
 use collectives::rendezvous::Secret;
+use ddp::device;
+use launch::clusters::slurm::SlurmJob;
+use launch::clusters::{self, Ancestor, WorkerEnv};
+use launch::logs::ALREADY_PRINTED;
+use launch::{Endpoint, Handoff, JobHandoff, OnSecondSignal, Place, SelfExit, StopFlag, clear_notes, logs};
+use record::history::{FolderLock, Start, log_of_others, writes_to_no_others};
+use record::{MetricsBaseline, Profile};
+use spec::JobTree;
 use std::cell::OnceCell;
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -54,7 +52,7 @@ pub fn run(registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
 fn caught(work: impl FnOnce() -> Result<Ended>) -> Result<Ended> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| match panic.downcast::<Error>() {
         Ok(error) => Err(*error),
-        Err(panic) => Err(Error::internal(format!("panicked: {}", crate::caught::message(&*panic)))),
+        Err(panic) => Err(Error::internal(format!("panicked: {}", base::panics::message(&*panic)))),
     })
 }
 
@@ -83,7 +81,7 @@ pub fn run_external(
     }
     let start_state = StartState::of(&handoff.job);
     if first {
-        inform!("launched by {launcher}");
+        info!("launched by {launcher}");
     }
     // Rank 0 reports the error when the other ranks can receive it.
     let mut profile = None;
@@ -96,12 +94,12 @@ pub fn run_external(
         profile = logs::init_worker(&handoff)?;
         logs::record_panics(&handoff);
     }
-    tracing::info!(target: SAID, "launched by {launcher}");
+    tracing::info!(target: ALREADY_PRINTED, "launched by {launcher}");
     let mut failure_report = FailureReport::new(&handoff, stop);
     failure_report.writes = writes;
     let requeue = requeue_on_stop(parts.requeue, first);
     // Known once the folder is this run's.
-    let before = Arc::new(OnceLock::<Before>::new());
+    let before = Arc::new(OnceLock::<MetricsBaseline>::new());
     let folder_lock = OnceCell::new();
     let conclude = {
         let (before, out_dir) = (before.clone(), handoff.job.out_dir.clone());
@@ -115,7 +113,7 @@ pub fn run_external(
         let (start_state, conclude) = (start_state.clone(), conclude.clone());
         move |why| {
             if why == SelfExit::Overdue {
-                say!("{}", start_state.saved());
+                status!("{}", start_state.saved());
             }
             conclude(&Ok(ExitCode::Stopped));
         }
@@ -132,7 +130,7 @@ pub fn run_external(
             // As with the lock, the other ranks receive the error.
             continues_the_run(parts.spec(), &handoff.job)?;
             let _ = folder_lock.set(lock);
-            let _ = before.set(Before::of(&handoff.job.out_dir));
+            let _ = before.set(MetricsBaseline::of(&handoff.job.out_dir));
             Ok(())
         }
     });
@@ -141,7 +139,7 @@ pub fn run_external(
     if let Ok(ExitCode::Stopped) = ended {
         // If ranks do not share a folder, only rank 0 knows what is saved.
         if first {
-            say!("stopped on request; {}", start_state.saved());
+            status!("stopped on request; {}", start_state.saved());
         }
         requeue.iter().for_each(SlurmJob::requeue_and_say_so);
     }
@@ -200,7 +198,7 @@ pub fn requeue_on_stop(requeue: bool, first: bool) -> Option<SlurmJob> {
 }
 
 /// How long storage may take for what a process that ends itself still reads and writes.
-const LAST_WORDS: Duration = Duration::from_secs(10);
+const EXIT_IO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Ends this process if a stop signal comes before training, or if it has not stopped within `grace` after one. `last` comes last,
 /// beside the main thread.
@@ -215,16 +213,16 @@ fn watch(
             let grace = grace.unwrap_or_default().as_secs_f64();
             format!("did not stop within {grace} s of the signal (`checkpoint.grace`)")
         });
-        overdue.iter().for_each(|message| say!("{message}"));
+        overdue.iter().for_each(|message| status!("{message}"));
         // Before anything that takes storage: Slurm waits only so long.
         requeue.iter().for_each(SlurmJob::requeue_and_say_so);
         // Where the log hangs, the run's folder may not.
         in_time(move || match overdue {
-            Some(message) => tracing::error!(target: SAID, "{message}"),
+            Some(message) => tracing::error!(target: ALREADY_PRINTED, "{message}"),
             None => tracing::info!("stopped on request before training began"),
         });
         in_time(move || last(why));
-        base::say::flush();
+        base::status::flush();
     })
 }
 
@@ -232,9 +230,9 @@ fn watch(
 fn watch_launcher(launcher: Option<Ancestor>, stop: &StopFlag) {
     let Some(launcher) = launcher else { return };
     launcher.watch(stop, |why| {
-        say!("error: {why}");
-        in_time(move || tracing::error!(target: SAID, "{why}"));
-        base::say::flush();
+        status!("error: {why}");
+        in_time(move || tracing::error!(target: ALREADY_PRINTED, "{why}"));
+        base::status::flush();
         std::process::exit(ExitCode::Rendezvous as i32);
     });
 }
@@ -247,7 +245,7 @@ fn in_time(last: impl FnOnce() + Send + 'static) {
         let _ = done.send(());
     });
     if spawned.is_ok() {
-        let _ = ended.recv_timeout(LAST_WORDS);
+        let _ = ended.recv_timeout(EXIT_IO_TIMEOUT);
     }
 }
 
@@ -350,7 +348,7 @@ mod tests {
 
     #[test]
     fn an_error_of_a_forward_pass_is_no_bug() {
-        let refused = caught(|| crate::caught::end_with(Error::spec("too few values"))).unwrap_err();
+        let refused = caught(|| base::panics::end_with(Error::spec("too few values"))).unwrap_err();
         assert_eq!((refused.code, refused.message.as_str()), (ExitCode::Spec, "too few values"));
     }
 }

@@ -1,9 +1,9 @@
 //! Which checkpoints are kept: each is ranked by measurements of exactly its own weights.
 
 use super::testing::{Run, SPEC};
-use crate::checkpoint::read_state;
 use crate::train::Ended;
 use base::error::ExitCode;
+use checkpoint::read_state;
 
 /// The learning rate is too high: every evaluation is worse than the previous one. Four steps per epoch.
 const WORSE: [&str; 2] = ["optimizer.lr=1.2", "batch_size=16"];

@@ -7,19 +7,19 @@ use super::checkpoints::Checkpoints;
 use super::metrics::{Reported, epochs_until, metrics_until};
 use super::notes::Notes;
 use super::replicas::Undecided;
-use crate::checkpoint::RankBy;
 use crate::data::Encoding;
-use crate::history::{Parent, relative};
-use crate::launch::logs::SAID;
-use crate::telemetry::{
+use crate::train::{Anatomy, Ended, Position, RunTensors, Settings, Stragglers};
+use base::error::{Error, ExitCode, Result};
+use base::show;
+use checkpoint::RankBy;
+use collectives::ProcessGroup;
+use launch::logs::ALREADY_PRINTED;
+use record::history::{Parent, relative};
+use record::{
     CheckpointEvent, DigestWriter, EndEvent, Event, MetricsWriter, ObservedRun, ObserverPlan, Observers,
     Progress, ProgressMode, RestartEvent, ResumeEvent, Stamped, StartOfRun, SummaryOf, TensorBoardWriter,
     Totals, columns_of_errors, cut_digests, read_events, report, summary,
 };
-use crate::train::{Anatomy, Ended, Position, RunTensors, Settings, Stragglers};
-use base::error::{Error, ExitCode, Result};
-use base::show;
-use collectives::ProcessGroup;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -248,7 +248,7 @@ impl First {
         match done {
             Ok(value) => Some(value),
             Err(e) => {
-                tracing::error!(target: SAID, "{}", e.message);
+                tracing::error!(target: ALREADY_PRINTED, "{}", e.message);
                 self.failed.get_or_insert(e);
                 None
             }
@@ -304,7 +304,7 @@ impl First {
         let (step, epoch) = self.last;
         let seconds = self.trained + self.started.elapsed().as_secs_f64();
         self.progress.finish();
-        early.iter().filter(|_| code == ExitCode::Done).for_each(|why| inform!("{why}"));
+        early.iter().filter(|_| code == ExitCode::Done).for_each(|why| info!("{why}"));
         let end = EndEvent { step, epoch, reason, exit_code: code as u8, seconds };
         self.write(&Event::End(end.clone()));
         let unwritten = self.failed.take().filter(|_| ended.is_ok());
@@ -315,7 +315,7 @@ impl First {
             && let Err(e) = self.conclude(&end)
         {
             // Whoever concludes the run tries again, and warns.
-            tracing::warn!(target: SAID, "cannot write the report: {}", e.message);
+            tracing::warn!(target: ALREADY_PRINTED, "cannot write the report: {}", e.message);
         }
         // At last: a run of several ranks that has failed is taken down in about a second.
         self.observers.finish();
@@ -336,7 +336,7 @@ impl First {
                 best: (best.name(), best.prefers_larger()),
                 columns: columns_of_errors(),
             };
-            say!("{}", show::message(&summary(&events, end, &run)));
+            status!("{}", show::message(&summary(&events, end, &run)));
         }
         written.map(drop)
     }

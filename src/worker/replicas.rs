@@ -1,8 +1,8 @@
 //! What rank 0 records of ranks whose states differ. Where equality alone does not show which rank is wrong (two ranks), the repeated
 //! steps do: their bits are those of the ranks that were right.
 
-use crate::telemetry::{Digest, DivergenceEvent};
 use crate::train::{Divergence, Position};
+use record::{Digest, DivergenceEvent};
 
 /// The evidence of which ranks are wrong.
 const MAJORITY: &str = "majority";

@@ -2,9 +2,9 @@
 //! an epoch, and with everything that has a state or rules of its own.
 
 use super::testing::{Run, SPEC};
-use crate::checkpoint::{Loaded, State, TensorMap, load, read_state};
-use crate::telemetry::Event;
 use crate::train::Ended;
+use checkpoint::{Loaded, State, TensorMap, load, read_state};
+use record::Event;
 
 /// With 94 samples, the last batch of an epoch is not full with either number of processes.
 const TAIL: [&str; 5] =

@@ -5,16 +5,16 @@ use super::parts::RankParts;
 use super::pretrained::start_from_weights;
 use super::state::Weights;
 use super::{Job, ema, hook, optimizer, same_data, spec_changes, state};
-use crate::checkpoint::{CheckpointStore, Loaded, load_any};
 use crate::data::Fingerprint;
-use crate::ddp::HookState;
-use crate::history::{Parent, checkpoints, is_within};
-use crate::launch::logs::SAID;
 use crate::models::Model;
-use crate::telemetry::of_all;
 use crate::train::{Position, Settings, Updater};
 use base::error::{Error, Result};
+use base::numbers::of_all;
 use base::show;
+use checkpoint::{CheckpointStore, Loaded, load_any};
+use ddp::HookState;
+use launch::logs::ALREADY_PRINTED;
+use record::history::{Parent, checkpoints, is_within};
 use std::path::PathBuf;
 
 /// The checkpoint that a run starts from.
@@ -133,8 +133,8 @@ fn find_checkpoint(job: &Job<'_>) -> Result<Option<Loaded>> {
     let newest = || CheckpointStore::read_only(checkpoints(job.out_dir)).latest_verified();
     let begun = job.resume != Resume::Auto && job.start.is_some_and(|start| start.begun());
     if begun && let Some(own) = newest()? {
-        tracing::info!(target: SAID, "`--resume` was applied when this run started");
-        inform!("this run was already started in this folder; it resumes from its newest checkpoint");
+        tracing::info!(target: ALREADY_PRINTED, "`--resume` was applied when this run started");
+        info!("this run was already started in this folder; it resumes from its newest checkpoint");
         return Ok(Some(own));
     }
     match &job.resume {
@@ -178,6 +178,6 @@ fn announce(
             None if here.epoch >= settings.epochs => "more `epochs` continue",
             None => "a larger `train.max_steps` continues",
         };
-        inform!("the run is complete; {more} it, `--resume never` starts over");
+        info!("the run is complete; {more} it, `--resume never` starts over");
     }
 }

@@ -4,13 +4,13 @@
 use super::data::open_data;
 use super::exchange::gathered;
 use super::parts::DataParts;
-use crate::checkpoint::State;
 use crate::data::Fingerprint;
-use crate::launch::grouped;
 use crate::train::Position;
 use base::error::{Error, Result};
+use checkpoint::State;
 use collectives::rendezvous::name_ranks;
 use collectives::{ProcessGroup, SoloGroup};
+use launch::grouped;
 
 /// Compares the data sets of all ranks. Collective: all ranks call it.
 ///

@@ -2,9 +2,9 @@
 //! independently, and a launcher may assign one GPU to two ranks.
 
 use super::exchange::gathered;
-use crate::device::ComputeDevice;
 use base::error::{Error, Result};
 use collectives::{GpuUuid, ProcessGroup, nccl, on_one_gpu};
+use ddp::device::ComputeDevice;
 
 /// The kind of a rank's device, and the UUID of its GPU where known.
 pub(super) type Entry = (String, Option<GpuUuid>);

@@ -4,11 +4,11 @@
 use super::hook::{self, HookLayout};
 use super::metrics::Reported;
 use super::state::{RunFacts, Saved};
-use crate::checkpoint::{Dtype, Snapshot, State, TensorData, TensorMap};
-use crate::ddp::HookState;
 use crate::models::{ALL, Layout, Role, StateEntry};
 use crate::train::{Position, RunTensors, Sums, Updater};
 use base::error::{Error, Result};
+use checkpoint::{Dtype, Snapshot, State, TensorData, TensorMap};
+use ddp::HookState;
 
 /// The tensors of a run's checkpoints, without values.
 pub fn empty(tensors: RunTensors<'_>) -> Result<Snapshot> {
@@ -176,12 +176,12 @@ mod tests {
     use super::super::state;
     use super::*;
     use crate::data::Fingerprint;
-    use crate::device::{Compute, ComputeDevice};
     use crate::models::Model;
     use crate::plan::Plan;
     use crate::train::Batching;
     use crate::worker::RankParts;
     use crate::worker::testing::{self, SPEC};
+    use ddp::device::{Compute, ComputeDevice};
 
     fn tensors<'a>(model: &'a dyn Model, updater: &'a Updater) -> RunTensors<'a> {
         RunTensors { model, updater, average: None }
@@ -234,9 +234,9 @@ mod tests {
                     })
                     .unwrap();
                 let dir = tempfile::tempdir().unwrap();
-                let store = crate::checkpoint::CheckpointStore::open(dir.path()).unwrap();
+                let store = checkpoint::CheckpointStore::open(dir.path()).unwrap();
                 let saved = store.save(&snapshot).unwrap();
-                let loaded = crate::checkpoint::load(&saved.path).unwrap();
+                let loaded = checkpoint::load(&saved.path).unwrap();
                 let mut other = plan.model.source.build(&plan.dataset.facts, 2, &host).unwrap();
                 let mut fresh = Updater::new(&plan.optimizer, None, &entries, &host.device);
                 let back = state::saved(&loaded).unwrap();
@@ -256,9 +256,9 @@ mod tests {
     #[cfg(feature = "wgpu")]
     #[test]
     fn on_wgpu_a_device_that_is_lost_fails_a_save() {
-        use crate::device::testing::LosableDevice;
         use base::error::ExitCode;
         use burn::tensor::DType;
+        use ddp::device::testing::LosableDevice;
 
         let Some(there) = LosableDevice::open() else { return };
         let plan = plan("adamw");

@@ -2,16 +2,16 @@
 //! checkpoint's spec is `job.toml` in its run's folder; its optimizer is described in the checkpoint itself.
 
 use super::start_state::newest_step;
-use crate::checkpoint::{Loaded, State};
 use crate::data::Encoding;
-use crate::history;
-use crate::launch::JobHandoff;
 use crate::plan::Plan;
 use crate::plan::changes::{Change, NAMED, between, lines};
-use ::spec::{Values, values};
 use base::error::{Error, Result};
 use base::files;
 use base::show;
+use checkpoint::{Loaded, State};
+use launch::JobHandoff;
+use record::history;
+use spec::{Values, values};
 use std::path::{Path, PathBuf};
 
 /// The spec of this start as a whole, to be compared with another one.

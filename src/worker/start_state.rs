@@ -2,13 +2,13 @@
 
 use super::connect::averages_by_nccl;
 use super::parts::RankParts;
-use crate::checkpoint::CheckpointStore;
-use crate::device;
-use crate::history::{self, checkpoints};
-use crate::launch::JobHandoff;
 use crate::plan::Plan;
-use crate::telemetry::{Provenance, RunId, provenance};
+use checkpoint::CheckpointStore;
 use collectives::Backend;
+use ddp::device;
+use launch::JobHandoff;
+use record::history::{self, checkpoints};
+use record::{Provenance, RunId, provenance};
 use std::path::Path;
 
 /// The newest checkpoint before this start.
@@ -54,6 +54,7 @@ pub fn provenance_of(plan: &Plan, job: &JobHandoff, launcher: &str, run: RunId) 
             .map(|local_rank| device::of_rank(parts.device, local_rank).to_string())
             .collect(),
         launcher,
+        versions: crate::versions::here(),
         backend: match parts.group.backend {
             Backend::Mpi => "mpi",
             _ if averages_by_nccl(&parts.group, parts.world.world_size, device::of_rank(parts.device, 0)) => {

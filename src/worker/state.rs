@@ -5,17 +5,17 @@ use super::hook::HookLayout;
 use super::optimizer::{self, Trained};
 use super::parts::RankParts;
 use super::snapshot::batches_tracked;
-use crate::checkpoint::{CheckpointConfig, Loaded, TensorData, TensorMap};
 use crate::data::Fingerprint;
-use crate::device::ComputeDevice;
 use crate::models::{ALL, Model, StateEntry, TensorFacts};
 use crate::train::{Batching, Position, Updater};
-use ::spec::Values;
 use base::error::{Error, ExitCode, Result};
 use base::show;
+use checkpoint::{CheckpointConfig, Loaded, TensorData, TensorMap};
 use collectives::ProcessGroup;
+use ddp::device::ComputeDevice;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use spec::Values;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -174,7 +174,7 @@ pub(super) fn has_tensors(file: &TensorMap, tensors: &[TensorFacts]) -> Result<(
 
 pub(super) fn unfit(loaded: &Loaded, e: Error) -> Error {
     // A failing device is not a problem of the checkpoint.
-    if e.code != ExitCode::Checkpoint {
+    if e.code != ExitCode::Io {
         return e;
     }
     let message = format!("checkpoint {} does not fit the spec: {}", loaded.path.display(), e.message);
@@ -320,7 +320,7 @@ mod tests {
         let error = weights(&entries[..2], &file).unwrap_err();
         assert_eq!(
             (error.code, error.message),
-            (ExitCode::Checkpoint, "the spec's model lacks its tensor `last`".into())
+            (ExitCode::Io, "the spec's model lacks its tensor `last`".into())
         );
         let error = weights(&entries[1..2], &file).unwrap_err();
         assert!(

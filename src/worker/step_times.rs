@@ -2,11 +2,11 @@
 //! its process group. The variable names the folder for the results; without it nothing is measured.
 
 use super::intercepted_group::{Intercept, InterceptedGroup};
-use crate::launch::page_faults;
-use crate::telemetry::memory_of;
 use base::error::{Error, Result};
 use base::files;
 use collectives::{Phase, Place, ProcessGroup};
+use launch::page_faults;
+use record::memory_of;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};

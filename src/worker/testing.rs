@@ -1,20 +1,20 @@
 //! Whole runs whose ranks are threads of this process, for this module's tests.
 
 use super::{Job, RecorderOptions, Resume, train};
-use crate::checkpoint::{CheckpointStore, Loaded, load};
-use crate::device::ComputeDevice;
-use crate::history::{Start, checkpoints};
 use crate::plan::Plan;
 pub use crate::plan::testing::resolved;
 use crate::registry::Registry;
-use crate::telemetry::{Event, ProgressMode, Provenance, RunId, provenance, read_events};
 use crate::train::Ended;
 use base::error::Result;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor, TensorData};
+use checkpoint::{CheckpointStore, Loaded, load};
 use collectives::gloo::GlooOptions;
 use collectives::testing::{HANG, form};
 use collectives::{ProcessGroup, SoloGroup};
+use ddp::device::ComputeDevice;
+use record::history::{Start, checkpoints};
+use record::{Event, ProgressMode, Provenance, RunId, provenance, read_events};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -57,6 +57,7 @@ pub fn provenance(plan: &Plan) -> Provenance {
         devices: vec!["cpu".to_owned(); plan.world.world_size],
         backend: "gloo",
         launcher: "a test",
+        versions: crate::versions::here(),
         run: RunId { start: RunId::draw().unwrap(), ..RunId::default() },
     })
 }

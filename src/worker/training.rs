@@ -14,17 +14,18 @@ use super::resume::Resumed;
 use super::state::RunFacts;
 use super::{RankParts, Recorder, RecorderOptions, Resume, Usage};
 use super::{ema, fit, norms, optimizer, profile, resume, same_data, state};
-use crate::checkpoint::CheckpointStore;
 use crate::data::{DataFacts, Fingerprint};
-use crate::device::ComputeDevice;
-use crate::history::{Accepted, Parent, Start, checkpoints};
 use crate::models::{Model, TensorFacts};
 use crate::plan::{Plan, Running};
-use crate::telemetry::{ObservedRun, Profile, ProgressMode, Score, StartOfRun, forbid_bars};
 use crate::train::{Ended, Parts, Position, RunTensors, Settings, Trainer, Updater};
 use base::error::{Error, Result};
 use base::show;
+use checkpoint::CheckpointStore;
+use checkpoint::Score;
 use collectives::{CommErrorKind, Phase, Place, ProcessGroup, Wait};
+use ddp::device::ComputeDevice;
+use record::history::{Accepted, Parent, Start, checkpoints};
+use record::{ObservedRun, Profile, ProgressMode, StartOfRun, forbid_bars};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -211,7 +212,7 @@ fn show_brief(job: &Job<'_>, facts: &DataFacts, position: &Position, model: &dyn
         out_dir: job.out_dir,
         set: &options.set,
     });
-    say!("{}", show::message(&brief));
+    status!("{}", show::message(&brief));
 }
 
 /// Accepts this start in the run's folder; `false` if nothing needs to be written.

@@ -3,14 +3,14 @@
 
 use super::data::{facts_of, opened};
 use super::{RankParts, fit};
-use crate::checkpoint::Loaded;
 use crate::data::{DataFacts, Encoding, FieldFacts};
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
-use ::spec::JobTree;
 use base::error::{Error, Result};
 use base::show;
+use checkpoint::Loaded;
 use serde::{Deserialize, Serialize};
+use spec::JobTree;
 
 /// The version that this program writes, and the newest that it reads.
 const VERSION: u32 = 1;
@@ -97,7 +97,7 @@ impl Usage {
     /// For a checkpoint of an earlier version: from the data set, which must be there.
     pub fn of_data(plan: &Plan) -> Result<Self> {
         let data = RankParts::of(plan).data;
-        let mut tell = |line: &str| inform!("{}", show::message(line));
+        let mut tell = |line: &str| info!("{}", show::message(line));
         data.source.prepare(&mut tell).map_err(Error::of_data)?;
         let splits = opened(&data, None)?;
         fit::samples(data.name, &splits)?;
@@ -106,7 +106,7 @@ impl Usage {
 }
 
 fn place(loaded: &Loaded) -> String {
-    loaded.path.join(crate::checkpoint::USAGE_FILE).display().to_string()
+    loaded.path.join(checkpoint::USAGE_FILE).display().to_string()
 }
 
 #[derive(Deserialize)]
@@ -142,9 +142,9 @@ mod tests {
     #[test]
     fn forged_sizes_are_refused_before_anything_is_allocated() {
         use crate::data::{ColumnKind, ImageEncoding};
-        use crate::device::ComputeDevice;
         use crate::worker::Predictor;
         use base::error::ExitCode;
+        use ddp::device::ComputeDevice;
         let run = Run::of(SPEC);
         run.train(1, &[]).unwrap();
         let mut loaded = run.loaded();
@@ -164,7 +164,7 @@ mod tests {
         let huge = usize::MAX >> 4;
         for classes in [2, 1 << 36, huge] {
             let error = refused(&|forged| forged.facts.target = field(&[], FieldKind::Index(classes)));
-            assert_eq!(error.code, ExitCode::Checkpoint, "{classes}: {error}");
+            assert_eq!(error.code, ExitCode::Io, "{classes}: {error}");
         }
         for shape in [&[huge][..], &[1 << 20, 1 << 20], &[huge, huge, 16], &[huge, 0]] {
             for name in ["input", "target"] {
@@ -172,7 +172,7 @@ mod tests {
                     let of = if name == "input" { &mut forged.facts.input } else { &mut forged.facts.target };
                     *of = field(shape, FieldKind::Float);
                 });
-                assert_eq!(error.code, ExitCode::Checkpoint, "{error}");
+                assert_eq!(error.code, ExitCode::Io, "{error}");
                 assert!(
                     error.message.contains(&format!("usage.json is invalid: `{name}` has the shape")),
                     "{error}"

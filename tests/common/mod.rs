@@ -1,12 +1,16 @@
 //! What the tests with the real binary share.
 #![allow(dead_code, unused_imports)]
 
+pub mod browser;
 mod child;
+#[cfg(feature = "parquet")]
+pub mod parquet_file;
 // The unit tests of collectives use the same file.
 #[cfg(target_os = "linux")]
 #[path = "../../crates/collectives/src/testing/port.rs"]
 mod port;
 mod proc;
+pub mod ranks;
 pub mod server;
 
 pub use child::{finish, finish_within};
@@ -14,6 +18,8 @@ pub use child::{finish, finish_within};
 pub use port::Port;
 pub use proc::*;
 
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -117,6 +123,14 @@ pub fn train(spec: &Path, out: &Path, flags: &[&str]) -> Output {
     output_of(&mut train_command(spec, out, flags))
 }
 
+/// Trains `spec` in `dir`, and returns the run's folder.
+#[track_caller]
+pub fn trained(dir: &Path, spec: &str) -> PathBuf {
+    let out = dir.join("run");
+    assert_code(&train(&write_spec(dir, spec), &out, &[]), 0);
+    out
+}
+
 /// Runs `command` to its end.
 #[track_caller]
 pub fn output_of(command: &mut Command) -> Output {
@@ -135,6 +149,18 @@ pub fn write_spec(dir: &Path, text: &str) -> PathBuf {
     path
 }
 
+/// Standard output of a command that succeeds.
+#[track_caller]
+pub fn stdout_of(command: &mut Command) -> String {
+    let output = output_of(command);
+    assert_code(&output, 0);
+    stdout(&output)
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("UTF-8")
+}
+
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -144,14 +170,47 @@ pub fn assert_code(output: &Output, code: i32) {
     assert_eq!(output.status.code(), Some(code), "stderr:\n{}", stderr(output));
 }
 
+#[track_caller]
+pub fn parse_json(text: impl AsRef<[u8]>) -> Value {
+    let text = text.as_ref();
+    serde_json::from_slice(text).unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(text)))
+}
+
+#[track_caller]
+pub fn read_json(path: impl AsRef<Path>) -> Value {
+    let path = path.as_ref();
+    parse_json(std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display())))
+}
+
+/// All files below `folder`, with their contents.
+pub fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let (mut found, mut open) = (BTreeMap::new(), vec![folder.to_owned()]);
+    while let Some(next) = open.pop() {
+        for path in std::fs::read_dir(next).expect("a folder").map(|entry| entry.expect("readable").path()) {
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                let bytes = std::fs::read(&path).expect("a file");
+                found.insert(path, bytes);
+            }
+        }
+    }
+    found
+}
+
+/// The step events of a run.
+pub fn step_events(out: &Path) -> Vec<Value> {
+    events(out).into_iter().filter(|event| event["event"] == "step").collect()
+}
+
 /// The events of a run, parsed.
-pub fn events(out: &Path) -> Vec<serde_json::Value> {
+pub fn events(out: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap_or_default();
     text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect()
 }
 
 /// What of a run's metrics must not depend on when it was interrupted: everything but times and the marks of resumption.
-pub fn results(out: &Path) -> Vec<serde_json::Value> {
+pub fn results(out: &Path) -> Vec<Value> {
     let mut events = events(out);
     events.retain(|e| e["event"] == "step" || e["event"] == "epoch");
     for event in &mut events {

@@ -21,8 +21,7 @@ pub fn children(supervisor: u32) -> Vec<u32> {
 
 /// `R`, `S`, `T`, …; `None` when there is no such process.
 fn state(pid: u32) -> Option<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit(") ").next()?.chars().next()
+    base::process_stat::ProcessStat::of(pid).map(|stat| stat.state)
 }
 
 pub fn alive(pid: u32) -> bool {

@@ -115,7 +115,7 @@ fn three_nodes_join_one_after_the_other() {
             }
         }
         assert!(within(HUNG, || first.told().contains("now 4 nodes and 4 ranks")), "{}", first.told());
-        let steps = events(&pair.trial.out).iter().filter(|e| e["event"] == "step").count() as u64;
+        let steps = step_events(&pair.trial.out).len() as u64;
         pair.trains_to(steps + 5, &mut [&mut first]);
         kill(first.child.id(), Signal::TERM);
         // Without a restart, of which there are none to spend.
@@ -136,7 +136,7 @@ fn a_node_started_twice_leaves_the_first_alone() {
     kill(twice.child.id(), Signal::TERM);
     assert!(twice.end(HUNG).is_some());
     let [first, second] = &mut nodes;
-    let done = events(&pair.trial.out).iter().filter(|e| e["event"] == "step").count() as u64;
+    let done = step_events(&pair.trial.out).len() as u64;
     pair.trains_to(done + 5, &mut [first, second]);
     kill(first.child.id(), Signal::TERM);
     nodes.iter_mut().for_each(|node| drop(assert_end(node, 75)));
@@ -149,7 +149,7 @@ fn nodes_join_and_leave() {
     let pair = Pair::new(1, "1:2");
     let mut first = pair.start(0, "", &ENDLESS);
     pair.trains_to(5, &mut [&mut first]);
-    let steps = || events(&pair.trial.out).iter().filter(|e| e["event"] == "step").count() as u64;
+    let steps = || step_events(&pair.trial.out).len() as u64;
     let mut second = pair.start(1, "", &ENDLESS);
     let joined = |first: &Rank, n: usize| first.told().matches("now 2 nodes and 2 ranks").count() >= n;
     assert!(within(HUNG, || joined(&first, 1)), "{}", first.told());
@@ -175,8 +175,7 @@ fn nodes_join_and_leave() {
     let worlds: Vec<_> = events(&pair.trial.out).into_iter().filter(|e| e["event"] == "resume").collect();
     let worlds: Vec<u64> = worlds.iter().filter_map(|e| e["world"].as_u64()).collect();
     assert_eq!(worlds, [2, 1, 2, 1]);
-    let run = std::fs::read(pair.trial.out.join("run.json")).expect("run.json is there");
-    let run: serde_json::Value = serde_json::from_slice(&run).expect("run.json is JSON");
+    let run = read_json(pair.trial.out.join("run.json"));
     assert_eq!((&run["world"], &run["backend"]), (&1.into(), &"solo".into()), "of the last generation");
     drop(third);
     assert!(within(HUNG, || processes(&pair.trial.out).is_empty()));

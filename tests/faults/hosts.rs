@@ -133,7 +133,7 @@ fn training(hosts: &Hosts, trial: &Trial) -> Vec<Rank> {
     let mut over = false;
     let trains = within(HUNG, || {
         over = ranks.iter_mut().any(|r| r.child.try_wait().expect("ours").is_some());
-        over || events(&trial.out).iter().filter(|e| e["event"] == "step").count() >= 3
+        over || step_events(&trial.out).len() >= 3
     });
     let told: Vec<String> = ranks.iter().map(Rank::told).collect();
     assert!(trains && !over, "the run does not come to its third step:\n{}", told.join("\n---\n"));
@@ -178,7 +178,7 @@ fn two_hosts_train_as_one() {
     assert_eq!(results(&two.out), results(&one.out));
     assert!(two.bits() == one.bits(), "model or optimizer differ");
     let losses = |trial: &Trial| -> Vec<f64> {
-        let steps = events(&trial.out).into_iter().filter(|e| e["event"] == "step");
+        let steps = step_events(&trial.out).into_iter();
         steps.map(|e| e["loss"].as_f64().expect("a loss")).collect()
     };
     let (one, mixed) = (losses(&one), losses(&mixed));

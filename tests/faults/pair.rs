@@ -66,7 +66,7 @@ impl Pair {
     #[track_caller]
     pub fn trains_to(&self, steps: u64, nodes: &mut [&mut Rank]) {
         let done = || {
-            let last = events(&self.trial.out).into_iter().rfind(|e| e["event"] == "step");
+            let last = step_events(&self.trial.out).pop();
             last.and_then(|e| e["step"].as_u64()).unwrap_or(0)
         };
         let mut over = false;

@@ -43,7 +43,7 @@ impl Error {
     }
     /// A checkpoint or another file that can't be read or written (74).
     pub fn checkpoint(message: impl Into<String>) -> Self {
-        Self::new(ExitCode::Checkpoint, message)
+        Self::new(ExitCode::Io, message)
     }
     /// A bug (70).
     pub fn internal(message: impl Into<String>) -> Self {
@@ -128,6 +128,7 @@ impl From<std::io::Error> for Error {
 /// Adds the operation and the path to an I/O error: `fs::read(p).doing("read", p)?`. Exit code 74; the cause tells
 /// whether it may be temporary.
 pub trait IoContext<T> {
+    /// `verb`: the operation, in the infinitive ("read"); `path`: the file or folder it was applied to.
     fn doing(self, verb: &str, path: &std::path::Path) -> Result<T>;
 }
 
@@ -200,15 +201,15 @@ mod tests {
         for (code, passes, of_data) in [
             (libc::ENOENT, false, ExitCode::Spec),
             (libc::EACCES, false, ExitCode::Spec),
-            (libc::ENOSPC, false, ExitCode::Checkpoint),
-            (libc::EFBIG, false, ExitCode::Checkpoint),
-            (libc::EROFS, false, ExitCode::Checkpoint),
-            (libc::EIO, true, ExitCode::Checkpoint),
-            (libc::ESTALE, true, ExitCode::Checkpoint),
-            (libc::EMFILE, true, ExitCode::Checkpoint),
+            (libc::ENOSPC, false, ExitCode::Io),
+            (libc::EFBIG, false, ExitCode::Io),
+            (libc::EROFS, false, ExitCode::Io),
+            (libc::EIO, true, ExitCode::Io),
+            (libc::ESTALE, true, ExitCode::Io),
+            (libc::EMFILE, true, ExitCode::Io),
         ] {
             let error = failed(code);
-            assert_eq!(error.code, ExitCode::Checkpoint, "{error}");
+            assert_eq!(error.code, ExitCode::Io, "{error}");
             assert_eq!(error.caused_by().is_some_and(is_transient), passes, "{error}");
             assert_eq!(error.of_data().code, of_data, "{code}");
         }

@@ -43,7 +43,7 @@ exit_codes! {
     Unavailable = 69, "device or backend missing", "a device or backend is missing", restart: Some(false);
     /// A bug in ddp-run, or a failure of the operating system (except of its files) without a more specific code.
     Internal = 70, "internal error", "internal error", restart: Some(false);
-    Checkpoint = 74, "checkpoint or other file unreadable or unwritable",
+    Io = 74, "checkpoint or other file unreadable or unwritable",
         "a checkpoint or another file can't be read or written", restart: Some(false);
     /// `--resume auto` continues the run.
     Stopped = 75, "stopped on request and resumable", "stopped on request", restart: None;

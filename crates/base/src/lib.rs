@@ -1,11 +1,16 @@
 //! What every crate of ddp-run needs: errors, files, text for people.
 //!
+//! * [`panics`]: panics of users' code as errors.
 //! * [`error`]: what went wrong, what to do about it, and the exit code.
 //! * [`files`]: files that other processes see whole or not at all.
 //! * [`show`]: foreign text made safe to print, and tables that fit a terminal.
-//! * [`say`](mod@say): status lines on standard error that neither fail nor wait for a reader ([`say!`], [`inform!`]).
+//! * [`status`](mod@status): status lines on standard error that neither fail nor wait for a reader ([`status!`], [`info!`]).
+//! * [`numbers`]: numbers for people.
+//! * [`process_stat`]: what the system says of a process.
+//! * [`variables`]: the environment.
 //! * [`named`](mod@named): enums whose values have names ([`named!`]).
 
+#![warn(missing_docs)]
 #![deny(unsafe_code)]
 
 /// The example of README.md.
@@ -14,10 +19,14 @@
 struct Readme;
 
 pub mod error;
-pub mod exit_code;
+mod exit_code;
 pub mod files;
 pub mod named;
-pub mod say;
+pub mod numbers;
+pub mod panics;
+pub mod process_stat;
 pub mod show;
+pub mod status;
 #[doc(hidden)]
 pub mod testing;
+pub mod variables;

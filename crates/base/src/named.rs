@@ -7,6 +7,7 @@ macro_rules! named {
         $($(#[$variant_meta:meta])* $variant:ident = $name:literal),+ $(,)?
     }) => {
         $(#[$meta])*
+        #[allow(missing_docs, reason = "a value is what its name says")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
         $vis enum $enum { $($(#[$variant_meta])* #[serde(rename = $name)] $variant),+ }
 

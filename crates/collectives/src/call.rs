@@ -4,8 +4,9 @@ use super::header::{Header, Operation};
 use super::{CommError, CommErrorKind, DType, ReduceOp, SliceMut, SliceRef, Wait};
 use std::time::Duration;
 
-/// A call on a [`ProcessGroup`](super::ProcessGroup), whose methods document each variant.
+/// A call on a [`ProcessGroup`](super::ProcessGroup), whose methods document each variant and its fields.
 #[derive(Debug)]
+#[allow(missing_docs, reason = "they are the methods and parameters of `ProcessGroup`")]
 pub enum Call<'a> {
     AllReduce { buf: SliceMut<'a>, op: ReduceOp },
     Reduce { buf: SliceMut<'a>, op: ReduceOp, root: usize },
@@ -23,6 +24,7 @@ impl Call<'_> {
         Operation::ALL.into_iter().map(Operation::name)
     }
 
+    /// The name of the method: `all_reduce`.
     pub fn name(&self) -> &'static str {
         self.operation().name()
     }

@@ -1,9 +1,9 @@
 //! Configuration of the process group: engine and time limits.
 
-use ::spec::{Period, choice};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
+use spec::{Period, choice};
 use std::time::Duration;
 
 choice! {

@@ -25,6 +25,7 @@ impl DeviceSlice {
         Self { address, len, dtype, keep }
     }
 
+    /// The address of the first element in the device's memory.
     pub fn address(&self) -> u64 {
         self.address
     }
@@ -34,10 +35,12 @@ impl DeviceSlice {
         self.len
     }
 
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
+    /// The type of the elements.
     pub fn dtype(&self) -> DType {
         self.dtype
     }

@@ -44,6 +44,7 @@ named! {
         Doubling = "doubling",
         /// Recursive halving, then recursive doubling.
         HalvingDoubling = "halving-doubling",
+        /// Up a binomial tree, then down.
         Tree = "tree",
         /// One rank gathers, reduces and sends back.
         ParameterServer = "parameter-server",

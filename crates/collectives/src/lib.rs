@@ -1,28 +1,21 @@
-//! Collectives between the processes of a run.
-//!
-//! [`ProcessGroup`] is the only interface that the rest of the program sees. An engine (gloo, MPI, NCCL) owns its
-//! connections, deadlines and algorithms; a caller passes typed slices and gets the reduced values, bit-equal on every
-//! rank, or an error that names a rank.
-
+#![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
-
-/// The example of README.md.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+#![warn(missing_docs)]
 
 mod buffer;
 mod call;
 mod calls;
-mod config;
+pub mod config;
 mod control;
-mod device;
+pub mod device;
 mod execute;
 #[cfg(any(test, fuzzing))]
 mod fuzz;
 pub mod gloo;
 mod gpu;
 mod header;
+mod init;
+pub mod launchers;
 mod messages;
 #[cfg(feature = "mpi")]
 pub mod mpi;
@@ -34,8 +27,9 @@ pub mod nccl;
 #[cfg(not(feature = "nccl"))]
 #[path = "nccl/missing.rs"]
 pub mod nccl;
+mod options;
 mod probe;
-mod record;
+pub mod record;
 mod reduce;
 #[cfg(test)]
 mod reference;
@@ -44,19 +38,33 @@ mod solo;
 #[doc(hidden)]
 pub mod testing;
 mod threads;
+mod variables;
 
 pub use buffer::{DType, Element, SliceMut, SliceRef};
 pub use call::Call;
-pub use calls::lock;
-pub use config::{Backend, DistributedConfig, MpiConfig};
-pub use device::{DeviceCollectives, DeviceSlice};
-#[cfg(fuzzing)]
-pub use fuzz::decode_anything;
-pub use gpu::{GpuUuid, on_one_gpu};
-pub use header::Algorithm;
-pub use record::{CallRecord, Phase, Place};
+pub use config::DistributedConfig;
+pub use init::init;
+pub use options::Options;
+pub use rendezvous::{KeySource, RdzvEndpoint};
 pub use solo::SoloGroup;
 pub use threads::spawn;
+
+// Names that ddp-run's program uses; users find them in the modules.
+#[doc(hidden)]
+pub use calls::lock;
+#[doc(hidden)]
+pub use config::{Backend, MpiConfig};
+#[doc(hidden)]
+pub use device::{DeviceCollectives, DeviceSlice};
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use fuzz::decode_anything;
+#[doc(hidden)]
+pub use gpu::{GpuUuid, on_one_gpu};
+#[doc(hidden)]
+pub use header::Algorithm;
+#[doc(hidden)]
+pub use record::{CallRecord, FlightRecorder, Phase, Place};
 
 use base::named;
 use std::time::Duration;
@@ -142,19 +150,9 @@ pub trait ProcessGroup: Send + Sync {
     /// Ends the group for a reason local to this rank (`why`): every peer's pending or next collective fails at once
     /// with a message that names this rank. Idempotent.
     fn abort(&self, why: &str);
-    /// Records this rank's step and phase, for failure reports. Costs a few nanoseconds.
-    fn note(&self, _place: Place) {}
-    /// The place last recorded.
-    fn place(&self) -> Place {
-        Place::default()
-    }
-    /// The last calls (64 at most), oldest first; empty for engines that keep no record.
-    fn history(&self) -> Vec<CallRecord> {
-        Vec::new()
-    }
-    /// Whether a fault on purpose asks this rank to change a bit of its parameters; asks once.
-    fn take_flip(&self) -> bool {
-        false
+    /// The record of this rank's place and calls, if the group keeps one.
+    fn flight_recorder(&self) -> Option<&dyn FlightRecorder> {
+        None
     }
     /// Collectives on device memory, if the engine has them.
     fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
@@ -194,6 +192,10 @@ named! {
         Rendezvous = "rendezvous",
         /// A peer called `abort`.
         Aborted = "aborted",
+        /// A library or a device that the group needs is missing.
+        Unavailable = "unavailable",
+        /// An option, a variable of the environment or the key of the run's secret is missing or invalid.
+        Configuration = "configuration",
     }
 }
 
@@ -223,14 +225,24 @@ impl CommError {
         Self::new(CommErrorKind::Rendezvous, None, message)
     }
 
+    /// What this process was told is missing or invalid.
+    pub fn configuration(message: impl Into<String>) -> Self {
+        Self::new(CommErrorKind::Configuration, None, message)
+    }
+
+    /// A library or a device is missing.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(CommErrorKind::Unavailable, None, message)
+    }
+
     /// The same error, caused by `peer`.
     pub fn of(self, peer: Option<usize>) -> Self {
         Self { peer, ..self }
     }
 
     /// The same error with a way out.
-    pub fn hint(self, hint: &str) -> Self {
-        Self { hint: Some(hint.to_owned()), ..self }
+    pub fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
     }
 
     /// A timeout before the first call is a failure of the rendezvous.
@@ -246,6 +258,8 @@ impl From<CommError> for base::error::Error {
     fn from(e: CommError) -> Self {
         use base::error::{Error, ExitCode};
         let code = match e.kind {
+            CommErrorKind::Configuration => ExitCode::Usage,
+            CommErrorKind::Unavailable => ExitCode::Unavailable,
             CommErrorKind::Rendezvous => ExitCode::Rendezvous,
             CommErrorKind::Misuse | CommErrorKind::Mismatch => ExitCode::Internal,
             CommErrorKind::PeerLost | CommErrorKind::Timeout | CommErrorKind::Aborted => ExitCode::Collective,

@@ -1,6 +1,6 @@
 //! What a rank reports about itself when a collective fails: its step and phase, and its last calls.
 
-use super::DType;
+use super::{DType, ProcessGroup};
 use base::named;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime};
@@ -14,15 +14,19 @@ named! {
         Setup = "setup",
         /// Preparing or reading data.
         Data = "data",
+        /// The forward pass.
         Forward = "forward",
+        /// The backward pass.
         Backward = "backward",
         /// Waiting for the all-reduce of the gradients.
         Sync = "sync",
         /// The optimizer's update.
         Update = "update",
+        /// An evaluation.
         Evaluate = "evaluate",
         /// After an evaluation of a language model: rank 0 generates texts, and the others wait.
         Generate = "generate",
+        /// Writing a checkpoint.
         Save = "save",
         /// After the last step.
         Finish = "finish",
@@ -32,7 +36,9 @@ named! {
 /// A rank's step (optimizer steps done so far, over the whole run) and phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
+    /// Optimizer steps done so far.
     pub step: u64,
+    /// What the rank does.
     pub phase: Phase,
 }
 
@@ -51,17 +57,51 @@ pub struct CallRecord {
     pub operation: &'static str,
     /// Sequence number, from 1: of group calls, or for send and recv of each pair and direction.
     pub sequence: u64,
+    /// The type of the elements.
     pub dtype: DType,
     /// Elements in the buffer; for gathers and scatters, in one rank's block.
     pub count: u64,
     /// The algorithm: `shared-memory`, `ring`, …
     pub algorithm: &'static str,
+    /// Where the rank was when it made the call.
     pub place: Place,
+    /// When; seconds since 1970 in JSON.
     #[serde(serialize_with = "unix_seconds")]
     pub started: SystemTime,
     /// Seconds in JSON. None while the call runs, and for the call that failed.
     #[serde(rename = "took_seconds", serialize_with = "seconds")]
     pub took: Option<Duration>,
+}
+
+/// A group's record of this rank, for reports of failures: its place, and its last calls. Peers that wait for this rank ask for the
+/// place.
+pub trait FlightRecorder: Send + Sync {
+    /// Records this rank's step and phase. Costs a few nanoseconds.
+    fn note(&self, place: Place);
+    /// The place last recorded.
+    fn place(&self) -> Place;
+    /// The last calls (64 at most), oldest first; empty for engines that keep no record of them.
+    fn history(&self) -> Vec<CallRecord>;
+}
+
+/// The methods of [`FlightRecorder`]; without one, nothing is recorded.
+impl<'a> dyn ProcessGroup + 'a {
+    /// See [`FlightRecorder::note`].
+    pub fn note(&self, place: Place) {
+        if let Some(recorder) = self.flight_recorder() {
+            recorder.note(place);
+        }
+    }
+
+    /// See [`FlightRecorder::place`].
+    pub fn place(&self) -> Place {
+        self.flight_recorder().map(FlightRecorder::place).unwrap_or_default()
+    }
+
+    /// See [`FlightRecorder::history`].
+    pub fn history(&self) -> Vec<CallRecord> {
+        self.flight_recorder().map(FlightRecorder::history).unwrap_or_default()
+    }
 }
 
 fn unix_seconds<S: serde::Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {

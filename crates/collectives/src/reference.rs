@@ -77,9 +77,18 @@ fn operations<T: Element>() -> impl Iterator<Item = ReduceOp> {
 
 /// Checks every operation of a group with `n` elements of one type.
 pub fn check_all<T: Number>(g: &dyn ProcessGroup, n: usize) {
+    check_reducing_by::<T>(g, n, operations::<T>());
+}
+
+/// The same; reductions are by `operations` only.
+pub fn check_reducing_by<T: Number>(
+    g: &dyn ProcessGroup,
+    n: usize,
+    operations: impl IntoIterator<Item = ReduceOp>,
+) {
     let (me, w) = (g.rank(), g.world_size());
     let root = n % w;
-    for op in operations::<T>() {
+    for op in operations {
         let case = format!("{op:?} {} n={n} world={w} rank={me}", T::DTYPE);
         let want = expected::<T>(op, w, 0, n);
         let mut v = input::<T>(me, 0, n);

@@ -3,7 +3,7 @@
 //! rank works with many.
 
 use super::calls::lock;
-use super::{Call, CommError, CommErrorKind, Place, ProcessGroup, messages};
+use super::{Call, CallRecord, CommError, CommErrorKind, FlightRecorder, Place, ProcessGroup, messages};
 use std::sync::{Mutex, OnceLock};
 
 /// World size 1, rank 0.
@@ -37,11 +37,21 @@ impl ProcessGroup for SoloGroup {
         let error = CommError::new(CommErrorKind::Aborted, Some(0), messages::aborted(0, why));
         self.failed.get_or_init(|| error);
     }
+    fn flight_recorder(&self) -> Option<&dyn FlightRecorder> {
+        Some(self)
+    }
+}
+
+/// Calls are not recorded: none can wait for a peer.
+impl FlightRecorder for SoloGroup {
     fn note(&self, place: Place) {
         *lock(&self.place) = place;
     }
     fn place(&self) -> Place {
         *lock(&self.place)
+    }
+    fn history(&self) -> Vec<CallRecord> {
+        Vec::new()
     }
 }
 

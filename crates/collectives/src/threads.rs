@@ -1,10 +1,11 @@
 //! Process groups whose ranks are threads of this process.
 
-use super::CommError;
 use super::gloo::{GlooGroup, GlooOptions};
 use super::rendezvous::{Endpoint, RendezvousConfig, Secret};
+use super::{CommError, ProcessGroup};
 use std::net::TcpListener;
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -12,12 +13,13 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Runs `work` on `world_size` ranks, each a thread of this process with a group of its own, and returns their results
-/// by rank. As `torch.multiprocessing.spawn`, with threads: for programs that use the CPU, for tests and examples.
+/// by rank. As `torch.multiprocessing.spawn`, with threads: for programs that use the CPU, for tests and examples. Groups of processes
+/// are made by [`init`](crate::init()). Ranks that train build a model each: clones of a Burn module share running state.
 ///
 /// Errors: the group does not form (the system refuses a socket or shared memory). A panic of a rank is passed on.
 ///
 /// ```
-/// use ddp_run_collectives::{ProcessGroup, ReduceOp, spawn};
+/// use ddp_run_collectives::{ReduceOp, spawn};
 ///
 /// let sums = spawn(4, |group| {
 ///     let mut values = [group.rank() as f32; 2];
@@ -29,14 +31,16 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 /// ```
 pub fn spawn<T: Send>(
     world_size: usize,
-    work: impl Fn(&GlooGroup) -> Result<T, CommError> + Sync,
+    work: impl Fn(Arc<dyn ProcessGroup>) -> Result<T, CommError> + Sync,
 ) -> Result<Vec<T>, CommError> {
     let configs = configs(world_size, TIMEOUT)?;
     let work = &work;
     thread::scope(|scope| {
         let ranks: Vec<_> = configs
             .into_iter()
-            .map(|config| scope.spawn(move || work(&GlooGroup::connect(config, GlooOptions::default())?)))
+            .map(|config| {
+                scope.spawn(move || work(Arc::new(GlooGroup::connect(config, GlooOptions::default())?)))
+            })
             .collect();
         ranks.into_iter().map(|rank| rank.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     })
@@ -67,7 +71,7 @@ pub(crate) fn configs(world_size: usize, timeout: Duration) -> Result<Vec<Rendez
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CommErrorKind, ProcessGroup, SliceMut, SliceRef};
+    use crate::{CommErrorKind, SliceMut, SliceRef};
 
     #[test]
     fn results_are_by_rank() {

@@ -14,8 +14,11 @@ use std::ops::Range;
 /// elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttentionShape {
+    /// Sequences.
     pub batch: usize,
+    /// Tokens of a sequence.
     pub time: usize,
+    /// Heads of each token.
     pub heads: usize,
     /// Elements of one head.
     pub head: usize,
@@ -209,8 +212,11 @@ fn over_queries(sums: Direct, weights: &[f32], rows: Matrix, seen: Seen, out: Pa
 /// Inputs of the backward pass of [`forward`].
 #[derive(Clone, Copy)]
 pub struct Saved<'a> {
+    /// The forward pass's input.
     pub qkv: &'a [f32],
+    /// Its result.
     pub out: &'a [f32],
+    /// What it wrote of each row's softmax.
     pub statistics: &'a [[f32; 2]],
 }
 

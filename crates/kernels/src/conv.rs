@@ -12,13 +12,21 @@ use super::tasks::{for_each, scratch};
 /// Sizes of a convolution. Pairs are (rows, columns); zero padding on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvShape {
+    /// Images.
     pub batch: usize,
+    /// Channels of an input image.
     pub in_channels: usize,
+    /// Rows of an input image, without padding.
     pub height: usize,
+    /// Columns of an input image, without padding.
     pub width: usize,
+    /// Channels of an output image.
     pub out_channels: usize,
+    /// Size of the window.
     pub kernel: [usize; 2],
+    /// Distance between windows.
     pub stride: [usize; 2],
+    /// Zeros on each side.
     pub padding: [usize; 2],
 }
 

@@ -13,6 +13,7 @@ const GROUP: usize = 4 * LANES;
 /// Which elements are dropped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mask {
+    /// With it the element's number is encrypted: the same key drops the same elements.
     pub key: [u32; 2],
     /// That an element is dropped, in [0, 1).
     pub probability: f64,

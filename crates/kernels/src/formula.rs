@@ -16,8 +16,11 @@ pub trait Value:
     + Mul<f32, Output = Self>
     + Div<f32, Output = Self>
 {
+    /// The square root of each element.
     fn sqrt(self) -> Self;
+    /// The magnitude of each element.
     fn abs(self) -> Self;
+    /// The larger of both, element by element.
     fn max(self, other: Self) -> Self;
     /// 1, -1, or 0 at zero.
     fn sign(self) -> Self;

@@ -4,6 +4,8 @@
 //! * `keep`, `take`: what a moving average keeps of itself, and takes of the new value;
 //! * `bc1`, `bc2`, `root`, `correction`: bias corrections.
 
+#![allow(missing_docs, reason = "fields are described above")]
+
 use crate::formula::{Formula, Moments, Value, add_square, lerp, over_slices};
 use crate::fused;
 

@@ -39,7 +39,9 @@ pub fn forward(
 /// Inputs of the backward pass of [`forward`].
 #[derive(Clone, Copy)]
 pub struct Saved<'a> {
+    /// The forward pass's input.
     pub x: &'a [f32],
+    /// As in the forward pass.
     pub weight: &'a [f32],
     /// Mean, and 1 / standard deviation, of each row.
     pub statistics: &'a [[f32; 2]],

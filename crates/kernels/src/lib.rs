@@ -17,7 +17,13 @@
 //! These two use the `gemm` crate, which selects instructions by processor; and the loss of [`cross_entropy`] contains a
 //! logarithm of the platform.
 
+#![warn(missing_docs)]
 #![deny(unsafe_code)]
+
+/// The example of README.md.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 pub mod attention;
 mod attention_loops;

@@ -13,15 +13,20 @@ use super::wide::wide;
 /// Sizes of a linear layer: `x` is `[rows, inputs]`, `w` `[outputs, inputs]`, the result `[rows, outputs]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinearShape {
+    /// Samples, or tokens of all samples.
     pub rows: usize,
+    /// Elements of a row of the input.
     pub inputs: usize,
+    /// Elements of a row of the result.
     pub outputs: usize,
 }
 
 /// What follows the linear layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
+    /// Nothing.
     None,
+    /// `max(0, x)`; NaN stays.
     Relu,
     /// With the exact error function: PyTorch's `gelu(approximate="none")`.
     Gelu,
@@ -51,7 +56,9 @@ impl LinearShape {
 /// What the forward pass computes from, besides the input.
 #[derive(Clone, Copy)]
 pub struct Terms<'a> {
+    /// `[outputs, inputs]`, as PyTorch's.
     pub weight: &'a [f32],
+    /// One element per output.
     pub bias: Option<&'a [f32]>,
     /// Added to the product before the activation; shaped like the output.
     pub residual: Option<&'a [f32]>,

@@ -16,8 +16,11 @@ const HELD: usize = 1 << 16;
 /// Sizes of a batch normalisation; `pixels` is height times width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NormShape {
+    /// Images.
     pub batch: usize,
+    /// Channels of an image.
     pub channels: usize,
+    /// Elements of a channel of one image.
     pub pixels: usize,
 }
 
@@ -55,6 +58,7 @@ impl NormShape {
 
 /// Statistics of the batch per channel; the backward pass needs `mean` and `inv_std`.
 pub struct Statistics<'a> {
+    /// Over all images and pixels.
     pub mean: &'a mut [f32],
     /// Biased variance (divided by n, not n - 1).
     pub variance: &'a mut [f32],
@@ -137,9 +141,13 @@ pub fn forward_eval(
 /// Inputs of the backward pass of [`forward_train`].
 #[derive(Clone, Copy)]
 pub struct Saved<'a> {
+    /// The forward pass's input.
     pub x: &'a [f32],
+    /// From [`Statistics`].
     pub mean: &'a [f32],
+    /// From [`Statistics`].
     pub inv_std: &'a [f32],
+    /// As in the forward pass, one element per channel.
     pub weight: &'a [f32],
     /// The forward pass's result if it had a ReLU (no gradient passes where it is 0), else `None`.
     pub relu_out: Option<&'a [f32]>,

@@ -11,20 +11,27 @@ use super::wide::wide;
 /// Sizes of a pooling; `planes` is batch times channels. Pairs are (rows, columns).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolShape {
+    /// Channels of all images.
     pub planes: usize,
+    /// Rows of an input map, without padding.
     pub height: usize,
+    /// Columns of an input map, without padding.
     pub width: usize,
+    /// Size of the window.
     pub kernel: [usize; 2],
+    /// Distance between windows.
     pub stride: [usize; 2],
     /// At most half the kernel, so that every window contains a pixel.
     pub padding: [usize; 2],
 }
 
 impl PoolShape {
+    /// Rows of an output map.
     pub fn out_height(&self) -> usize {
         out_size(self.height, self.kernel[0], self.stride[0], self.padding[0])
     }
 
+    /// Columns of an output map.
     pub fn out_width(&self) -> usize {
         out_size(self.width, self.kernel[1], self.stride[1], self.padding[1])
     }

@@ -7,9 +7,10 @@ use super::panel::Panel;
 /// A matrix in a slice: element (row, column) is at `row * row_step + column * column_step`.
 #[derive(Clone, Copy)]
 pub struct Matrix<'a> {
+    /// Those of the matrix, and others between its rows or columns.
     pub values: &'a [f32],
-    pub row_step: usize,
-    pub column_step: usize,
+    pub(crate) row_step: usize,
+    pub(crate) column_step: usize,
 }
 
 impl<'a> Matrix<'a> {
@@ -18,6 +19,7 @@ impl<'a> Matrix<'a> {
         Self { values, row_step: width, column_step: 1 }
     }
 
+    /// The same elements with rows and columns exchanged; nothing is moved.
     pub fn transposed(self) -> Self {
         Self { values: self.values, row_step: self.column_step, column_step: self.row_step }
     }
@@ -37,12 +39,19 @@ impl<'a> Matrix<'a> {
 /// `dst = scale * lhs * rhs`, for `lhs` of as many rows and `rhs` of as many columns as `dst`. With `accumulate` the
 /// product is added to `dst`, else `dst` is overwritten (its old content never matters).
 pub struct MatMul {
+    /// Columns of `lhs` and rows of `rhs`.
     pub inner: usize,
+    /// The factor of the product.
     pub scale: f32,
+    /// Whether `dst` is added to.
     pub accumulate: bool,
 }
 
 impl MatMul {
+    /// Computes the product on the calling thread.
+    ///
+    /// # Panics
+    /// An operand is too short.
     pub fn run(&self, mut dst: Panel, lhs: Matrix, rhs: Matrix) {
         let &MatMul { inner, scale, accumulate } = self;
         let (rows, columns) = (dst.rows(), dst.columns());

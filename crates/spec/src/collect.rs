@@ -14,7 +14,9 @@ use std::rc::Rc;
 pub struct ResolvedValue {
     /// Dotted; tables of a list are given by index (`scheduler.0.name`).
     pub key: String,
+    /// The value, as defaults and overrides left it.
     pub value: toml::Value,
+    /// The text that set it.
     pub origin: Origin,
 }
 

@@ -21,7 +21,9 @@ use unicode_width::UnicodeWidthStr;
 /// A problem at a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
+    /// The text that the problem is about.
     pub span: Span,
+    /// One line, without position or hint.
     pub message: String,
     /// What to do about it, shown after all problems.
     pub hint: Option<String>,
@@ -105,6 +107,7 @@ impl Diagnostics {
         Self::new(sources, problems)
     }
 
+    /// All problems, in the order in which they are shown.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }

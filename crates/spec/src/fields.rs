@@ -72,14 +72,6 @@ impl<'a> Fields<'a> {
         self.table.map(|t| t.keys().collect()).unwrap_or_default()
     }
 
-    /// The job's `seed`, the default of components' own seeds. 0 if it is absent or wrong.
-    pub fn seed(&self) -> u64 {
-        match self.job.root.get("seed").map(|e| &e.node.value) {
-            Some(Value::Integer(i)) => u64::try_from(*i).unwrap_or(0),
-            _ => 0,
-        }
-    }
-
     // ---- tables --------------------------------------------------------------------------------------------------
 
     /// A sub-table, if it is present.

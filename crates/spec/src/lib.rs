@@ -6,6 +6,7 @@
 //! what any key means, and nothing here touches a device, a socket or a data set: the only files
 //! read are the spec and its bases.
 
+#![warn(missing_docs)]
 #![deny(unsafe_code)]
 
 /// The example of README.md.

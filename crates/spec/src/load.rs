@@ -119,11 +119,13 @@ impl JobTree {
 
 /// The result of reading a tree.
 pub struct Examined<T> {
+    /// What `read` returned, with problems too.
     pub made: T,
     /// The values that could be read, with problems too.
     pub values: Vec<ResolvedValue>,
     /// The declarations of all keys that were read.
     pub declarations: Vec<Declaration>,
+    /// `None` if the tree is sound.
     pub problems: Option<Diagnostics>,
 }
 

@@ -26,6 +26,7 @@ pub struct Given {
     pub from: String,
     /// The value as it was typed, or as it reads.
     pub typed: String,
+    /// The dotted key that it sets.
     pub key: &'static str,
     /// The value as TOML.
     pub toml: String,

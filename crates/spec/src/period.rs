@@ -14,6 +14,7 @@ const MAX_SECONDS: f64 = 1e9;
 pub struct Period(pub Duration);
 
 impl Period {
+    /// A period of whole seconds; `seconds` is above zero.
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }

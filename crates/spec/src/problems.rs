@@ -12,6 +12,7 @@ impl Fields<'_> {
         self.problem_at(&[key], message);
     }
 
+    /// As [`Self::problem`], with what to do about it.
     pub fn problem_with_hint(&mut self, key: &str, message: impl Into<String>, hint: impl Into<String>) {
         let problem = Problem::new(self.locate(&[key]), message);
         self.push(Problem { hint: Some(hint.into()), kind: Kind::Judgement, ..problem });

@@ -12,9 +12,9 @@ use std::ops::Bound;
 pub(super) const EXPECTED: &str = "x-expected";
 /// Some of the strings that are accepted, which editors and shells offer.
 pub(super) const WORDS: &str = "x-words";
-/// All strings that are accepted, if a component checks them itself.
 /// What a declaration that several names share says of each: an object of one line by name.
 pub const SUMMARIES: &str = "x-summaries";
+/// All strings that are accepted, if a component checks them itself.
 pub const ONLY_WORDS: &str = "x-only-words";
 /// `false` for a key, or a whole table, that results do not depend on.
 const CHANGES_RESULTS: &str = "x-changes-results";
@@ -37,15 +37,18 @@ pub(super) fn is_open(schema: &Json) -> bool {
     others || !matches!(only_type(schema), Some("object" | "null"))
 }
 
+/// Whether a table with this schema must set `key`.
 pub fn is_required(schema: &Json, key: &str) -> bool {
     let required = schema.get("required").and_then(Json::as_array);
     required.is_some_and(|keys| keys.iter().any(|k| k == key))
 }
 
+/// Whether results depend on the key or the table.
 pub fn changes_results(schema: &Json) -> bool {
     schema.get(CHANGES_RESULTS) != Some(&Json::Bool(false))
 }
 
+/// What is accepted, as text after "expected", if only the type's own `Deserialize` can check it.
 pub fn expected(schema: &Json) -> Option<&str> {
     schema.get(EXPECTED)?.as_str()
 }
@@ -90,24 +93,32 @@ pub(super) fn to_toml(value: &Json) -> Option<toml::Value> {
     })
 }
 
+/// The least and the greatest value.
 pub type Range<T> = (Bound<T>, Bound<T>);
 
 /// The kind of value that a key accepts.
 pub enum Kind<'a> {
+    /// `true` or `false`.
     Boolean,
+    /// An integer in this range.
     Integer(Range<i64>),
+    /// A number in this range.
     Number(Range<f64>),
+    /// Any string.
     String,
+    /// One of these names.
     Choice(Vec<&'a str>),
     /// With this length, if it is fixed.
     List(&'a Json, Option<usize>),
     /// A table with any keys.
     Map(&'a Json),
+    /// A table with the declared keys, each with its schema.
     Table(&'a Map<String, Json>),
     /// Only the type's own `Deserialize` can check it.
     Own,
 }
 
+/// What a key with this schema accepts.
 pub fn kind(schema: &Json) -> Kind<'_> {
     if schema.get(EXPECTED).is_some() {
         return Kind::Own;
@@ -190,7 +201,7 @@ impl Kind<'_> {
         }
     }
 
-    pub fn plural(&self) -> &'static str {
+    pub(crate) fn plural(&self) -> &'static str {
         match self {
             Kind::Integer(_) => "integers",
             Kind::Number(_) => "numbers",

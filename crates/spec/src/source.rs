@@ -20,6 +20,7 @@ pub(super) enum Role {
 pub struct Source {
     /// The file's path as typed (for bases, as found), or a flag, or a variable.
     pub name: String,
+    /// The whole text.
     pub text: String,
     pub(super) role: Role,
     /// Start of each line, precomputed because a text may have as many problems as lines.

@@ -14,6 +14,7 @@ impl EverySteps {
         self.0.is_some_and(|steps| step.is_multiple_of(steps.get()))
     }
 
+    /// It is off: no step is due.
     pub fn is_never(self) -> bool {
         self.0.is_none()
     }

@@ -15,7 +15,9 @@ pub trait Syntax: Sized {
     /// The least number that is accepted, if there is one, for checkers of the JSON Schema.
     const LEAST: Option<u32> = None;
 
+    /// The value, if `value` is written as [`Self::EXPECTED`] says.
     fn read(value: &toml::Value) -> Option<Self>;
+    /// The value as it is written in a resolved spec.
     fn write(&self) -> toml::Value;
 
     /// The implementation of `Deserialize`.

@@ -5,13 +5,13 @@
 mod report;
 
 use super::machine::Machine;
-use crate::launch::StopFlag;
 use crate::repro::Trainer;
-use crate::telemetry::provenance;
 use crate::train::Batching;
 use crate::worker::{FAULT, STEP_TIMES, StepTimes};
 use base::error::{Error, IoContext, Result};
 use base::files;
+use launch::StopFlag;
+use record::provenance;
 use report::{Case, Report, Row};
 use std::path::Path;
 
@@ -52,7 +52,7 @@ pub fn run(what: &Measurement, dir: Option<&Path>, print: &mut dyn FnMut(&str) -
     let most = what.cases.iter().map(|(world, threads)| world * threads).max().unwrap_or(0);
     let warnings = machine.warnings(most, "compute threads");
     for warning in &warnings {
-        say!("warning: {warning}");
+        status!("warning: {warning}");
     }
     print(&format!("{}\n", report::header(&what.name, &what.device, &machine, what.steps, WARM_UP)))?;
     let mut rows = Vec::new();

@@ -1,8 +1,8 @@
 //! The devices and backends that this build and this machine have, and why others are missing.
 
-use crate::device;
 use collectives::gloo::shm;
 use collectives::{mpi, nccl};
+use ddp::device;
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

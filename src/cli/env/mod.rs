@@ -3,16 +3,16 @@
 mod backends;
 mod programs;
 
-use crate::clusters::{self, Launcher, Origin};
-use crate::launch::cores::usable_cores;
-use crate::launch::memory;
 use crate::plan::show_bytes;
 use crate::registry::{Registry, by_name};
-use crate::telemetry::Host;
-use crate::telemetry::provenance::Versions;
 use backends::Status;
 use base::error::{Error, Result};
+use launch::clusters::{self, Launcher, Origin};
+use launch::cores::usable_cores;
+use launch::memory;
 use programs::Program;
+use record::Host;
+use record::provenance::Versions;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -70,7 +70,7 @@ impl Report {
     fn gather(registry: &Registry) -> Self {
         let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
         Self {
-            versions: Versions::here(),
+            versions: crate::versions::here(),
             host: Host::here(),
             threads: usable_cores(),
             memory: Memory { total: memory::total(), limit: memory::limit() },

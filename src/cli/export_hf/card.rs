@@ -2,11 +2,11 @@
 
 use super::Exported;
 use super::loading::Loading;
-use crate::checkpoint::TensorMap;
 use crate::data::{DataFacts, Encoding, TableEncoding, TargetEncoding};
-use crate::telemetry::metric_words;
-use crate::telemetry::provenance::{self, Provenance, Versions};
+use base::numbers::metric_words;
 use base::show;
+use checkpoint::TensorMap;
+use record::provenance::{self, Provenance, Versions};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 
@@ -233,7 +233,7 @@ fn provenance_lines(exported: &Exported) -> String {
             run.started
         );
     }
-    let _ = writeln!(out, "* Exported with: {}", versions(&Versions::here()));
+    let _ = writeln!(out, "* Exported with: {}", versions(&crate::versions::here()));
     let _ = writeln!(out, "* Hash of the job: {}", exported.used.loaded.state.spec_hash);
     out
 }

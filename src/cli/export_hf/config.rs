@@ -2,7 +2,6 @@
 
 use super::Exported;
 use crate::data::{Encoding, ImageEncoding, Resize};
-use crate::telemetry::provenance::Versions;
 use serde_json::{Map, Value, json};
 
 /// The model's table, the names of its classes, and how inputs become samples.
@@ -28,7 +27,7 @@ pub(super) fn config(exported: &Exported) -> Value {
         config.insert("label2id".to_owned(), Value::Object(by_label));
     }
     config.insert("preprocessing".to_owned(), json!(used.usage.encoding));
-    config.insert("ddp_run_version".to_owned(), json!(Versions::here().ddp_run));
+    config.insert("ddp_run_version".to_owned(), json!(crate::versions::here().ddp_run));
     Value::Object(config)
 }
 

@@ -6,11 +6,11 @@ mod loading;
 
 use super::export::ExportArgs;
 use super::used::Used;
-use crate::checkpoint::{ExportOptions, TensorMap, converted, tensor_file::write_tensors};
 use crate::data::Encoding;
 use crate::registry::Registry;
 use base::error::{Error, IoContext, Result};
-use base::files::{Draft, Scratch, sync_folder};
+use base::files::{AtomicFile, TempPath, sync_folder};
+use checkpoint::{ExportOptions, TensorMap, converted, tensor_file::write_tensors};
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
@@ -45,17 +45,17 @@ pub(super) fn run(args: &ExportArgs, dir: &Path, options: &ExportOptions, regist
         ));
     }
     let used = Used::open(&args.checkpoint, args.of_run.as_deref(), registry)?;
-    used.loaded.warnings.iter().for_each(|warning| say!("warning: {warning}"));
+    used.loaded.warnings.iter().for_each(|warning| status!("warning: {warning}"));
     let averaged = !options.no_ema && !used.loaded.ema.is_empty();
     let weights = converted(used.loaded.weights(averaged).clone(), options)?;
     let exported = Exported { used, averaged };
     let parent = base::files::folder(dir);
     fs::create_dir_all(parent).doing("create", parent)?;
-    let scratch = Scratch::beside(dir).doing("write", dir)?;
+    let scratch = TempPath::beside(dir).doing("write", dir)?;
     fs::create_dir(scratch.path()).doing("create", scratch.path())?;
     let names = write(scratch.path(), &exported, &weights)?;
     publish(scratch.path(), dir, &names).doing("write", dir)?;
-    say!(
+    status!(
         "wrote {} ({}) from {} (step {}{})",
         base::show::path(dir),
         names.join(", "),
@@ -77,14 +77,14 @@ fn write(folder: &Path, exported: &Exported, weights: &TensorMap) -> Result<Vec<
     }
     let mut names = vec!["model.safetensors"];
     let model = folder.join(names[0]);
-    let done = Draft::new(&model).and_then(|mut draft| {
+    let done = AtomicFile::new(&model).and_then(|mut draft| {
         write_tensors(weights, &mut draft)?;
         draft.put_synced()
     });
     done.doing("write", &model)?;
     for (name, bytes) in files {
         let path = folder.join(name);
-        let done = Draft::new(&path).and_then(|mut draft| {
+        let done = AtomicFile::new(&path).and_then(|mut draft| {
             draft.write_all(&bytes)?;
             draft.put_synced()
         });

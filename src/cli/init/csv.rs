@@ -28,7 +28,7 @@ pub fn proposal(args: &Args) -> Result<(String, String)> {
     let path = utf8(&tables.train)?;
     for (name, why) in &found.passed_over {
         let (name, target) = (foreign(name), foreign(&found.target));
-        say!(
+        status!(
             "warning: `{name}` has the name of a target, but can't be one: {why}; `{target}` is proposed instead"
         );
     }

@@ -9,10 +9,10 @@ mod text;
 
 use super::schema::json_schema_text;
 use crate::registry::Registry;
-use ::spec::did_you_mean;
 use base::error::{Error, Result};
 use base::show;
 use clap::Subcommand;
+use spec::did_you_mean;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};

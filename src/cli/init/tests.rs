@@ -1,8 +1,8 @@
 use super::*;
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
-use ::spec::JobTree;
 use base::error::ExitCode;
+use spec::JobTree;
 
 /// `ddp-run init WORDS`.
 fn init(words: &[&str]) -> Result<()> {

@@ -8,10 +8,10 @@ mod text;
 use super::outputs::destroys_nothing;
 use super::used::Used;
 use crate::data::Encoding;
-use crate::device::{self, DeviceSpec, of_rank};
 use crate::registry::Registry;
 use crate::worker::{Predictor, RankParts, keep_kernels};
 use base::error::{Error, Result};
+use ddp::device::{self, DeviceSpec, of_rank};
 use std::path::{Path, PathBuf};
 
 /// Apply a checkpoint's model to images, rows of tables or texts
@@ -65,7 +65,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
         destroys_nothing(out, &inputs)?;
     }
     let used = Used::open(&args.run, args.checkpoint.as_deref(), registry)?;
-    used.loaded.warnings.iter().for_each(|warning| say!("warning: {warning}"));
+    used.loaded.warnings.iter().for_each(|warning| status!("warning: {warning}"));
     let spec = args.device.unwrap_or(used.plan.device);
     device::available(spec)?;
     let device = of_rank(spec, 0);

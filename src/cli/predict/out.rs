@@ -3,14 +3,14 @@
 use super::super::printed;
 use crate::data::in_line;
 use base::error::{Error, IoContext, Result};
-use base::files::Draft;
+use base::files::AtomicFile;
 use base::show;
 use serde_json::{Map, Value};
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 pub(super) struct Lines {
-    to: Option<(Draft, PathBuf)>,
+    to: Option<(AtomicFile, PathBuf)>,
     form: Form,
 }
 
@@ -57,7 +57,7 @@ impl Lines {
             _ => Form::Json,
         };
         let to = match file.filter(|file| *file != Path::new("-")) {
-            Some(file) => Some((Draft::new(file).doing("write", file)?, file.to_owned())),
+            Some(file) => Some((AtomicFile::new(file).doing("write", file)?, file.to_owned())),
             None => None,
         };
         let mut lines = Self { to, form };

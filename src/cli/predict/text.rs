@@ -141,7 +141,7 @@ impl To {
             Self::Screen { only, .. } => {
                 // The last message names the first one.
                 if !*only {
-                    say!("error: {}: {}", show::piece(source), show::message(why));
+                    status!("error: {}: {}", show::piece(source), show::message(why));
                 }
                 Ok(true)
             }

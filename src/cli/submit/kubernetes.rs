@@ -1,10 +1,10 @@
 //! `ddp-run submit kubernetes SPEC`: the manifest of an Indexed Job.
 
 use super::{Command, JobArgs, one_line};
-use crate::clusters::{IndexedJob, OF_NAME};
-use crate::device::DeviceSpec;
 use crate::registry::Registry;
 use base::error::{Error, Result};
+use ddp::device::DeviceSpec;
+use launch::clusters::{IndexedJob, OF_NAME};
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, clap::Args)]

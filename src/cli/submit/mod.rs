@@ -4,11 +4,11 @@ mod kubernetes;
 mod slurm;
 
 use super::spec_args::SpecArgs;
-use crate::launch::Nproc;
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
 use base::error::{Error, ExitCode, IoContext, Result};
 use base::show;
+use launch::Nproc;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

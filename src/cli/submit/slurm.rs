@@ -2,13 +2,13 @@
 
 use super::{Command, JobArgs, one_line};
 use crate::cli::spec_args::SpecArgs;
-use crate::clusters::slurm::{Launcher, Sbatch, TimeLimit};
-use crate::device::DeviceSpec;
-use crate::launch::Nproc;
 use crate::plan::Plan;
 use crate::registry::Registry;
-use ::spec::duration;
 use base::error::{Error, IoContext, Result};
+use ddp::device::DeviceSpec;
+use launch::Nproc;
+use launch::clusters::slurm::{Launcher, Sbatch, TimeLimit};
+use spec::duration;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

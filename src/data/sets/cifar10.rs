@@ -10,8 +10,8 @@ use crate::data::split::SplitOptions;
 use crate::data::store::DataFile;
 use crate::data::transforms::TransformOptions;
 use crate::data::{Content, DataFacts, DatasetSource, Splits};
-use ::spec::Fields;
 use base::error::{Error, Result};
+use spec::Fields;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

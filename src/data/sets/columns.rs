@@ -5,9 +5,9 @@
     allow(dead_code, reason = "nothing is read without these cargo features")
 )]
 
-use ::spec::did_you_mean;
 use base::error::{Error, Result};
 use base::show;
+use spec::did_you_mean;
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::ControlFlow;

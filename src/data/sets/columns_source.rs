@@ -11,12 +11,12 @@ use crate::data::images::ImageSetBuilder;
 use crate::data::split::{Part, SplitOptions};
 use crate::data::transforms::TransformOptions;
 use crate::data::{DataFacts, DatasetSource, Encoding, FieldFacts, FieldKind, Splits, TableEncoding};
-use ::spec::{Fields, choice};
 use base::error::{Error, Result};
 use base::show;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
+use spec::{Fields, choice};
 use std::path::PathBuf;
 
 /// Names of columns of classes, of images and of texts, in order of preference.

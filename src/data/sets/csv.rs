@@ -6,12 +6,12 @@ use super::table::{Sections, TableKeys};
 use crate::data::split::SplitOptions;
 use crate::data::store::{NamedFile, absolute, check_names_below};
 use crate::data::{DataFacts, DatasetSource, Encoding, Splits, TableEncoding};
-use ::spec::Fields;
 use base::error::{Error, Result};
 use base::files::folder;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
+use spec::Fields;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

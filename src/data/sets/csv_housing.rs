@@ -5,10 +5,10 @@ use super::table::{Blanks, TableKeys, check_features};
 use crate::data::DatasetSource;
 use crate::data::split::SplitOptions;
 use crate::data::store::{NamedFile, Published};
-use ::spec::Fields;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
+use spec::Fields;
 use std::sync::Arc;
 
 /// The table of Géron's "Hands-On Machine Learning": the one of Pace and Barry (1997), and the distance to the ocean.

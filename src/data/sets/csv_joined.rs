@@ -5,10 +5,10 @@ use super::csv_table::{RawTable, plain_number, reads_as_number};
 use super::table::{Sections, TableKeys};
 use super::table_known::known_columns;
 use crate::data::TableEncoding;
-use ::spec::did_you_mean;
 use base::error::{Error, Result};
 use base::show;
 use csv::{Position, StringRecord};
+use spec::did_you_mean;
 
 /// The tables besides that of training.
 #[derive(Default)]

@@ -15,7 +15,7 @@ const MIN_ROWS_PER_CLASS: usize = 5;
 /// Names that targets have, and last words of such names.
 const TARGETS: [&str; 10] =
     ["target", "label", "labels", "class", "y", "outcome", "response", "output", "diagnosis", "species"];
-const LAST_WORDS: [&str; 7] = ["target", "label", "class", "outcome", "price", "value", "output"];
+const EXIT_IO_TIMEOUT: [&str; 7] = ["target", "label", "class", "outcome", "price", "value", "output"];
 
 /// How a model may learn from a table.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ fn named(header: &[String]) -> [Vec<usize>; 2] {
     let called = |name: &'static str| (0..header.len()).filter(move |i| lower(i) == *name);
     let last_word = |i: &usize| {
         let name = lower(i);
-        name.rsplit(|c: char| !c.is_alphanumeric()).next().is_some_and(|word| LAST_WORDS.contains(&word))
+        name.rsplit(|c: char| !c.is_alphanumeric()).next().is_some_and(|word| EXIT_IO_TIMEOUT.contains(&word))
     };
     [
         TARGETS.iter().flat_map(|name| called(name).collect::<Vec<_>>()).collect(),

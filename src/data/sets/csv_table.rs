@@ -2,10 +2,10 @@
 
 use super::table_places::{Places, RowPlace, place};
 use crate::data::store::absolute;
-use ::spec::did_you_mean;
 use base::error::{Error, IoContext, Result};
 use base::show;
 use csv::{Position, StringRecord};
+use spec::did_you_mean;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 

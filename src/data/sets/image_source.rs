@@ -9,12 +9,12 @@ use crate::data::images::{ImageSetBuilder, ImageSource, Original};
 use crate::data::store::Cache;
 use crate::data::transforms::TransformOptions;
 use crate::data::{Content, DataFacts, FieldFacts, FieldKind};
-use ::spec::{Fields, choice};
 use base::error::{Error, IoContext, Result};
 use image::DynamicImage;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
+use spec::{Fields, choice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -12,8 +12,8 @@ use crate::data::store::{
 };
 use crate::data::transforms::TransformOptions;
 use crate::data::{Content, DataFacts, DatasetKind, DatasetSource, Splits};
-use ::spec::Fields;
 use base::error::{Error, Result};
+use spec::Fields;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

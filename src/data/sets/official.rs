@@ -5,12 +5,12 @@ use crate::data::split::SplitOptions;
 use crate::data::store::{Cache, Refusal, Url, in_git_work_tree, is_writable, megabytes};
 use crate::data::transforms::ImageShape;
 use crate::data::{DataFacts, FieldFacts, FieldKind};
-use ::spec::choice;
 use base::error::{Error, Result};
 use base::files::folder;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
+use spec::choice;
 use std::path::{Path, PathBuf};
 
 /// Classes of each of these data sets.

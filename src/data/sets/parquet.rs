@@ -6,10 +6,10 @@ use super::parquet_files::{Found, Wanted, find};
 use super::parquet_rows;
 use crate::data::DatasetSource;
 use crate::data::store::{Cache, absolute};
-use ::spec::Fields;
 use base::error::Result;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use spec::Fields;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

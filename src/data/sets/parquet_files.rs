@@ -2,9 +2,9 @@
 
 use super::columns::listed;
 use super::parquet_names::{Place, parts_fit, place};
-use ::spec::did_you_mean;
 use base::error::{Error, IoContext, Result};
 use base::show;
+use spec::did_you_mean;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -4,9 +4,9 @@ use super::columns::{Blobs, Cell, Column, EachRow, RowSet, same_classes};
 use super::parquet_pack::{Pack, packed};
 use super::parquet_schema::sources;
 use super::parquet_values::Values;
-use crate::caught::caught;
 use crate::data::store::Cache;
 use base::error::{Error, IoContext, Result};
+use base::panics::catch_model_panic;
 use base::show;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use std::borrow::Cow;
@@ -107,7 +107,7 @@ fn reader(path: &Path) -> Result<SerializedFileReader<File>> {
 
 /// The result of the crate, which panics on some damaged files, or an error.
 fn decoded<T>(path: &Path, work: impl FnOnce() -> parquet::errors::Result<T>) -> Result<T> {
-    let why = match caught(work) {
+    let why = match catch_model_panic(work) {
         Ok(Ok(done)) => return Ok(done),
         Ok(Err(e)) => e.to_string(),
         Err(panic) => panic,

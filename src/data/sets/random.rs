@@ -9,11 +9,11 @@ use crate::data::{
     ColumnEncoding, ColumnKind, DataFacts, Dataset, DatasetSource, Encoding, FieldFacts, FieldKind, FieldMut,
     SampleKey, SampleMut, Splits, TableEncoding, TargetEncoding,
 };
-use ::spec::Fields;
 use base::error::Result;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
+use spec::Fields;
 use std::sync::Arc;
 
 /// A linear function of normal features, with noise; generated from `seed`.

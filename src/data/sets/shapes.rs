@@ -7,11 +7,11 @@ use crate::data::rng::{CounterRng, Stream};
 use crate::data::split::{Part, SplitOptions};
 use crate::data::transforms::TransformOptions;
 use crate::data::{DataFacts, DatasetSource, FieldFacts, FieldKind, SampleKey, Splits};
-use ::spec::Fields;
 use base::error::Result;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
+use spec::Fields;
 use std::sync::Arc;
 
 /// The classes, in label order.

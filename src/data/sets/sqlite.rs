@@ -5,11 +5,11 @@ use super::columns_source::ColumnsSource;
 use super::sqlite_rows::Database;
 use crate::data::DatasetSource;
 use crate::data::store::absolute;
-use ::spec::{Fields, did_you_mean};
 use base::error::{Error, Result};
 use base::show;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use spec::{Fields, did_you_mean};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

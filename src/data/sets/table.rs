@@ -12,11 +12,11 @@ use super::table_values::content;
 use crate::data::images::class_facts;
 use crate::data::split::{ClassOf, Part, SplitOptions};
 use crate::data::{DataFacts, Dataset, FieldFacts, FieldKind, Splits, TableEncoding};
-use ::spec::{Fields, choice};
 use base::error::{Error, Result};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
+use spec::{Fields, choice};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -4,9 +4,9 @@ use super::csv_table::{CategoryIndex, RawTable, number};
 use super::table::Blanks;
 use super::table_values::Scale;
 use crate::data::{ColumnEncoding, ColumnKind, TableEncoding};
-use ::spec::did_you_mean;
 use base::error::{Error, Result};
 use base::show;
+use spec::did_you_mean;
 
 /// The cells of one column.
 pub(super) struct Cells<'a> {

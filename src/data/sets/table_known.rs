@@ -9,9 +9,9 @@ use super::table_cells::find;
 use super::table_measured::target_numbers;
 use super::table_values::Scale;
 use crate::data::{TableEncoding, TargetEncoding};
-use ::spec::did_you_mean;
 use base::error::{Error, Result};
 use base::show;
+use spec::did_you_mean;
 
 /// The places of the columns of `known` in this header.
 pub(super) fn known_columns(path: &str, header: &[String], known: &TableEncoding) -> Result<Vec<usize>> {

@@ -9,12 +9,12 @@ use crate::data::{
     Content, DataFacts, Dataset, DatasetSource, Encoding, FieldFacts, FieldKind, FieldMut, SampleKey,
     SampleMut, Splits, TextEncoding, in_line,
 };
-use ::spec::Fields;
 use base::error::{Error, IoContext, Result};
 use base::show::count;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
+use spec::Fields;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::path::{Path, PathBuf};

@@ -4,11 +4,11 @@ use super::digest::{Digest, FileSpec, verify};
 use super::fetch::{Refusal, Wanted, fetch};
 use super::place::{Cache, absolute};
 use super::url::Url;
-use ::spec::Fields;
 use base::error::{Error, Result};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
+use spec::Fields;
 use std::path::{Path, PathBuf};
 
 /// The one file of the data set.
@@ -195,7 +195,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let read = |table: &str| {
             let text = format!("[dataset]\ncache = '{}'\n{table}\n", folder.path().display());
-            let job = ::spec::JobTree::parse("job.toml", &text, &[]).unwrap();
+            let job = spec::JobTree::parse("job.toml", &text, &[]).unwrap();
             let read =
                 job.read(|fields| fields.table("dataset").map(|mut f| NamedFile::published(&mut f, &ABC)));
             read.unwrap().0.unwrap()

@@ -1,12 +1,12 @@
 //! The user's cache, and atomic creation of files and folders: they appear complete or not at all.
 
-use ::spec::Fields;
 use base::error::{Error, IoContext, Result};
-use base::files::{Scratch, folder, remove_begun};
+use base::files::{TempPath, folder, remove_begun};
 use data_encoding::HEXLOWER;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
+use spec::Fields;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -156,7 +156,7 @@ pub fn create_atomically(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) 
 
 /// Calls `work` with a temporary path beside `file`, which is removed afterwards. Errors name `file` instead of it.
 pub fn with_temporary_path<T>(file: &Path, work: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
-    let scratch = Scratch::beside(file).doing("create", file)?;
+    let scratch = TempPath::beside(file).doing("create", file)?;
     work(scratch.path()).map_err(|e| {
         let message = e.message.replace(&scratch.path().display().to_string(), &file.display().to_string());
         Error { message, ..e }

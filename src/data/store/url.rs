@@ -1,6 +1,6 @@
 //! Addresses of downloads.
 
-use ::spec::{Syntax, syntax};
+use spec::{Syntax, syntax};
 
 /// An address that the download client takes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,6 @@
 //! Self-attention.
 
 use super::{Flat, buffer, dims, record, recycle, register, tensor, threads, values};
-use crate::device::is_host;
-use crate::models::cast::{in_dtype, in_f32};
 use burn::backend::Flex;
 use burn::nn::Dropout;
 use burn::tensor::activation::softmax;
@@ -10,6 +8,8 @@ use burn::tensor::{Bool, Tensor};
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
+use ddp::device::is_host;
+use ddp::module::{in_dtype, in_f32};
 use kernels::attention::{self, AttentionShape};
 use std::cell::OnceCell;
 

@@ -2,8 +2,8 @@
 
 use super::super::testing::{self, bits, device, equal, leaves, pass, read};
 use super::*;
-use crate::device::drawn;
 use burn::nn::DropoutConfig;
+use ddp::device::drawn;
 
 /// Scores are products of at most 33 values below 1, and each output a mean of values below 1. Gradients are sums of at
 /// most 130 such terms: about sqrt(130) * 8 * 2^-25 = 3e-6 between two orders of summation.

@@ -2,13 +2,13 @@
 //! product per image, which is slow for deep layers with 1x1 to 4x4 maps; our kernel runs one for many images.
 
 use super::{Flat, record, tensor, threads, values};
-use crate::device::is_host;
 use burn::backend::Flex;
 use burn::tensor::Tensor;
 use burn::tensor::ops::ConvOptions;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
+use ddp::device::is_host;
 use kernels::conv::{self, ConvShape};
 
 /// `torch.nn.functional.conv2d` for one stride and one padding: `x` `[batch, in, h, w]`, `w` `[out, in, kh, kw]`.

@@ -1,13 +1,13 @@
 //! Cross-entropy over class indices.
 
 use super::{Flat, buffer, dims, record, recycle, register, tensor, threads, values};
-use crate::device::is_host;
 use burn::backend::Flex;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Tensor};
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
+use ddp::device::is_host;
 use kernels::cross_entropy;
 
 /// `torch.nn.functional.cross_entropy(logits, targets, label_smoothing=smoothing)` with mean reduction: `logits` is

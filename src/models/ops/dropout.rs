@@ -1,13 +1,13 @@
 //! Dropout.
 
 use super::{Flat, buffer, dims, record, recycle, register, tensor, threads, values};
-use crate::device::is_host;
 use burn::backend::Flex;
 use burn::nn::Dropout;
 use burn::tensor::{Distribution, Tensor};
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
+use ddp::device::is_host;
 use kernels::dropout::{Mask, apply};
 
 /// `torch.nn.functional.dropout`: in training, elements become 0 with the layer's probability, and the others are divided
@@ -57,8 +57,8 @@ impl Backward<Flex, 1> for DropoutStep {
 mod tests {
     use super::super::testing::{self, device, leaves, pass, read};
     use super::*;
-    use crate::device::drawn;
     use burn::nn::DropoutConfig;
+    use ddp::device::drawn;
 
     fn layer(probability: f64) -> Dropout {
         DropoutConfig::new(probability).init()

@@ -1,12 +1,12 @@
 //! Layer normalisation.
 
 use super::{Flat, buffer, dims, record, recycle, register, tensor, threads, values};
-use crate::device::is_host;
 use burn::backend::Flex;
 use burn::tensor::Tensor;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
+use ddp::device::is_host;
 use kernels::layer_norm::{self, Saved};
 
 /// `torch.nn.functional.layer_norm` over the last dimension.

@@ -1,13 +1,13 @@
 //! A linear layer with what follows it, as one operation over our own kernel (`kernels::linear`).
 
 use super::{Flat, buffer, record, recycle, tensor, threads, values};
-use crate::device::is_host;
 use burn::backend::Flex;
 use burn::tensor::activation::{gelu, relu};
 use burn::tensor::{Tensor, module};
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
+use ddp::device::is_host;
 use kernels::linear::{
     LinearShape, Terms, backward_activation, backward_bias, backward_input, backward_weight, forward,
 };

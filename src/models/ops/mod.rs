@@ -3,7 +3,6 @@
 //! combined to save passes over memory.
 
 mod attention;
-mod buffers;
 mod conv;
 mod cross_entropy;
 mod dropout;
@@ -29,13 +28,12 @@ pub use norm::{batch_norm_eval, batch_norm_train};
 pub use pool::max_pool2d;
 pub use residual::add_relu;
 
-use buffers::buffer;
-pub(crate) use buffers::{exchange, recycle};
 use burn::backend::{Autodiff, BackendTypes, Flex};
 use burn::tensor::{Shape, Tensor, TensorData};
 use burn_autodiff::checkpoint::strategy::NoCheckpointing;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
+use ddp::buffers::{buffer, recycle};
 
 type Ad = Autodiff<Flex>;
 type Flat = <Flex as BackendTypes>::FloatTensorPrimitive;

@@ -1,13 +1,13 @@
 //! Batch normalisation of images, fused with an optional ReLU.
 
 use super::{Flat, dims, record, register, tensor, threads, values};
-#[cfg(feature = "cubecl-devices")]
-use crate::device::is_host;
 use burn::backend::Flex;
 use burn::tensor::Tensor;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
+#[cfg(feature = "cubecl-devices")]
+use ddp::device::is_host;
 use kernels::norm::{self, NormShape, Saved, Statistics};
 
 /// The statistics of a batch: `[channels]` each, with biased variance. On the batch's device, without autodiff.

@@ -2,13 +2,13 @@
 //! the formula would keep and read many more arrays. Computed in f32 for images of any type.
 
 use super::norm::BatchStatistics;
-use crate::models::cast::{in_dtype, in_f32};
 use burn::backend::{Autodiff, BackendTypes, Cube};
 use burn::tensor::{Tensor, activation};
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::strategy::NoCheckpointing;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
+use ddp::module::{in_dtype, in_f32};
 
 type Ad = Autodiff<Cube>;
 type Primitive = <Cube as BackendTypes>::FloatTensorPrimitive;
@@ -146,8 +146,8 @@ fn parts<const D: usize>(tensor: Tensor<D>) -> (Tensor<D>, NodeGuard) {
 #[cfg(all(test, feature = "wgpu"))]
 mod on_wgpu {
     use super::super::{add_relu, batch_norm_eval, batch_norm_train, conv2d, max_pool2d};
-    use crate::device::testing::wgpu;
     use burn::tensor::{Device, Tensor, TensorData};
+    use ddp::device::testing::wgpu;
 
     fn numbers<const D: usize>(dims: [usize; D], seed: f32, device: &Device) -> Tensor<D> {
         let n = dims.iter().product::<usize>();

@@ -1,13 +1,13 @@
 //! Max pooling.
 
 use super::{Flat, record, register, tensor, threads, values};
-use crate::device::is_host;
 use burn::backend::Flex;
 use burn::tensor::Tensor;
 use burn::tensor::ops::MaxPoolOptions;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
+use ddp::device::is_host;
 use kernels::pool::{PoolShape, max_backward, max_forward};
 use std::sync::Arc;
 

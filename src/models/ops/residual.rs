@@ -1,13 +1,13 @@
 //! The end of a residual block: addition and ReLU in one pass.
 
 use super::{Flat, dims, record, register, tensor, threads, values};
-use crate::device::is_host;
 use burn::backend::Flex;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
+use ddp::device::is_host;
 use kernels::elementwise;
 
 /// `relu(a + b)` for tensors of one shape.

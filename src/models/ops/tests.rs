@@ -1,12 +1,13 @@
 //! The operations together.
 
-use super::cross_entropy;
-use super::testing::{bits, device, poison, read};
+use super::testing::{bits, device, leaves, pass, poison, read};
+use super::{Activation, cross_entropy, layer_norm, linear};
 use crate::data::{FieldData, HostField};
-use crate::device::{Compute, drawn};
 use crate::models::testing::gradients;
 use crate::models::{ALL, Gpt, GptConfig, Input, Model, NetModel};
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
+use ddp::buffers::{kept, misses};
+use ddp::device::{Compute, drawn};
 use std::sync::Arc;
 
 const BATCH: usize = 3;
@@ -75,4 +76,31 @@ fn evaluation_gives_the_bits_of_training_without_dropout() {
         let outputs = evaluator.forward(tokens(0, &evaluator.device()));
         assert!(bits(&read(outputs)) == trained, "dropout {dropout}");
     }
+}
+
+/// What the other tests of the operations rely on: after the first pass, all of a pass's large tensors that do not leave it
+/// are memory of the pass before.
+#[test]
+fn a_pass_uses_the_memory_of_the_one_before() {
+    // A new thread has an empty pool.
+    let test = || {
+        let given = leaves([130 * 33, 33 * 33, 33]);
+        let op = |given: &[Tensor<1>]| {
+            let [x, w, b] = given else { unreachable!() };
+            let x = layer_norm(x.clone().reshape([130, 33]), b.clone(), b.clone(), 1e-5);
+            let w = w.clone().reshape([33, 33]);
+            let y = linear(x.clone(), w.clone(), None, Some(x), Activation::Gelu);
+            linear(y, w, Some(b.clone()), None, Activation::Relu)
+        };
+        assert!(given[0].device() == device());
+        let missed = [(); 3].map(|()| {
+            let before = misses();
+            drop(pass(&given, op));
+            misses() - before
+        });
+        assert!(missed[0] > 0 && kept() > 0);
+        // Results and gradients of inputs leave the pass; here everything else is used again.
+        assert!(missed[2] < missed[0], "{missed:?}");
+    };
+    std::thread::spawn(test).join().unwrap();
 }

@@ -2,10 +2,10 @@
 
 use super::warmup::{WARMUP_START, Warmup};
 use super::{Curve, Length, Schedule, Segment, Unit};
-use ::spec::Fields;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use spec::Fields;
 
 /// A schedule that declares the keys of its table as its fields.
 ///

@@ -1,10 +1,10 @@
 //! `linear`: PyTorch's `LinearLR`.
 
 use super::{Curve, ScheduleConfig, whole};
-use ::spec::Fields;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
+use spec::Fields;
 
 /// `LinearLR`: the factor changes from `start_factor` to `end_factor` over `total_iters`, then stays.
 #[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]

@@ -26,9 +26,9 @@ pub use configure::{ScheduleConfig, ScheduleKind};
 pub use plateau::{Plateau, ReduceOnPlateau};
 
 use super::values;
-use ::spec::choice;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use spec::choice;
 use std::f64::consts::PI;
 use std::fmt;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! `one-cycle`: PyTorch's `OneCycleLR`.
 
 use super::{Curve, ScheduleConfig, Unit, cosine, whole};
-use ::spec::choice;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
+use spec::choice;
 
 choice! {
     /// Form of both phases.

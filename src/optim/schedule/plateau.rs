@@ -2,11 +2,11 @@
 //! evaluations have led to is a [`Plateau`], which the run's position keeps.
 
 use super::{Curve, Schedule, ScheduleConfig, Segment, Unit};
-use crate::checkpoint::RankBy;
-use ::spec::choice;
+use checkpoint::RankBy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
+use spec::choice;
 use std::sync::Arc;
 
 /// A smaller reduction is left out, as in PyTorch.

@@ -1,10 +1,10 @@
 //! `warmup`: a linear warm-up.
 
 use super::{Curve, ScheduleConfig, Unit};
-use ::spec::Fields;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
+use spec::Fields;
 
 /// From torchvision's reference scripts; PyTorch's default for `LinearLR`, 1/3, is too high for a warm-up.
 pub(super) const WARMUP_START: f64 = 0.01;

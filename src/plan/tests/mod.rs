@@ -7,15 +7,15 @@ mod tasks;
 
 use super::{Plan, WorldRequest};
 use crate::data::{DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
-use crate::ddp::CommHook;
 use crate::models::{ModelKind, ModelSource, Role, TensorFacts};
 use crate::registry::Registry;
-use ::spec::{Diagnostics, Fields, JobTree, Override};
 use collectives::{CommError, ProcessGroup};
+use ddp::CommHook;
 use reading::{KeyedHook, Still};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
+use spec::{Diagnostics, Fields, JobTree, Override};
 use std::sync::Arc;
 
 /// 1000 samples in 10 classes unless the spec says otherwise; can't be opened.
@@ -103,7 +103,7 @@ impl ModelSource for StubModel {
         &self,
         _: &DataFacts,
         _: u64,
-        _: &crate::device::Compute,
+        _: &ddp::device::Compute,
     ) -> base::error::Result<Box<dyn crate::models::Model>> {
         unreachable!("a plan builds nothing")
     }

@@ -1,15 +1,15 @@
 //! `Plan::resolve` of valid specs.
 
 use super::{JOB, refused, resolve, resolve_for};
-use crate::checkpoint::{Every, OnPreempt};
-use crate::device::DeviceSpec;
-use crate::launch::Nproc;
 use crate::optim::{Optimizer, OptimizerConfig};
 use crate::plan::{Plan, WorldRequest};
-use crate::telemetry::Top5;
 use base::testing::HANG;
 use burn::tensor::Tensor;
+use checkpoint::{Every, OnPreempt};
 use collectives::gloo::{AlgorithmChoice, Transport};
+use ddp::device::DeviceSpec;
+use launch::Nproc;
+use record::Top5;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;

@@ -1,9 +1,9 @@
-//! Specs that `Plan::resolve` rejects, besides those whose messages are snapshots of tests/spec_messages.rs.
+//! Specs that `Plan::resolve` rejects, besides those whose messages are snapshots of tests/cli/spec_messages.rs.
 
 use super::{refused, resolve};
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
-use ::spec::{JobTree, Override};
+use spec::{JobTree, Override};
 
 #[test]
 fn rejects_impossible_combinations() {

@@ -4,8 +4,8 @@ use super::{JOB, resolve, resolve_for};
 use crate::data::{FieldFacts, FieldKind};
 use crate::plan::WorldRequest;
 use crate::tasks::StandardLoss;
-use ::spec::values;
 use base::error::ExitCode;
+use spec::values;
 
 fn problems(sets: &[&str]) -> String {
     resolve_for(JOB, sets, WorldRequest::default()).unwrap_err().to_string()

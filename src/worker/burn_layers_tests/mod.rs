@@ -4,14 +4,14 @@
 mod layers;
 
 use super::testing::{Run, close};
-use crate::checkpoint::{TensorMap, load_any};
-use crate::device::drawn;
 use crate::registry::Registry;
 use crate::train::Ended;
 use base::error::ExitCode;
 use burn::nn::activation::RReluConfig;
 use burn::nn::{DropoutConfig, GaussianNoiseConfig};
 use burn::tensor::{Device, Tensor};
+use checkpoint::{TensorMap, load_any};
+use ddp::device::drawn;
 use layers::Between;
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]

@@ -4,13 +4,13 @@ mod components;
 
 use super::testing::{self, Run, SPEC, close, trained};
 use super::{Predictor, RankParts, Usage};
-use crate::checkpoint::load_any;
-use crate::device::ComputeDevice;
 use crate::plan::Plan;
 use crate::registry::Registry;
-use crate::telemetry::Event;
 use base::error::{ExitCode, Result};
+use checkpoint::load_any;
 use components::registry;
+use ddp::device::ComputeDevice;
+use record::Event;
 use std::collections::BTreeSet;
 
 const CLASSES: &str = "name = \"run\"\nseed = 3\nepochs = 3\nbatch_size = 8\n[model]\nname = \"linear\"\n\

@@ -2,17 +2,17 @@
 
 use super::Recorder;
 use crate::data::Dataset;
-use crate::ddp::HookState;
-use crate::launch::logs::SAID;
 use crate::models::Model;
-use crate::telemetry::{
-    Digest, DigestWriter, EpochEvent, EpochLine, Event, StepEvent, StepLine, epoch_summary, tutorial_line,
-};
 use crate::train::{BatchAlgebra, Divergence, Observer, Position, RunTensors, StepReport, Sums, Tally};
 use crate::worker::messages::warn;
 use crate::worker::metrics::metrics;
 use crate::worker::replicas::event_of;
 use base::error::Result;
+use ddp::HookState;
+use launch::logs::ALREADY_PRINTED;
+use record::{
+    Digest, DigestWriter, EpochEvent, EpochLine, Event, StepEvent, StepLine, epoch_summary, tutorial_line,
+};
 use std::time::{Duration, Instant};
 
 impl Observer for Recorder {
@@ -101,7 +101,7 @@ impl Observer for Recorder {
             data_wait: data_wait.as_secs_f64() / seconds,
             cut: position.micro < first.micro_batches,
         };
-        tracing::info!(target: SAID, "{}", epoch_summary(&event, self.settings.epochs));
+        tracing::info!(target: ALREADY_PRINTED, "{}", epoch_summary(&event, self.settings.epochs));
         first.progress.epoch(&event, first.closing.as_ref().map_or("", |closing| closing.best.name()));
         first.last = (position.step, event.completed());
         let done = first.notes.measured(&event);
@@ -141,7 +141,7 @@ impl Observer for Recorder {
     }
 
     fn diverged(&mut self, position: &Position, found: &Divergence) {
-        tracing::error!(target: SAID, "{}", found.message());
+        tracing::error!(target: ALREADY_PRINTED, "{}", found.message());
         if let Some(first) = &mut self.first {
             first.write(&Event::Divergence(event_of(position, found)));
         }

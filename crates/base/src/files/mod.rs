@@ -19,9 +19,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A temporary name for a file or folder beside its place; dropping it removes what has that name.
-pub struct Scratch(PathBuf);
+pub struct TempPath(PathBuf);
 
-impl Scratch {
+impl TempPath {
     /// A random name beside `place`: hosts that share a file system may have equal process ids.
     pub fn beside(place: &Path) -> io::Result<Self> {
         let mut random = [0; 8];
@@ -30,6 +30,7 @@ impl Scratch {
         Ok(Self(place.with_file_name(format!(".{name}.part-{}", HEXLOWER.encode(&random)))))
     }
 
+    /// The temporary name; empty once the file is at its place.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -42,13 +43,13 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TempPath {
     fn drop(&mut self) {
         let _ = if self.0.is_dir() { fs::remove_dir_all(&self.0) } else { fs::remove_file(&self.0) };
     }
 }
 
-/// Removes what killed processes have left in `folder` of files that they were writing ([`Scratch`]), to places with names that `of`
+/// Removes what killed processes have left in `folder` of files that they were writing ([`TempPath`]), to places with names that `of`
 /// accepts. No process may be writing them.
 pub fn remove_begun(folder: &Path, of: impl Fn(&str) -> bool) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -58,19 +59,19 @@ pub fn remove_begun(folder: &Path, of: impl Fn(&str) -> bool) {
             (random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(place)
         });
         if place.is_some_and(&of) {
-            drop(Scratch(entry.path()));
+            drop(TempPath(entry.path()));
         }
     }
 }
 
 /// A file that is being written. If it is not renamed to its place, the previous file stays there, and nothing else.
-pub struct Draft {
+pub struct AtomicFile {
     file: BufWriter<File>,
-    written: Scratch,
+    written: TempPath,
     place: PathBuf,
 }
 
-impl Draft {
+impl AtomicFile {
     /// Several processes may write drafts for one place.
     ///
     /// # Errors
@@ -79,7 +80,7 @@ impl Draft {
         if fs::metadata(place).is_ok_and(|there| !there.is_file()) {
             return Err(io::Error::other("it is no file, so it is not replaced"));
         }
-        let written = Scratch::beside(place)?;
+        let written = TempPath::beside(place)?;
         let file = BufWriter::with_capacity(256 << 10, File::create(written.path())?);
         Ok(Self { file, written, place: place.to_owned() })
     }
@@ -88,7 +89,7 @@ impl Draft {
     pub fn under(name: PathBuf, place: &Path) -> io::Result<Self> {
         let file = open_with(&name, File::options().write(true).create(true).truncate(true))?;
         let file = BufWriter::with_capacity(256 << 10, file);
-        Ok(Self { file, written: Scratch(name), place: place.to_owned() })
+        Ok(Self { file, written: TempPath(name), place: place.to_owned() })
     }
 
     /// Writes the data to disk.
@@ -97,7 +98,7 @@ impl Draft {
         self.file.get_ref().sync_all()
     }
 
-    /// Renames it to its place. Readers see the whole file; only [`Draft::put_synced`] guarantees that for the time
+    /// Renames it to its place. Readers see the whole file; only [`AtomicFile::put_synced`] guarantees that for the time
     /// after a power failure.
     pub fn put(mut self) -> io::Result<()> {
         self.file.flush()?;
@@ -113,7 +114,7 @@ impl Draft {
     }
 }
 
-impl Write for Draft {
+impl Write for AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes)
     }
@@ -126,7 +127,7 @@ impl Write for Draft {
 pub fn replace(place: &Path, bytes: &[u8]) -> Result<()> {
     let mut name = place.as_os_str().to_owned();
     name.push(".partial");
-    let written = Draft::under(name.into(), place).and_then(|mut draft| {
+    let written = AtomicFile::under(name.into(), place).and_then(|mut draft| {
         draft.write_all(bytes)?;
         draft.put_synced()
     });
@@ -149,9 +150,9 @@ pub fn folder(path: &Path) -> &Path {
 /// A file that this process has locked, until this is dropped. That it is closed would not be enough: a process that another thread is
 /// just starting has a copy of it.
 #[derive(Debug)]
-pub struct Held(pub File);
+pub struct LockedFile(pub File);
 
-impl Deref for Held {
+impl Deref for LockedFile {
     type Target = File;
 
     fn deref(&self) -> &File {
@@ -159,13 +160,13 @@ impl Deref for Held {
     }
 }
 
-impl DerefMut for Held {
+impl DerefMut for LockedFile {
     fn deref_mut(&mut self) -> &mut File {
         &mut self.0
     }
 }
 
-impl Drop for Held {
+impl Drop for LockedFile {
     fn drop(&mut self) {
         let _ = self.unlock();
     }
@@ -195,7 +196,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         let open = || File::options().create(true).append(true).open(&path).unwrap();
-        let held = Held(open());
+        let held = LockedFile(open());
         held.try_lock().unwrap();
         let copy = held.try_clone().unwrap();
         assert!(open().try_lock().is_err());
@@ -218,7 +219,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("f");
         fs::write(&place, "old").unwrap();
-        let mut draft = Draft::new(&place).unwrap();
+        let mut draft = AtomicFile::new(&place).unwrap();
         draft.write_all(b"new").unwrap();
         draft.sync().unwrap();
         assert_eq!((fs::read(&place).unwrap(), names(&folder).len()), (b"old".to_vec(), 2));
@@ -232,7 +233,7 @@ mod tests {
         let (device, link) = (Path::new("/dev/null"), folder.path().join("link"));
         std::os::unix::fs::symlink(device, &link).unwrap();
         for place in [folder.path(), &link] {
-            assert!(Draft::new(place).err().unwrap().to_string().contains("is no file"));
+            assert!(AtomicFile::new(place).err().unwrap().to_string().contains("is no file"));
         }
         assert_eq!(names(&folder), ["link"]);
     }
@@ -242,7 +243,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("f");
         replace(&place, b"old").unwrap();
-        drop(Draft::new(&place).unwrap());
+        drop(AtomicFile::new(&place).unwrap());
         assert_eq!((fs::read(&place).unwrap(), names(&folder)), (b"old".to_vec(), vec!["f".to_owned()]));
         // A folder is not replaced.
         fs::create_dir(folder.path().join("g")).unwrap();
@@ -253,7 +254,7 @@ mod tests {
         fs::create_dir(folder.path().join("f.partial")).unwrap();
         replace(&place, b"new").unwrap_err();
         assert_eq!(names(&folder), ["f", "f.partial", "g"]);
-        assert!(Draft::new(&folder.path().join("no/such")).is_err());
+        assert!(AtomicFile::new(&folder.path().join("no/such")).is_err());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Temporary folders of commands. One that is killed leaves its folder; the next command of its kind removes it.
 
-use super::{Held, Scratch};
+use super::{LockedFile, TempPath};
 use crate::error::{Error, IoContext, Result};
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -13,9 +13,9 @@ const HELD: &str = ".held";
 /// A folder that is removed with this.
 pub struct Temporary {
     /// `None` once it is removed or kept.
-    folder: Option<Scratch>,
+    folder: Option<TempPath>,
     #[allow(dead_code, reason = "it is held")]
-    held: Option<Held>,
+    held: Option<LockedFile>,
 }
 
 impl Temporary {
@@ -31,7 +31,7 @@ impl Temporary {
     fn within(parent: &Path, kind: &str) -> io::Result<Self> {
         remove_left(parent, kind);
         loop {
-            let folder = Scratch::beside(&parent.join(kind))?;
+            let folder = TempPath::beside(&parent.join(kind))?;
             fs::create_dir(folder.path())?;
             let note = folder.path().join(HELD);
             let file = File::create_new(&note)?;
@@ -39,7 +39,7 @@ impl Temporary {
                 // Another command that looked before it was locked removes it.
                 Err(TryLockError::WouldBlock) => {}
                 Ok(()) if !note.exists() => {}
-                Ok(()) => return Ok(Self { folder: Some(folder), held: Some(Held(file)) }),
+                Ok(()) => return Ok(Self { folder: Some(folder), held: Some(LockedFile(file)) }),
                 // Where nothing can be locked, nothing is removed.
                 Err(TryLockError::Error(_)) => {
                     fs::remove_file(&note)?;
@@ -49,8 +49,9 @@ impl Temporary {
         }
     }
 
+    /// The folder.
     pub fn path(&self) -> &Path {
-        self.folder.as_ref().map_or(Path::new(""), Scratch::path)
+        self.folder.as_ref().map_or(Path::new(""), TempPath::path)
     }
 
     /// The folder stays, whatever command comes next.
@@ -78,7 +79,9 @@ impl Drop for Temporary {
 
 /// The files of a command: in a folder that the user has named, where they stay, or in a temporary one.
 pub enum Place {
+    /// The folder that the user has named.
     Given(PathBuf),
+    /// A temporary folder, removed at the end unless it is kept.
     Temporary(Temporary),
 }
 
@@ -106,6 +109,7 @@ impl Place {
         }
     }
 
+    /// The folder in which the files are written.
     pub fn path(&self) -> &Path {
         match self {
             Self::Given(path) => path,

@@ -13,7 +13,9 @@ const ENOUGH: usize = 32;
 /// A column's head, and how it is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
+    /// The text above the column.
     pub head: String,
+    /// Cells are set flush right, as numbers are.
     pub right: bool,
     /// Where there is no space for all, those with the largest number are left out first; those with 0 are kept.
     pub spare: u8,
@@ -32,14 +34,18 @@ impl Column {
         Self { head: head.to_owned(), right: true, spare, whole: true }
     }
 
+    /// The same column, whose cells are not cut.
     pub fn whole(self) -> Self {
         Self { whole: true, ..self }
     }
 }
 
+/// Rows of text under heads; [`Self::text`] sets them.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
+    /// From left to right.
     pub columns: Vec<Column>,
+    /// The cells of each row, one per column.
     pub rows: Vec<Vec<String>>,
 }
 

@@ -40,7 +40,7 @@ pub use topology::{SMALL, all_reduce_algorithm};
 
 use super::rendezvous::RendezvousConfig;
 use super::{
-    Call, CallRecord, CommError, CommErrorKind, FailureDetector, Place, ProcessGroup,
+    Call, CallRecord, CommError, CommErrorKind, FailureDetector, FlightRecorder, Place, ProcessGroup,
     calls::lock,
     control,
     execute::{Shared as _, execute},
@@ -117,6 +117,16 @@ impl ProcessGroup for GlooGroup {
         self.shared.fail(CommErrorKind::Aborted, Some(rank), &messages::aborted(rank, why));
     }
 
+    fn flight_recorder(&self) -> Option<&dyn FlightRecorder> {
+        Some(self)
+    }
+
+    fn failure_detector(&self) -> Option<&dyn FailureDetector> {
+        Some(self)
+    }
+}
+
+impl FlightRecorder for GlooGroup {
     fn note(&self, place: Place) {
         self.shared.note(place);
     }
@@ -127,10 +137,6 @@ impl ProcessGroup for GlooGroup {
 
     fn history(&self) -> Vec<CallRecord> {
         self.shared.calls.history()
-    }
-
-    fn failure_detector(&self) -> Option<&dyn FailureDetector> {
-        Some(self)
     }
 }
 

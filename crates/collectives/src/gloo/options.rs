@@ -2,9 +2,9 @@
 
 use crate::CommError;
 use crate::rendezvous::lanes;
-use ::spec::{Fields, choice};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use spec::{Fields, choice};
 use std::net::IpAddr;
 
 choice! {
@@ -56,6 +56,7 @@ pub struct GlooOptions {
 }
 
 impl GlooOptions {
+    /// The options in `[distributed]` of a job spec; what is wrong is reported to `fields`.
     pub fn read(fields: &mut Fields<'_>) -> Self {
         let options: Self = fields.config();
         let no_name = |i: &String| i.is_empty() || i.contains(|c: char| c.is_whitespace() || c == '/');

@@ -6,7 +6,8 @@ use crate::calls::lock;
 use crate::execute::{Shared as _, execute};
 use crate::reduce::{Reduction, combine_all};
 use crate::{
-    Call, CallRecord, CommError, CommErrorKind, MpiConfig, Place, ProcessGroup, ReduceOp, SliceMut, messages,
+    Call, CallRecord, CommError, CommErrorKind, FlightRecorder, MpiConfig, Place, ProcessGroup, ReduceOp,
+    SliceMut, messages,
 };
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -113,6 +114,12 @@ impl ProcessGroup for MpiGroup {
         }
     }
 
+    fn flight_recorder(&self) -> Option<&dyn FlightRecorder> {
+        Some(self)
+    }
+}
+
+impl FlightRecorder for MpiGroup {
     fn note(&self, place: Place) {
         self.shared.calls.note(place);
     }

@@ -1,7 +1,6 @@
 //! The `mpi` engine of a build without the cargo feature `mpi`.
 
-use super::{MpiConfig, ProcessGroup};
-use base::error::{Error, Result};
+use super::{CommError, MpiConfig, ProcessGroup};
 use std::sync::Arc;
 
 /// Why this build has no MPI library.
@@ -9,7 +8,7 @@ pub fn status() -> Result<String, String> {
     Err("this build has no MPI support: build with `--features mpi`".to_owned())
 }
 
-/// Always fails: this build has no MPI (exit 69).
-pub fn connect(_: &MpiConfig) -> Result<Arc<dyn ProcessGroup>> {
-    Err(Error::unavailable(status().unwrap_err()))
+/// Always fails: this build has no MPI.
+pub fn connect(_: &MpiConfig) -> Result<Arc<dyn ProcessGroup>, CommError> {
+    Err(CommError::unavailable(status().unwrap_err()))
 }

@@ -21,8 +21,7 @@ mod transfer;
 
 pub use group::MpiGroup;
 
-use super::{MpiConfig, ProcessGroup};
-use base::error::Result;
+use super::{CommError, MpiConfig, ProcessGroup};
 use std::sync::Arc;
 
 /// The MPI library of this build.
@@ -31,6 +30,6 @@ pub fn status() -> Result<String, String> {
 }
 
 /// Starts MPI, which a process can do only once, and waits for the other ranks.
-pub fn connect(config: &MpiConfig) -> Result<Arc<dyn ProcessGroup>> {
+pub fn connect(config: &MpiConfig) -> Result<Arc<dyn ProcessGroup>, CommError> {
     Ok(Arc::new(MpiGroup::connect(config)?))
 }

@@ -3,9 +3,9 @@
 use super::engine::Engine;
 use super::{join, watchdog};
 use crate::{
-    Call, CallRecord, CommError, DeviceCollectives, DistributedConfig, FailureDetector, Place, ProcessGroup,
+    Call, CallRecord, CommError, DeviceCollectives, DistributedConfig, FailureDetector, FlightRecorder,
+    Place, ProcessGroup,
 };
-use base::error::{Error, Result};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -26,10 +26,10 @@ impl NcclGroup {
         control: Arc<dyn ProcessGroup>,
         device: usize,
         limits: &DistributedConfig,
-    ) -> Result<Self> {
+    ) -> Result<Self, CommError> {
         let engine = Arc::new(join::join(control.clone(), device, limits)?);
         let watchdog = watchdog::start(engine.clone())
-            .map_err(|e| Error::internal(format!("cannot start NCCL's watchdog thread: {e}")))?;
+            .map_err(|e| CommError::unavailable(format!("cannot start NCCL's watchdog thread: {e}")))?;
         Ok(Self { engine, control, watchdog: Some(watchdog) })
     }
 }
@@ -53,6 +53,18 @@ impl ProcessGroup for NcclGroup {
     fn abort(&self, why: &str) {
         self.engine.broken(why);
     }
+    fn flight_recorder(&self) -> Option<&dyn FlightRecorder> {
+        Some(self)
+    }
+    fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
+        Some(&*self.engine)
+    }
+    fn failure_detector(&self) -> Option<&dyn FailureDetector> {
+        self.control.failure_detector()
+    }
+}
+
+impl FlightRecorder for NcclGroup {
     fn note(&self, place: Place) {
         self.engine.calls.note(place);
         self.control.note(place);
@@ -67,12 +79,6 @@ impl ProcessGroup for NcclGroup {
         calls.sort_by_key(|call| call.started);
         calls.drain(..calls.len().saturating_sub(HISTORY));
         calls
-    }
-    fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
-        Some(&*self.engine)
-    }
-    fn failure_detector(&self) -> Option<&dyn FailureDetector> {
-        self.control.failure_detector()
     }
 }
 

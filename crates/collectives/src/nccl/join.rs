@@ -8,7 +8,6 @@ use super::order::Order;
 use super::version::Version;
 use crate::rendezvous::truncated;
 use crate::{CommError, DistributedConfig, GpuUuid, ProcessGroup, on_one_gpu};
-use base::error::{Error, Result};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -66,13 +65,13 @@ pub(super) fn join(
     control: Arc<dyn ProcessGroup>,
     device: usize,
     limits: &DistributedConfig,
-) -> Result<Engine> {
+) -> Result<Engine, CommError> {
     let own = LocalSetup::open(device);
     let own_info = own.as_ref().map(|own| own.info.clone()).map_err(Clone::clone);
     let all_infos = exchange(&*control, &own_info)?;
     check_compatible(&all_infos)?;
     // All ranks can join, including this one.
-    let LocalSetup { nccl, context, stream, order, .. } = own.map_err(Error::unavailable)?;
+    let LocalSetup { nccl, context, stream, order, .. } = own.map_err(CommError::unavailable)?;
     // Rank 0 creates the id; all ranks get it, or rank 0's error.
     let mut id = UniqueId([0; 128]);
     if control.rank() == 0 {
@@ -106,20 +105,20 @@ fn exchange(control: &dyn ProcessGroup, own_info: &RankInfoResult) -> Result<Vec
 }
 
 /// Whether these ranks can be joined; the answer is the same on all of them.
-fn check_compatible(all_infos: &[RankInfoResult]) -> Result<()> {
+fn check_compatible(all_infos: &[RankInfoResult]) -> Result<(), CommError> {
     let missing: Vec<String> = (all_infos.iter().enumerate())
         .filter_map(|(rank, own_info)| own_info.as_ref().err().map(|why| format!("rank {rank}: {why}")))
         .collect();
     if !missing.is_empty() {
         let listed = missing[..missing.len().min(MAX_REPORTED)].join("\n  ");
-        return Err(Error::unavailable(format!("backend `nccl` cannot be used:\n  {listed}"))
+        return Err(CommError::unavailable(format!("backend `nccl` cannot be used:\n  {listed}"))
             .hint("`backend = \"gloo\"` needs no NCCL; `ddp-run env` shows what is available"));
     }
     let infos: Vec<&RankInfo> = all_infos.iter().flatten().collect();
     let version = |rank: usize| Version(infos[rank].nccl);
     let other = (1..infos.len()).find(|r| version(*r).major_minor() != version(0).major_minor());
     if let Some(other) = other {
-        return Err(Error::unavailable(format!(
+        return Err(CommError::unavailable(format!(
             "ranks have different versions of NCCL: rank 0 has {}, rank {other} has {}",
             version(0),
             version(other)
@@ -128,7 +127,7 @@ fn check_compatible(all_infos: &[RankInfoResult]) -> Result<()> {
     }
     let gpus: Vec<Option<GpuUuid>> = infos.iter().map(|info| Some(info.gpu)).collect();
     let Some(shared) = on_one_gpu(&gpus, |a, b| nccl_lets_share(infos[a], infos[b])) else { return Ok(()) };
-    Err(Error::unavailable(shared).hint(
+    Err(CommError::unavailable(shared).hint(
         "NCCL needs a GPU for each rank, whatever `share_devices` says: start fewer, or have those that share one use \
          `backend = \"gloo\"`. In tests, a different NCCL_HOSTID for each rank, together with `share_devices = true`, \
          makes NCCL allow it",
@@ -177,7 +176,7 @@ fn form(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::error::ExitCode;
+    use crate::CommErrorKind;
 
     fn info(gpu: u8) -> RankInfo {
         RankInfo { nccl: 22703, gpu: GpuUuid([gpu; 16]), host: None, shares: false }
@@ -186,7 +185,7 @@ mod tests {
     #[track_caller]
     fn refused(all_infos: &[RankInfoResult], says: &str) {
         let error = check_compatible(all_infos).unwrap_err();
-        assert_eq!(error.code, ExitCode::Unavailable);
+        assert_eq!(error.kind, CommErrorKind::Unavailable);
         assert!(error.message.contains(says), "{error}");
     }
 

@@ -1,7 +1,6 @@
 //! The `nccl` engine of a build without the cargo feature `nccl`.
 
-use super::{DistributedConfig, GpuUuid, ProcessGroup};
-use base::error::{Error, Result};
+use super::{CommError, DistributedConfig, GpuUuid, ProcessGroup};
 use std::sync::Arc;
 
 /// Why this build has no NCCL.
@@ -14,7 +13,11 @@ pub fn gpu_uuid(_: usize) -> Result<GpuUuid, String> {
     Err(status().unwrap_err())
 }
 
-/// Always fails: this build has no NCCL (exit 69).
-pub fn connect(_: Arc<dyn ProcessGroup>, _: usize, _: &DistributedConfig) -> Result<Arc<dyn ProcessGroup>> {
-    Err(Error::unavailable(status().unwrap_err()))
+/// Always fails: this build has no NCCL.
+pub fn connect(
+    _: Arc<dyn ProcessGroup>,
+    _: usize,
+    _: &DistributedConfig,
+) -> Result<Arc<dyn ProcessGroup>, CommError> {
+    Err(CommError::unavailable(status().unwrap_err()))
 }

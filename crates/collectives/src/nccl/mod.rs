@@ -31,8 +31,7 @@ mod watchdog;
 
 pub use group::NcclGroup;
 
-use super::{DistributedConfig, GpuUuid, ProcessGroup};
-use base::error::Result;
+use super::{CommError, DistributedConfig, GpuUuid, ProcessGroup};
 use std::sync::Arc;
 
 /// Loads the CUDA driver, once; the error says why it can't be used. Call it before any other call of `cudarc`.
@@ -53,12 +52,12 @@ pub fn gpu_uuid(device: usize) -> Result<GpuUuid, String> {
 
 /// Joins the ranks of `control` on their devices (in CUDA's numbering, after CUDA_VISIBLE_DEVICES). All of them make this call.
 ///
-/// Errors, the same on all ranks: a library or device is missing on one of them (exit 69), two ranks have the same GPU
-/// (69), or the communicator does not form in time (93).
+/// Errors, the same on all ranks: a library or device is missing on one of them or two ranks have the same GPU
+/// (`Unavailable`), or the communicator does not form in time (`Rendezvous`).
 pub fn connect(
     control: Arc<dyn ProcessGroup>,
     device: usize,
     limits: &DistributedConfig,
-) -> Result<Arc<dyn ProcessGroup>> {
+) -> Result<Arc<dyn ProcessGroup>, CommError> {
     Ok(Arc::new(NcclGroup::connect(control, device, limits)?))
 }

@@ -2,7 +2,7 @@
 //! the others read it. The file is not secret and proves nothing: a rank that reads a wrong address finds no process
 //! there that knows the run's secret, and reads the file again.
 
-use base::files::Draft;
+use base::files::AtomicFile;
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub struct Published {
 
 /// Writes `address` (`host:port`) to `path` for [`lookup`], atomically; replaces any existing file.
 pub fn publish(path: &Path, address: &str) -> io::Result<Published> {
-    let mut draft = Draft::new(path)?;
+    let mut draft = AtomicFile::new(path)?;
     writeln!(draft, "{address}")?;
     draft.sync()?;
     draft.put()?;

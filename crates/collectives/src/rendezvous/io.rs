@@ -10,15 +10,19 @@ use std::time::{Duration, Instant};
 /// Why a read or write did not complete.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
+    /// The system's error.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// The other side has closed the connection.
     #[error("connection closed")]
     Closed,
+    /// The deadline has passed.
     #[error("timed out")]
     Deadline,
     /// A watched socket has something to read, or is closed.
     #[error("the rendezvous ended")]
     Watched,
+    /// The message is longer than it may be.
     #[error("a message of {0} bytes exceeds the limit")]
     TooLong(usize),
 }

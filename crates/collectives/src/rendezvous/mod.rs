@@ -5,9 +5,12 @@
 //! `init_timeout`, on every rank with the same reason.
 //!
 //! No listener outlives the rendezvous, so a running job has no open port.
+//!
+//! Programs need [`RdzvEndpoint`] and [`KeySource`], for [`Options`](crate::Options); the rest is for ddp-run's launchers and supervisors.
 
 mod accept;
 mod accept_error;
+mod address;
 mod agent_store;
 mod auth;
 mod dial;
@@ -15,29 +18,37 @@ pub mod file;
 mod follower;
 mod identity;
 mod io;
+mod key;
 mod leader;
 mod mesh;
 mod plan_keys;
 mod ports;
+mod rdzv_endpoint;
 mod secret;
 mod supervisor;
 #[cfg(test)]
 mod tests;
 mod wire;
 
+pub use address::{Addresses, Meeting, addresses};
 pub use agent_store::StoreKey;
-pub use dial::{ATTEMPT, Target};
-pub use io::{StreamError, poll_until, read_by, write_by};
+pub(crate) use dial::ATTEMPT;
+pub use dial::Target;
+pub(crate) use io::poll_until;
+pub use io::{StreamError, read_by, write_by};
+pub use key::KeySource;
 pub use mesh::name_ranks;
 pub use plan_keys::PlanKeys;
 pub use ports::Ports;
+pub use rdzv_endpoint::{RdzvEndpoint, is_loopback};
 pub use secret::{Secret, SecretText};
 pub use supervisor::{SupervisorEvent, SupervisorListener, connect_supervisor};
 #[cfg(test)]
 pub(super) use tests::messages;
+pub(crate) use wire::HostId;
 #[cfg(any(test, fuzzing))]
 pub use wire::decode_anything;
-pub use wire::{HostId, MAX_WORLD, truncated};
+pub use wire::{MAX_WORLD, truncated};
 
 use super::CommError;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -102,7 +113,7 @@ pub struct RendezvousConfig {
 
 /// Further options of this rank's connections.
 #[derive(Clone, Copy, Debug)]
-pub struct MeshOptions {
+pub(crate) struct MeshOptions {
     pub host: HostId,
     /// Data connections between two ranks; None: the default.
     pub sockets: Option<usize>,
@@ -113,29 +124,29 @@ pub struct MeshOptions {
 }
 
 /// Data connections between two ranks. A single flow rarely fills a link between hosts; within a host the processor is the limit.
-pub fn lanes(sockets: Option<usize>, same_host: bool) -> usize {
+pub(crate) fn lanes(sockets: Option<usize>, same_host: bool) -> usize {
     sockets.unwrap_or(if same_host { 1 } else { 4 }).clamp(1, wire::MAX_LANES)
 }
 
 /// The connections to a peer, all nonblocking and without Nagle's delay.
-pub struct PeerSockets {
+pub(crate) struct PeerSockets {
     pub data: Vec<TcpStream>,
     pub control: TcpStream,
 }
 
 /// Indexed by rank; this rank's own sockets are None.
-pub struct Mesh {
+pub(crate) struct Mesh {
     pub sockets: Vec<Option<PeerSockets>>,
     pub hosts: Vec<HostId>,
 }
 
 /// When `init_timeout` ends. Values of years, which users write to mean "never", must not overflow the clock.
-pub fn deadline_of(config: &RendezvousConfig) -> Instant {
+pub(crate) fn deadline_of(config: &RendezvousConfig) -> Instant {
     Instant::now() + config.init_timeout.min(Duration::from_secs(365 * 24 * 3600))
 }
 
 /// Connects to all other ranks.
-pub fn form_mesh(
+pub(crate) fn form_mesh(
     config: &mut RendezvousConfig,
     options: &MeshOptions,
     deadline: Instant,

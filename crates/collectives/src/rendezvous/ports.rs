@@ -24,6 +24,17 @@ pub struct Ports {
 }
 
 impl Ports {
+    /// Under torchrun, whose MASTER_PORT is that of its agent's store (`has_store`) or one that was free when it looked.
+    /// `attempt` counts the starts of the ranks. With a store, the first candidate is the next port.
+    pub fn of_torchrun(host: &str, port: u16, has_store: bool, run_id: &str, attempt: u64) -> Self {
+        let store = has_store.then(|| StoreKey {
+            address: if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") },
+            key: format!("ddp-run/port-of-rank-0/{run_id}/{attempt}"),
+        });
+        let next = || port.checked_add(1).unwrap_or(port - 1);
+        Self { first: if store.is_some() { next() } else { port }, store, run: String::new() }
+    }
+
     fn candidate(&self, index: u16) -> u16 {
         self.first.checked_add(index).unwrap_or(u16::MAX - index)
     }

@@ -11,11 +11,13 @@ use std::time::Instant;
 /// Accepts connections from supervisors.
 pub struct SupervisorListener(Acceptor);
 
+/// What [`SupervisorListener::next`] has waited for.
 pub enum SupervisorEvent {
     /// A supervisor that has proved the secret; nothing that it sends after that has been read.
     Connected(TcpStream, SocketAddr),
     /// The watched socket with this index has something to read, or is closed.
     Readable(usize),
+    /// The deadline has passed.
     Deadline,
 }
 

@@ -1,4 +1,4 @@
-//! `--set` and `--unset`. More of their messages are snapshots of tests/spec_messages.rs.
+//! `--set` and `--unset`. More of their messages are snapshots of tests/cli/spec_messages.rs.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Specs and bases on disk. Their messages are snapshots of tests/spec_messages.rs.
+//! Specs and bases on disk. Their messages are snapshots of tests/cli/spec_messages.rs.
 
 use super::*;
 use std::path::Path;

@@ -3,7 +3,7 @@
 
 use super::name;
 use base::error::{IoContext, Result};
-use base::files::{Held, Scratch, folder, is_at, open_with, sync_folder};
+use base::files::{LockedFile, TempPath, folder, is_at, open_with, sync_folder};
 use std::fs::{File, TryLockError};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) struct Part {
-    file: Held,
+    file: LockedFile,
     path: PathBuf,
     len: u64,
     /// One transfer of this process wrote all that is in it.
     whole: bool,
     /// Removes the file of a file system without locks, whose name no later process knows.
-    scratch: Option<Scratch>,
+    scratch: Option<TempPath>,
 }
 
 impl Part {
@@ -47,7 +47,7 @@ impl Part {
             if !is_at(&file, &path) {
                 continue;
             }
-            let mut part = Self { file: Held(file), path, len: 0, whole: true, scratch: None };
+            let mut part = Self { file: LockedFile(file), path, len: 0, whole: true, scratch: None };
             if target.is_file() {
                 part.leave();
                 return Ok(None);
@@ -60,10 +60,10 @@ impl Part {
 
     /// A file of this process only.
     fn unlocked(target: &Path) -> Result<Self> {
-        let scratch = Scratch::beside(target).doing("create", target)?;
+        let scratch = TempPath::beside(target).doing("create", target)?;
         let path = scratch.path().to_owned();
         let file = File::create(&path).doing("create", &path)?;
-        Ok(Self { file: Held(file), path, len: 0, whole: true, scratch: Some(scratch) })
+        Ok(Self { file: LockedFile(file), path, len: 0, whole: true, scratch: Some(scratch) })
     }
 
     pub fn path(&self) -> &Path {

@@ -1,7 +1,7 @@
 //! Shows the progress of a transfer: a bar on a terminal, else a line now and then.
 
-use crate::telemetry::bar_target;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use record::bar_target;
 use std::time::{Duration, Instant};
 
 const WITH_TOTAL: &str = "{bar:24} {decimal_bytes}/{decimal_total_bytes}  {decimal_bytes_per_sec}  eta {eta}";

@@ -112,7 +112,7 @@ fn a_rank_that_left_early_is_blamed() {
 /// A probe that arrived between two calls used to be lost if the watchdog read it, not the next call.
 #[test]
 fn a_probe_between_two_calls_is_answered_in_the_next_call() {
-    for transport in TRANSPORTS {
+    on_ranks(TRANSPORTS, |transport| {
         let groups = form_counting(transport, 3, PATIENCE, 1);
         let results = on_ranks(&groups, |g| {
             let asked = || g.engine.lock().unwrap().links[0].as_ref().unwrap().probe_pending;
@@ -129,7 +129,7 @@ fn a_probe_between_two_calls_is_answered_in_the_next_call() {
         for error in results.into_iter().flatten() {
             assert_error(&error, CommErrorKind::Timeout, Some(2), &["rank 2 did not respond"]);
         }
-    }
+    });
 }
 
 /// Rank 0 finds call 5 overdue while another of its threads waits in a barrier. Returns its error and that of rank 1.
@@ -148,11 +148,15 @@ fn overdue_in_a_call(wait: Wait, time_limit: Duration) -> [CommError; 2] {
 }
 
 #[test]
-fn a_call_that_another_thread_waits_in_has_its_own_deadline_or_ends_with_the_verdict() {
+fn a_call_that_another_thread_waits_in_has_its_own_deadline() {
     // The call's verdict is waited for, however late it is.
     for error in overdue_in_a_call(Wait::Deadline, AMPLE) {
         assert_error(&error, CommErrorKind::Timeout, Some(1), &["rank 1 did not respond"]);
     }
+}
+
+#[test]
+fn a_call_without_a_deadline_that_another_thread_waits_in_ends_with_the_verdict() {
     for error in overdue_in_a_call(Wait::WhilePeersLive, PATIENCE) {
         let part = "by another did not complete within 1s (timeout) on rank 0";
         assert_error(&error, CommErrorKind::Timeout, None, &[part]);

@@ -123,7 +123,8 @@ fn an_unresponsive_rank_is_blamed_even_by_ranks_that_wait_for_another() {
         |g| g.broadcast((&mut vec![1f32; 1_000_000]).into(), 0),
         |g| g.all_gather((&vec![1f32; 10]).into(), (&mut vec![0f32; 10 * g.world_size()]).into()),
     ];
-    for (call, transport) in calls.into_iter().flat_map(|c| TRANSPORTS.map(|t| (c, t))) {
+    // Beside each other: each waits for its deadline.
+    on_ranks(calls.into_iter().flat_map(|c| TRANSPORTS.map(|t| (c, t))), |(call, transport)| {
         // The answers of the other two live ranks.
         let groups = form_counting(transport, 4, timeout, 2);
         let together = Barrier::new(4);
@@ -148,7 +149,7 @@ fn an_unresponsive_rank_is_blamed_even_by_ranks_that_wait_for_another() {
             assert_eq!(reported, transport == Transport::Shm, "{error}");
             assert!(took >= timeout, "{took:?}");
         }
-    }
+    });
 }
 
 #[test]

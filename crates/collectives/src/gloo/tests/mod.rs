@@ -8,7 +8,7 @@ mod mixed;
 
 use super::{AlgorithmChoice, GlooGroup, GlooOptions, Transport};
 use crate::testing::{HANG, form as form_with};
-use crate::{CommError, CommErrorKind, Element, ProcessGroup, ReduceOp};
+use crate::{CommError, CommErrorKind, Element, FlightRecorder, ProcessGroup, ReduceOp};
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,8 +40,8 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Runs `f` on all ranks at the same time, each in its own thread; results by rank. It borrows the groups, or owns them and
-/// may drop them.
+/// Runs `f` on all ranks (or for all cases) at the same time, each in its own thread; results in their order. It borrows the groups,
+/// or owns them and may drop them.
 fn on_ranks<G: Send, R: Send>(groups: impl IntoIterator<Item = G>, f: impl Fn(G) -> R + Sync) -> Vec<R> {
     thread::scope(|scope| {
         let f = &f;

@@ -5,7 +5,7 @@ use super::super::control_messages::GracePeriods;
 use super::launch::said;
 use crate::reference::{check_all, check_type, order_dependent};
 use crate::testing::HANG;
-use crate::{CommError, DType, MpiConfig, Phase, Place, ProcessGroup, ReduceOp, Wait};
+use crate::{CommError, DType, FlightRecorder, MpiConfig, Phase, Place, ProcessGroup, ReduceOp, Wait};
 use half::bf16;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};

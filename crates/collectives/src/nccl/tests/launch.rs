@@ -1,9 +1,11 @@
 //! The launcher side: builds the libraries, starts the ranks, and waits for them.
 
+use base::process_stat::ProcessStat;
 use std::fmt;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -199,12 +201,24 @@ fn end(ranks: &mut [Child]) {
 }
 
 fn is_stopped(process: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    ProcessStat::of(process).is_some_and(|stat| stat.state == 'T')
+}
+
+/// On the rank side: plays the rank that the environment describes, by `act` of its case, number and folder, and leaves the result
+/// for the launcher. Does nothing in a process that is no rank.
+pub(super) fn play_rank(act: impl FnOnce(&str, usize, &Path) -> String) {
+    let Some(case) = variable::<String>("DDP_RUN_NCCL_CASE") else { return };
+    let folder: PathBuf = variable("DDP_RUN_NCCL_FOLDER").expect("set with the case");
+    let rank = variable("DDP_RUN_NCCL_RANK").expect("set with the case");
+    fs::write(said(&folder, rank), act(&case, rank, &folder)).expect("the folder is writable");
+}
+
+pub(super) fn variable<T: FromStr>(name: &str) -> Option<T> {
+    std::env::var(name).ok()?.parse().ok()
 }
 
 /// The file to which a rank writes its result.
-pub(super) fn said(folder: &Path, rank: usize) -> PathBuf {
+fn said(folder: &Path, rank: usize) -> PathBuf {
     folder.join(format!("said-{rank}"))
 }
 

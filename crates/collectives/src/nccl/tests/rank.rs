@@ -2,17 +2,17 @@
 
 use super::super::{NcclGroup, gpu_uuid, status};
 use super::gpu::{Gpu, Memory};
-use super::launch::said;
+use super::launch::{play_rank, variable};
 use crate::gloo::{GlooGroup, GlooOptions};
 use crate::rendezvous::{Endpoint, Secret};
 use crate::testing::{HANG, config};
 use crate::{
-    CommError, DeviceCollectives, DistributedConfig, Element, Phase, Place, ProcessGroup, ReduceOp,
-    SoloGroup, Wait,
+    CommError, DeviceCollectives, DistributedConfig, Element, FlightRecorder, Phase, Place, ProcessGroup,
+    ReduceOp, SoloGroup, Wait,
 };
-use ::spec::Period;
 use half::bf16;
 use rustix::process::{Signal, getpid, kill_process};
+use spec::Period;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,23 +23,15 @@ type Done = Result<(), CommError>;
 /// For calls that are meant to reach their deadline, after their ranks have met in the call before.
 const SHORT: Duration = Duration::from_secs(5);
 
-fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
 /// One rank of the case that the environment names.
 #[test]
 #[ignore = "a rank, started by the tests beside it"]
 fn rank() {
-    let Some(case) = variable::<String>("DDP_RUN_NCCL_CASE") else { return };
-    let folder: PathBuf = variable("DDP_RUN_NCCL_FOLDER").expect("set with the case");
-    let rank: usize = variable("DDP_RUN_NCCL_RANK").expect("set with the case");
-    let text = match case.as_str() {
+    play_rank(|case, rank, folder| match case {
         "status" => format!("{:?}", status()),
         "uuid" => gpu_uuid(0).map_or_else(|why| why, |uuid| uuid.to_string()),
-        _ => play(&case, rank, variable("DDP_RUN_NCCL_DEVICE").unwrap_or(0), &folder),
-    };
-    std::fs::write(said(&folder, rank), text).expect("the folder is writable");
+        _ => play(case, rank, variable("DDP_RUN_NCCL_DEVICE").unwrap_or(0), folder),
+    });
 }
 
 /// At a deadline, waits for the answers of all live ranks, however long they take.
@@ -68,7 +60,10 @@ fn play(case: &str, rank: usize, device: usize, folder: &Path) -> String {
     let control = control(case, rank, folder);
     let group = match NcclGroup::connect(control, device, &limits) {
         Ok(group) => group,
-        Err(e) => return format!("{}: {e}", e.code as u8),
+        Err(e) => {
+            let error = base::error::Error::from(e);
+            return format!("{}: {error}", error.code as u8);
+        }
     };
     assert_eq!((group.backend(), group.rank()), ("nccl", rank));
     let done = act(case, &group, &Gpu::new(device));

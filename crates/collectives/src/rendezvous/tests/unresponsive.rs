@@ -47,9 +47,12 @@ fn a_listener_that_never_responds_is_reported() {
     let path = dir.path().join("meet");
     let m = TestRendezvous::new("127.0.0.1:0");
     std::fs::write(&path, format!("{}\n", m.address)).unwrap();
-    for follower in [m.follower(1, 2), by_file(1, 2, &path, &m.secret)] {
+    let followers = [m.follower(1, 2), by_file(1, 2, &path, &m.secret)].map(|follower| {
         let follower = RendezvousConfig { init_timeout: 8 * ATTEMPT, ..follower };
-        let outcome = mesh(follower, ATTEMPT);
+        thread::spawn(move || mesh(follower, ATTEMPT))
+    });
+    for follower in followers {
+        let outcome = follower.join().unwrap();
         let message = &error(&outcome).message;
         let end = format!("before init_timeout: the listener at {} does not respond", m.address);
         assert!(

@@ -1,0 +1,322 @@
+//! Host tensors as plain bytes, for snapshots and weight files.
+//!
+//! A [`TensorData`] is a name, an element type, a shape and little-endian, row-major bytes; a [`TensorMap`] is an
+//! ordered collection of them with unique names. There are no devices or Burn types here, so any thread can save, and
+//! reading needs no backend.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use base::error::{Error, Result};
+use base::named;
+
+// A tensor's bytes are those of the file (little-endian) and are viewed in place.
+#[cfg(target_endian = "big")]
+compile_error!("checkpoints are read and written in place on little-endian machines only");
+
+named! {
+    /// Element type of a stored tensor.
+    pub enum Dtype {
+        F32 = "f32",
+        F64 = "f64",
+        F16 = "f16",
+        Bf16 = "bf16",
+        I64 = "i64",
+        I32 = "i32",
+        U8 = "u8",
+        Bool = "bool",
+    }
+}
+
+impl Dtype {
+    /// Bytes per element.
+    pub const fn size(self) -> usize {
+        match self {
+            Dtype::F64 | Dtype::I64 => 8,
+            Dtype::F32 | Dtype::I32 => 4,
+            Dtype::F16 | Dtype::Bf16 => 2,
+            Dtype::U8 | Dtype::Bool => 1,
+        }
+    }
+
+    /// A floating-point type, which may be rounded to another.
+    pub const fn is_float(self) -> bool {
+        matches!(self, Dtype::F32 | Dtype::F64 | Dtype::F16 | Dtype::Bf16)
+    }
+}
+
+/// A named tensor in host memory. [`TensorData::new`] checks `bytes.len() == product(shape) * dtype.size()`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorData {
+    /// Unique within a file.
+    pub name: String,
+    /// The type of each element.
+    pub dtype: Dtype,
+    /// Dimensions, outermost first; empty for a scalar.
+    pub shape: Vec<usize>,
+    /// Little-endian, row-major, contiguous.
+    pub bytes: Vec<u8>,
+}
+
+impl TensorData {
+    /// A tensor of these parts.
+    ///
+    /// # Errors
+    /// The bytes are not as many as shape and type ask for.
+    pub fn new(name: impl Into<String>, dtype: Dtype, shape: Vec<usize>, bytes: Vec<u8>) -> Result<Self> {
+        let tensor = Self { name: name.into(), dtype, shape, bytes };
+        match tensor.expected_bytes() {
+            Some(n) if n == tensor.bytes.len() => Ok(tensor),
+            _ => Err(Error::checkpoint(format!(
+                "tensor `{}` of type {} and shape {:?} cannot have {} bytes",
+                tensor.name,
+                tensor.dtype,
+                tensor.shape,
+                tensor.bytes.len()
+            ))),
+        }
+    }
+
+    /// An f32 tensor from its values (one copy).
+    pub fn from_f32(name: impl Into<String>, shape: Vec<usize>, values: &[f32]) -> Result<Self> {
+        Self::new(name, Dtype::F32, shape, bytemuck::cast_slice(values).to_vec())
+    }
+
+    /// A matrix with rows and columns exchanged; another tensor is unchanged.
+    #[must_use]
+    pub fn transposed(mut self) -> Self {
+        let [rows, columns] = self.shape[..] else { return self };
+        let size = self.dtype.size();
+        let element = |at: usize| &self.bytes[at * size..(at + 1) * size];
+        let order = (0..columns).flat_map(|column| (0..rows).map(move |row| row * columns + column));
+        self.bytes = order.flat_map(element).copied().collect();
+        self.shape = vec![columns, rows];
+        self
+    }
+
+    /// Number of elements (1 for a scalar).
+    pub fn len(&self) -> usize {
+        self.bytes.len() / self.dtype.size()
+    }
+
+    /// Whether a dimension is 0.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    fn expected_bytes(&self) -> Option<usize> {
+        self.shape.iter().try_fold(self.dtype.size(), |n, &d| n.checked_mul(d))
+    }
+
+    /// The values, in place if the tensor is f32 and its bytes are aligned, else converted. f64 is rounded to nearest;
+    /// integers above 2^24 lose low bits, as in a cast.
+    pub fn as_f32(&self) -> Cow<'_, [f32]> {
+        if self.dtype == Dtype::F32
+            && let Ok(values) = bytemuck::try_cast_slice(&self.bytes)
+        {
+            return Cow::Borrowed(values);
+        }
+        let mut out = Vec::with_capacity(self.len());
+        self.for_each_f64(|v| out.push(v as f32));
+        Cow::Owned(out)
+    }
+
+    /// A copy of [`Self::as_f32`].
+    pub fn to_f32_vec(&self) -> Vec<f32> {
+        self.as_f32().into_owned()
+    }
+
+    /// Calls `f` with each element's bytes; `N` is the element's size.
+    fn elements<const N: usize>(&self, mut f: impl FnMut([u8; N])) {
+        let (chunks, rest) = self.bytes.as_chunks::<N>();
+        debug_assert!(rest.is_empty());
+        chunks.iter().for_each(|c| f(*c));
+    }
+
+    /// Calls `f` with each element as f64; exact except for i64 beyond 2^53.
+    pub fn for_each_f64(&self, mut f: impl FnMut(f64)) {
+        match self.dtype {
+            Dtype::F32 => self.elements(|b| f(f64::from(f32::from_le_bytes(b)))),
+            Dtype::F64 => self.elements(|b| f(f64::from_le_bytes(b))),
+            Dtype::F16 => self.elements(|b| f(half::f16::from_le_bytes(b).to_f64())),
+            Dtype::Bf16 => self.elements(|b| f(half::bf16::from_le_bytes(b).to_f64())),
+            Dtype::I64 => self.elements(|b| f(i64::from_le_bytes(b) as f64)),
+            Dtype::I32 => self.elements(|b| f(f64::from(i32::from_le_bytes(b)))),
+            Dtype::U8 | Dtype::Bool => self.elements(|[b]| f(f64::from(b))),
+        }
+    }
+
+    /// Converts to another float type, rounding to nearest even; integer and bool tensors are unchanged.
+    ///
+    /// # Errors
+    /// If `to` is not a float type, or a finite value overflows in it.
+    pub(crate) fn cast_float(&self, to: Dtype) -> Result<TensorData> {
+        if !to.is_float() {
+            return Err(Error::usage(format!("weights cannot be stored as {to}; choose f32, f16 or bf16")));
+        }
+        if !self.dtype.is_float() || self.dtype == to {
+            return Ok(self.clone());
+        }
+        let mut bytes = Vec::with_capacity(self.len() * to.size());
+        let mut overflowed = 0usize;
+        let mut count =
+            |from: f64, now_finite: bool| overflowed += usize::from(from.is_finite() && !now_finite);
+        self.for_each_f64(|v| match to {
+            Dtype::F64 => bytes.extend(v.to_le_bytes()),
+            Dtype::F16 => {
+                let h = half::f16::from_f64(v);
+                count(v, h.is_finite());
+                bytes.extend(h.to_le_bytes());
+            }
+            Dtype::Bf16 => {
+                let h = half::bf16::from_f64(v);
+                count(v, h.is_finite());
+                bytes.extend(h.to_le_bytes());
+            }
+            _ => {
+                let s = v as f32;
+                count(v, s.is_finite());
+                bytes.extend(s.to_le_bytes());
+            }
+        });
+        if overflowed > 0 {
+            let what = format!("{overflowed} values of tensor `{}` are too large for {to}", self.name);
+            return Err(Error::checkpoint(what).hint("bf16 has the range of f32"));
+        }
+        TensorData::new(self.name.clone(), to, self.shape.clone(), bytes)
+    }
+}
+
+/// Tensors in a fixed order, with unique names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TensorMap {
+    tensors: Vec<TensorData>,
+    index: HashMap<String, usize>,
+}
+
+impl TensorMap {
+    /// No tensors.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// # Errors
+    /// If the name already exists, or is the one that safetensors reserves.
+    pub fn push(&mut self, tensor: TensorData) -> Result<()> {
+        if tensor.name == "__metadata__" {
+            return Err(Error::checkpoint("a tensor cannot be named `__metadata__`"));
+        }
+        if self.index.contains_key(&tensor.name) {
+            return Err(Error::checkpoint(format!("two tensors are named `{}`", tensor.name)));
+        }
+        self.index.insert(tensor.name.clone(), self.tensors.len());
+        self.tensors.push(tensor);
+        Ok(())
+    }
+
+    /// Tensors in the order given.
+    ///
+    /// # Errors
+    /// As [`Self::push`].
+    pub fn from_tensors(tensors: impl IntoIterator<Item = TensorData>) -> Result<Self> {
+        let mut map = Self::new();
+        tensors.into_iter().try_for_each(|t| map.push(t))?;
+        Ok(map)
+    }
+
+    /// The tensor with this name.
+    pub fn get(&self, name: &str) -> Option<&TensorData> {
+        self.index.get(name).map(|&i| &self.tensors[i])
+    }
+
+    /// The tensor's bytes, to overwrite.
+    pub fn bytes_mut(&mut self, name: &str) -> Option<&mut [u8]> {
+        self.index.get(name).map(|&i| self.tensors[i].bytes.as_mut_slice())
+    }
+
+    /// The bytes of each tensor, to overwrite.
+    pub(crate) fn all_bytes_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
+        self.tensors.iter_mut().map(|t| t.bytes.as_mut_slice())
+    }
+
+    /// Number of tensors.
+    pub fn len(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// Whether there is no tensor.
+    pub fn is_empty(&self) -> bool {
+        self.tensors.is_empty()
+    }
+
+    /// The tensors, in order.
+    pub fn iter(&self) -> std::slice::Iter<'_, TensorData> {
+        self.tensors.iter()
+    }
+
+    /// The tensors, in order, by value.
+    pub fn into_tensors(self) -> Vec<TensorData> {
+        self.tensors
+    }
+}
+
+impl<'a> IntoIterator for &'a TensorMap {
+    type Item = &'a TensorData;
+    type IntoIter = std::slice::Iter<'a, TensorData>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_must_fit_shape_and_type() {
+        assert!(TensorData::new("w", Dtype::F32, vec![2, 3], vec![0; 24]).is_ok());
+        let e = TensorData::new("w", Dtype::F32, vec![2, 3], vec![0; 23]).unwrap_err();
+        assert_eq!(e.message, "tensor `w` of type f32 and shape [2, 3] cannot have 23 bytes");
+        assert!(TensorData::new("w", Dtype::U8, vec![usize::MAX, 2], vec![]).is_err());
+        assert_eq!(TensorData::new("n", Dtype::I64, vec![], vec![0; 8]).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn every_type_converts_to_f32() {
+        let values = [1.5f32, -2.0, 0.0];
+        let f32s = TensorData::from_f32("w", vec![3], &values).unwrap();
+        for to in [Dtype::F64, Dtype::F16, Dtype::Bf16, Dtype::F32] {
+            let cast = f32s.cast_float(to).unwrap();
+            assert_eq!((cast.dtype, cast.to_f32_vec()), (to, values.to_vec()));
+        }
+        let ints =
+            TensorData::new("i", Dtype::I32, vec![2], [3i32, -4].map(i32::to_le_bytes).concat()).unwrap();
+        assert_eq!(ints.to_f32_vec(), [3.0, -4.0]);
+        assert_eq!(
+            TensorData::new("l", Dtype::I64, vec![1], (-9i64).to_le_bytes().to_vec()).unwrap().to_f32_vec(),
+            [-9.0]
+        );
+        let flags = TensorData::new("b", Dtype::Bool, vec![2], vec![0, 1]).unwrap();
+        assert_eq!(flags.to_f32_vec(), [0.0, 1.0]);
+        assert_eq!(flags.cast_float(Dtype::F16).unwrap(), flags);
+    }
+
+    #[test]
+    fn rejects_values_that_overflow_f16_but_accepts_infinity() {
+        let big = TensorData::from_f32("w", vec![2], &[1e6, f32::INFINITY]).unwrap();
+        let e = big.cast_float(Dtype::F16).unwrap_err();
+        assert!(e.message.contains("1 values of tensor `w` are too large for f16"), "{e}");
+        assert!(big.cast_float(Dtype::Bf16).is_ok());
+    }
+
+    #[test]
+    fn names_are_unique_and_order_is_kept() {
+        let t = |n: &str| TensorData::from_f32(n, vec![1], &[1.0]).unwrap();
+        let mut map = TensorMap::from_tensors([t("z"), t("a")]).unwrap();
+        assert!(map.push(t("z")).is_err());
+        assert!(map.push(t("__metadata__")).is_err());
+        assert_eq!(map.iter().map(|t| t.name.as_str()).collect::<Vec<_>>(), ["z", "a"]);
+        assert_eq!(map.len(), 2);
+        assert!(map.get("a").is_some() && map.get("b").is_none());
+    }
+}

@@ -1,0 +1,63 @@
+//! How good and how fast epochs were, by their events.
+
+use super::EpochEvent;
+use checkpoint::Score;
+
+impl EpochEvent {
+    /// Completed epochs after it.
+    pub fn completed(&self) -> u64 {
+        // A damaged line may have any number.
+        self.epoch.saturating_add(u64::from(!self.cut))
+    }
+
+    /// How good it is by a metric; `None` if that was not measured.
+    pub fn score(&self, metric: &str, prefers_larger: bool) -> Option<Score> {
+        Score::new(self.value(metric)?, prefers_larger, self.value("val.loss"))
+    }
+
+    /// The value of a metric that is named with its split: `val.loss`.
+    pub fn value(&self, metric: &str) -> Option<f64> {
+        let (split, name) = metric.split_once('.')?;
+        match split {
+            "train" => self.train.get(name),
+            _ => self.val.as_ref()?.get(name),
+        }
+    }
+
+    /// Samples and seconds of the epoch, of which [`rate_of`] makes a rate.
+    pub fn trained(&self) -> (f64, f64) {
+        match self.samples_per_s.is_finite() {
+            true => (self.seconds * self.samples_per_s, self.seconds),
+            false => (0.0, 0.0),
+        }
+    }
+}
+
+/// Samples per second of all these epochs together.
+pub fn rate_over<'a>(epochs: impl Iterator<Item = &'a EpochEvent>) -> Option<f64> {
+    let trained = epochs.map(EpochEvent::trained);
+    rate_of(trained.fold((0.0, 0.0), |(samples, seconds), of| (samples + of.0, seconds + of.1)))
+}
+
+/// Samples per second; `None` of a time that is too short to tell.
+pub fn rate_of((samples, seconds): (f64, f64)) -> Option<f64> {
+    (seconds >= 0.1).then(|| samples / seconds)
+}
+
+#[doc(hidden)]
+impl EpochEvent {
+    /// An epoch of ten steps with this accuracy.
+    pub fn sample(epoch: u64, accuracy: f64) -> Self {
+        Self {
+            epoch,
+            train: super::Metrics::new(0.5),
+            val: Some(super::Metrics::new(0.25).with("accuracy", accuracy)),
+            seconds: 2.0,
+            step: 10 * (epoch + 1),
+            lr: 0.1,
+            samples_per_s: 1000.0,
+            data_wait: 0.0,
+            cut: false,
+        }
+    }
+}

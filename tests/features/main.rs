@@ -1,0 +1,18 @@
+//! What depends on cargo features, in whole or (`examples`, `golden`) in part, and what trains in this process, which links all of Burn.
+//! CI builds this program once more with the features that are not default.
+
+mod bucket_order;
+#[cfg(all(feature = "parquet", feature = "sqlite"))]
+mod columns;
+#[path = "../common/mod.rs"]
+mod common;
+#[cfg(feature = "wgpu")]
+mod device;
+mod examples;
+#[cfg(feature = "download")]
+mod fetch;
+mod golden;
+#[cfg(feature = "mpi")]
+mod mpi;
+#[cfg(feature = "mlflow")]
+mod sinks;
