@@ -15,6 +15,7 @@ mod export;
 mod export_hf;
 mod init;
 mod inspect;
+mod launch_program;
 mod list;
 mod lsp;
 mod man;
@@ -59,6 +60,7 @@ struct Cli {
 enum Command {
     /// Run a job: plan it, start its workers, watch them, resume where it stopped
     Train(train::Args),
+    Launch(launch_program::Args),
     Sweep(sweep::Args),
     Check(check::Args),
     Plan(plan::Args),
@@ -150,10 +152,11 @@ pub fn run(
     let command = built();
     let arguments = words::with_dashes(&command, arguments.into_iter().collect());
     let arguments = words::with_subcommand_first(&command, words::with_equals(arguments));
-    let matches = command.try_get_matches_from(arguments);
+    let matches = command.try_get_matches_from(&arguments);
     let cli = match matches.and_then(|m| Cli::from_arg_matches(&m)) {
         Ok(cli) => cli,
         Err(e) => {
+            let e = launch_program::with_tip(e, &arguments);
             // Help and version are printed to standard output and are not errors.
             let code = if e.use_stderr() { ExitCode::Usage } else { ExitCode::Done };
             if code == ExitCode::Usage {
@@ -163,12 +166,13 @@ pub fn run(
         }
     };
     let done = |()| ExitCode::Done;
-    use Command::{Eval, Sweep, Train, Worker};
-    if !matches!(cli.command, Train(_) | Eval(_) | Sweep(_) | Worker) {
+    use Command::{Eval, Launch, Sweep, Train, Worker};
+    if !matches!(cli.command, Train(_) | Launch(_) | Eval(_) | Sweep(_) | Worker) {
         stop.release();
     }
     match cli.command {
         Command::Train(args) => train::run(&args, registry, stop),
+        Command::Launch(args) => launch_program::run(&args, stop),
         Command::Sweep(args) => sweep::run(&args, registry, stop),
         Command::Check(args) => check::run(&args, registry),
         Command::Plan(args) => plan::run(&args, registry).map(done),

@@ -4,11 +4,13 @@
 mod assertions;
 mod evaluate;
 mod no_effect;
+mod program;
 mod ready;
 mod supervise;
 
 pub(crate) use assertions::verdict;
 pub(crate) use evaluate::{EvaluationRequest, evaluate};
+pub(crate) use program::{ProgramLaunch, launch_program};
 pub(crate) use ready::available;
 
 use crate::plan::Plan;

@@ -3,6 +3,7 @@
 
 mod early;
 mod nodes;
+mod programs;
 mod roles;
 mod signals;
 
