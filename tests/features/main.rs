@@ -14,5 +14,6 @@ mod fetch;
 mod golden;
 #[cfg(feature = "mpi")]
 mod mpi;
+mod own_loop;
 #[cfg(feature = "mlflow")]
 mod sinks;
