@@ -1,7 +1,7 @@
 //! The machine of a measurement, and reasons for unreliable results.
 
+use base::display::count;
 use base::error::{Error, Result};
-use base::show::count;
 use record::{Host, memory_of, rfc3339};
 use serde::Serialize;
 use std::time::SystemTime;

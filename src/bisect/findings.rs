@@ -2,7 +2,7 @@
 
 use super::side::Side;
 use crate::plan::changes::lines;
-use base::show::name as shown;
+use base::display::name as shown;
 use record::{DifferentTensor, DigestGroup, Digests};
 use serde_json::{Value, json};
 use std::fmt::Write;

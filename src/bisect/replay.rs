@@ -18,7 +18,7 @@ pub(super) fn replay(side: &Side, from: Option<&Entry>, last: u64, stop: &StopFl
     // What is written is removed first.
     stop.on_second(OnSecondSignal::Exit);
     let first = from.map_or(0, |from| from.step);
-    info!("replays {} from step {first} to step {last}", base::show::path(&side.folder));
+    info!("replays {} from step {first} to step {last}", base::display::path(&side.folder));
     let folder = Temporary::new("ddp-run-bisect")?;
     let run = folder.path().join("run");
     let done = trained(side, from, last, &run, stop);

@@ -3,8 +3,8 @@
 use super::shared::{Id, Shared};
 use super::stream::{place_of, read};
 use crate::runs::{Listing, RunFolder, State, list_table};
+use base::display;
 use base::error::Result;
-use base::show;
 use record::report::{Frame, LiveRun, escape, hash, live_page, script_hash, style};
 use serde_json::{Value as Json, json};
 
@@ -52,7 +52,7 @@ pub(super) fn table_json(shared: &Shared, listing: &Listing) -> Json {
     let (runs, mut warnings) = listing.of(table.runs);
     warnings.extend(table.problems);
     let listed = list_table(&runs, listing);
-    let column = |column: &base::show::Column| {
+    let column = |column: &base::display::Column| {
         let key = match column.head.as_str() {
             "LAST" => last.as_deref(),
             head => key_of(head),
@@ -60,7 +60,7 @@ pub(super) fn table_json(shared: &Shared, listing: &Listing) -> Json {
         json!({ "head": column.head, "key": key, "right": column.right })
     };
     let row = |(run, cells): (&RunFolder, Vec<String>)| {
-        let problems = run.problems.iter().map(|why| format!("{}: {}", run.label(), show::piece(why)));
+        let problems = run.problems.iter().map(|why| format!("{}: {}", run.label(), display::piece(why)));
         let (kind, reason) = state(run);
         json!({ "id": id_of(run), "state": run.state.word(), "kind": kind, "reason": reason, "cells": cells,
             "problems": problems.collect::<Vec<_>>() })
@@ -68,7 +68,7 @@ pub(super) fn table_json(shared: &Shared, listing: &Listing) -> Json {
     json!({
         "columns": listed.columns.iter().map(column).collect::<Vec<_>>(),
         "rows": runs.iter().zip(listed.rows).map(row).collect::<Vec<_>>(),
-        "warnings": warnings.iter().map(|why| show::piece(why)).collect::<Vec<_>>(),
+        "warnings": warnings.iter().map(|why| display::piece(why)).collect::<Vec<_>>(),
         "total": total,
         "ids": ids,
         "reading": table.reading.map(|(done, all)| format!("{done} of {all}")),
@@ -83,7 +83,7 @@ fn id_of(run: &RunFolder) -> String {
 fn state(run: &RunFolder) -> (&'static str, Option<String>) {
     match &run.state {
         State::Done => ("good", None),
-        State::Failed { reason, .. } => ("bad", Some(show::piece(reason))),
+        State::Failed { reason, .. } => ("bad", Some(display::piece(reason))),
         State::Running | State::Stopped | State::Untrained | State::Removing => ("open", None),
     }
 }

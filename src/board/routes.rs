@@ -125,7 +125,7 @@ fn page(ids: &[Id], shared: &Shared) -> Reply {
     match runs_page(shared, ids) {
         Ok(Some(html)) => Reply::html(html),
         Ok(None) => Reply::not_found(),
-        Err(e) => Reply::text(500, &base::show::message(&e.message)),
+        Err(e) => Reply::text(500, &base::display::message(&e.message)),
     }
 }
 
@@ -144,7 +144,7 @@ fn table(query: &Query, shared: &Shared) -> Reply {
             let text = table_json(shared, &listing).to_string();
             Reply { status: 200, kind: "application/json", ..Reply::text(200, &text) }
         }
-        (Err(why), _) | (_, Err(why)) => Reply::text(400, &base::show::message(&why)),
+        (Err(why), _) | (_, Err(why)) => Reply::text(400, &base::display::message(&why)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The updates of an open page: server-sent events.
 
 use super::shared::{Id, Page, Shared};
-use base::show;
+use base::display;
 use record::report::{Place, news};
 use std::fmt::Write;
 use std::sync::{PoisonError, RwLockReadGuard};
@@ -85,7 +85,8 @@ impl Stream {
 fn find(ids: &[Id], shared: &Shared) -> Result<Vec<(String, Page)>, String> {
     let gone = || "the folder of the run is gone".to_owned();
     let one = |id: &Id| {
-        let page = shared.page(id).map_err(|e| show::message(&e.message).into_owned())?.ok_or_else(gone)?;
+        let page =
+            shared.page(id).map_err(|e| display::message(&e.message).into_owned())?.ok_or_else(gone)?;
         Ok((shared.label(id).ok_or_else(gone)?, page))
     };
     ids.iter().map(one).collect()

@@ -4,8 +4,8 @@ use super::runs::TextFormat;
 use crate::bisect::{Question, bisect};
 use crate::registry::Registry;
 use crate::runs::of_argument;
+use base::display::message;
 use base::error::{ExitCode, Result};
-use base::show::message;
 use launch::StopFlag;
 use std::path::PathBuf;
 

@@ -39,7 +39,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
         let port = open.at.port();
         if open.at.ip().is_loopback() {
             let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
-            let (at, node) = (open.at, base::show::name(&node));
+            let (at, node) = (open.at, base::display::name(&node));
             status!(
                 "from another machine: `ssh -L {port}:{at} {node}`, then the same address; Ctrl-C ends the board"
             );

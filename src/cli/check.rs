@@ -84,7 +84,7 @@ fn text(args: &Args, plan: impl Fn(&Path) -> Result<Plan, Diagnostics>) -> Resul
             Ok(plan) => {
                 super::print(&format!("ok {}\n", path.display()))?;
                 for (key, why) in plan.warnings() {
-                    status!("warning: {}: `{key}`: {why}", base::show::path(path));
+                    status!("warning: {}: `{key}`: {why}", base::display::path(path));
                 }
             }
             Err(diagnostics) => wrong.push(diagnostics),

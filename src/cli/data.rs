@@ -3,8 +3,8 @@
 use super::spec_args::SpecArgs;
 use crate::plan::{Purpose, WorldRequest};
 use crate::registry::Registry;
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use spec::{Given, Override, ResolvedValue};
 use std::path::{Path, PathBuf};
 
@@ -42,7 +42,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
     let mut said = false;
     let mut tell = |line: &str| {
         said = true;
-        status!("{}", show::message(line));
+        status!("{}", display::message(line));
     };
     source.prepare(&mut tell).map_err(Error::of_data)?;
     super::print(&answer(name, &source.files(), said))
@@ -60,7 +60,7 @@ fn answer(name: &str, files: &[PathBuf], new: bool) -> String {
 }
 
 fn show_path(path: &Path) -> String {
-    show::path(path)
+    display::path(path)
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use super::spec_args::SpecArgs;
 use crate::registry::Registry;
 use crate::start::{EvaluationRequest, evaluate, verdict};
 use crate::worker::{Evaluated, Evaluation, Split, Wanted};
+use base::display;
 use base::error::{ExitCode, Result};
 use base::numbers::metric_words;
-use base::show;
 use launch::{Nproc, StopFlag};
 use record::Assertion;
 use serde_json::{Value as Json, json};
@@ -83,19 +83,19 @@ fn held(assertion: &Assertion, found: &Evaluation, split: Split) -> (bool, Strin
 }
 
 fn text(found: &Evaluation, of: &Evaluated, split: Split) -> String {
-    let path = show::message(&of.path.display().to_string()).into_owned();
+    let path = display::message(&of.path.display().to_string()).into_owned();
     let epochs = match (of.epochs, of.steps_in_epoch) {
-        (epochs, 0) => show::count(epochs, "epoch"),
+        (epochs, 0) => display::count(epochs, "epoch"),
         (epochs, steps) => {
-            format!("{} and {}", show::count(epochs, "epoch"), show::count(steps, "step"))
+            format!("{} and {}", display::count(epochs, "epoch"), display::count(steps, "step"))
         }
     };
     let mut out = format!(
         "{path} (step {}, after {epochs}), on {} of `{split}`\n",
         of.step,
-        show::count(found.samples as usize, "sample")
+        display::count(found.samples as usize, "sample")
     );
-    let shown = |name: &str| show::name(name);
+    let shown = |name: &str| display::name(name);
     let width = found.metrics.iter().map(|(name, _)| shown(name).chars().count()).max().unwrap_or(0);
     for (name, value) in &found.metrics {
         out += &format!("  {:width$}  {}\n", shown(name), metric_words(name, *value));

@@ -1,6 +1,6 @@
 //! The classes of `ddp-run eval --per-class`, as text and as JSON.
 
-use base::show;
+use base::display;
 use record::evaluations::{Classes, Figures};
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ pub(super) fn json(classes: &Classes) -> Value {
 /// A table of the classes, and the confusion matrix if there is one; of many classes the part that is shown.
 pub(super) fn table(classes: &Classes) -> String {
     let classes = &classes.clone().shortened();
-    let name = show::name;
+    let name = display::name;
     let width = classes.rows.iter().map(|row| name(&row.class).chars().count()).max().unwrap_or(0).max(5);
     let mut out = String::new();
     if classes.rows.len() < classes.count {

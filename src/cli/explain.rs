@@ -2,8 +2,8 @@
 
 use crate::reference::{Component, EXTENDS, Key, Reference, Table, unlinked, without_indices};
 use crate::registry::Registry;
+use base::display::wrapped;
 use base::error::{Error, ExitCode, Result};
-use base::show::wrapped;
 use spec::did_you_mean;
 use std::fmt::Write;
 

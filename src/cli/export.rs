@@ -84,10 +84,10 @@ pub fn run(args: &ExportArgs, registry: &Registry) -> Result<()> {
     }
     status!(
         "wrote {} ({} tensors, {} bytes) from {} (step {}{})",
-        base::show::path(&report.path),
+        base::display::path(&report.path),
         report.tensors,
         report.bytes,
-        base::show::path(&report.source),
+        base::display::path(&report.source),
         report.step,
         if report.averaged { ", averaged weights" } else { "" }
     );

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use checkpoint::inspect;
 
 #[derive(Args, Clone, Debug)]
@@ -31,7 +31,7 @@ pub enum InspectFormat {
 pub fn run(args: &InspectArgs) -> Result<()> {
     let seen = inspect(&args.path)?;
     let text = match args.format {
-        InspectFormat::Text => show::message(&seen.to_string()).into_owned(),
+        InspectFormat::Text => display::message(&seen.to_string()).into_owned(),
         InspectFormat::Json => seen.to_json()? + "\n",
     };
     super::print(&text)?;

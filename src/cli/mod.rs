@@ -109,10 +109,10 @@ enum Command {
 /// The error for a terminal. The problems of a spec have colours; names in other messages can't bring any along.
 fn shown(error: &Error) -> String {
     match error.caused_by::<Diagnostics>() {
-        Some(_) => base::show::painted(&error.to_string()).into_owned(),
+        Some(_) => base::display::painted(&error.to_string()).into_owned(),
         None => {
-            let hint = error.hint.iter().map(|hint| format!("\n\nhint: {}", base::show::message(hint)));
-            base::show::message(&error.message).into_owned() + &hint.collect::<String>()
+            let hint = error.hint.iter().map(|hint| format!("\n\nhint: {}", base::display::message(hint)));
+            base::display::message(&error.message).into_owned() + &hint.collect::<String>()
         }
     }
 }
@@ -212,7 +212,7 @@ fn built() -> clap::Command {
 /// Prints to standard output. A terminal gets no control characters.
 fn print(text: &str) -> Result<(), Error> {
     let mut out = std::io::stdout();
-    let text = &if out.is_terminal() { base::show::message(text) } else { text.into() };
+    let text = &if out.is_terminal() { base::display::message(text) } else { text.into() };
     printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 

@@ -4,8 +4,8 @@ use super::runs::TextFormat;
 use crate::registry::Registry;
 use crate::repro::{Report, Request, run as repeat};
 use crate::runs::of_argument;
+use base::display::message;
 use base::error::{ExitCode, Result};
-use base::show::message;
 use launch::StopFlag;
 use std::path::PathBuf;
 

@@ -6,8 +6,8 @@ use crate::runs::{
     Filter, Kept, Listing, Ranking, Removal, RunFolder, SortBy, compare, compare_json, diff, diff_json, find,
     list_json, list_text, of_argument, ranking, show,
 };
+use base::display::{count, message};
 use base::error::{Error, Result};
-use base::show::{count, message};
 use clap::ValueEnum;
 use record::columns_of_output;
 use serde_json::Value as Json;

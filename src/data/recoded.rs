@@ -6,8 +6,8 @@ use super::{
     Content, Dataset, Encoding, FieldFacts, FieldKind, FieldMut, ImageEncoding, NumberEncoding, SampleKey,
     SampleMut, Splits, StoredImages, TableEncoding, TargetEncoding,
 };
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -155,9 +155,9 @@ fn mapped(what: &str, own: &[String], known: &[String]) -> Result<Indices, Strin
         places.get(name).copied().ok_or_else(|| {
             let more = known.len().saturating_sub(LISTED);
             let listed: Vec<String> =
-                known.iter().take(LISTED).map(|name| format!("`{}`", show::name(name))).collect();
+                known.iter().take(LISTED).map(|name| format!("`{}`", display::name(name))).collect();
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let name = show::name(name);
+            let name = display::name(name);
             format!("its {what} `{name}` is unknown to the checkpoint, which has {}{more}", listed.join(", "))
         })
     };

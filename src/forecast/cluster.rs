@@ -4,9 +4,9 @@
 use super::fit::Fit;
 use super::links::Links;
 use super::measured::{Allreduce, MOST_SPREAD, Saves, Steps};
+use base::display;
 use base::error::Result;
 use base::files;
-use base::show;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
@@ -169,7 +169,7 @@ fn read(root: &mut Fields<'_>, folder: &Path, name: &str) -> Option<Cluster> {
         );
     }
     Some(Cluster {
-        name: show::name(keys.name.as_deref().unwrap_or(name)),
+        name: display::name(keys.name.as_deref().unwrap_or(name)),
         nodes: keys.nodes,
         processes_per_node: keys.processes_per_node,
         cores: keys.cores_per_node,
@@ -177,7 +177,7 @@ fn read(root: &mut Fields<'_>, folder: &Path, name: &str) -> Option<Cluster> {
         slowdown: keys.slowdown,
         spread: keys.spread,
         price_per_hour: keys.price_per_hour,
-        currency: show::name(&keys.currency),
+        currency: display::name(&keys.currency),
         within,
         between,
         write: storage.write.or(saves.map(|saves| saves.write)),

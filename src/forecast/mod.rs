@@ -21,8 +21,8 @@ pub use cluster::Cluster;
 pub use table::text;
 
 use crate::plan::Plan;
+use base::display::count;
 use base::error::{Error, Result};
-use base::show::count;
 use job::Job;
 use predict::Forecast;
 use record::Prediction;

@@ -6,7 +6,7 @@ use super::links::{Engine, Network};
 use super::measured::Step;
 use super::pipeline::{Bucket, Sharing, course};
 use super::slowest;
-use base::show;
+use base::display;
 use ddp::device::DeviceSpec;
 use record::PredictedRow;
 
@@ -227,9 +227,9 @@ impl<'a> Forecast<'a> {
         let (steps, engine) = (&self.cluster.steps, self.network.engine);
         let of = match steps.source.as_str() {
             "" => String::new(),
-            source => format!(" of {}", show::name(source)),
+            source => format!(" of {}", display::name(source)),
         };
-        let mut out = vec![format!("the step{of} was measured on {}", show::name(&steps.device))];
+        let mut out = vec![format!("the step{of} was measured on {}", display::name(&steps.device))];
         let (wanted, measured) = (job.device.to_string(), &steps.device);
         let kind = |device: &str| device.split(':').next().unwrap_or_default().to_owned();
         if job.device != DeviceSpec::Auto && kind(&wanted) != kind(measured) {
@@ -255,7 +255,8 @@ impl<'a> Forecast<'a> {
         }
         let files = within.iter().chain(&self.cluster.between.files);
         let warnings = steps.warnings.iter().chain(files.flat_map(|file| &file.warnings));
-        for warning in warnings.map(|warning| format!("measured with a warning: {}", show::name(warning))) {
+        for warning in warnings.map(|warning| format!("measured with a warning: {}", display::name(warning)))
+        {
             if !out.contains(&warning) {
                 out.push(warning);
             }

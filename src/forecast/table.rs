@@ -1,7 +1,7 @@
 //! The prediction for people: a row for each number of processes, then what it assumes.
 
+use base::display::{Column, Table};
 use base::numbers::{seconds, significant};
-use base::show::{Column, Table};
 use record::{PredictedRow, Prediction};
 use std::fmt::Write;
 

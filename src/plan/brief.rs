@@ -6,7 +6,7 @@ use super::{Plan, one_line};
 use crate::data::DataFacts;
 use crate::models::TensorFacts;
 use crate::train::Position;
-use base::show::{count, cut, plural, wrapped};
+use base::display::{count, cut, plural, wrapped};
 use checkpoint::Every;
 use spec::Origin;
 use std::path::Path;

@@ -2,7 +2,7 @@
 
 use super::Plan;
 use crate::tasks::StandardTask;
-use base::show;
+use base::display;
 use spec::{Origin, Values, values};
 use std::collections::BTreeSet;
 use unicode_width::UnicodeWidthStr;
@@ -22,7 +22,7 @@ pub struct Change<'a> {
 impl Change<'_> {
     /// `0.1, now 0.2`
     pub fn values(&self) -> String {
-        let text = |of: Option<&str>| of.map_or_else(|| "not given".to_owned(), show::name);
+        let text = |of: Option<&str>| of.map_or_else(|| "not given".to_owned(), display::name);
         format!("{}, now {}", text(self.before), text(self.now))
     }
 
@@ -101,7 +101,7 @@ pub fn between<'a>(before: &'a Values, now: &'a Values) -> Vec<Change<'a>> {
 
 /// A line for each of the first keys, with its note in a separate column, and how many more there are.
 pub fn lines<'a>(said: impl IntoIterator<Item = (&'a str, String)>) -> Vec<String> {
-    let all: Vec<(String, String)> = said.into_iter().map(|(key, text)| (show::name(key), text)).collect();
+    let all: Vec<(String, String)> = said.into_iter().map(|(key, text)| (display::name(key), text)).collect();
     let named = &all[..all.len().min(NAMED)];
     let width = named.iter().map(|(key, _)| key.width()).max().unwrap_or(0);
     let line = |(key, text): &(String, String)| format!("{key}{}  {text}", " ".repeat(width - key.width()));

@@ -5,7 +5,7 @@
 
 use super::{Plan, World};
 use crate::data::{FieldFacts, FieldKind};
-use base::show::count;
+use base::display::count;
 use checkpoint::Every;
 use ddp::device::DeviceSpec;
 use launch::memory::UsableMemory;

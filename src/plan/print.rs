@@ -4,7 +4,7 @@ use super::Plan;
 use super::units::{show_bytes, show_count};
 use crate::data::{FieldFacts, FieldKind};
 use crate::train::Batching;
-use base::show::{self, count, cut};
+use base::display::{self, count, cut};
 use ddp::device::DeviceSpec;
 use launch::Nproc;
 use serde_json::json;
@@ -28,7 +28,7 @@ impl Plan {
     pub fn toml_comments(&self) -> String {
         let mut out = String::from("\n# Known from the data:\n");
         for (name, value) in self.facts().into_iter().flat_map(|(_, rows)| rows) {
-            let _ = writeln!(out, "#   {name}: {}", show::piece(&value));
+            let _ = writeln!(out, "#   {name}: {}", display::piece(&value));
         }
         out
     }
@@ -231,7 +231,7 @@ fn named(classes: &[String]) -> String {
     let mut names = String::new();
     for class in classes {
         let comma = if names.is_empty() { "" } else { ", " };
-        let name = show::name(class);
+        let name = display::name(class);
         let name = cut(&name, NAMES / 2);
         if names.chars().count() + name.chars().count() > NAMES {
             names += ", …";

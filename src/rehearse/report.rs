@@ -1,8 +1,8 @@
 //! What a rehearsal has found, as a table and as JSON.
 
 use super::trial::{TrialResult, Verdict};
+use base::display;
 use base::numbers::seconds;
-use base::show;
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
 
@@ -46,9 +46,9 @@ impl Setting {
     pub fn heading(&self) -> String {
         let mut out = format!(
             "{}: {} faults of a run with {} and {} steps, about {}\n",
-            show::piece(&self.spec),
+            display::piece(&self.spec),
             self.faults,
-            show::count(self.world, "process"),
+            display::count(self.world, "process"),
             self.steps,
             seconds(self.expected_seconds)
         );
@@ -75,13 +75,14 @@ impl TrialResult {
             .collect();
         // Those of many nodes.
         codes.dedup();
-        let steps =
-            self.steps_repeated.map_or_else(|| "-".to_owned(), |steps| show::count(steps as usize, "step"));
+        let steps = self
+            .steps_repeated
+            .map_or_else(|| "-".to_owned(), |steps| display::count(steps as usize, "step"));
         let back = self.seconds.map_or_else(|| "-".to_owned(), short);
         let mut out =
             line([self.fault.clone(), self.verdict.words().to_owned(), codes.join(", "), steps, back]);
         if !self.note.is_empty() {
-            out += &format!("    {}\n", wrapped(&show::piece(&self.note), 4));
+            out += &format!("    {}\n", wrapped(&display::piece(&self.note), 4));
         }
         out
     }
@@ -134,7 +135,7 @@ impl Report {
             out += "`--out DIR` keeps the trials, with the logs of their ranks\n";
         }
         if let Some(folder) = &self.folder {
-            out += &format!("the trials are in {}\n", show::path(folder));
+            out += &format!("the trials are in {}\n", display::path(folder));
         }
         out
     }
@@ -164,7 +165,7 @@ fn line(cells: [String; 5]) -> String {
 }
 
 fn wrapped(text: &str, indent: usize) -> String {
-    show::wrapped_at(COLUMNS, text.split(' '), indent)
+    display::wrapped_at(COLUMNS, text.split(' '), indent)
 }
 
 /// A time that may be a part of a second.

@@ -1,8 +1,8 @@
 //! What a run recorded of its spec, program, data and machine, against the present ones.
 
 use crate::data::Fingerprint;
+use base::display;
 use base::named;
-use base::show;
 use record::Provenance;
 use serde_json::{Value as Json, json};
 
@@ -159,7 +159,7 @@ pub fn text(checks: &[Check]) -> String {
     let width = differing.iter().map(|check| check.what.len()).max().unwrap_or(0);
     for check in differing {
         let shown = |of: &Option<String>| {
-            of.as_deref().map_or_else(|| "unknown".to_owned(), |of| show::name(&short(of)))
+            of.as_deref().map_or_else(|| "unknown".to_owned(), |of| display::name(&short(of)))
         };
         let (recorded, present) = (shown(&check.recorded), shown(&check.present));
         let (what, effect, why) = (check.what, check.effect.name(), check.why);

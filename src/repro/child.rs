@@ -1,8 +1,8 @@
 //! A run of this program's own binary in a folder of its own, started and watched by this process.
 
 use crate::worker::{FAULT, STEP_TIMES, STOP_AT};
+use base::display;
 use base::error::{Error, ExitCode, IoContext, Result};
-use base::show;
 use launch::clusters::Launcher;
 use launch::{ProcessStat, StopFlag, bind_to_supervisor, own_program};
 use rustix::process::{Pid, Signal, kill_process};
@@ -125,7 +125,7 @@ impl Child {
     /// The error of a run that ended as it should not have.
     pub fn failed(&self, status: ExitStatus, what: &str) -> Error {
         // Its own messages, each at the beginning of a line.
-        base::status::put(format!("{}\n", show::painted(self.told().trim_end())).into_bytes());
+        base::status::put(format!("{}\n", display::painted(self.told().trim_end())).into_bytes());
         Error::new(code_of(status), format!("{what} failed ({status})"))
     }
 }

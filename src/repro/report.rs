@@ -3,7 +3,7 @@
 use super::checks::{self, Check};
 use super::history::Part;
 use super::repeat::Compared;
-use base::show::{self, count};
+use base::display::{self, count};
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
 
@@ -35,10 +35,10 @@ impl Report {
 
     /// What differs from the recorded facts, before the run is repeated.
     pub fn heading(&self, repeats: bool) -> String {
-        let mut out = format!("{}\n", show::path(&self.run));
+        let mut out = format!("{}\n", display::path(&self.run));
         out += &checks::text(&self.checks);
         for line in &self.unknown {
-            out += &format!("  not known: {}\n", show::piece(line));
+            out += &format!("  not known: {}\n", display::piece(line));
         }
         if !repeats {
             return out;
@@ -80,17 +80,17 @@ impl Report {
             Some(first) => format!(
                 "differs first at step {}: {} is {}, recorded {}\n  compared: {seen}\n{}",
                 first.step,
-                show::name(&first.what),
-                show::name(&first.now),
-                show::name(&first.recorded),
+                display::name(&first.what),
+                display::name(&first.now),
+                display::name(&first.recorded),
                 self.suspects()
             ),
         };
         for line in &compared.not_compared {
-            out += &format!("  not compared: {}\n", show::piece(line));
+            out += &format!("  not compared: {}\n", display::piece(line));
         }
         if let Some(folder) = &self.folder {
-            out += &format!("  the repetition is in {}\n", show::path(folder));
+            out += &format!("  the repetition is in {}\n", display::path(folder));
         }
         out
     }

@@ -6,8 +6,8 @@ use super::list::{comparable, epochs, started, state};
 use super::show::versions;
 use crate::plan::changes::between;
 use crate::plan::show_bytes;
+use base::display::{self, Column, Table};
 use base::numbers::{metric_words, rate, seconds};
-use base::show::{self, Column, Table};
 use serde_json::{Map, Value as Json, json};
 use spec::Values;
 use std::collections::BTreeSet;
@@ -116,10 +116,10 @@ fn table(title: &str, runs: &[&RunFolder], rows: Vec<Row>, width: Option<usize>)
 fn columns(title: &str, runs: &[&RunFolder], rows: &[Row]) -> Table {
     let mut columns = vec![Column::left(title, 0)];
     columns.extend(runs.iter().map(|run| Column::left(&run.label(), 0)));
-    let dashed = |value: &String| if value.is_empty() { "-".to_owned() } else { show::name(value) };
+    let dashed = |value: &String| if value.is_empty() { "-".to_owned() } else { display::name(value) };
     let rows = rows
         .iter()
-        .map(|(key, values)| std::iter::once(show::name(key)).chain(values.iter().map(dashed)).collect());
+        .map(|(key, values)| std::iter::once(display::name(key)).chain(values.iter().map(dashed)).collect());
     Table { columns, rows: rows.collect() }
 }
 

@@ -3,9 +3,9 @@
 use super::course::{Course, RankedBy};
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
+use base::display;
 use base::error::{ExitCode, IoContext, Result};
 use base::files;
-use base::show;
 use checkpoint::{CheckpointStore, Entry, RankBy};
 use record::history::{FolderLock, checkpoints, is_resolved};
 use record::provenance::{self, RunFile};
@@ -151,7 +151,7 @@ impl RunFolder {
     /// The folder as `runs show` takes it: the name of one in `runs`, else the path.
     pub fn label(&self) -> String {
         let path = self.folder.strip_prefix("runs").unwrap_or(&self.folder);
-        show::path(path)
+        display::path(path)
     }
 
     /// By which metric checkpoints are ranked.

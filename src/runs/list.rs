@@ -4,8 +4,8 @@ use super::facts::{FACTS, Fact};
 use super::filter::{self, Filter, SortBy};
 use super::folder::{RunFolder, State};
 use crate::plan::show_bytes;
+use base::display::{self, Column, Table};
 use base::numbers::{metric_words, rate, seconds, significant};
-use base::show::{self, Column, Table};
 use record::comparable::Comparable;
 use serde_json::Value as Json;
 use spec::Values;
@@ -102,7 +102,7 @@ pub(super) fn comparable(runs: &[&RunFolder]) -> Comparable {
 pub(crate) fn list_table(runs: &[RunFolder], listing: &Listing) -> Table {
     let named = listing.named();
     let mut columns = vec![Column::left("RUN", 0), Column::left("STATE", 0).whole()];
-    columns.extend(named.iter().map(|key| Column::right(&show::name(key), 0)));
+    columns.extend(named.iter().map(|key| Column::right(&display::name(key), 0)));
     columns.extend([
         Column::right("EPOCHS", 2),
         Column::left("BEST", 1).whole(),
@@ -125,7 +125,7 @@ pub fn list_text(runs: &[RunFolder], listing: &Listing, width: Option<usize>) ->
     let mut out = list_table(runs, listing).text(width);
     let problems = runs.iter().flat_map(|run| run.problems.iter().map(move |why| (run, why)));
     let lines: Vec<String> =
-        problems.map(|(run, why)| format!("{}: {}\n", run.label(), show::piece(why))).collect();
+        problems.map(|(run, why)| format!("{}: {}\n", run.label(), display::piece(why))).collect();
     if !lines.is_empty() {
         out.push('\n');
         out.extend(lines);
@@ -175,7 +175,7 @@ fn left(run: &RunFolder) -> String {
 /// `3/12`
 pub(super) fn epochs(run: &RunFolder) -> String {
     match (run.of_spec("epochs"), run.course.trained) {
-        (Some(all), _) => format!("{}/{}", run.course.epochs, show::name(&all)),
+        (Some(all), _) => format!("{}/{}", run.course.epochs, display::name(&all)),
         (None, true) => run.course.epochs.to_string(),
         (None, false) => String::new(),
     }
@@ -183,7 +183,7 @@ pub(super) fn epochs(run: &RunFolder) -> String {
 
 /// `2026-11-21 03:35` of RFC 3339, in UTC.
 pub(super) fn started(time: &str) -> String {
-    show::name(time.get(..16).unwrap_or(time)).replacen('T', " ", 1)
+    display::name(time.get(..16).unwrap_or(time)).replacen('T', " ", 1)
 }
 
 /// The value of any key.
@@ -193,11 +193,11 @@ pub(super) fn value(run: &RunFolder, key: &str) -> String {
         Some(Fact::Number(number)) if run.course.last(key).is_some() => metric_words(key, number),
         Some(Fact::Number(number)) if !FACTS.contains(&key) => {
             // As written in the spec: `1e-3`.
-            show::name(&run.of_spec(key).unwrap_or_else(|| number.to_string()))
+            display::name(&run.of_spec(key).unwrap_or_else(|| number.to_string()))
         }
         Some(Fact::Number(number)) if number.fract() == 0.0 => format!("{number}"),
         Some(Fact::Number(number)) => significant(number),
-        Some(Fact::Text(text)) => show::name(&text),
+        Some(Fact::Text(text)) => display::name(&text),
     }
 }
 

@@ -4,8 +4,8 @@
 //! run folder that lists show as such, and that can be removed. Links are removed, and never followed.
 
 use super::folder::{REMOVING, RunFolder, State, is_being_removed, size};
+use base::display;
 use base::error::{Error, ExitCode, IoContext, Result};
-use base::show;
 use checkpoint::{CheckpointStore, RankBy, format::step_dir_name};
 use record::RunId;
 use record::history::{FILES, FolderLock, checkpoints, has_mount};
@@ -69,7 +69,7 @@ impl Removal {
                 ("files that no run has written", others(&folder)?),
             ];
             if let Some((what, names)) = found.into_iter().find(|(_, names)| !names.is_empty()) {
-                let named: Vec<String> = names.iter().take(8).map(|name| show::name(name)).collect();
+                let named: Vec<String> = names.iter().take(8).map(|name| display::name(name)).collect();
                 return Err(Error::usage(format!("{shown} has {what}: {}", named.join(", ")))
                     .hint("move them away, or `--all-files` removes them too"));
             }
@@ -82,7 +82,7 @@ impl Removal {
         // Without a ranking the best would be taken for any other.
         if run.by.is_none() && run.checkpoints.len() > 1 {
             let what = format!("which checkpoint of {} is the best is unknown", folder.display());
-            let own = run.of_spec("checkpoint.best").map(|metric| show::name(&metric));
+            let own = run.of_spec("checkpoint.best").map(|metric| display::name(&metric));
             return Err(Error::usage(what).hint(match own {
                 Some(metric) => format!(
                     "the program that has trained it knows `{metric}`: its `runs rm` removes the others"
@@ -253,7 +253,7 @@ fn remove_folder(folder: &Path) -> Result<()> {
         remove(path, &mut stay).doing("remove", path)?;
     }
     stay.iter()
-        .for_each(|path| status!("{} is a mount point: it stays, and is empty", base::show::path(path)));
+        .for_each(|path| status!("{} is a mount point: it stays, and is empty", base::display::path(path)));
     match fs::remove_dir(folder) {
         Err(e) if e.kind() == io::ErrorKind::ResourceBusy || !stay.is_empty() => Ok(()),
         removed => removed.doing("remove", folder).map_err(|e| Error { code: ExitCode::Io, ..e }),

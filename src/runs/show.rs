@@ -3,8 +3,8 @@
 use super::folder::{RunFolder, State};
 use super::list::{epochs, state};
 use crate::plan::show_bytes;
+use base::display::{self, count, shell_word};
 use base::numbers::{metric_words, rate, seconds};
-use base::show::{self, count, shell_word};
 use checkpoint::format::step_dir_name;
 use record::history::checkpoints;
 use record::{Provenance, epoch_summary};
@@ -24,12 +24,12 @@ pub fn show(run: &RunFolder, program: &str) -> String {
     let (restarts, resumes) = (&run.course.restarts, &run.course.resumes);
     rows.extend(
         newest(restarts)
-            .map(|it| ("restart", format!("attempt {}: {}", it.attempt, show::piece(&it.reason)))),
+            .map(|it| ("restart", format!("attempt {}: {}", it.attempt, display::piece(&it.reason)))),
     );
     rows.extend(newest(resumes).map(|it| {
         (
             "resume",
-            format!("at step {} from {}, {}", it.step, show::piece(&it.path), count(it.world, "process")),
+            format!("at step {} from {}, {}", it.step, display::piece(&it.path), count(it.world, "process")),
         )
     }));
     let saved: Vec<String> = run.checkpoints.iter().map(|entry| step_dir_name(entry.step)).collect();
@@ -46,13 +46,13 @@ pub fn show(run: &RunFolder, program: &str) -> String {
         rows.extend(origin(start));
     }
     rows.push(("size", show_bytes(run.bytes)));
-    rows.extend(run.problems.iter().map(|why| ("problem", show::piece(why))));
+    rows.extend(run.problems.iter().map(|why| ("problem", display::piece(why))));
     rows.extend(next(run, program).map(|command| ("next", command)));
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let lines = rows.iter().filter(|(_, text)| !text.is_empty());
     let lines: String = lines.map(|(name, text)| format!("  {name:width$}  {text}\n")).collect();
     let archived = if run.archived { ", archived by a later start" } else { "" };
-    format!("{} ({}{archived})\n{lines}", show::path(&run.folder), show::name(&run.name))
+    format!("{} ({}{archived})\n{lines}", display::path(&run.folder), display::name(&run.name))
 }
 
 fn newest<T>(all: &[T]) -> impl Iterator<Item = &T> {
@@ -61,7 +61,7 @@ fn newest<T>(all: &[T]) -> impl Iterator<Item = &T> {
 
 fn state_words(run: &RunFolder) -> String {
     match &run.state {
-        State::Failed { reason, .. } => format!("{}: {}", state(run), show::piece(reason)),
+        State::Failed { reason, .. } => format!("{}: {}", state(run), display::piece(reason)),
         State::Removing => "removing: `runs rm` was interrupted".to_owned(),
         State::Untrained => "untrained: no step was recorded".to_owned(),
         _ => state(run),
@@ -71,10 +71,14 @@ fn state_words(run: &RunFolder) -> String {
 fn started(run: &RunFolder) -> String {
     let starts = run.starts.as_ref().map_or(&[][..], |file| &file.earlier);
     match starts.first() {
-        None => show::name(&run.started),
+        None => display::name(&run.started),
         Some(first) => {
             let n = count(starts.len() + 1, "start");
-            format!("{}, the last of {n} since {}", show::name(&run.started), show::name(&first.started))
+            format!(
+                "{}, the last of {n} since {}",
+                display::name(&run.started),
+                display::name(&first.started)
+            )
         }
     }
 }
@@ -98,7 +102,7 @@ fn trained(run: &RunFolder) -> String {
 /// `epoch 11/12  val.accuracy 99.4 %  checkpoints/step-00000693`
 fn best(run: &RunFolder) -> Option<String> {
     let (best, by) = (run.course.best.as_ref()?, run.by.as_ref()?);
-    let all = run.of_spec("epochs").map_or_else(String::new, |all| format!("/{}", show::name(&all)));
+    let all = run.of_spec("epochs").map_or_else(String::new, |all| format!("/{}", display::name(&all)));
     let saved = run.best_checkpoint().map_or_else(String::new, |name| format!("  checkpoints/{name}"));
     let value = metric_words(&by.metric, best.value);
     Some(format!("epoch {}{all}  {} {value}{saved}", best.epoch.epoch.saturating_add(1), by.metric))
@@ -108,27 +112,27 @@ fn origin(start: &Provenance) -> Vec<(&'static str, String)> {
     let on = format!(
         "{} on {} ({}), started by {}",
         count(start.world, "process"),
-        show::name(&super::facts::devices(start)),
-        show::name(&start.backend),
-        show::name(&start.launcher)
+        display::name(&super::facts::devices(start)),
+        display::name(&start.backend),
+        display::name(&start.launcher)
     );
     let commit = start.git.as_ref().map_or_else(String::new, |git| {
         let changed = if git.dirty == Some(true) { " with changed files" } else { "" };
-        format!("{}{changed}", show::name(&git.commit))
+        format!("{}{changed}", display::name(&git.commit))
     });
     vec![
         ("processes", on),
-        ("host", format!("{}, {}", show::name(&start.host.name), show::name(&start.host.cpu))),
+        ("host", format!("{}, {}", display::name(&start.host.name), display::name(&start.host.cpu))),
         ("commit", commit),
         ("versions", versions(start)),
-        ("hash", show::name(&start.spec_hash)),
+        ("hash", display::name(&start.spec_hash)),
     ]
 }
 
 pub(super) fn versions(start: &Provenance) -> String {
     let of = &start.versions;
-    let rustc = of.rustc.as_ref().map_or_else(String::new, |rustc| format!(", {}", show::name(rustc)));
-    format!("ddp-run {}, Burn {}{rustc}", show::name(&of.ddp_run), show::name(&of.burn))
+    let rustc = of.rustc.as_ref().map_or_else(String::new, |rustc| format!(", {}", display::name(rustc)));
+    format!("ddp-run {}, Burn {}{rustc}", display::name(&of.ddp_run), display::name(&of.burn))
 }
 
 /// The next command.

@@ -16,8 +16,8 @@ pub(crate) use ready::available;
 use crate::plan::Plan;
 use crate::worker::run_external;
 use assertions::asserted;
+use base::display;
 use base::error::{Error, ExitCode, Result};
-use base::show;
 use collectives::Backend;
 use launch::clusters::{LaunchFlags, Origin};
 use launch::nodes::NodeRange;
@@ -87,7 +87,7 @@ fn own_folder(name: &str) -> Result<PathBuf> {
     match there.filter(|there| there != name) {
         None => Ok(folder),
         Some(other) => {
-            Err(Error::spec(format!("{} contains a run of `{}`", folder.display(), show::name(&other)))
+            Err(Error::spec(format!("{} contains a run of `{}`", folder.display(), display::name(&other)))
                 .hint(format!("choose a `name` other than `{name}`, or another folder with `--out DIR`")))
         }
     }

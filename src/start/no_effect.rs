@@ -1,8 +1,8 @@
 //! What the user has set and a start does not use.
 
 use crate::plan::Plan;
+use base::display::{self, count};
 use base::error::is_unexpanded;
-use base::show::{self, count};
 use launch::clusters::{LaunchFlags, Origin};
 use launch::{Nproc, cores};
 use std::path::Path;
@@ -16,7 +16,7 @@ pub(super) fn unexpanded(plan: &Plan, out: Option<&Path>) -> Vec<String> {
     let out = out.and_then(Path::to_str).map(|out| ("--out", out));
     let unexpanded = values.chain(out).filter(|(_, path)| is_unexpanded(path));
     let line = |(key, path): (&str, &str)| {
-        let (key, path) = (show::name(key), show::name(path));
+        let (key, path) = (display::name(key), display::name(path));
         format!("`{key}` is `{path}` as it stands: `~` and variables are not expanded")
     };
     unexpanded.map(line).collect()

@@ -1,7 +1,7 @@
 //! Any program under this process as the supervisor of its node, with torchrun's variables.
 
+use base::display;
 use base::error::{Error, ExitCode, IoContext, Result};
-use base::show;
 use ddp::device::{self, DeviceSpec};
 use launch::clusters::{LaunchFlags, Origin, Settings, key_of_environment};
 use launch::nodes::{Limits, NodeRange, Nodes};
@@ -96,7 +96,7 @@ pub fn launch_program(start: ProgramLaunch, stop: &StopFlag) -> Result<ExitCode>
     if temporary {
         make_private(&log_dir)?;
     }
-    info!("logs: {}", show::path(&log_dir));
+    info!("logs: {}", display::path(&log_dir));
     let done = nodes.run(launch);
     if temporary && done.is_err() {
         // Only if it is empty.
@@ -115,7 +115,7 @@ fn check_program(program: &OsString) -> Result<()> {
     let executable = |path: &Path| {
         path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
     };
-    let name = show::path(path);
+    let name = display::path(path);
     let is_path = path.components().count() > 1;
     let found = match is_path {
         true => Some(path.to_owned()),
@@ -127,7 +127,7 @@ fn check_program(program: &OsString) -> Result<()> {
     let why = match found {
         Some(found) if executable(&found) => match missing_interpreter(&found) {
             None => return Ok(()),
-            Some(line) => format!("its interpreter (first line `{}`) is missing", show::name(&line)),
+            Some(line) => format!("its interpreter (first line `{}`) is missing", display::name(&line)),
         },
         Some(found) if found.is_dir() => "it is a folder".to_owned(),
         Some(found) if found.exists() => "it is not executable".to_owned(),

@@ -5,8 +5,8 @@ use super::page::value;
 use super::scale::{Scale, ordered};
 use super::schedule::State;
 use super::state::{File, Record};
+use base::display;
 use base::numbers::metric_words;
-use base::show;
 use record::report::{breakable, escape};
 use std::fmt::Write;
 
@@ -101,7 +101,7 @@ fn difference(file: &File, ranking: &[usize], key: &Key<'_>) -> f64 {
 
 /// A value as the head of a row or a column.
 fn head(value: &str) -> String {
-    escape(&show::cut_middle(value, LONGEST))
+    escape(&display::cut_middle(value, LONGEST))
 }
 
 /// The whole value, where the head has a part of it.

@@ -5,8 +5,8 @@ use super::prepare::ChildPlan;
 use super::schedule::rungs;
 use crate::plan::Plan;
 use crate::plan::sweep::SweepConfig;
+use base::display::count;
 use base::error::{Error, Result};
-use base::show::count;
 use checkpoint::Every;
 
 /// The lengths of the rungs but the last, as `--set`s; none without successive halving.

@@ -23,9 +23,9 @@ pub use outcome::{json, text};
 pub use prepare::{Prepared, prepare};
 
 use crate::runs::Ranking;
+use base::display::count;
 use base::error::{Error, ExitCode, IoContext, Result};
 use base::files::{self, LockedFile};
-use base::show::count;
 use children::Children;
 use launch::StopFlag;
 use progress::Progress;

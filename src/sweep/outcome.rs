@@ -3,9 +3,9 @@
 use super::Outcome;
 use super::schedule::State;
 use super::state::{File, Record};
+use base::display::{self, Column, Table};
 use base::error::{Error, ExitCode};
 use base::numbers::metric_words;
-use base::show::{self, Column, Table};
 use serde_json::{Value as Json, json};
 use unicode_width::UnicodeWidthStr;
 
@@ -28,7 +28,7 @@ impl Outcome {
         let what = format!(
             "{} of {} failed: {}{more}",
             failed.len(),
-            show::count(self.file.children.len(), "run"),
+            display::count(self.file.children.len(), "run"),
             names.join(", ")
         );
         let logs = self.folder.join(super::children::LOGS);
@@ -40,7 +40,7 @@ impl Outcome {
 /// The table, in at most `width` columns, and where the page is.
 pub fn text(outcome: &Outcome, width: Option<usize>) -> String {
     let table = table(&outcome.file, &outcome.ranking, width);
-    format!("{}page       {}\n", show::message(&table), outcome.page.display())
+    format!("{}page       {}\n", display::message(&table), outcome.page.display())
 }
 
 /// Keys as typed if all fit, else without their tables; then the last ones are left out, because the names of runs show them, too.
@@ -67,7 +67,7 @@ fn columns(file: &File, ranking: &[usize], short: bool) -> Table {
         let value = record.values.last().copied().flatten().map(|value| metric_words(&file.metric, value));
         let mut row = vec![record.name.clone(), word(record), value.unwrap_or_default()];
         let cell = |key: &&str| {
-            show::cut_middle(record.set.get(*key).map_or("", String::as_str), LONGEST).into_owned()
+            display::cut_middle(record.set.get(*key).map_or("", String::as_str), LONGEST).into_owned()
         };
         row.extend(keys.iter().map(cell));
         row.push(if continued { record.values.len().to_string() } else { String::new() });

@@ -5,8 +5,8 @@ use super::heat;
 use super::outcome::{keys, word};
 use super::scale::{Scale, number, ordered};
 use super::state::{File, Record};
+use base::display;
 use base::numbers::metric_words;
-use base::show;
 use record::report::{Cell, Wide, escape, page};
 use std::fmt::Write;
 
@@ -22,7 +22,7 @@ const LINE: f64 = 17.0;
 
 /// The page; `ranking` has the children from the best to the worst, and `warnings` say why their values do not compare.
 pub fn render(file: &File, ranking: &[usize], warnings: &[String]) -> String {
-    let runs = show::count(file.children.len(), "run");
+    let runs = display::count(file.children.len(), "run");
     let better = if file.prefers_larger { "larger is better" } else { "smaller is better" };
     let mut body = format!(
         "<header><h1>sweep of {}</h1><p>{runs}, ranked by {} ({better})</p>",
@@ -155,7 +155,7 @@ impl Place<'_> {
                 "<path class=\"axis\" d=\"M{0:.1} {TOP}V{BOTTOM}\"/><text x=\"{0:.1}\" y=\"{1}\" text-anchor=\"middle\">{2}</text>",
                 self.x(axis),
                 TOP - 20.0,
-                escape(&show::cut_middle(of.title, 28))
+                escape(&display::cut_middle(of.title, 28))
             );
             for (place, text) in &of.ticks {
                 let _ = write!(
@@ -163,7 +163,7 @@ impl Place<'_> {
                     "<text class=\"over\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
                     self.x(axis) + 6.0,
                     y(*place) + 4.0,
-                    escape(&show::cut_middle(text, 14))
+                    escape(&display::cut_middle(text, 14))
                 );
             }
         }

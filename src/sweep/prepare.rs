@@ -269,11 +269,11 @@ impl Prepared {
                 format!("{:width$}  {}{after}\n", child.name, sets.join(" "))
             })
             .collect();
-        let runs = base::show::count(self.children.len(), "run");
+        let runs = base::display::count(self.children.len(), "run");
         lines += &format!("{runs} in {}, ranked by {}\n", self.folder.display(), file.metric);
         for (rung, length) in file.rungs.iter().enumerate() {
             let on_it = super::schedule::kept(self.children.len(), self.rules.eta, rung);
-            lines += &format!("rung {}: {}, {length}\n", rung + 1, base::show::count(on_it, "run"));
+            lines += &format!("rung {}: {}, {length}\n", rung + 1, base::display::count(on_it, "run"));
         }
         lines
     }

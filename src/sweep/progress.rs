@@ -2,8 +2,8 @@
 
 use super::schedule::{Child, Ended, Schedule, State};
 use super::state::File;
+use base::display::{self, count};
 use base::numbers::metric_words;
-use base::show::{self, count};
 use indicatif::{ProgressBar, ProgressStyle};
 use record::bar_target;
 use std::path::Path;
@@ -20,7 +20,7 @@ impl Progress {
         let children = schedule.children();
         let done = children.iter().filter(|child| is_final(child, file)).count();
         let before = if done > 0 { format!(", {done} of them done") } else { String::new() };
-        status!("sweep of {}: {}{before}", show::piece(&file.spec), count(children.len(), "run"));
+        status!("sweep of {}: {}{before}", display::piece(&file.spec), count(children.len(), "run"));
         Self(bar_target().map(|target| {
             let style = ProgressStyle::with_template("{wide_msg}  {elapsed}");
             let bar = ProgressBar::with_draw_target(None, target);
@@ -59,8 +59,8 @@ impl Progress {
     /// A line above the steady one.
     pub fn say(&self, text: &str) {
         match &self.0 {
-            Some(bar) => bar.println(show::piece(text)),
-            None => status!("{}", show::piece(text)),
+            Some(bar) => bar.println(display::piece(text)),
+            None => status!("{}", display::piece(text)),
         }
     }
 

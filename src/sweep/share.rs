@@ -39,7 +39,7 @@ impl Machine {
         };
         let alone = parallel == 1 || self.cuda.is_empty();
         if !alone && !shared && each * parallel > self.cuda.len() {
-            let have = base::show::count(self.cuda.len(), "CUDA device");
+            let have = base::display::count(self.cuda.len(), "CUDA device");
             return Err(Error::usage(format!(
                 "{parallel} runs at a time with {each} each need more than the {have} here"
             ))

@@ -4,9 +4,9 @@ use super::expand::Point;
 use super::schedule::{Child, State};
 use crate::plan::Plan;
 use crate::plan::changes::{between, lines};
+use base::display;
 use base::error::{Error, IoContext, Result};
 use base::files;
-use base::show;
 use serde::{Deserialize, Serialize};
 use spec::{Values, values};
 use std::collections::BTreeMap;
@@ -110,7 +110,9 @@ impl File {
         let file: Self = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
         // A child has a value for each rung, so this many are allocated.
         match file.children.iter().find(|child| child.rung > file.rungs.len()) {
-            Some(child) => Err(wrong(format!("child {} is on rung {}", show::name(&child.name), child.rung))),
+            Some(child) => {
+                Err(wrong(format!("child {} is on rung {}", display::name(&child.name), child.rung)))
+            }
             None => Ok(Some(file)),
         }
     }

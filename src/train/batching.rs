@@ -2,7 +2,7 @@
 //! another number of processes or another batch size.
 
 use super::BatchAlgebra;
-use base::show::count;
+use base::display::count;
 use serde::{Deserialize, Serialize};
 use spec::choice;
 

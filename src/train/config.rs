@@ -4,7 +4,7 @@ use super::{BufferSync, Details, EarlyStop, Mixing, OnResize, Position};
 use crate::data::{FieldFacts, FieldKind, LoaderConfig};
 use crate::optim::Schedule;
 use crate::tasks::{AnyTask, Loss, Own, StandardLoss, StandardTask};
-use base::show::count;
+use base::display::count;
 use checkpoint::{Every, OnPreempt, RankBy};
 use ddp::device::Precision;
 use ddp::{HookSource, ReducerConfig};

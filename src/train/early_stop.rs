@@ -1,8 +1,8 @@
 //! `[early_stop]`: ends a run whose metric no longer improves. The rule is that of Lightning's `EarlyStopping`.
 
 use super::Sums;
+use base::display::count;
 use base::numbers::metric_words;
-use base::show::count;
 use checkpoint::{RankBy, StandardMetric};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

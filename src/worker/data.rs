@@ -4,8 +4,8 @@ use super::fit;
 use super::messages::warn;
 use super::parts::DataParts;
 use crate::data::{DataFacts, Dataset, Encoding, Splits, recoded, transformed};
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use collectives::{ProcessGroup, Wait};
 use launch::logs::ALREADY_PRINTED;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) fn open_data(
 ) -> Result<Splits> {
     let mut tell = |line: &str| {
         tracing::info!(target: ALREADY_PRINTED, "{line}");
-        info!("{}", show::message(line));
+        info!("{}", display::message(line));
     };
     if group.rank() == 0 {
         data.source.prepare(&mut tell).map_err(Error::of_data)?;
@@ -55,7 +55,7 @@ pub(super) fn lacking(what: &str, set: &dyn Dataset) -> Option<String> {
     let counts = set.class_counts()?;
     let encoding = set.encoding();
     let names = encoding.as_ref().and_then(Encoding::classes).unwrap_or_default();
-    let name = |class: usize| names.get(class).map_or_else(|| class.to_string(), |name| show::name(name));
+    let name = |class: usize| names.get(class).map_or_else(|| class.to_string(), |name| display::name(name));
     let without: Vec<usize> = (0..counts.len()).filter(|class| counts[*class] == 0).collect();
     let shown: Vec<String> =
         without.iter().take(MAX_NAMED).map(|class| format!("`{}`", name(*class))).collect();

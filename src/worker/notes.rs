@@ -7,8 +7,8 @@ use crate::data::{
 };
 use crate::models::{Evaluator, Model};
 use crate::train::{Details, Judged, Position, Settings, TEXT_TIME, Tally};
+use base::display;
 use base::error::Result;
-use base::show;
 use checkpoint::RankBy;
 use data_encoding::BASE64;
 use record::EpochEvent;
@@ -139,7 +139,7 @@ impl Notes {
 }
 
 fn short_name(name: &str) -> String {
-    show::cut_middle(name, NAME).into_owned()
+    display::cut_middle(name, NAME).into_owned()
 }
 
 fn shortened(text: &str) -> String {

@@ -5,8 +5,8 @@ use super::snapshot::batches_tracked;
 use super::state::put;
 use crate::models::{Model, Role, StateEntry};
 use crate::plan::ModelPlan;
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use checkpoint::{ModelTensor, TensorMap, match_weights, read_weights};
 use record::history::checkpoints;
 use std::path::Path;
@@ -83,7 +83,7 @@ fn check_finite(path: &Path, entry: &StateEntry, values: &[f32]) -> Result<()> {
     Err(Error::data(format!(
         "model.pretrained = {}: {count} of the {all} values of tensor `{}` are not finite, such as {first}",
         path.display(),
-        show::name(&entry.name)
+        display::name(&entry.name)
     )))
 }
 

@@ -14,7 +14,7 @@ pub fn merge(of: &Profile, out_dir: &Path, rank: usize, local_rank: usize, world
     match profile::merge(out_dir, world) {
         Ok(Some((path, ranks))) => {
             tracing::info!(target: ALREADY_PRINTED, "profile of {} ranks: {}", ranks.len(), path.display());
-            info!("profile: {}, for https://ui.perfetto.dev", base::show::path(&path));
+            info!("profile: {}, for https://ui.perfetto.dev", base::display::path(&path));
         }
         // A recording that could not be written has been reported.
         Ok(None) => of.why_none().iter().for_each(|why| warn(&format!("there is no profile: {why}"))),

@@ -9,8 +9,8 @@ use super::notes::Notes;
 use super::replicas::Undecided;
 use crate::data::Encoding;
 use crate::train::{Anatomy, Ended, Position, RunTensors, Settings, Stragglers};
+use base::display;
 use base::error::{Error, ExitCode, Result};
-use base::show;
 use checkpoint::RankBy;
 use collectives::ProcessGroup;
 use launch::logs::ALREADY_PRINTED;
@@ -268,8 +268,10 @@ impl First {
 
     fn name_stragglers(&mut self, anatomy: &Anatomy) {
         for slow in self.stragglers.after(anatomy) {
-            let host =
-                self.hosts.get(slow.rank).map_or(String::new(), |host| format!(" on {}", show::name(host)));
+            let host = self
+                .hosts
+                .get(slow.rank)
+                .map_or(String::new(), |host| format!(" on {}", display::name(host)));
             super::messages::warn(&format!("rank {}{host} is slow: {slow}", slow.rank));
         }
     }
@@ -336,7 +338,7 @@ impl First {
                 best: (best.name(), best.prefers_larger()),
                 columns: columns_of_errors(),
             };
-            status!("{}", show::message(&summary(&events, end, &run)));
+            status!("{}", display::message(&summary(&events, end, &run)));
         }
         written.map(drop)
     }

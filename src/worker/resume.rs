@@ -8,9 +8,9 @@ use super::{Job, ema, hook, optimizer, same_data, spec_changes, state};
 use crate::data::Fingerprint;
 use crate::models::Model;
 use crate::train::{Position, Settings, Updater};
+use base::display;
 use base::error::{Error, Result};
 use base::numbers::of_all;
-use base::show;
 use checkpoint::{CheckpointStore, Loaded, load_any};
 use ddp::HookState;
 use launch::logs::ALREADY_PRINTED;
@@ -164,7 +164,7 @@ fn announce(
         "resumes at step {} (epoch {}) from {}",
         loaded.state.global_step,
         of_all(settings.epoch_at(here).min(epochs), epochs),
-        show::path(&loaded.path)
+        display::path(&loaded.path)
     );
     for line in [line].into_iter().chain(changes.into_iter().flatten()) {
         tell(&line);

@@ -5,9 +5,9 @@ use super::start_state::newest_step;
 use crate::data::Encoding;
 use crate::plan::Plan;
 use crate::plan::changes::{Change, NAMED, between, lines};
+use base::display;
 use base::error::{Error, Result};
 use base::files;
-use base::show;
 use checkpoint::{Loaded, State};
 use launch::JobHandoff;
 use record::history;
@@ -45,7 +45,7 @@ impl<'a> OwnSpec<'a> {
         // A newer program may have more keys; their defaults mean what there was before.
         let is_new = |change: &Change<'_>| change.before.is_none() && !self.0.is_set(change.key);
         let changes = self.0.changes(before, &now);
-        let word = |change: &Change<'_>| format!("{} = {}", show::name(change.key), change.values());
+        let word = |change: &Change<'_>| format!("{} = {}", display::name(change.key), change.values());
         changes.iter().filter(|change| !is_new(change)).map(word).collect()
     }
 }
@@ -193,7 +193,7 @@ fn meaning(key: &str) -> &'static str {
 }
 
 fn in_words(spec: OwnSpec<'_>, before: &Values, now: &Values) -> Option<String> {
-    let word = |change: &Change<'_>| format!("{} = {}", show::name(change.key), change.values());
+    let word = |change: &Change<'_>| format!("{} = {}", display::name(change.key), change.values());
     let mut changed: Vec<String> = spec.0.changes(before, now).iter().map(word).collect();
     let more = changed.len().saturating_sub(NAMED);
     changed.truncate(NAMED);

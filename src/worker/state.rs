@@ -8,8 +8,8 @@ use super::snapshot::batches_tracked;
 use crate::data::Fingerprint;
 use crate::models::{ALL, Model, StateEntry, TensorFacts};
 use crate::train::{Batching, Position, Updater};
+use base::display;
 use base::error::{Error, ExitCode, Result};
-use base::show;
 use checkpoint::{CheckpointConfig, Loaded, TensorData, TensorMap};
 use collectives::ProcessGroup;
 use ddp::device::ComputeDevice;
@@ -252,8 +252,8 @@ fn find<'a>(file: &'a TensorMap, name: &str, shape: &[usize]) -> Result<&'a Tens
         let found = &tensor.shape;
         return Err(Error::checkpoint(format!(
             "tensor `{name}` has shape {}, the spec needs {}",
-            show::shape(found),
-            show::shape(shape)
+            display::shape(found),
+            display::shape(shape)
         )));
     }
     Ok(tensor)

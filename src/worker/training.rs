@@ -18,8 +18,8 @@ use crate::data::{DataFacts, Fingerprint};
 use crate::models::{Model, TensorFacts};
 use crate::plan::{Plan, Running};
 use crate::train::{Ended, Parts, Position, RunTensors, Settings, Trainer, Updater};
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use checkpoint::CheckpointStore;
 use checkpoint::Score;
 use collectives::{CommErrorKind, Phase, Place, ProcessGroup, Wait};
@@ -212,7 +212,7 @@ fn show_brief(job: &Job<'_>, facts: &DataFacts, position: &Position, model: &dyn
         out_dir: job.out_dir,
         set: &options.set,
     });
-    status!("{}", show::message(&brief));
+    status!("{}", display::message(&brief));
 }
 
 /// Accepts this start in the run's folder; `false` if nothing needs to be written.

@@ -6,8 +6,8 @@ use super::{RankParts, fit};
 use crate::data::{DataFacts, Encoding, FieldFacts};
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use checkpoint::Loaded;
 use serde::{Deserialize, Serialize};
 use spec::JobTree;
@@ -88,7 +88,7 @@ impl Usage {
         for (name, FieldFacts { shape, .. }) in standard.chain(further) {
             let values = shape.iter().try_fold(1usize, |n, size| n.checked_mul((*size).max(1)));
             if values.is_none_or(|n| n > MOST_VALUES) {
-                return Err(format!("`{}` has the shape {}", show::name(name), show::shape(shape)));
+                return Err(format!("`{}` has the shape {}", display::name(name), display::shape(shape)));
             }
         }
         Ok(())
@@ -97,7 +97,7 @@ impl Usage {
     /// For a checkpoint of an earlier version: from the data set, which must be there.
     pub fn of_data(plan: &Plan) -> Result<Self> {
         let data = RankParts::of(plan).data;
-        let mut tell = |line: &str| info!("{}", show::message(line));
+        let mut tell = |line: &str| info!("{}", display::message(line));
         data.source.prepare(&mut tell).map_err(Error::of_data)?;
         let splits = opened(&data, None)?;
         fit::samples(data.name, &splits)?;

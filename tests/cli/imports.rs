@@ -168,6 +168,6 @@ fn imports_are_read_as_the_compiler_reads_them() {
         pub(crate) fn f(x: crate::data::X) -> crate::plan::Y { crate::spec::z() } // crate::worker\n\
         #[cfg(test)]\nmod tests {\n    use crate::train::Trainer;\n}\n\
         #[cfg(test)]\n#[path = \"t.rs\"]\nmod model;\n\
-        fn g() { status!(\"{}\", crate::show::message(\"\")) }\n";
+        fn g() { status!(\"{}\", crate::display::message(\"\")) }\n";
     assert_eq!(imports(source), ["comm", "data", "plan", "show", "spec"].into());
 }

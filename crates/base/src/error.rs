@@ -3,8 +3,8 @@
 //! An [`Error`] says what went wrong, where, and what to do about it; `main` prints it once and exits with its
 //! [`ExitCode`]. Crates with more detailed errors (`collectives::CommError`, `spec::Diagnostics`) convert them to this one.
 
+use crate::display;
 pub use crate::exit_code::ExitCode;
-use crate::show;
 use std::convert::Infallible;
 use std::fmt;
 
@@ -135,7 +135,7 @@ pub trait IoContext<T> {
 impl<T> IoContext<T> for std::io::Result<T> {
     fn doing(self, verb: &str, path: &std::path::Path) -> Result<T> {
         self.map_err(|e| {
-            let path = show::path(path);
+            let path = display::path(path);
             Error::checkpoint(format!("cannot {verb} {path}: {e}")).cause(e)
         })
     }

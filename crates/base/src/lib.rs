@@ -3,7 +3,7 @@
 //! * [`panics`]: panics of users' code as errors.
 //! * [`error`]: what went wrong, what to do about it, and the exit code.
 //! * [`files`]: files that other processes see whole or not at all.
-//! * [`show`]: foreign text made safe to print, and tables that fit a terminal.
+//! * [`display`]: foreign text made safe to print, and tables that fit a terminal.
 //! * [`status`](mod@status): status lines on standard error that neither fail nor wait for a reader ([`status!`], [`info!`]).
 //! * [`numbers`]: numbers for people.
 //! * [`process_stat`]: what the system says of a process.
@@ -18,6 +18,7 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub mod display;
 pub mod error;
 mod exit_code;
 pub mod files;
@@ -25,7 +26,6 @@ pub mod named;
 pub mod numbers;
 pub mod panics;
 pub mod process_stat;
-pub mod show;
 pub mod status;
 #[doc(hidden)]
 pub mod testing;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::show;
+use crate::display;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
@@ -50,7 +50,7 @@ pub fn is_quiet() -> bool {
 
 /// Writes a line made safe to print; for the macros [`status!`](crate::status!) and [`info!`](crate::info!).
 pub fn line(text: fmt::Arguments<'_>) {
-    put(format!("{}\n", show::message(&text.to_string())).into_bytes());
+    put(format!("{}\n", display::message(&text.to_string())).into_bytes());
 }
 
 /// Queues a complete text, such as a line.

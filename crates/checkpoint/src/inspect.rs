@@ -11,9 +11,9 @@ use super::store::CheckpointStore;
 use super::tensor::{Dtype, TensorMap};
 use super::tensor_file::read_tensor_file;
 use super::{find_store, pretrained, read_state, verify};
+use base::display;
 use base::error::{Error, Result};
 use base::numbers::metric_words;
-use base::show;
 
 /// The result of [`inspect`]; `Display` prints it as a table.
 #[derive(Clone, Debug, Serialize)]
@@ -188,7 +188,7 @@ impl fmt::Display for Inspection {
 /// `2 epochs`, or `step 5 of epoch 3`: people count from 1.
 fn trained(epochs: usize, step_in_epoch: usize) -> String {
     match step_in_epoch {
-        0 => show::count(epochs, "epoch"),
+        0 => display::count(epochs, "epoch"),
         step => format!("step {step} of epoch {}", epochs + 1),
     }
 }
@@ -196,8 +196,8 @@ fn trained(epochs: usize, step_in_epoch: usize) -> String {
 /// `loss 0.2500, accuracy 91.2 %`
 fn metrics(values: &serde_json::Value) -> Option<String> {
     let words = |(name, value): (&String, &serde_json::Value)| match value.as_u64() {
-        Some(whole) => format!("{} {whole}", show::name(name)),
-        None => format!("{} {}", show::name(name), metric_words(name, value.as_f64().unwrap_or(f64::NAN))),
+        Some(whole) => format!("{} {whole}", display::name(name)),
+        None => format!("{} {}", display::name(name), metric_words(name, value.as_f64().unwrap_or(f64::NAN))),
     };
     Some(values.as_object()?.iter().map(words).collect::<Vec<_>>().join(", "))
 }
@@ -222,7 +222,9 @@ impl fmt::Display for CheckpointInfo {
                 vec!["format".into(), s.format_version.to_string()],
             ];
             let splits = s.metrics.as_object().into_iter().flatten();
-            rows.extend(splits.filter_map(|(split, values)| Some(vec![show::name(split), metrics(values)?])));
+            rows.extend(
+                splits.filter_map(|(split, values)| Some(vec![display::name(split), metrics(values)?])),
+            );
             writeln!(f, "{}", table(&rows, &[]))?;
         }
         for (i, file) in self.files.iter().enumerate() {
@@ -242,7 +244,7 @@ impl fmt::Display for FileInfo {
         let heads = ["tensor", "type", "shape", "mean", "std", "min", "max", "non-finite"];
         let mut rows = vec![heads.map(str::to_owned).to_vec()];
         for t in &self.tensors {
-            let mut row = vec![show::name(&t.name), t.dtype.to_string(), show::shape(&t.shape)];
+            let mut row = vec![display::name(&t.name), t.dtype.to_string(), display::shape(&t.shape)];
             row.extend([t.stats.mean, t.stats.std, t.stats.min, t.stats.max].map(number));
             row.push(t.stats.non_finite.to_string());
             rows.push(row);

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::tensor::{TensorData, TensorMap};
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 
 /// Keys under which PyTorch programs store a model's weights: checkpoint dictionaries, the wrappers of DDP and
 /// `torch.compile`, Lightning's attribute.
@@ -106,10 +106,10 @@ impl Matched<'_> {
         let what = format!(
             "the file has `{}` with rows and columns exchanged ({}, in the model {}), so its square matrices, such as `{}`, \
              are probably exchanged too",
-            show::name(&reversed.name),
-            show::shape(&reversed.file),
-            show::shape(&reversed.model),
-            show::name(square)
+            display::name(&reversed.name),
+            display::shape(&reversed.file),
+            display::shape(&reversed.model),
+            display::name(square)
         );
         Err(Error::data(what)
             .hint("transpose the weights of its linear layers, as PyTorch's `nn.Linear` has them: [out, in]"))
@@ -122,14 +122,14 @@ impl Matched<'_> {
             if !names.is_empty() {
                 let more =
                     if names.len() > 8 { format!(", … ({} in all)", names.len()) } else { String::new() };
-                let first: Vec<String> = names.iter().take(8).map(|name| show::name(name)).collect();
+                let first: Vec<String> = names.iter().take(8).map(|name| display::name(name)).collect();
                 lines.push(format!("  {what}: {}{more}", first.join(", ")));
             }
         };
         list("not in the file", self.missing.clone());
         list("not in the model", self.unexpected.clone());
         let shapes = |m: &Mismatch| {
-            format!("{} (model {}, file {})", m.name, show::shape(&m.model), show::shape(&m.file))
+            format!("{} (model {}, file {})", m.name, display::shape(&m.model), display::shape(&m.file))
         };
         list("of another shape", self.mismatched.iter().map(shapes).collect());
         lines.join("\n")
@@ -137,8 +137,9 @@ impl Matched<'_> {
 }
 
 fn nothing_matches(model: &[ModelTensor], file: &TensorMap, found: &Matched<'_>) -> Error {
-    let names =
-        |names: &mut dyn Iterator<Item = &str>| names.take(4).map(show::name).collect::<Vec<_>>().join(", ");
+    let names = |names: &mut dyn Iterator<Item = &str>| {
+        names.take(4).map(display::name).collect::<Vec<_>>().join(", ")
+    };
     let why = match found.mismatched.is_empty() {
         true => "no tensor name in the file occurs in the model".to_owned(),
         false => found.left_out(),

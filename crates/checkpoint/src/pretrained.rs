@@ -11,9 +11,9 @@ use pytorch_reader::{DType, PytorchReader};
 use super::tensor::{Dtype, TensorData, TensorMap};
 use super::tensor_file::read_tensor_file;
 use super::tensor_metadata::tensor_with_metadata;
+use base::display;
 use base::error::{Error, Result};
 use base::files;
-use base::show;
 
 /// Reads the tensors of a `.safetensors` or PyTorch file, or of one of our checkpoints or run folders. Nested
 /// dictionaries (`{"state_dict": …}`) become dotted names, which `match_weights` resolves. Tensors of PyTorch files are
@@ -34,7 +34,7 @@ pub fn read_weights(path: &Path) -> Result<TensorMap> {
     match found == 9 && start[8] == b'{' {
         true => read_tensor_file(path).map(|(tensors, _)| tensors).map_err(|e| failed(format!("it {e}"))),
         false => read_pytorch(path).map_err(|why| {
-            failed(show::piece(&why))
+            failed(display::piece(&why))
                 .hint("supported are .safetensors files and files from `torch.save(model.state_dict(), …)`")
         }),
     }
@@ -46,7 +46,7 @@ fn read_pytorch(path: &Path) -> Result<TensorMap, String> {
         return Err(format!(
             "tensor `{}` is a negative or conjugate view of other numbers; call `resolve_neg()` or \
              `resolve_conj()` of it before `torch.save`",
-            show::name(&name)
+            display::name(&name)
         ));
     }
     let file_len = std::fs::metadata(path).map_err(|e| e.to_string())?.len();

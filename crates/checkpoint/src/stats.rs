@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::tensor::TensorData;
-use base::show;
+use base::display;
 use unicode_width::UnicodeWidthStr;
 
 /// Over the finite values; `std` is the population's. All `None` if no value is finite.
@@ -47,7 +47,7 @@ impl Stats {
 pub fn table(rows: &[Vec<String>], right: &[usize]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let rows: Vec<Vec<String>> =
-        rows.iter().map(|row| row.iter().map(|cell| show::piece(cell)).collect()).collect();
+        rows.iter().map(|row| row.iter().map(|cell| display::piece(cell)).collect()).collect();
     let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.width()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut out = String::new();

@@ -15,14 +15,14 @@ use serde_json::{Map, Value, json};
 use super::digest::HashingReader;
 use super::format::Rejected;
 use super::tensor::{Dtype, TensorData, TensorMap};
+use base::display;
 use base::files;
-use base::show;
 
 /// As in the safetensors specification: a header has at most 100 MB.
 const MAX_HEADER: u64 = 100_000_000;
 
 fn malformed<T>(why: impl AsRef<str>) -> Result<T, Rejected> {
-    Err(show::piece(why.as_ref()).into())
+    Err(display::piece(why.as_ref()).into())
 }
 
 impl Dtype {

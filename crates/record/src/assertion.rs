@@ -62,7 +62,7 @@ impl Assertion {
         match measured {
             Some((epoch, value)) => {
                 let (holds, line) = self.verdict(value);
-                (holds, format!("{line} after {}", base::show::count(epoch.epoch as usize + 1, "epoch")))
+                (holds, format!("{line} after {}", base::display::count(epoch.epoch as usize + 1, "epoch")))
             }
             None => (false, format!("{self} does not hold: no epoch of the run has measured it")),
         }

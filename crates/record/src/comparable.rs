@@ -1,7 +1,7 @@
 //! Which runs' losses and metrics compare: those of the same task on the same data, and losses of the same loss function.
 //! It is told by the specs, which name the data; a folder that was moved has the same name.
 
-use base::show;
+use base::display;
 use spec::Values;
 
 /// Keys of `[dataset]` that say which samples and targets a run has.
@@ -86,8 +86,8 @@ fn difference(parts: [&Parts; 2], names: [&str; 2]) -> Option<String> {
     let keys = parts.iter().flat_map(|parts| parts.iter().map(|(key, _)| key));
     let key = keys.into_iter().find(|key| value(parts[0], key) != value(parts[1], key))?;
     let word = |at: usize| match value(parts[at], key) {
-        Some(text) => format!("is {} in {}", show::name(&text), show::name(names[at])),
-        None => format!("is not set in {}", show::name(names[at])),
+        Some(text) => format!("is {} in {}", display::name(&text), display::name(names[at])),
+        None => format!("is not set in {}", display::name(names[at])),
     };
     Some(format!("`{key}` {}, and {}", word(0), word(1)))
 }

@@ -2,9 +2,9 @@
 
 use super::epochs::rate_of;
 use super::events::EpochEvent;
+use base::display::{self, cut_to};
 use base::numbers::{epoch_of, rate, seconds};
 use base::numbers::{metric_words, percent};
-use base::show::{self, cut_to};
 use unicode_width::UnicodeWidthStr;
 
 /// The metric that ranks a run's checkpoints unless its spec says otherwise.
@@ -75,7 +75,7 @@ fn short(name: &str) -> String {
     match name {
         "accuracy" => "acc".to_owned(),
         "top5" => "top-5".to_owned(),
-        name => show::piece(name),
+        name => display::piece(name),
     }
 }
 

@@ -4,9 +4,9 @@ use super::epoch_summary::metrics_summary;
 use super::epochs::rate_over;
 use super::events::{CheckpointEvent, EndEvent, EpochEvent, Event};
 use super::report;
+use base::display::{count, path, shell_word};
 use base::numbers::metric_words;
 use base::numbers::{epoch_of, rate, seconds};
-use base::show::{count, path, shell_word};
 use std::path::{Path, PathBuf};
 
 /// What the events do not contain.

@@ -11,8 +11,8 @@
 
 use super::source::{Role, Source, Span, SpanIndex};
 use anstyle::{AnsiColor, Style};
+use base::display::{self, count};
 use base::error::{Error, ExitCode};
-use base::show::{self, count};
 use std::fmt::{self, Write};
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -138,7 +138,7 @@ impl Diagnostics {
         hints.retain(|hint| seen.insert(*hint));
         for (i, hint) in hints.into_iter().enumerate() {
             let gap = if i == 0 { "\n" } else { "" };
-            let hint = show::message(hint);
+            let hint = display::message(hint);
             let _ = writeln!(out, "{gap}{} {hint}", Paint { on: colour }.cyan("hint:"));
         }
         out.truncate(out.trim_end().len());
@@ -159,7 +159,7 @@ impl Diagnostics {
         let place = match first.role {
             Role::Override => "on the command line".to_owned(),
             Role::Variable => "in the environment".to_owned(),
-            _ => format!("in {}", show::piece(&first.name)),
+            _ => format!("in {}", display::piece(&first.name)),
         };
         let count = count(group.len(), "problem");
         let mut out = format!("{} {count} {place}\n", paint.red("error:"));
@@ -186,7 +186,7 @@ impl Diagnostics {
 
     fn render_problem(&self, problem: &Problem, width: usize, paint: Paint) -> String {
         let source = &self.sources[problem.span.source];
-        let message = show::message(&problem.message);
+        let message = display::message(&problem.message);
         if source.text.is_empty() {
             return format!("  {} {message}\n", paint.blue("-->"));
         }
@@ -259,7 +259,7 @@ fn display(text: &str) -> String {
         match c {
             '\t' => out.push_str("    "),
             '\u{feff}' => {}
-            c if show::is_control(c) => out.push('\u{b7}'),
+            c if display::is_control(c) => out.push('\u{b7}'),
             c => out.push(c),
         }
     }

@@ -3,8 +3,8 @@
 use super::Exported;
 use super::loading::Loading;
 use crate::data::{DataFacts, Encoding, TableEncoding, TargetEncoding};
+use base::display;
 use base::numbers::metric_words;
-use base::show;
 use checkpoint::TensorMap;
 use record::provenance::{self, Provenance, Versions};
 use serde_json::{Map, Value, json};
@@ -16,13 +16,13 @@ pub(super) fn card(exported: &Exported, weights: &TensorMap) -> String {
     let numbers: usize = weights.iter().map(|tensor| tensor.len()).sum();
     let average = if exported.averaged { " Its weights are averaged (`[ema]`)." } else { "" };
     let mut out = front_matter(exported);
-    out += &format!("# {}\n\n", show::piece(&plan.name));
+    out += &format!("# {}\n\n", display::piece(&plan.name));
     out += &format!(
         "A `{}` for {}, trained on `{}` with ddp-run: {numbers} numbers in {}.{average}\n\n",
         plan.model.name,
         kind(exported).1,
         plan.dataset.name,
-        show::count(weights.len(), "tensor")
+        display::count(weights.len(), "tensor")
     );
     out += "## Measured\n\n";
     out += &measured(exported);
@@ -32,7 +32,7 @@ pub(super) fn card(exported: &Exported, weights: &TensorMap) -> String {
     out += &format!(
         "* Checkpoint: step {}, after {}, {} samples\n* Data set: `{}`{}\n* Processes: {}; seed {}\n",
         state.global_step,
-        show::count(state.epochs_completed, "epoch"),
+        display::count(state.epochs_completed, "epoch"),
         state.samples_seen,
         plan.dataset.name,
         sizes(&used.usage.facts),
@@ -174,7 +174,7 @@ fn usage(exported: &Exported, weights: &TensorMap) -> String {
                 out,
                 "The weights are a PyTorch state dict; `{}` is a model of the program that trained it, which does not say how \
                  PyTorch builds it:\n\n```python\nfrom safetensors.torch import load_file\n\nstate = load_file(\"model.safetensors\")\n```\n\n",
-                show::piece(name)
+                display::piece(name)
             );
         }
     }

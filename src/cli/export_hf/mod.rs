@@ -57,9 +57,9 @@ pub(super) fn run(args: &ExportArgs, dir: &Path, options: &ExportOptions, regist
     publish(scratch.path(), dir, &names).doing("write", dir)?;
     status!(
         "wrote {} ({}) from {} (step {}{})",
-        base::show::path(dir),
+        base::display::path(dir),
         names.join(", "),
-        base::show::path(&exported.used.loaded.path),
+        base::display::path(&exported.used.loaded.path),
         exported.used.loaded.state.global_step,
         if averaged { ", averaged weights" } else { "" }
     );

@@ -2,8 +2,8 @@
 
 use super::{Output, commented, foreign, image_table, place, quoted, run_name, utf8};
 use crate::data::{CsvProposal, CsvTables, OtherTable, propose_csv};
+use base::display::{self, count};
 use base::error::Result;
-use base::show::{self, count};
 use std::path::PathBuf;
 
 /// A table, or train.csv with val.csv and test.csv: examines the columns and proposes target, task and features
@@ -109,7 +109,7 @@ fn test_table(test: &OtherTable, tables: &CsvTables) -> String {
         false => format!(
             "# {} has no targets: `ddp-run predict RUN {}` predicts them.",
             foreign(&test.name),
-            show::shell_word(&tables.train.with_file_name(&test.name))
+            display::shell_word(&tables.train.with_file_name(&test.name))
         ),
     }
 }

@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Result<()> {
          cd {} && cargo run -- job.toml    # the first build compiles all of Burn, which takes minutes\n    \
          cargo test\n",
         dir.display(),
-        base::show::shell_word(dir)
+        base::display::shell_word(dir)
     ))
 }
 

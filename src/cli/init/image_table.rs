@@ -2,8 +2,8 @@
 
 use super::{commented, foreign, images, place, quoted, run_name, utf8};
 use crate::data::{ImageTableProposal, OtherTable, propose_image_table};
+use base::display::{self, count};
 use base::error::Result;
-use base::show::{self, count};
 use std::path::Path;
 
 /// The spec, and what it took from table and images; `None` if there is no such table at `path`.
@@ -85,6 +85,6 @@ fn without_labels(test: &OtherTable, found: &ImageTableProposal) -> String {
     format!(
         "# {} has no labels: `ddp-run predict RUN {}` predicts those of its images.",
         foreign(&test.name),
-        show::shell_word(&images)
+        display::shell_word(&images)
     )
 }

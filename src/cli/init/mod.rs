@@ -9,8 +9,8 @@ mod text;
 
 use super::schema::json_schema_text;
 use crate::registry::Registry;
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use clap::Subcommand;
 use spec::did_you_mean;
 use std::ffi::OsString;
@@ -107,14 +107,14 @@ impl Args {
             let command = Template::augment_subcommands(clap::Command::new("init"));
             let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
             let near = did_you_mean(&word, names.iter().copied());
-            let word = show::name(&word);
+            let word = display::name(&word);
             let error = Error::usage(format!("there is no template `{word}`{near}"));
             return Err(error.hint(format!("for a file of that name: `ddp-run init ./{word}`")));
         }
         match self.rest.first() {
             None => Ok(path),
             Some(more) => {
-                let more = show::name(&more.to_string_lossy());
+                let more = display::name(&more.to_string_lossy());
                 Err(Error::usage(format!("unexpected argument `{more}` after the file to write"))
                     .hint("`ddp-run init --help` shows the order"))
             }
@@ -127,7 +127,7 @@ impl Args {
 fn as_spec(path: &Path) -> Result<PathBuf> {
     let word = path.to_string_lossy();
     if !word.contains(['/', '.']) {
-        let shown = show::name(&word);
+        let shown = display::name(&word);
         return Err(Error::usage(format!("`{shown}` is not the name of a spec: it has no dot and no slash"))
             .hint(format!("`{shown}.toml`, or `./{shown}`")));
     }
@@ -143,15 +143,15 @@ fn write_spec(text: &str, path: &Path, about: &str, registry: &Registry) -> Resu
         Ok(there) if there == schema_text => String::new(),
         Ok(_) => format!(
             "; {} is another program's or version's: `ddp-run schema > {}` writes this one's",
-            show::name(&schema.display().to_string()),
-            show::shell_word(&schema)
+            display::name(&schema.display().to_string()),
+            display::shell_word(&schema)
         ),
         Err(_) => {
             write_new(&schema, &schema_text)?;
             format!(" and, for editors, {}", schema.display())
         }
     };
-    let word = show::shell_word(path);
+    let word = display::shell_word(path);
     super::print(&format!(
         "wrote {}{about}{also}; `ddp-run plan {word}` shows the resolved plan, `ddp-run {word}` runs it\n",
         path.display()
@@ -206,7 +206,7 @@ fn commented(line: &str, comment: &str) -> String {
 
 /// A name from data, in a comment or a message.
 fn foreign(name: &str) -> String {
-    show::name(name)
+    display::name(name)
 }
 
 /// A path as a spec names it.
@@ -245,14 +245,14 @@ fn run_name(path: &Path) -> String {
 
 /// `text` as a value of TOML.
 fn quoted(text: &str) -> String {
-    if !text.contains(show::is_control) {
+    if !text.contains(display::is_control) {
         return toml::Value::from(text).to_string();
     }
     let mut quoted = String::from("\"");
     for c in text.chars() {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
-            c if show::is_control(c) => quoted.push_str(&format!("\\u{:04X}", u32::from(c))),
+            c if display::is_control(c) => quoted.push_str(&format!("\\u{:04X}", u32::from(c))),
             c => quoted.push(c),
         }
     }

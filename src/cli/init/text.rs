@@ -2,8 +2,8 @@
 
 use super::{Output, commented, foreign, place, quoted, run_name, utf8};
 use crate::data::read_text;
+use base::display::count;
 use base::error::{Error, Result};
-use base::show::count;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 

@@ -2,9 +2,9 @@
 
 use super::super::printed;
 use crate::data::in_line;
+use base::display;
 use base::error::{Error, IoContext, Result};
 use base::files::AtomicFile;
-use base::show;
 use serde_json::{Map, Value};
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -83,7 +83,7 @@ impl Lines {
             Some((draft, file)) => draft.write_all(text.as_bytes()).doing("write", file).map(|()| true),
             None => {
                 // JSON escapes only some control characters.
-                let text = if io::stdout().is_terminal() { show::message(text) } else { text.into() };
+                let text = if io::stdout().is_terminal() { display::message(text) } else { text.into() };
                 is_read(io::stdout().write_all(text.as_bytes()))
             }
         }

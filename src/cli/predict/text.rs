@@ -4,8 +4,8 @@ use super::Args;
 use super::out::{Column, Lines, is_read, unusable};
 use crate::data::TextEncoding;
 use crate::worker::{Generator, Predictor, Sampling};
+use base::display;
 use base::error::Result;
-use base::show;
 use serde_json::{Map, json};
 use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args, encoding: &TextEncoding, predictor: &Predictor) -
             }
             Err(why) => {
                 if failed == 0 {
-                    first = format!("{}: {why}", show::piece(&source));
+                    first = format!("{}: {why}", display::piece(&source));
                 }
                 failed += 1;
                 to.error(&source, &why)?
@@ -141,7 +141,7 @@ impl To {
             Self::Screen { only, .. } => {
                 // The last message names the first one.
                 if !*only {
-                    status!("error: {}: {}", show::piece(source), show::message(why));
+                    status!("error: {}: {}", display::piece(source), display::message(why));
                 }
                 Ok(true)
             }
@@ -177,7 +177,7 @@ fn tokens(encoding: &TextEncoding, prompt: &str) -> Result<Vec<i64>, String> {
         let count = encoding.vocabulary.chars().count();
         format!(
             "the model does not know the character `{}` (U+{:04X}); it knows the {count} of its training text",
-            show::piece(&unknown.to_string()),
+            display::piece(&unknown.to_string()),
             u32::from(unknown)
         )
     })
@@ -186,7 +186,7 @@ fn tokens(encoding: &TextEncoding, prompt: &str) -> Result<Vec<i64>, String> {
 /// Shows a piece at once, and returns whether there is still a reader. A terminal gets no control characters.
 fn stream(text: &str) -> Result<bool> {
     let mut out = std::io::stdout();
-    let plain = |c: char| if show::is_control(c) && c != '\n' && c != '\t' { '\u{b7}' } else { c };
+    let plain = |c: char| if display::is_control(c) && c != '\n' && c != '\t' { '\u{b7}' } else { c };
     let text = if out.is_terminal() { text.chars().map(plain).collect() } else { text.to_owned() };
     is_read(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }

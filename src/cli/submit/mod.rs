@@ -6,8 +6,8 @@ mod slurm;
 use super::spec_args::SpecArgs;
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
+use base::display;
 use base::error::{Error, ExitCode, IoContext, Result};
-use base::show;
 use launch::Nproc;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -103,7 +103,7 @@ impl JobArgs {
         match &self.file {
             _ if self.submit => command.submit(text),
             Some(file) => {
-                let (file, word) = (show::path(file), show::shell_word(file));
+                let (file, word) = (display::path(file), display::shell_word(file));
                 super::print(&format!("wrote {file}; `{} {word}` submits it\n", command.words.join(" ")))
             }
             None => super::print(text),

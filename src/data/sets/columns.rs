@@ -5,8 +5,8 @@
     allow(dead_code, reason = "nothing is read without these cargo features")
 )]
 
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use spec::did_you_mean;
 use std::borrow::Cow;
 use std::fmt;
@@ -92,7 +92,7 @@ pub(super) fn same_classes<'a>(
         let mut pairs = own.iter().zip(others).enumerate();
         let differ = pairs.find(|(n, (own, other))| own != other && named(*n, own) && named(*n, other));
         if let Some((number, (own, other))) = differ {
-            let [name, own, other] = [&column.name, own, other].map(|text| show::name(text));
+            let [name, own, other] = [&column.name, own, other].map(|text| display::name(text));
             return Err(Error::data(format!(
                 "the column `{name}` of {other_place} has other classes than in {place}: {number} is `{other}`, and not `{own}`"
             ))
@@ -192,8 +192,8 @@ impl Cell<'_> {
             Self::Single(x) => format!("the number {x}"),
             Self::Double(x) => format!("the number {x}"),
             Self::Digits(digits) => format!("the number {digits}"),
-            Self::Text(text) => format!("the text `{}`", show::name(text)),
-            Self::Bytes(bytes) => show::count(bytes.len(), "byte"),
+            Self::Text(text) => format!("the text `{}`", display::name(text)),
+            Self::Bytes(bytes) => display::count(bytes.len(), "byte"),
             Self::Other(what) => what.clone(),
         }
     }
@@ -202,7 +202,7 @@ impl Cell<'_> {
 /// The index of the column `name`, which `key` of the spec names.
 pub(super) fn column(set: &dyn RowSet, name: &str, key: &str) -> Result<usize> {
     let found = set.columns().iter().position(|column| column.name == name);
-    let (place, shown) = (set.place(), show::name(name));
+    let (place, shown) = (set.place(), display::name(name));
     let Some(at) = found else {
         let names = || set.columns().iter().map(|column| column.name.as_str());
         let near = did_you_mean(name, names());
@@ -220,7 +220,7 @@ pub(super) fn column(set: &dyn RowSet, name: &str, key: &str) -> Result<usize> {
 
 /// Names in a message: `a`, `b` and 3 more.
 pub(super) fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let names: Vec<String> = names.map(|name| format!("`{}`", show::name(name))).collect();
+    let names: Vec<String> = names.map(|name| format!("`{}`", display::name(name))).collect();
     let more = names.len().saturating_sub(MAX_LISTED);
     let shown = names[..names.len() - more].join(", ");
     if more > 0 { format!("{shown} and {more} more") } else { shown }

@@ -5,8 +5,8 @@ use super::image_decode::decode_bytes;
 use super::image_pixels::Pixels;
 use crate::data::Content;
 use crate::data::images::{ImageSource, Original};
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use image::DynamicImage;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -134,7 +134,7 @@ impl Classes {
             (Some(number), Some(name)) => Err(Error::data(format!(
                 "{}: some classes are numbers, such as {number}, and some texts, such as `{}`",
                 place(),
-                show::name(name)
+                display::name(name)
             ))),
             (Some(number), _) if number >= MAX_CLASSES => {
                 let what = format!("{}: the largest class is {number}", place());
@@ -169,7 +169,7 @@ impl Label {
     fn in_words(&self) -> String {
         match self {
             Self::Number(i) => format!("the class {i}"),
-            Self::Name(name) => format!("the class `{}`", show::name(name)),
+            Self::Name(name) => format!("the class `{}`", display::name(name)),
         }
     }
 }
@@ -241,7 +241,7 @@ impl Images {
 
 /// The error of a cell that holds no image.
 pub(super) fn no_image(place: &str, column: &str, cell: &Cell<'_>) -> Error {
-    let (column, what) = (show::name(column), cell.in_words());
+    let (column, what) = (display::name(column), cell.in_words());
     Error::data(format!("{place}: `{column}` holds {what} instead of the bytes of an image")).hint(
         "`[dataset] image` names a column of PNG or JPEG files; paths of images in other files are not followed",
     )

@@ -11,8 +11,8 @@ use crate::data::images::ImageSetBuilder;
 use crate::data::split::{Part, SplitOptions};
 use crate::data::transforms::TransformOptions;
 use crate::data::{DataFacts, DatasetSource, Encoding, FieldFacts, FieldKind, Splits, TableEncoding};
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
@@ -157,7 +157,7 @@ impl<S: RowStore> DatasetSource for ColumnsSource<S> {
             Roles::Images { keys, target, .. } => {
                 let (image, target) = image_roles(&stored, keys.image.as_deref(), target.as_deref())?;
                 let opened = self.images(&stored, (&image, &target), say)?;
-                let [image, target] = [&image, &target].map(|name| show::name(name));
+                let [image, target] = [&image, &target].map(|name| display::name(name));
                 say(&format!(
                     "{}: {} training images in `{image}`, {} in `{target}`",
                     stored.place,

@@ -8,8 +8,8 @@ use super::text::{Texts, Windowing};
 use crate::data::fingerprint::digest_of_parts;
 use crate::data::split::SplitOptions;
 use crate::data::{Splits, TableEncoding};
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use csv::StringRecord;
 use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
@@ -96,7 +96,7 @@ fn names(
             Kind::Bytes => "holds bytes",
             Kind::Other(what) => what,
         };
-        let (place, name) = (set.place(), show::name(&column.name));
+        let (place, name) = (set.place(), display::name(&column.name));
         return Err(Error::data(format!("{place}: the column `{name}` {what}, which no table has"))
             .hint("list the columns of numbers and texts in `[dataset] features`"));
     }
@@ -147,7 +147,7 @@ fn add_rows(table: &mut RawTable, set: &dyn RowSet, names: &[String]) -> Result<
         let mut record = StringRecord::new();
         for (i, cell) in cells.iter().enumerate() {
             let text = filled(cell, classes[i]).map_err(|what| {
-                let (place, name) = (set.place_of(row), show::name(&names[i]));
+                let (place, name) = (set.place_of(row), display::name(&names[i]));
                 Error::data(format!("{place}, column `{name}`: it holds {what}, which no table has"))
                     .hint("list the columns of numbers and texts in `[dataset] features`")
             })?;
@@ -201,7 +201,7 @@ fn joined(set: &dyn RowSet, name: &str) -> Result<String> {
         match &cells[0] {
             Cell::Text(own) => text.push_str(own),
             other => {
-                let (place, name, what) = (set.place_of(row), show::name(name), other.in_words());
+                let (place, name, what) = (set.place_of(row), display::name(name), other.in_words());
                 return Err(Error::data(format!("{place}: `{name}` holds {what} instead of a text"))
                     .hint("`[dataset] text` names a column of texts"));
             }

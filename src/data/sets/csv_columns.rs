@@ -2,7 +2,7 @@
 
 use super::csv_remarks::MANY_CATEGORIES;
 use super::csv_table::{OTHER_MARKS, RawTable, number, reads_as_number};
-use base::show;
+use base::display;
 use std::collections::{BTreeSet, HashSet};
 
 /// What the cells of a column are.
@@ -90,7 +90,7 @@ impl Column {
         texts: &[&str],
     ) -> Option<String> {
         let rows = table.rows.len();
-        let first = texts.first().map(|text| show::name(text)).unwrap_or_default();
+        let first = texts.first().map(|text| display::name(text)).unwrap_or_default();
         if filled.is_empty() {
             return Some("it is empty".to_owned());
         }
@@ -103,7 +103,7 @@ impl Column {
             ));
         }
         if let Some((mark, count)) = foreign_text(table, column) {
-            let mark = show::name(mark);
+            let mark = display::name(mark);
             return Some(format!(
                 "numbers, but `{mark}` in {count} of {rows} cells; if it stands for an empty cell, add it to `blank_marks`"
             ));
@@ -113,7 +113,7 @@ impl Column {
         }
         let too_large = |r: &usize| table.number(*r, column).is_some_and(|x| x.abs() > f64::from(f32::MAX));
         if let Some(row) = filled.iter().find(|r| too_large(r)) {
-            let cell = show::name(&table.rows[*row][column]);
+            let cell = display::name(&table.rows[*row][column]);
             return Some(format!("the number {cell} does not fit 32 bits"));
         }
         if self.values == 1 {

@@ -3,8 +3,8 @@
 use super::csv_proposal::marks;
 use super::csv_table::{BLANK_MARKS, RawTable};
 use crate::data::store::absolute;
+use base::display;
 use base::error::{Error, IoContext, Result};
-use base::show;
 use std::path::Path;
 
 /// Lines after the first that show what separates columns.
@@ -27,7 +27,7 @@ pub(super) fn read_table(path: &Path) -> Result<(RawTable, Vec<String>)> {
     let is_number = |name: &&String| name.parse::<f64>().is_ok_and(f64::is_finite) && !is_year(name);
     let numbers: Vec<&String> = table.header.iter().filter(is_number).collect();
     if numbers.len() * 2 > table.header.len() {
-        let first = show::name(numbers[0]);
+        let first = display::name(numbers[0]);
         return Err(Error::data(format!(
             "{}: the first line has numbers, such as `{first}`, instead of names",
             table.path

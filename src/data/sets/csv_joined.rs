@@ -5,8 +5,8 @@ use super::csv_table::{RawTable, plain_number, reads_as_number};
 use super::table::{Sections, TableKeys};
 use super::table_known::known_columns;
 use crate::data::TableEncoding;
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use csv::{Position, StringRecord};
 use spec::did_you_mean;
 
@@ -25,7 +25,7 @@ impl Others {
 
 /// Why a table has no targets, as a test table may; `None` if a row has one, or there are no rows in the columns of training.
 pub(super) fn without_targets(table: &RawTable, target: &str) -> Option<String> {
-    let shown = show::name(target);
+    let shown = display::name(target);
     let Some(at) = table.header.iter().position(|name| name == target) else {
         let near = did_you_mean(target, table.header.iter().map(String::as_str));
         return Some(format!("it has no column `{shown}`{near}"));
@@ -130,7 +130,7 @@ fn in_words(names: Vec<&str>) -> String {
 
 /// Hint for a table that was read as a single column, with the separator of the training table.
 pub(super) fn one_column_among(name: &str, delimiter: u8) -> String {
-    let (name, mark) = (show::name(name), char::from(delimiter).escape_default());
+    let (name, mark) = (display::name(name), char::from(delimiter).escape_default());
     format!(
         "the file has a single column, `{name}`; all tables must have the separator of the training table, `{mark}`"
     )
@@ -165,7 +165,7 @@ pub(super) fn text_among_numbers(
 fn same_type(train: &RawTable, other: &RawTable, column: usize) -> Result<()> {
     let Some((row, at)) = text_among_numbers(train, other, column) else { return Ok(()) };
     let (place, cell) = (other.location(row, at), &other.rows[row][at]);
-    let shown = show::name(cell);
+    let shown = display::name(cell);
     let what =
         format!("{place}: `{shown}` is not a number, but all cells of this column in {} are", train.path);
     Err(Error::data(what).hint(match reads_as_number(cell) {

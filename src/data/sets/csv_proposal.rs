@@ -3,8 +3,8 @@
 use super::csv_columns::{Column, Kind};
 use super::csv_table::{BLANK_MARKS, OTHER_MARKS, RawTable, plain_number, reads_as_number};
 use super::table_values::labels;
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use std::collections::BTreeSet;
 
 /// Fewer rows are not enough to learn from.
@@ -121,14 +121,14 @@ pub(super) fn propose(table: &RawTable, marks: Vec<String>, beside: &Beside) -> 
     let others = || columns.iter().enumerate().filter(|(i, _)| *i != target);
     let used: Vec<usize> = others().filter(|(_, c)| c.useless.is_none()).map(|(i, _)| i).collect();
     if used.is_empty() {
-        let target = show::name(&columns[target].name);
+        let target = display::name(&columns[target].name);
         return Err(unusable(format!("besides the target `{target}`, no column can be a feature"), &columns));
     }
     let (rows, blanks) = blanks(table, target, &used)?;
     let labels = labels(table, target, rows.iter().copied()).len();
     let (classes, task_reason) = task(&columns[target], labels, rows.len());
     if classes.is_some_and(|classes| classes < 2) {
-        let target = show::name(&columns[target].name);
+        let target = display::name(&columns[target].name);
         return Err(Error::data(format!(
             "{}: in the rows without an empty cell, the target `{target}` has one class only",
             table.path
@@ -153,7 +153,7 @@ pub(super) fn propose(table: &RawTable, marks: Vec<String>, beside: &Beside) -> 
 
 /// A line for each column that can't be used.
 fn reasons(columns: &[Column]) -> String {
-    let reason = |c: &Column| Some(format!("  `{}`: {}", show::name(&c.name), c.useless.as_ref()?));
+    let reason = |c: &Column| Some(format!("  `{}`: {}", display::name(&c.name), c.useless.as_ref()?));
     columns.iter().filter_map(reason).take(20).collect::<Vec<_>>().join("\n")
 }
 
@@ -236,7 +236,7 @@ fn blanks(table: &RawTable, target: usize, used: &[usize]) -> Result<(Vec<usize>
     }
     let left = whole.len();
     if left < MIN_ROWS {
-        let name = show::name(&table.header[target]);
+        let name = display::name(&table.header[target]);
         let why = format!(
             "{}: the target `{name}` is empty in {without_target} rows, and {left} rows have no empty cell",
             table.path

@@ -4,7 +4,7 @@ use super::csv_columns::{foreign_text, is_index};
 use super::csv_set::Targets;
 use super::csv_table::{ColumnType, RawTable, plain_number, reads_as_number};
 use super::table_blanks::Dropped;
-use base::show;
+use base::display;
 use std::collections::BTreeMap;
 
 /// A text column with more values than this probably holds names, formatted numbers or notes.
@@ -20,7 +20,7 @@ pub(super) fn remarks(
     categories: &BTreeMap<String, Vec<String>>,
     (dropped, more): (Option<&Dropped>, Vec<String>),
 ) -> Vec<String> {
-    let name = |column: usize| format!("`{}`", show::name(&table.header[column]));
+    let name = |column: usize| format!("`{}`", display::name(&table.header[column]));
     let numbers =
         columns.iter().filter(|(_, kind)| *kind == ColumnType::Numbers).map(|(c, _)| name(*c)).collect();
     let texts = columns.iter().filter_map(|(c, kind)| match kind {
@@ -57,14 +57,14 @@ pub(super) fn remarks(
 pub(super) fn rows_in_words(table: &RawTable, dropped: Option<&Dropped>) -> String {
     let rows = table.rows.len();
     let Some(dropped) = dropped else { return format!("{rows} rows") };
-    let column = |(c, n): &(usize, usize)| format!("`{}` ({n})", show::name(&table.header[*c]));
+    let column = |(c, n): &(usize, usize)| format!("`{}` ({n})", display::name(&table.header[*c]));
     let columns = list_columns("", dropped.blank.iter().map(column).collect()).unwrap_or_default();
     format!("{rows} of {} rows, the others have empty cells in {columns}", dropped.of)
 }
 
 /// Why a column is probably no feature.
 fn index_warning(table: &RawTable, column: usize) -> String {
-    let name = show::name(&table.header[column]);
+    let name = display::name(&table.header[column]);
     let what = match name.trim() {
         "" => format!(
             "column {} has no name and numbers the rows, as `to_csv()` of pandas writes it",
@@ -101,17 +101,17 @@ fn text_column_warning(table: &RawTable, column: usize, kind: &ColumnType) -> Op
     let cells = || (0..table.rows.len()).filter(|&r| !table.is_blank(r, column));
     let texts = || cells().filter(|&r| table.number(r, column).is_none()).map(|r| &table.rows[r][column]);
     let first = texts().next()?;
-    let header = show::name(&table.header[column]);
+    let header = display::name(&table.header[column]);
     let taken = format!(
         "column `{header}` is read as text with {} values, such as `{}`",
         names.len(),
-        show::name(first)
+        display::name(first)
     );
     if texts().all(reads_as_number) {
         return Some(format!("{taken}: {}", plain_number(first)));
     }
     if let Some((mark, count)) = foreign_text(table, column) {
-        let mark = show::name(mark);
+        let mark = display::name(mark);
         return Some(format!(
             "{taken}, although the others are numbers: if `{mark}`, in {count} cells, stands for a missing value, add it to `[dataset] blank_marks`"
         ));
@@ -130,7 +130,7 @@ fn text_column_warning(table: &RawTable, column: usize, kind: &ColumnType) -> Op
 pub(super) fn target_warning(table: &RawTable, target: usize, count: usize) -> Option<String> {
     let rows = table.rows.len();
     let first = table.rows.first().filter(|_| 2 * count > rows)?;
-    let (header, first) = (show::name(&table.header[target]), show::name(&first[target]));
+    let (header, first) = (display::name(&table.header[target]), display::name(&first[target]));
     let what = match (0..rows).all(|row| table.number(row, target).is_some()) {
         true => "for a numeric target, set `[dataset] task = \"regression\"`",
         false => "set `[dataset] target` to the column with the labels",

@@ -2,8 +2,8 @@
 
 use super::table_places::{Places, RowPlace, place};
 use crate::data::store::absolute;
+use base::display;
 use base::error::{Error, IoContext, Result};
-use base::show;
 use csv::{Position, StringRecord};
 use spec::did_you_mean;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -82,7 +82,7 @@ impl CategoryIndex {
 /// Hint for a file that was read as a single column.
 fn one_column(name: &str) -> String {
     let mark = [';', '\t', '|', ' '].into_iter().find(|mark| name.contains(*mark));
-    let name = show::name(name);
+    let name = display::name(name);
     match mark.map(char::escape_default) {
         Some(mark) => {
             format!("the file has a single column, `{name}`; set `[dataset] delimiter = \"{mark}\"`")

@@ -10,8 +10,8 @@ use super::image_files::{is_hidden, sorted};
 use super::image_splits::take;
 use super::parquet_names::split_of_name;
 use crate::data::store::absolute;
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use std::path::{Path, PathBuf};
 
 /// The tables of the splits.
@@ -59,7 +59,7 @@ pub fn propose_csv(path: &Path) -> Result<(CsvTables, CsvProposal)> {
     if let Some((at, ..)) = target(&table.header, &columns, &of_test)
         && let Some(other) = val.take_if(|val| !val.header.contains(&table.header[at]))
     {
-        let target = show::name(&table.header[at]);
+        let target = display::name(&table.header[at]);
         unused.push(format!("{} (it lacks `{target}`, the target)", name_of(&other)));
     }
     // A test table may lack the target, but then no other table does.
@@ -131,7 +131,7 @@ fn read_other(train: &RawTable, columns: &[Column], path: &Path) -> Result<RawTa
 fn mixed(train: &RawTable, other: &RawTable) -> Reasons {
     let reason = |column: usize| {
         let (row, at) = text_among_numbers(train, other, column)?;
-        let (cell, other, train_name) = (show::name(&other.rows[row][at]), name_of(other), name_of(train));
+        let (cell, other, train_name) = (display::name(&other.rows[row][at]), name_of(other), name_of(train));
         let why = format!("numbers in {train_name}, but not `{cell}` in {other}");
         Some((train.header[column].clone(), why))
     };
@@ -184,7 +184,7 @@ impl Files {
         };
         let (train, val, test) = (take(0)?, take(1)?, take(2)?);
         let train = train.ok_or_else(|| {
-            let place = show::piece(&folder.display().to_string());
+            let place = display::piece(&folder.display().to_string());
             match names.is_empty() {
                 true => Error::data(format!("{place} has no CSV files")),
                 false => Error::data(format!("{place} has no table with `train` in its name"))

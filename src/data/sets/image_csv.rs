@@ -12,8 +12,8 @@ use crate::data::images::ImageSource;
 use crate::data::split::{Part, SplitOptions};
 use crate::data::store::{absolute, check_names_below};
 use crate::data::{DataFacts, DatasetSource, Encoding, FieldFacts, FieldKind, NumberEncoding, Splits};
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
@@ -177,7 +177,7 @@ impl TableSource {
             if table.target.is_none() {
                 // Its images are in a table all the same.
                 table.names().for_each(|name| drop(names.find(name)));
-                let (path, target) = (&table.table.path, show::name(&self.target));
+                let (path, target) = (&table.table.path, display::name(&self.target));
                 let what = "left out, because no row has a label in";
                 say(&format!("{path}: {what} `{target}`; `ddp-run predict` takes such images"));
                 continue;

@@ -3,8 +3,8 @@
 use super::image_decode::{DecodeError, decode};
 use crate::data::Content;
 use crate::data::store::{Cache, stamp, write_atomically};
+use base::display;
 use base::error::{IoContext, Result, is_transient};
-use base::show;
 use data_encoding::HEXLOWER;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
@@ -138,11 +138,12 @@ impl Ignored {
             n if n > MAX_LISTED => format!("{}, …", all[..MAX_LISTED].join(", ")),
             _ => all.join(", "),
         };
-        let names = |all: &[String]| some(all.iter().map(|name| format!("`{}`", show::name(name))).collect());
+        let names =
+            |all: &[String]| some(all.iter().map(|name| format!("`{}`", display::name(name))).collect());
         let kinds = || {
             let kind = |(extension, n): (&String, &usize)| match extension.is_empty() {
                 true => format!("{n} without an extension"),
-                false => format!("{n} .{}", show::name(extension)),
+                false => format!("{n} .{}", display::name(extension)),
             };
             some(self.other_files.iter().map(kind).collect())
         };
@@ -183,8 +184,9 @@ pub(super) fn unreadable(
         return Ok(noted);
     }
     say(&format!("{}: checking all {} images (`bad_images = \"skip\"`)", folder.display(), images.len()));
-    let in_words =
-        |path: &Path, why: &str| format!("{} ({})", show::piece(&path.to_string_lossy()), show::name(why));
+    let in_words = |path: &Path, why: &str| {
+        format!("{} ({})", display::piece(&path.to_string_lossy()), display::name(why))
+    };
     // A file that can't be opened is tried again at the next start: its permissions can change without its mtime.
     let all_read = AtomicBool::new(true);
     let bad = images.par_iter().enumerate().filter_map(|(i, (path, _))| match decode(path) {

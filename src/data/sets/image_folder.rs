@@ -8,8 +8,8 @@ use crate::data::images::ImageSource;
 use crate::data::split::{Part, SplitOptions};
 use crate::data::store::absolute;
 use crate::data::{DataFacts, DatasetSource, Splits};
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use spec::Fields;
@@ -135,7 +135,7 @@ impl FolderSource {
         match (0..found.classes.len()).find(|class| !left.contains(class)) {
             None => Ok(found),
             Some(class) => {
-                let (folder, name) = (folder.display(), show::name(&found.classes[class]));
+                let (folder, name) = (folder.display(), display::name(&found.classes[class]));
                 Err(self.invalid(format!(
                     "{folder}: no image of the class `{name}` can be read (`bad_images = \"skip\"`)"
                 )))
@@ -167,7 +167,7 @@ pub(super) fn training_labels(found: &ImageList, training: &[String]) -> Result<
     let labels: BTreeMap<&String, usize> = training.iter().enumerate().map(|(i, class)| (class, i)).collect();
     let label = |class: &String| {
         labels.get(class).copied().ok_or_else(|| {
-            let (folder, class) = (found.folder.display(), show::name(class));
+            let (folder, class) = (found.folder.display(), display::name(class));
             Error::data(format!("{folder} has a class that is missing from training: {class}"))
         })
     };

@@ -5,8 +5,8 @@ use super::csv_table::number;
 use super::image_names::ImageNames;
 use super::image_rows::{ImageRow, ImageTable, listed};
 use super::table::Task;
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -30,7 +30,7 @@ impl Listed {
         let number = |row: &ImageRow| {
             let label = self.table.label(row.row);
             number(label).filter(|x| (*x as f32).is_finite()).ok_or_else(|| {
-                let (place, label) = (self.table.place(row.row), show::name(label));
+                let (place, label) = (self.table.place(row.row), display::name(label));
                 Error::data(format!("{place}: the label `{label}` is not a number of 32 bits"))
                     .hint("for classes, set `[dataset] task = \"classification\"`")
             })
@@ -52,7 +52,7 @@ pub(super) fn remarks(
         let left: Vec<&PathBuf> = names.images.keys().filter(|path| !named.contains(path)).collect();
         if let Some(first) = left.first() {
             let (place, n, of) = (names.place(), left.len(), names.images.len());
-            let first = show::name(&first.to_string_lossy());
+            let first = display::name(&first.to_string_lossy());
             say(&format!("{}: {n} of {of} images are in no table, such as {first}", place.display()));
         }
     }
@@ -89,7 +89,7 @@ pub(super) fn check_labels(task: Task, found: &[Listed]) -> Result<()> {
     let (path, labels) = (&train.table.table.path, train.labels());
     let all = 0..train.table.table.rows.len();
     if let Some(lost) = all.map(|row| train.table.label(row)).find(|label| !labels.contains(label)) {
-        let lost = show::name(lost);
+        let lost = display::name(lost);
         return Err(Error::data(format!(
             "{path}: no image of the class `{lost}` can be read (`bad_images = \"skip\"`)"
         )));
@@ -103,7 +103,7 @@ pub(super) fn check_labels(task: Task, found: &[Listed]) -> Result<()> {
     }
     for Listed { table, rows, .. } in others {
         if let Some(row) = rows.iter().find(|row| !labels.contains(table.label(row.row))) {
-            let (place, class) = (table.place(row.row), show::name(table.label(row.row)));
+            let (place, class) = (table.place(row.row), display::name(table.label(row.row)));
             return Err(Error::data(format!("{place}: the class `{class}` is missing from training")));
         }
     }

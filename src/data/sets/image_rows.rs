@@ -3,8 +3,8 @@
 use super::csv_table::{CategoryIndex, RawTable};
 use super::image_names::{ImageNames, Named};
 use super::table_values::classes;
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -55,7 +55,7 @@ impl ImageTable {
 
     /// The name of the column of the labels, for messages.
     pub fn target_name(&self) -> String {
-        self.target.map_or_else(String::new, |target| show::name(&self.table.header[target]))
+        self.target.map_or_else(String::new, |target| display::name(&self.table.header[target]))
     }
 
     /// The place of a label, for messages.
@@ -69,7 +69,7 @@ impl ImageTable {
 
     /// A row with its image, in words.
     pub fn in_words(&self, row: usize) -> String {
-        format!("{}: `{}`", self.line(row), show::name(&self.table.rows[row][self.image]))
+        format!("{}: `{}`", self.line(row), display::name(&self.table.rows[row][self.image]))
     }
 
     /// The rows that have a label and an image of their own, in their order. With `skip`, those whose image is missing are left out.
@@ -104,7 +104,7 @@ impl ImageTable {
                 }
                 Named::Several(paths) => {
                     let paths: Vec<String> =
-                        paths.iter().map(|path| show::name(&path.to_string_lossy())).collect();
+                        paths.iter().map(|path| display::name(&path.to_string_lossy())).collect();
                     wrong.several.push(format!("{} ({})", self.in_words(row), paths.join(", ")));
                     continue;
                 }
@@ -115,7 +115,7 @@ impl ImageTable {
                 _ if before == row => found.push(ImageRow { row, path }),
                 true => wrong.equal.push(as_before(String::new())),
                 false => {
-                    let [own, others] = [row, before].map(|row| show::name(self.label(row)));
+                    let [own, others] = [row, before].map(|row| display::name(self.label(row)));
                     wrong.other.push(as_before(format!(", but `{own}` and not `{others}`")));
                 }
             }
@@ -166,7 +166,7 @@ impl ImageTable {
 
 /// `1 row has`, `2 rows have`.
 fn rows_in_words(rows: &[String], [one, many]: [&str; 2]) -> String {
-    format!("{} {}", show::count(rows.len(), "row"), if rows.len() == 1 { one } else { many })
+    format!("{} {}", display::count(rows.len(), "row"), if rows.len() == 1 { one } else { many })
 }
 
 pub(super) fn listed(rows: &[String], between: &str) -> String {

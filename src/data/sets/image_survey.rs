@@ -5,8 +5,8 @@ use super::image_files::find_images;
 use super::image_folder::{invalid, no_images, training_labels};
 use super::image_splits::SplitFolders;
 use crate::data::store::absolute;
+use base::display::count;
 use base::error::{Error, Result};
-use base::show::count;
 use image::DynamicImage;
 use std::path::{Path, PathBuf};
 

@@ -2,8 +2,8 @@
 
 use super::columns::listed;
 use super::parquet_names::{Place, parts_fit, place};
+use base::display;
 use base::error::{Error, IoContext, Result};
-use base::show;
 use spec::did_you_mean;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -149,7 +149,7 @@ fn take(folder: &Path, files: &mut Vec<Listed>, pattern: &str, key: &str) -> Res
     let taken: Vec<Listed> = taken;
     if taken.is_empty() {
         let near = did_you_mean(pattern, files.iter().map(|file| file.name.as_str()));
-        let (place, pattern) = (folder.display(), show::name(pattern));
+        let (place, pattern) = (folder.display(), display::name(pattern));
         let error =
             Error::data(format!("{place} has no file `{pattern}`, which `[dataset] {key}` names{near}"));
         return Err(match files.is_empty() {
@@ -210,7 +210,7 @@ fn only_candidates(root: &Path, candidates: &[Candidates; 3]) -> Result<()> {
     });
     let keys = several.iter().filter_map(|split| {
         let first = candidates[*split].values().next()?;
-        Some(format!("`{} = \"{}\"`", SPLITS[*split], show::name(&pattern(first))))
+        Some(format!("`{} = \"{}\"`", SPLITS[*split], display::name(&pattern(first))))
     });
     let what = format!("{} has several splits of one kind:{}", root.display(), found.collect::<String>());
     Err(Error::data(what)
@@ -253,7 +253,7 @@ fn configuration(
             Some(name) => Ok(Some((*name).to_owned())),
             None => {
                 let near = did_you_mean(config, names.iter().copied());
-                let config = show::name(config);
+                let config = display::name(config);
                 Err(Error::data(format!("{root} has no configuration `{config}`{near}"))
                     .hint(format!("its folders with Parquet files of splits are {}", shown())))
             }

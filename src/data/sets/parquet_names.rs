@@ -1,7 +1,7 @@
 //! What the names of Parquet files say: the split, its parts, and the configuration.
 
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -110,7 +110,7 @@ pub(super) fn parts_fit(root: &Path, files: &[PathBuf], split: &str, some: bool)
 
 /// The error of two files that would double a part of the data.
 fn two_versions(root: &Path, split: &str, one: &Path, other: &Path) -> Error {
-    let in_root = |path: &Path| show::name(&path.strip_prefix(root).unwrap_or(path).to_string_lossy());
+    let in_root = |path: &Path| display::name(&path.strip_prefix(root).unwrap_or(path).to_string_lossy());
     let (root, one, other) = (root.display(), in_root(one), in_root(other));
     Error::data(format!("{root} has two versions of the split `{split}`: `{one}` and `{other}`")).hint(format!(
         "remove the files of the older one, or choose in `[dataset]`, as in `{split} = \"{other}\"` (with `*` for any part of a name)"

@@ -5,9 +5,9 @@ use super::parquet_pack::{Pack, packed};
 use super::parquet_schema::sources;
 use super::parquet_values::Values;
 use crate::data::store::Cache;
+use base::display;
 use base::error::{Error, IoContext, Result};
 use base::panics::catch_model_panic;
-use base::show;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use std::borrow::Cow;
 use std::fs::File;
@@ -70,7 +70,7 @@ pub(super) fn open(files: &[PathBuf], cache: &Cache) -> Result<Arc<dyn RowSet>> 
 /// The order of columns may differ, but not what they are.
 fn same_columns(first: &[Column], other: &[Column], (path, other_path): (&Path, &Path)) -> Result<()> {
     for column in first {
-        let (here, there, name) = (other_path.display(), path.display(), show::name(&column.name));
+        let (here, there, name) = (other_path.display(), path.display(), display::name(&column.name));
         match other.iter().find(|other| other.name == column.name) {
             Some(other) if other.kind == column.kind => {}
             Some(_) => {
@@ -119,7 +119,8 @@ fn decoded<T>(path: &Path, work: impl FnOnce() -> parquet::errors::Result<T>) ->
 fn unread_codec(path: &Path, why: &str) -> Option<Error> {
     let name = why.split_once("Disabled feature at compile time: ").map(|(_, name)| name.trim());
     let codec = name.or_else(|| why.split_once("The codec type ")?.1.split(' ').next())?;
-    let message = format!("{} is compressed with {}, which is not read", path.display(), show::name(codec));
+    let message =
+        format!("{} is compressed with {}, which is not read", path.display(), display::name(codec));
     Some(Error::data(message).hint(
         "write it with zstd, snappy, gzip or lz4_raw, or without compression; in pandas: `to_parquet(FILE, compression=\"zstd\")`",
     ))
@@ -155,7 +156,7 @@ fn read(path: &Path, names: &[&str], each: EachRow<'_>) -> Result<ControlFlow<()
             for (column, name) in columns.iter_mut().zip(names) {
                 let found = decoded(path, || column.load(rows))?;
                 if found != rows {
-                    let name = show::name(name);
+                    let name = display::name(name);
                     return Err(damaged(path, &format!("the column `{name}` ends before its last row")));
                 }
             }

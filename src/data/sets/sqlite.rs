@@ -5,8 +5,8 @@ use super::columns_source::ColumnsSource;
 use super::sqlite_rows::Database;
 use crate::data::DatasetSource;
 use crate::data::store::absolute;
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use spec::{Fields, did_you_mean};
@@ -109,7 +109,7 @@ impl SqliteKeys {
             Some(table) => Ok(table),
             None => {
                 let near = did_you_mean(name, tables.iter().map(String::as_str));
-                let (place, name) = (self.path.display(), show::name(name));
+                let (place, name) = (self.path.display(), display::name(name));
                 Err(Error::data(format!(
                     "{place} has no table `{name}`, which `[dataset] {key}` names{near}"
                 ))

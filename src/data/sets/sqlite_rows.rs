@@ -44,7 +44,7 @@ impl Database {
 
     /// The rows of the table `name`, which exists.
     pub fn table(self: Arc<Self>, name: &str) -> Result<Arc<dyn RowSet>> {
-        let place = format!("{}, table `{}`", self.path.display(), base::show::name(name));
+        let place = format!("{}, table `{}`", self.path.display(), base::display::name(name));
         let (mut columns, own_id) = self.with(|connection| columns(connection, name))?;
         let id = own_id.filter(|_| self.has_row_ids(name).unwrap_or(false));
         let by_item = is_of_items(&columns);

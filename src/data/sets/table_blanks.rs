@@ -2,8 +2,8 @@
 
 use super::csv_table::RawTable;
 use super::table::{Blanks, Sections, TableKeys, Task};
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use std::collections::BTreeMap;
 
 /// Lost classes in messages.
@@ -83,19 +83,19 @@ impl TableKeys {
 }
 
 fn blank_mark(table: &RawTable, row: usize, column: usize, mark: &str) -> Error {
-    let (place, mark) = (table.location(row, column), show::name(mark));
+    let (place, mark) = (table.location(row, column), display::name(mark));
     Error::data(format!("{place}: the cell `{mark}` counts as empty"))
 }
 
 impl Dropped {
     /// Warnings about classes that are lost.
     pub fn warnings(&self, table: &RawTable, target: usize) -> Vec<String> {
-        let header = show::name(&table.header[target]);
+        let header = display::name(&table.header[target]);
         let lost = self.classes.iter().take(MAX_LISTED).map(|(class, rows)| {
             let what = format!(
                 "class `{}` of the target `{header}` is lost with its {}",
-                show::name(class),
-                show::count(*rows, "row")
+                display::name(class),
+                display::count(*rows, "row")
             );
             match table.blank_marks().contains(class) {
                 true => format!(

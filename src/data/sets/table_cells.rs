@@ -4,8 +4,8 @@ use super::csv_table::{CategoryIndex, RawTable, number};
 use super::table::Blanks;
 use super::table_values::Scale;
 use crate::data::{ColumnEncoding, ColumnKind, TableEncoding};
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use spec::did_you_mean;
 
 /// The cells of one column.
@@ -29,7 +29,7 @@ pub(super) fn find(path: &str, header: &[String], name: &str, hint: &str) -> Res
     if found.is_empty() {
         found = places(&|column| column.trim() == name.trim());
     }
-    let shown = show::name(name);
+    let shown = display::name(name);
     match found[..] {
         [at] => Ok(at),
         [] => {
@@ -68,10 +68,10 @@ impl<'a> Cells<'a> {
         match &self.encoding.kind {
             ColumnKind::Number { mean, std, fill } => {
                 let x = if blank { Some(*fill) } else { number(trimmed) };
-                let x = x.ok_or_else(|| format!("`{}` is not a number", show::name(cell)))?;
+                let x = x.ok_or_else(|| format!("`{}` is not a number", display::name(cell)))?;
                 let scaled = Scale { mean: *mean, std: *std }.apply(x);
                 if (x as f32).is_infinite() || scaled.is_infinite() {
-                    return Err(format!("`{}` is too large", show::name(cell)));
+                    return Err(format!("`{}` is too large", display::name(cell)));
                 }
                 values.push(scaled);
             }
@@ -79,7 +79,7 @@ impl<'a> Cells<'a> {
             ColumnKind::Category { categories, .. } => {
                 let place = category.ok_or_else(|| {
                     let near = did_you_mean(cell, categories.iter().map(String::as_str));
-                    format!("`{}` is none of the categories of training{near}", show::name(cell))
+                    format!("`{}` is none of the categories of training{near}", display::name(cell))
                 })?;
                 values.extend((0..categories.len()).map(|i| if i == place { 1.0 } else { 0.0 }));
             }

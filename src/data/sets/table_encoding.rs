@@ -4,8 +4,8 @@ use super::csv_table::line_of;
 use super::table_cells::{Cells, find};
 use crate::data::TableEncoding;
 use crate::data::store::absolute;
+use base::display;
 use base::error::{Error, IoContext, Result};
-use base::show;
 use csv::{ByteRecord, StringRecord};
 use std::path::Path;
 
@@ -75,7 +75,7 @@ fn values(
     let cells = StringRecord::from_byte_record(record)
         .map_err(|e| row(format!("cell {} of the row is not UTF-8", e.utf8_error().field() + 1)))?;
     if cells.len() != width {
-        let counts = format!("{}, and the first line has {width}", show::count(cells.len(), "cell"));
+        let counts = format!("{}, and the first line has {width}", display::count(cells.len(), "cell"));
         return Err(row(format!("the row has {counts}")));
     }
     let mut values = Vec::new();

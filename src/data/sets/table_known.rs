@@ -9,8 +9,8 @@ use super::table_cells::find;
 use super::table_measured::target_numbers;
 use super::table_values::Scale;
 use crate::data::{TableEncoding, TargetEncoding};
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use spec::did_you_mean;
 
 /// The places of the columns of `known` in this header.
@@ -61,7 +61,7 @@ impl TableKeys {
             let found = index.index_of(name).or_else(|| index.index_of(name.trim()));
             found.map(|at| at as i64).ok_or_else(|| {
                 let near = did_you_mean(name, classes.iter().map(String::as_str));
-                let (place, name) = (table.location(row, column), show::name(name));
+                let (place, name) = (table.location(row, column), display::name(name));
                 let what = format!(
                     "{place}: `{name}` is none of the {} classes of the checkpoint{near}",
                     classes.len()
@@ -81,7 +81,7 @@ pub(super) fn known_remarks(
     targets: &Targets,
     dropped: Option<&Dropped>,
 ) -> Vec<String> {
-    let (rows, name) = (rows_in_words(table, dropped), show::name(&table.header[target]));
+    let (rows, name) = (rows_in_words(table, dropped), display::name(&table.header[target]));
     vec![format!(
         "{}: {rows}; columns, categories and scales are the checkpoint's; target: `{name}`, {}",
         table.path,

@@ -7,8 +7,8 @@ use super::table_untrained::untrained_categories;
 use super::table_values::{Merged, Scale, classes, mean, merged};
 use crate::data::split::Part;
 use crate::data::{ColumnEncoding, ColumnKind, TargetEncoding};
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 
 /// The columns of a table as inputs, and the target.
 pub(super) struct Measured {
@@ -140,7 +140,7 @@ fn equal_target<T: PartialEq>(
     let mut rows = (0..train.len()).map(|i| train.get(i));
     let first = rows.next()?;
     let equal = train.len() > 1 && rows.all(|row| of(row) == of(first));
-    let (header, cell) = (show::name(&table.header[column]), show::name(&table.rows[first][column]));
+    let (header, cell) = (display::name(&table.header[column]), display::name(&table.rows[first][column]));
     equal.then(|| {
         format!(
             "the target `{header}` has one {what} in all training rows, `{cell}`: there is nothing to learn; `[dataset] target` \
@@ -163,7 +163,7 @@ pub(super) fn target_encoding(name: &str, targets: &Targets) -> TargetEncoding {
 /// A warning about numbers that are equal once they are rounded to f32.
 fn merged_warning(table: &RawTable, column: usize, found: Merged, (scaled, key): (bool, &str)) -> String {
     let Merged { before, after, two: [one, other] } = found;
-    let header = show::name(&table.header[column]);
+    let header = display::name(&table.header[column]);
     let what = format!(
         "column `{header}`: {before} different numbers become {after} when they are rounded to 32 bits, such as {one} and {other}"
     );

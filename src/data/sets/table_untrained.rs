@@ -4,8 +4,8 @@ use super::csv_table::RawTable;
 use super::table::{TableKeys, Task};
 use super::table_values::labels;
 use crate::data::split::Part;
+use base::display;
 use base::error::{Error, Result};
-use base::show;
 use std::collections::BTreeMap;
 
 impl TableKeys {
@@ -24,7 +24,7 @@ impl TableKeys {
         let Some(row) = (training..table.rows.len()).find(|row| !known.contains(class(*row))) else {
             return Ok(());
         };
-        let (place, class) = (table.location(row, target), show::name(class(row)));
+        let (place, class) = (table.location(row, target), display::name(class(row)));
         Err(Error::data(format!("{place}: the class `{class}` is missing from training"))
             .hint("remove its rows, or add some to the training table"))
     }
@@ -41,8 +41,8 @@ pub(super) fn untrained_categories(table: &RawTable, column: usize, train: &Part
         }
     }
     let (name, cells) = others.first_key_value()?;
-    let (header, name) = (show::name(&table.header[column]), show::name(name));
-    let cells = show::count(*cells, "cell");
+    let (header, name) = (display::name(&table.header[column]), display::name(name));
+    let cells = display::count(*cells, "cell");
     Some(match others.len() {
         1 => format!("column `{header}`: `{name}` is in no training row ({cells})"),
         n => format!("column `{header}`: {n} categories are in no training row, such as `{name}` ({cells})"),

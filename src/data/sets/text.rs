@@ -9,8 +9,8 @@ use crate::data::{
     Content, DataFacts, Dataset, DatasetSource, Encoding, FieldFacts, FieldKind, FieldMut, SampleKey,
     SampleMut, Splits, TextEncoding, in_line,
 };
+use base::display::count;
 use base::error::{Error, IoContext, Result};
-use base::show::count;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;

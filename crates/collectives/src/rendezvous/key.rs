@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use super::{Secret, SecretText};
 use crate::CommError;
 use crate::variables::variables;
+use base::display;
 use base::files::{TempPath, folder};
-use base::show;
 use zeroize::Zeroizing;
 
 /// The source of the key by which the processes of a run authenticate each other.
@@ -123,7 +123,7 @@ fn make_key(path: &Path) -> Result<(), CommError> {
         }
     };
     write().map_err(|e| {
-        CommError::configuration(format!("cannot create the secret file {}: {e}", show::path(path))).hint(
+        CommError::configuration(format!("cannot create the secret file {}: {e}", display::path(path))).hint(
             "set DDP_RUN_SECRET_FILE to a file with the same 16 or more characters on every node (mode 600)",
         )
     })

@@ -1,7 +1,7 @@
 //! What ranks tell each other of the keys of their plans besides the plan's hash: a digest of each, in few bytes, so that a rank that
 //! refuses another plan can name the keys that differ.
 
-use base::show;
+use base::display;
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,7 +41,7 @@ pub(super) fn differing(own: &PlanKeys, me: usize, theirs: &str) -> String {
     let mut named: Vec<String> = all
         .iter()
         .take(NAMED)
-        .map(|(key, value)| format!("{}, {} on rank {me}", show::name(key), show::name(value)))
+        .map(|(key, value)| format!("{}, {} on rank {me}", display::name(key), display::name(value)))
         .collect();
     if all.len() > NAMED {
         named.push(format!("and {} more", all.len() - NAMED));

@@ -43,9 +43,9 @@ use std::fmt;
 
 use crate::Nproc;
 use crate::nodes::{NodeRange, RdzvEndpoint};
+use base::display::count;
 use base::error::{Error, Result};
 use base::named;
-use base::show::count;
 use vars::{Vars, vars};
 
 /// The role of this process.

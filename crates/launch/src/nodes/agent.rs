@@ -8,8 +8,8 @@ use super::message::{Closed, Hello, Link, Order, Report, no_link};
 use super::setup::{self, Setup, advertised_address};
 use super::{Limits, Nodes};
 use crate::{LocalLaunch, Signals, WorkerInput};
+use base::display;
 use base::error::{Error, ExitCode, Result};
-use base::show;
 use collectives::rendezvous::Target;
 use record::RunId;
 use std::collections::VecDeque;
@@ -115,7 +115,7 @@ impl Agent {
                 Some(id) => {
                     format!(
                         "--nnodes {nodes}, --max-restarts {max_restarts} and --rdzv-id {}",
-                        show::name(id)
+                        display::name(id)
                     )
                 }
                 None => format!("--nnodes {nodes} and --max-restarts {max_restarts}"),

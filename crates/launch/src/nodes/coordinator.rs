@@ -6,8 +6,8 @@ use super::events::{Action, Event, Generation, Member, Timer};
 use super::message::{Closed, Hello, Link, Order, Report, Start, no_link};
 use super::policy::State;
 use crate::{Part, Timers};
+use base::display::{self, count};
 use base::error::{Error, Result};
-use base::show::{self, count};
 use collectives::rendezvous::{Secret, SupervisorEvent, SupervisorListener};
 use spec::Values;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -334,12 +334,12 @@ fn check_same_job(own: &Hello, other: &Hello) -> std::result::Result<(), String>
 fn differing_keys(own: &Values, other: &Values) -> String {
     let all: BTreeSet<&String> = own.keys().chain(other.keys()).collect();
     let value =
-        |of: &Values, key: &str| of.get(key).map_or_else(|| "not given".to_owned(), |v| show::name(v));
+        |of: &Values, key: &str| of.get(key).map_or_else(|| "not given".to_owned(), |v| display::name(v));
     let mut named: Vec<String> = all
         .into_iter()
         .filter(|key| own.get(*key) != other.get(*key))
         .map(|key| {
-            format!("{} is {} there and {} on node 0", show::name(key), value(other, key), value(own, key))
+            format!("{} is {} there and {} on node 0", display::name(key), value(other, key), value(own, key))
         })
         .collect();
     let more = named.len().saturating_sub(NAMED);

@@ -2,9 +2,9 @@
 
 use super::unwritable;
 use crate::RunId;
+use base::display;
 use base::error::{Error, IoContext, Result};
 use base::files::{self, LockedFile};
-use base::show;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -163,7 +163,7 @@ fn taken(out_dir: &Path, holder: Option<&Holder>) -> Error {
 
 fn in_words(holder: Option<&Holder>) -> String {
     holder.map_or_else(String::new, |Holder { run, pid, host }| {
-        format!(" (process {pid} on {}, run {})", show::name(host), show::name(&run.job))
+        format!(" (process {pid} on {}, run {})", display::name(host), display::name(&run.job))
     })
 }
 

@@ -111,7 +111,7 @@ impl Start<'_> {
         if here.is_none() && from.is_some_and(|from| from.complete) {
             status!(
                 "{} stays as it is: there is nothing to train from that checkpoint",
-                base::show::path(self.out_dir)
+                base::display::path(self.out_dir)
             );
             return Ok(Accepted::Complete);
         }
@@ -134,11 +134,11 @@ impl Start<'_> {
             ToArchive::Nothing => {}
             ToArchive::All => {
                 let kept = archive::archive_all(self.out_dir)?;
-                status!("the previous run was moved to {}", base::show::path(&kept));
+                status!("the previous run was moved to {}", base::display::path(&kept));
             }
             ToArchive::After(step) => {
                 let kept = archive::archive_after(self.out_dir, step)?;
-                status!("files from after step {step} were moved to {}", base::show::path(&kept));
+                status!("files from after step {step} were moved to {}", base::display::path(&kept));
             }
         }
         self.write(from)?;

@@ -3,9 +3,9 @@
 use super::escape;
 use super::records::Run;
 use crate::evaluations::{ClassRow, Classes, EvaluationRecord, Figures, GeneratedText, WorstSample};
+use base::display;
 use base::numbers::metric_words;
 use base::numbers::significant;
-use base::show;
 use std::fmt::Write;
 
 pub(super) fn section(out: &mut String, run: &Run) {
@@ -154,7 +154,7 @@ fn worst_sample(out: &mut String, sample: &WorstSample, all: &str) {
         out.push_str("</dl>");
     }
     if sample.more_cells > 0 {
-        let _ = write!(out, "<small>and {}</small>", show::count(sample.more_cells, "more column"));
+        let _ = write!(out, "<small>and {}</small>", display::count(sample.more_cells, "more column"));
     }
     out.push_str("</li>");
 }
@@ -175,7 +175,7 @@ fn texts(out: &mut String, texts: &[GeneratedText]) {
 
 /// Text of users' data: escaped, without characters that no page may have or that change the order of others.
 pub(super) fn shown(text: &str) -> String {
-    let odd = |c: char| show::is_control(c) && c != '\n' && c != '\t';
+    let odd = |c: char| display::is_control(c) && c != '\n' && c != '\t';
     escape(&text.chars().map(|c| if odd(c) { '\u{fffd}' } else { c }).collect::<String>())
 }
 

@@ -4,8 +4,8 @@ use super::escape;
 use super::records::{Anatomy, Run, Window};
 use crate::events::{CheckpointEvent, Event};
 use crate::prediction::{PredictedRow, Prediction};
+use base::display::count;
 use base::numbers::significant;
-use base::show::count;
 use std::fmt::Write;
 
 /// The part of the time that belongs to a step: the rest belongs to saves, evaluations and events.

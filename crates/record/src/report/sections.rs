@@ -6,10 +6,10 @@ use super::table::{Cell, Wide};
 use crate::epochs::{rate_of, rate_over};
 use crate::events::{EndEvent, EpochEvent, Event};
 use crate::provenance::{Git, Provenance};
+use base::display::count;
 use base::error::ExitCode;
 use base::numbers::percent;
 use base::numbers::{exponent, rate, seconds, significant};
-use base::show::count;
 use std::fmt::Write;
 
 /// Largest number of rows in the table of epochs.

@@ -2,8 +2,8 @@
 
 use super::records::{Record, Run};
 use crate::events::{CheckpointEvent, EpochEvent, Event};
+use base::display::count;
 use base::error::ExitCode;
-use base::show::count;
 use serde::Serialize;
 
 /// Rows of the axis table in the page; between them the page interpolates.

@@ -2,8 +2,8 @@
 
 use super::SinkConfig;
 use crate::{EventObserver, ObservedRun};
+use base::display;
 use base::error::{Error, IoContext, Result};
-use base::show;
 use crossbeam_channel::{Receiver, bounded};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -129,7 +129,7 @@ impl Bridge {
     }
 
     fn error(&self, what: &str) -> Error {
-        let words: Vec<String> = self.command.iter().map(|word| show::name(word)).collect();
+        let words: Vec<String> = self.command.iter().map(|word| display::name(word)).collect();
         Error::data(format!("`{}` {what}; logs/rank-0.log has its output", words.join(" ")))
     }
 }
@@ -204,7 +204,7 @@ fn log(name: &str, output: PipeReader) {
         && n > 0
     {
         let text = String::from_utf8_lossy(&line);
-        tracing::info!("{name}: {}", show::piece(text.trim_end()));
+        tracing::info!("{name}: {}", display::piece(text.trim_end()));
         line.clear();
     }
 }

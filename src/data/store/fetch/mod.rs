@@ -136,5 +136,5 @@ fn hint(target: &Path) -> String {
 
 /// The name of a file, for messages.
 fn name(path: &Path) -> String {
-    base::show::name(&path.file_name().unwrap_or_default().to_string_lossy())
+    base::display::name(&path.file_name().unwrap_or_default().to_string_lossy())
 }

@@ -3,8 +3,8 @@
 
 use crate::clusters::vars::{Vars, inconsistent};
 use crate::clusters::{Claim, Launcher};
+use base::display::count;
 use base::error::{Error, Result};
-use base::show::count;
 use collectives::launchers::hostlist;
 use collectives::launchers::slurm::{TASKS, TASKS_PER_NODE, step};
 

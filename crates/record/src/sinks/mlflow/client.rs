@@ -1,7 +1,7 @@
 //! The HTTP client: `ureq`, which takes proxies from the environment. Certificates are judged as the system judges them.
 
 use super::api::Failed;
-use base::show;
+use base::display;
 use serde_json::Value;
 use std::time::Duration;
 use ureq::http::{Response, StatusCode, header};
@@ -68,7 +68,7 @@ impl Client {
             let to =
                 response.headers().get(header::LOCATION).and_then(|to| to.to_str().ok()).unwrap_or_default();
             // What follows may be a secret.
-            let to = show::piece(&show::cut(to.split(['?', '#']).next().unwrap_or_default(), SHOWN));
+            let to = display::piece(&display::cut(to.split(['?', '#']).next().unwrap_or_default(), SHOWN));
             return Err(
                 self.there(&format!("redirects to {to}; `uri` is to be the server's own address"), false)
             );
@@ -83,7 +83,7 @@ impl Client {
             };
         }
         let of = |key: &str| json.as_ref().and_then(|json| json[key].as_str()).unwrap_or_default();
-        let message = show::piece(show::cut(of("message"), SHOWN).trim());
+        let message = display::piece(display::cut(of("message"), SHOWN).trim());
         let colon = if message.is_empty() { "" } else { ": " };
         let busy = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS];
         let again = status.is_server_error() || busy.contains(&status);
