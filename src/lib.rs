@@ -54,36 +54,15 @@
 #[macro_use]
 extern crate base;
 
-// Modules where documentation may be missing have nothing public, except for the tests of this repository.
-mod bench;
-mod bisect;
-#[cfg(feature = "board")]
-mod board;
 mod cli;
-mod data;
-mod forecast;
-mod lsp;
-mod models;
-mod optim;
-#[allow(missing_docs)]
-mod plan;
-#[allow(missing_docs)]
-mod reference;
-mod registry;
-mod rehearse;
-mod repro;
-mod runs;
-mod start;
-mod sweep;
-mod tasks;
-#[allow(missing_docs)]
-mod train;
-mod versions;
-#[allow(missing_docs)]
-mod worker;
+pub mod dataset;
+pub mod optimizer;
+pub mod schedule;
+pub mod task;
 
 pub use base::error::{Error, ExitCode, Result};
-pub use registry::Registry;
+pub use cli::Program;
+pub use job::Registry;
 /// For the configurations of users' components: `#[derive(JsonSchema)] #[schemars(crate = "ddp_run::schemars")]`.
 pub use schemars;
 /// For [`observer::EventObserver`].
@@ -92,54 +71,27 @@ pub use serde_json;
 /// What most crates with their own components import: models, data sets and tasks. The other components are in the
 /// module of their name.
 pub mod prelude {
-    pub use crate::dataset::{BurnBatch, BurnData, DataFacts, Dataset, DatasetSource, Transform};
-    pub use crate::models::{AnyNet, Input, Net, Target};
-    pub use crate::registry::Registry;
-    pub use crate::tasks::{Batch, Loss, Metric, StepContext, StepOutput, Task};
+    pub use crate::cli::Program;
     pub use base::error::{Error, Result};
+    pub use data::{BurnBatch, BurnData, DataFacts, Dataset, DatasetSource, Transform};
+    pub use job::registry::Registry;
     /// The allocator of `ddp-run`, to be named with `#[global_allocator]`.
     pub use mimalloc::MiMalloc as Allocator;
+    pub use train::models::{AnyNet, Input, Net, Target};
+    pub use train::tasks::{Batch, Loss, Metric, StepContext, StepOutput, Task};
 }
 
 /// For [`Registry::model`]: what a model implements and gets.
 pub mod model {
-    pub use crate::models::{AnyNet, Forward, Input, Net, Target};
-}
-
-/// For [`Registry::dataset`], [`Registry::burn_dataset`] and [`Registry::transform`]: data sets, their samples, and
-/// transforms of these.
-pub mod dataset {
-    pub use crate::data::{
-        BurnBatch, BurnData, DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, FieldsMut,
-        Sample, SampleKey, SampleMut, SampleRng, Splits, Transform,
-    };
+    pub use train::models::{AnyNet, Forward, Input, Net, Target};
 }
 
 /// For [`dataset::Dataset::encoding`]: how inputs become samples, which `ddp-run predict` reads from a checkpoint.
 pub mod encoding {
-    pub use crate::data::{
+    pub use data::{
         Blanks, ColumnEncoding, ColumnKind, Encoding, ImageEncoding, Interpolation, NumberEncoding, Resize,
         TableEncoding, TargetEncoding, TextEncoding,
     };
-}
-
-/// For [`Registry::task`], [`Registry::loss`] and [`Registry::metric`].
-pub mod task {
-    pub use crate::tasks::{
-        Batch, Loss, Metric, MetricFacts, StepContext, StepOutput, Task, TaskModel, Term,
-    };
-    #[cfg(feature = "learner")]
-    pub use crate::tasks::{LearnerModel, LearnerOutput};
-}
-
-/// For [`Registry::optimizer`].
-pub mod optimizer {
-    pub use crate::optim::{Optimizer, OptimizerConfig};
-}
-
-/// For [`Registry::schedule`].
-pub mod schedule {
-    pub use crate::optim::schedule::{Curve, ScheduleConfig, Unit};
 }
 
 /// For [`Registry::comm_hook`]: the hook, and the process group that it communicates through.
@@ -159,22 +111,17 @@ pub mod observer {
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod testing {
-    pub use crate::data::{FieldData, HostField};
-    pub use crate::models::{ALL, Model};
-    pub use crate::plan::{BatchAlgebra, Plan, WorldRequest, one_line};
-    pub use crate::reference::{Component, Key, Reference, Table, description, json_schema, keys, section};
-    pub use crate::tasks::StandardLoss;
-    pub use crate::train::{
-        Ended, Observer, Parts, Position, RunTensors, StepReport, Sums, Trainer, Updater,
-    };
-    pub use crate::worker::{Job, RecorderOptions, Resume, load_pretrained, train};
     pub use checkpoint::{Loaded, TensorData, TensorMap, load, read_weights, tensor_file};
     pub use collectives::rendezvous::KeySource;
     pub use collectives::{SoloGroup, gloo, mpi, rendezvous};
+    pub use data::{FieldData, HostField};
     pub use ddp::device::{
         Compute, ComputeDevice, Precision, cuda_devices, supports_precision, wgpu_devices,
     };
     pub use ddp::{BucketCaps, BucketLayout, HookState, Reducer, TapLadder};
+    pub use job::plan::{BatchAlgebra, Plan, WorldRequest, one_line};
+    pub use job::reference::{Component, Key, Reference, Table, description, json_schema, keys, section};
+    pub use job::worker::{Job, RecorderOptions, Resume, load_pretrained, train};
     pub use launch::nodes::{Limits, NodeRange, Nodes};
     pub use launch::{
         Endpoint, Failure, Handoff, JobHandoff, LocalLaunch, OnSecondSignal, Place, Received, StopFlag, logs,
@@ -182,4 +129,9 @@ pub mod testing {
     pub use record::history::{FolderLock, Start};
     pub use record::{ProgressMode, Provenance, RunId, provenance};
     pub use spec::{Declaration, JobTree, Origin, Override, range, schema};
+    pub use train::models::{ALL, Model};
+    pub use train::tasks::StandardLoss;
+    pub use train::training::{
+        Ended, Observer, Parts, Position, RunTensors, StepReport, Sums, Trainer, Updater,
+    };
 }

@@ -1,7 +1,7 @@
 //! The program with the components that ship with it.
 
 use ddp_run::Registry;
-use ddp_run::prelude::Allocator;
+use ddp_run::prelude::{Allocator, Program};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;

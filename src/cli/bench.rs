@@ -1,18 +1,18 @@
 //! `ddp-run bench`: measurements of the program's components.
 
 use super::spec_args::SpecArgs;
-use crate::bench::train::Measurement;
-use crate::bench::{self, Plan, parse_sizes};
-use crate::plan::WorldRequest;
-use crate::registry::Registry;
 use base::error::Result;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use collectives::gloo::{AlgorithmChoice, Transport};
 use collectives::{DType, ReduceOp};
 use ddp::device;
+use job::plan::WorldRequest;
+use job::registry::Registry;
 use launch::cores::{threads_per_worker, usable_cores};
 use std::ffi::OsStr;
 use std::path::PathBuf;
+use tools::bench::train::Measurement;
+use tools::bench::{self, Plan, parse_sizes};
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {

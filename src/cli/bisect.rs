@@ -1,13 +1,13 @@
 //! `ddp-run bisect A B`: finds the first step and tensor at which two runs differ.
 
 use super::runs::TextFormat;
-use crate::bisect::{Question, bisect};
-use crate::registry::Registry;
-use crate::runs::of_argument;
 use base::display::message;
 use base::error::{ExitCode, Result};
+use job::registry::Registry;
 use launch::StopFlag;
 use std::path::PathBuf;
+use tools::bisect::{Question, bisect};
+use tools::runs::of_argument;
 
 /// Find the first step and tensor at which two runs differ; exits with 3 if they do
 #[derive(Clone, Debug, clap::Args)]

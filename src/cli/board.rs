@@ -1,7 +1,7 @@
 //! `ddp-run board [DIR…]`: the runs, live in a browser.
 
-use crate::registry::Registry;
 use base::error::Result;
+use job::registry::Registry;
 use std::path::PathBuf;
 
 /// Show runs live in a browser: a table of all, each run's report while it is trained, comparisons
@@ -27,14 +27,14 @@ pub struct Args {
 /// The address can't be listened on (exit 2), a folder can't be read (exit 74), or this build lacks the server (exit 69).
 #[cfg(feature = "board")]
 pub fn run(args: &Args, registry: &Registry) -> Result<()> {
-    use crate::board::{Open, Options, serve};
+    use tools::board::{Open, Options, serve};
     let options = Options {
         folders: args.folders.clone(),
         archived: args.archived,
         host: args.host.clone(),
         port: args.port,
     };
-    serve(&options, &crate::runs::ranking(registry), |open: &Open| {
+    serve(&options, &tools::runs::ranking(registry), |open: &Open| {
         super::print(&format!("{}\n", open.address))?;
         let port = open.at.port();
         if open.at.ip().is_loopback() {

@@ -1,9 +1,9 @@
 //! Words that fit a command line: keys of `--set`, `--unset` and `explain`, and their values.
 
-use crate::plan::one_line;
-use crate::reference::{Reference, Table, unlinked, without_indices};
-use crate::registry::Registry;
 use clap_complete::CompletionCandidate;
+use job::plan::one_line;
+use job::reference::{Reference, Table, unlinked, without_indices};
+use job::registry::Registry;
 use spec::{JobTree, Override};
 use std::ffi::OsString;
 use std::path::Path;
@@ -32,7 +32,7 @@ impl Line {
         // The spec's path has an index where the table is one of several.
         let chosen = |path: &str| chosen(if path == plain { table } else { path });
         let known = reference.keys_at(&plain, &chosen).into_iter().find(|known| known.name == name);
-        let of = |choice: crate::reference::Choice| {
+        let of = |choice: job::reference::Choice| {
             let word = choice.value.as_str().map_or_else(|| one_line(&choice.value), str::to_owned);
             word.starts_with(value).then(|| candidate(format!("{key}={word}"), &choice.about))
         };

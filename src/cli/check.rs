@@ -1,9 +1,9 @@
 //! `ddp-run check SPEC...`: validates specs without touching devices, sockets or data.
 
 use super::spec_args::OverrideArgs;
-use crate::plan::{Plan, Purpose, WorldRequest};
-use crate::registry::Registry;
 use base::error::{Error, ExitCode};
+use job::plan::{Plan, Purpose, WorldRequest};
+use job::registry::Registry;
 use serde_json::{Value as Json, json};
 use spec::{Diagnostics, Problem};
 use std::io::Write;

@@ -3,19 +3,19 @@
 use super::candidates::Line;
 use super::shell_words::Typed;
 use super::shells::{OwnScript, read};
-use crate::registry::Registry;
-use crate::runs::{FACTS, State};
 use base::error::{Error, Result};
 use clap::{Arg, Command};
 use clap_complete::engine::{ArgValueCompleter, PathCompleter, ValueCompleter};
 use clap_complete::env::{CompleteEnv, Elvish, EnvCompleter, Powershell, Shells};
 use clap_complete::{CompletionCandidate, Shell};
 use ddp::device::DeviceSpec;
+use job::registry::Registry;
 use launch::Nproc;
 use spec::Syntax;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tools::runs::{FACTS, State};
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -149,7 +149,7 @@ fn completer(line: &Arc<Line>, candidates: fn(&Line, &str) -> Vec<CompletionCand
 /// Files that may be specs, and folders.
 fn specs() -> impl ValueCompleter {
     let fits = |path: &Path| {
-        path.extension().is_some_and(|e| e == "toml") && path.is_file() && crate::lsp::may_be_spec(path)
+        path.extension().is_some_and(|e| e == "toml") && path.is_file() && tools::lsp::may_be_spec(path)
     };
     PathCompleter::any().filter(fits)
 }

@@ -1,10 +1,10 @@
 //! `ddp-run data fetch SPEC`: the data set of a spec, downloaded and checked before a run needs it.
 
 use super::spec_args::SpecArgs;
-use crate::plan::{Purpose, WorldRequest};
-use crate::registry::Registry;
 use base::display;
 use base::error::{Error, Result};
+use job::plan::{Purpose, WorldRequest};
+use job::registry::Registry;
 use spec::{Given, Override, ResolvedValue};
 use std::path::{Path, PathBuf};
 

@@ -2,12 +2,12 @@
 
 use super::eval_classes;
 use super::spec_args::SpecArgs;
-use crate::registry::Registry;
-use crate::start::{EvaluationRequest, evaluate, verdict};
-use crate::worker::{Evaluated, Evaluation, Split, Wanted};
 use base::display;
 use base::error::{ExitCode, Result};
 use base::numbers::metric_words;
+use job::registry::Registry;
+use job::start::{EvaluationRequest, evaluate, verdict};
+use job::worker::{Evaluated, Evaluation, Split, Wanted};
 use launch::{Nproc, StopFlag};
 use record::Assertion;
 use serde_json::{Value as Json, json};

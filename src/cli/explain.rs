@@ -1,9 +1,9 @@
 //! `ddp-run explain`: what a key, a table or a component of specs means.
 
-use crate::reference::{Component, EXTENDS, Key, Reference, Table, unlinked, without_indices};
-use crate::registry::Registry;
 use base::display::wrapped;
 use base::error::{Error, ExitCode, Result};
+use job::reference::{Component, EXTENDS, Key, Reference, Table, unlinked, without_indices};
+use job::registry::Registry;
 use spec::did_you_mean;
 use std::fmt::Write;
 

@@ -8,9 +8,9 @@ use clap::{Args, ValueEnum};
 use super::export_hf;
 use super::outputs::destroys_nothing;
 use super::used::{Used, load_chosen};
-use crate::registry::Registry;
 use base::error::{Error, Result};
 use checkpoint::{Dtype, ExportOptions, export};
+use job::registry::Registry;
 
 #[derive(Args, Clone, Debug)]
 pub struct ExportArgs {

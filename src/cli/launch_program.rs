@@ -1,8 +1,8 @@
 //! `ddp-run launch -- PROGRAM`: any program in place of this one's training.
 
-use crate::start::{ProgramLaunch, launch_program};
 use base::error::{ExitCode, Result};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use job::start::{ProgramLaunch, launch_program};
 use launch::StopFlag;
 use launch::clusters::{self, LaunchFlags};
 use std::ffi::OsString;

@@ -1,9 +1,9 @@
 //! `ddp-run list`: the names that a spec may give.
 
-use crate::reference::{Component, Reference};
-use crate::registry::Registry;
 use base::error::Result;
 use clap::ValueEnum;
+use job::reference::{Component, Reference};
+use job::registry::Registry;
 use serde_json::{Map, Value as Json, json};
 use std::fmt::Write;
 

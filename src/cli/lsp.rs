@@ -1,8 +1,8 @@
 //! `ddp-run lsp`: the language server for specs.
 
 use super::spec_args::OverrideArgs;
-use crate::registry::Registry;
 use base::error::{ExitCode, Result};
+use job::registry::Registry;
 
 /// Serve an editor: problems, descriptions and completion of specs, by the Language Server Protocol
 #[derive(Clone, Debug, clap::Args)]
@@ -16,7 +16,7 @@ pub struct Args {
 
 /// Serves one client on standard input and output.
 pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
-    if crate::lsp::serve(registry, args.overrides.edits()) {
+    if tools::lsp::serve(registry, args.overrides.edits()) {
         return Ok(ExitCode::Done);
     }
     // The protocol's code for an end that was not announced.

@@ -36,9 +36,9 @@ mod train;
 mod used;
 mod words;
 
-use crate::registry::Registry;
 use base::error::{Error, ExitCode};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use job::registry::Registry;
 use launch::{self, StopFlag};
 use spec::Diagnostics;
 use std::ffi::OsString;
@@ -117,11 +117,32 @@ fn shown(error: &Error) -> String {
     }
 }
 
-impl Registry {
-    /// The whole program with these components, for a user's own `main`. It is defined here because the registry does
-    /// not know the command line.
-    pub fn run(self) -> ! {
+/// The whole program, for a user's own `main`.
+pub trait Program {
+    /// Runs the command line of this process, prints the error, if any, and exits with the documented exit code.
+    fn run(self) -> !;
+
+    /// Runs `arguments`, the first of which is the program's name, and returns what the process would exit with. Errors are
+    /// not printed, and signal handlers are left as they are: a stop signal ends the process without a checkpoint.
+    ///
+    /// A run starts this executable again for each of its ranks; there, this call works for the run and does not return.
+    ///
+    /// # Errors
+    /// What [`run`](Self::run) would print.
+    fn run_with<A: Into<OsString>>(self, arguments: impl IntoIterator<Item = A>) -> Result<ExitCode, Error>;
+}
+
+impl Program for Registry {
+    fn run(self) -> ! {
         main(&self)
+    }
+
+    fn run_with<A: Into<OsString>>(self, arguments: impl IntoIterator<Item = A>) -> Result<ExitCode, Error> {
+        let is_worker = |argument: OsString| argument == "worker" || argument == "bench-worker";
+        if std::env::args_os().nth(1).is_some_and(is_worker) {
+            self.run()
+        }
+        run(arguments.into_iter().map(Into::into), &self, &StopFlag::new())
     }
 }
 
@@ -197,8 +218,8 @@ pub fn run(
         Command::Data(args) => data::run(&args, registry).map(done),
         Command::Man(args) => man::run(&args).map(done),
         Command::Completions(args) => completions::run(&args).map(done),
-        Command::Worker => crate::worker::run(registry, stop),
-        Command::BenchWorker => crate::bench::work(stop),
+        Command::Worker => job::worker::run(registry, stop),
+        Command::BenchWorker => tools::bench::work(stop),
     }
 }
 

@@ -2,15 +2,15 @@
 //! `train` does, but none is opened. With a cluster, it predicts the job's time and cost there.
 
 use super::outputs::destroys_nothing;
-use crate::forecast::{self, Cluster};
-use crate::plan::{Plan, Purpose, WorldRequest};
-use crate::registry::Registry;
-use crate::worker::with_data;
 use base::error::{Error, Result};
 use base::files;
+use base::screen::columns_of_output;
 use ddp::device;
-use record::columns_of_output;
+use job::plan::{Plan, Purpose, WorldRequest};
+use job::registry::Registry;
+use job::worker::with_data;
 use std::path::PathBuf;
+use tools::forecast::{self, Cluster};
 
 /// Show the resolved plan of a job, without running it, or predict its time and cost on a cluster
 #[derive(Clone, Debug, clap::Args)]

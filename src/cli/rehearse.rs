@@ -2,16 +2,16 @@
 
 use super::runs::TextFormat;
 use super::spec_args::SpecArgs;
-use crate::plan::WorldRequest;
-use crate::registry::Registry;
-use crate::rehearse::{LEAST_STEPS, Moment, Request, TrialEvent, run as rehearse};
-use crate::start::available;
 use base::display::message;
 use base::error::{ExitCode, Result};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use ddp::device;
+use job::plan::WorldRequest;
+use job::registry::Registry;
+use job::start::available;
 use launch::{Nproc, StopFlag};
 use std::path::PathBuf;
+use tools::rehearse::{LEAST_STEPS, Moment, Request, TrialEvent, run as rehearse};
 
 /// Kill, stop and fill the disk of short runs of a spec, and say what it survives; exits with 1 if one ends otherwise
 #[derive(Clone, Debug, clap::Args)]

@@ -1,13 +1,13 @@
 //! `ddp-run repro RUN`: whether a run can be repeated to the bit, and what has changed since.
 
 use super::runs::TextFormat;
-use crate::registry::Registry;
-use crate::repro::{Report, Request, run as repeat};
-use crate::runs::of_argument;
 use base::display::message;
 use base::error::{ExitCode, Result};
+use job::registry::Registry;
 use launch::StopFlag;
 use std::path::PathBuf;
+use tools::repro::{Report, Request, run as repeat};
+use tools::runs::of_argument;
 
 /// Repeat a run and compare it to the bit, and with what it recorded of program, data and machine; exits with 1 where they differ
 #[derive(Clone, Debug, clap::Args)]

@@ -1,18 +1,18 @@
 //! `ddp-run runs`: lists, shows, compares and removes the folders of runs.
 
-use crate::plan::show_bytes;
-use crate::registry::Registry;
-use crate::runs::{
-    Filter, Kept, Listing, Ranking, Removal, RunFolder, SortBy, compare, compare_json, diff, diff_json, find,
-    list_json, list_text, of_argument, ranking, show,
-};
 use base::display::{count, message};
 use base::error::{Error, Result};
+use base::screen::columns_of_output;
 use clap::ValueEnum;
-use record::columns_of_output;
+use job::plan::show_bytes;
+use job::registry::Registry;
 use serde_json::Value as Json;
 use std::io::{BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
+use tools::runs::{
+    Filter, Kept, Listing, Ranking, Removal, RunFolder, SortBy, compare, compare_json, diff, diff_json, find,
+    list_json, list_text, of_argument, ranking, show,
+};
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {

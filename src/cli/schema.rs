@@ -1,8 +1,8 @@
 //! `ddp-run schema`: the JSON Schema of specs.
 
-use crate::reference::{Reference, json_schema};
-use crate::registry::Registry;
 use base::error::Result;
+use job::reference::{Reference, json_schema};
+use job::registry::Registry;
 
 /// Prints the schema, with the components of this program, to standard output.
 pub fn run(registry: &Registry) -> Result<()> {

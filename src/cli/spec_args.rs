@@ -1,7 +1,7 @@
 //! The common arguments of subcommands that read a spec: the spec and its overrides; and the plan that results.
 
-use crate::plan::{Plan, WorldRequest};
-use crate::registry::Registry;
+use job::plan::{Plan, WorldRequest};
+use job::registry::Registry;
 use spec::{Diagnostics, JobTree, Override};
 use std::path::{Path, PathBuf};
 

@@ -2,14 +2,14 @@
 
 use super::runs::TableFormat;
 use super::spec_args::SpecArgs;
-use crate::registry::Registry;
-use crate::runs::ranking;
-use crate::sweep::{Flags, json, prepare, run as sweep, text};
 use base::display::message;
 use base::error::{ExitCode, Result};
+use base::screen::columns_of_output;
+use job::registry::Registry;
 use launch::StopFlag;
-use record::columns_of_output;
 use std::path::PathBuf;
+use tools::runs::ranking;
+use tools::sweep::{Flags, json, prepare, run as sweep, text};
 
 /// Run a spec several times with different values of some keys: a grid, random samples, successive halving
 #[derive(Clone, Debug, clap::Args)]

@@ -1,12 +1,12 @@
 //! `ddp-run train SPEC`: resolves the plan and starts the run.
 
 use super::spec_args::SpecArgs;
-use crate::plan::WorldRequest;
-use crate::registry::Registry;
-use crate::start::{Start, start};
-use crate::worker::{RankParts, measured};
 use base::error::{ExitCode, Result};
 use ddp::device;
+use job::plan::WorldRequest;
+use job::registry::Registry;
+use job::start::{Start, start};
+use job::worker::{RankParts, measured};
 use launch::clusters::{self, LaunchFlags, Origin, flags};
 use launch::logs::{LogFormat, Verbosity};
 use launch::{JobHandoff, StopFlag};

@@ -1,11 +1,11 @@
 //! A checkpoint that is to be used apart from its run: its weights, its job, and what its use needs besides them.
 
 use super::spec_args::OverrideArgs;
-use crate::plan::{Plan, Purpose, WorldRequest};
-use crate::registry::Registry;
-use crate::worker::Usage;
 use base::error::{Error, Result};
 use checkpoint::{Loaded, find_store, load_any};
+use job::plan::{Plan, Purpose, WorldRequest};
+use job::registry::Registry;
+use job::worker::Usage;
 use record::history::checkpoints;
 use std::path::{Path, PathBuf};
 

@@ -5,7 +5,6 @@ mod common;
 mod completions;
 mod configs;
 mod documents;
-mod imports;
 mod init;
 mod lsp;
 mod schema;

@@ -7,6 +7,7 @@
 //! * [`status`](mod@status): status lines on standard error that neither fail nor wait for a reader ([`status!`], [`info!`]).
 //! * [`numbers`]: numbers for people.
 //! * [`process_stat`]: what the system says of a process.
+//! * [`screen`]: the terminal: its width, and where progress bars are drawn.
 //! * [`variables`]: the environment.
 //! * [`named`](mod@named): enums whose values have names ([`named!`]).
 
@@ -26,6 +27,7 @@ pub mod named;
 pub mod numbers;
 pub mod panics;
 pub mod process_stat;
+pub mod screen;
 pub mod status;
 #[doc(hidden)]
 pub mod testing;

@@ -17,7 +17,6 @@ mod in_place_tests;
 #[cfg(feature = "learner")]
 mod learner;
 pub mod module;
-pub mod mt19937;
 mod on_device;
 mod own_backward;
 mod parallel;
@@ -25,11 +24,8 @@ mod parallel;
 mod parallel_tests;
 mod reducer;
 mod same_model;
-mod sampler;
 mod tap;
 pub mod tensors;
-#[cfg(test)]
-mod testing;
 #[cfg(test)]
 mod tests;
 
@@ -43,5 +39,6 @@ pub use learner::DdpStrategy;
 pub use own_backward::OwnBackward;
 pub use parallel::{DdpOptions, DdpState, DistributedDataParallel};
 pub use reducer::{AveragingTime, Reducer};
+/// The samples of a rank, for a loop of one's own.
 pub use sampler::{DistributedSampler, EpochIndices, EvalBatches, EvalShard, Order, Prefix};
 pub use tap::{GradientSink, TapLadder};

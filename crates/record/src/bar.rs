@@ -1,7 +1,7 @@
 //! The status line on a terminal, as wide as the terminal is when it is drawn.
 
-use super::screen;
 use base::numbers::{clock, is_endless, of_all};
+use base::screen;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -45,7 +45,6 @@ mod rank_times;
 mod relation;
 pub mod report;
 mod run_id;
-mod screen;
 mod sinks;
 mod summary;
 #[cfg(feature = "board")]
@@ -77,7 +76,6 @@ pub use provenance::Provenance;
 pub use rank_times::RankTimes;
 pub use relation::Relation;
 pub use run_id::RunId;
-pub use screen::{bar_target, columns_of_errors, columns_of_output, forbid_bars};
 pub use sinks::{SinksConfig, short_form, standard_kinds};
 pub use summary::{Run as SummaryOf, summary};
 #[cfg(feature = "board")]

@@ -3,8 +3,8 @@
 use super::bar::{StatusLine, Words};
 use super::epoch_summary::{epoch_summary, epoch_summary_within};
 use super::events::EpochEvent;
-use super::screen;
 use base::numbers::{clock, epoch_of, exponent, is_endless, of_all, rate, significant};
+use base::screen;
 use base::status::StderrWriter;
 use indicatif::ProgressDrawTarget;
 use std::io::{IsTerminal, Write};

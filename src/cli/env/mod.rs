@@ -3,10 +3,10 @@
 mod backends;
 mod programs;
 
-use crate::plan::show_bytes;
-use crate::registry::{Registry, by_name};
 use backends::Status;
 use base::error::{Error, Result};
+use job::plan::show_bytes;
+use job::registry::{Registry, by_name};
 use launch::clusters::{self, Launcher, Origin};
 use launch::cores::usable_cores;
 use launch::memory;
@@ -70,7 +70,7 @@ impl Report {
     fn gather(registry: &Registry) -> Self {
         let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
         Self {
-            versions: crate::versions::here(),
+            versions: job::versions::here(),
             host: Host::here(),
             threads: usable_cores(),
             memory: Memory { total: memory::total(), limit: memory::limit() },

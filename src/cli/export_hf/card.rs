@@ -2,10 +2,10 @@
 
 use super::Exported;
 use super::loading::Loading;
-use crate::data::{DataFacts, Encoding, TableEncoding, TargetEncoding};
 use base::display;
 use base::numbers::metric_words;
 use checkpoint::TensorMap;
+use data::{DataFacts, Encoding, TableEncoding, TargetEncoding};
 use record::provenance::{self, Provenance, Versions};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -233,7 +233,7 @@ fn provenance_lines(exported: &Exported) -> String {
             run.started
         );
     }
-    let _ = writeln!(out, "* Exported with: {}", versions(&crate::versions::here()));
+    let _ = writeln!(out, "* Exported with: {}", versions(&job::versions::here()));
     let _ = writeln!(out, "* Hash of the job: {}", exported.used.loaded.state.spec_hash);
     out
 }

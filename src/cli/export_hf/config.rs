@@ -1,7 +1,7 @@
 //! `config.json` and `preprocessor_config.json`.
 
 use super::Exported;
-use crate::data::{Encoding, ImageEncoding, Resize};
+use data::{Encoding, ImageEncoding, Resize};
 use serde_json::{Map, Value, json};
 
 /// The model's table, the names of its classes, and how inputs become samples.
@@ -27,7 +27,7 @@ pub(super) fn config(exported: &Exported) -> Value {
         config.insert("label2id".to_owned(), Value::Object(by_label));
     }
     config.insert("preprocessing".to_owned(), json!(used.usage.encoding));
-    config.insert("ddp_run_version".to_owned(), json!(crate::versions::here().ddp_run));
+    config.insert("ddp_run_version".to_owned(), json!(job::versions::here().ddp_run));
     Value::Object(config)
 }
 

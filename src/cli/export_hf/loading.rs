@@ -2,7 +2,7 @@
 //! state dict has the names and shapes of the weights, and how inputs become samples. There is one template for each family of models
 //! and each kind of input; what depends on the model and its data are constants before it.
 
-use crate::data::{DataFacts, Encoding, ImageEncoding, Interpolation, Resize, TargetEncoding};
+use data::{DataFacts, Encoding, ImageEncoding, Interpolation, Resize, TargetEncoding};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 

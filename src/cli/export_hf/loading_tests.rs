@@ -1,13 +1,13 @@
 use super::*;
-use crate::data::NumberEncoding;
-use crate::models::standard_kinds;
-use crate::plan::testing::resolved;
-use crate::registry::Registry;
+use data::NumberEncoding;
 use data_encoding::HEXLOWER;
+use job::plan::testing::resolved;
+use job::registry::Registry;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::io::Write;
 use std::process::{Command, Stdio};
+use train::models::standard_kinds;
 
 /// What PyTorch makes of the programs. The test writes it, with `UPDATE_DOCS`, by the Python that `DDP_RUN_TORCH_PYTHON` names.
 const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference/cards.json");

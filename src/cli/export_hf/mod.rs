@@ -6,11 +6,11 @@ mod loading;
 
 use super::export::ExportArgs;
 use super::used::Used;
-use crate::data::Encoding;
-use crate::registry::Registry;
 use base::error::{Error, IoContext, Result};
 use base::files::{AtomicFile, TempPath, sync_folder};
 use checkpoint::{ExportOptions, TensorMap, converted, tensor_file::write_tensors};
+use data::Encoding;
+use job::registry::Registry;
 use serde_json::Value;
 use std::fs;
 use std::io::Write;

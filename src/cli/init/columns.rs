@@ -1,8 +1,8 @@
 //! `ddp-run init parquet PATH` and `ddp-run init sqlite FILE`: a spec for images, a table or a text in columns.
 
 use super::{Output, commented, csv, foreign, images, place, quoted, run_name, text, utf8};
-use crate::data::{ColumnsFormat, ColumnsProposal, Holds, propose_columns};
 use base::error::Result;
+use data::{ColumnsFormat, ColumnsProposal, Holds, propose_columns};
 use std::path::{Path, PathBuf};
 
 /// A Hugging Face data set, or other Parquet files: images, a table or a text

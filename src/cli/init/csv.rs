@@ -1,9 +1,9 @@
 //! `ddp-run init csv FILE|DIR`: a spec for a table, or for those of a folder, with what their columns propose.
 
 use super::{Output, commented, foreign, image_table, place, quoted, run_name, utf8};
-use crate::data::{CsvProposal, CsvTables, OtherTable, propose_csv};
 use base::display::{self, count};
 use base::error::Result;
+use data::{CsvProposal, CsvTables, OtherTable, propose_csv};
 use std::path::PathBuf;
 
 /// A table, or train.csv with val.csv and test.csv: examines the columns and proposes target, task and features

@@ -1,9 +1,9 @@
 //! A spec for images with a table of their names and labels, which `init image-folder` and `init csv` recognise.
 
 use super::{commented, foreign, images, place, quoted, run_name, utf8};
-use crate::data::{ImageTableProposal, OtherTable, propose_image_table};
 use base::display::{self, count};
 use base::error::Result;
+use data::{ImageTableProposal, OtherTable, propose_image_table};
 use std::path::Path;
 
 /// The spec, and what it took from table and images; `None` if there is no such table at `path`.

@@ -1,8 +1,8 @@
 //! `ddp-run init image-folder DIR`: a spec for the images of a folder, by class or with a table.
 
 use super::{Output, commented, foreign, image_table, place, run_name, utf8};
-use crate::data::{ImageSurvey, survey_images};
 use base::error::Result;
+use data::{ImageSurvey, survey_images};
 use std::path::PathBuf;
 
 /// PNG and JPEG images, a folder for each class or a table of names and labels: counts classes, and examines sizes

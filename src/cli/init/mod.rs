@@ -8,10 +8,10 @@ mod images;
 mod text;
 
 use super::schema::json_schema_text;
-use crate::registry::Registry;
 use base::display;
 use base::error::{Error, Result};
 use clap::Subcommand;
+use job::registry::Registry;
 use spec::did_you_mean;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};

@@ -1,7 +1,7 @@
 use super::*;
-use crate::plan::{Plan, WorldRequest};
-use crate::registry::Registry;
 use base::error::ExitCode;
+use job::plan::{Plan, WorldRequest};
+use job::registry::Registry;
 use spec::JobTree;
 
 /// `ddp-run init WORDS`.

@@ -1,9 +1,9 @@
 //! `ddp-run init text [FILE]`: a character-level GPT on a text.
 
 use super::{Output, commented, foreign, place, quoted, run_name, utf8};
-use crate::data::read_text;
 use base::display::count;
 use base::error::{Error, Result};
+use data::read_text;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 

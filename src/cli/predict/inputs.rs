@@ -1,7 +1,7 @@
 //! The inputs on the command line, one by one: images of files and folders, rows of tables.
 
-use crate::data::{Encoding, ImageEncoding, InputRow, UnusableRow, images_below, read_image, read_rows};
 use base::error::Result;
+use data::{Encoding, ImageEncoding, InputRow, UnusableRow, images_below, read_image, read_rows};
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};

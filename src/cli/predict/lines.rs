@@ -3,9 +3,9 @@
 use super::Args;
 use super::inputs::{self, Read};
 use super::out::{Column, Lines, place, unusable};
-use crate::data::{Encoding, in_units};
-use crate::worker::Predictor;
 use base::error::Result;
+use data::{Encoding, in_units};
+use job::worker::Predictor;
 use serde_json::{Map, Value, json};
 
 /// Longer names of classes are not aligned.
@@ -135,7 +135,7 @@ fn rounded(probability: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Blanks, ImageEncoding, TableEncoding, TargetEncoding, transforms::TransformOptions};
+    use data::{Blanks, ImageEncoding, TableEncoding, TargetEncoding, transforms::TransformOptions};
 
     fn args(top: usize, logits: bool) -> Args {
         #[derive(clap::Parser)]

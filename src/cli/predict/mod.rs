@@ -7,11 +7,11 @@ mod text;
 
 use super::outputs::destroys_nothing;
 use super::used::Used;
-use crate::data::Encoding;
-use crate::registry::Registry;
-use crate::worker::{Predictor, RankParts, keep_kernels};
 use base::error::{Error, Result};
+use data::Encoding;
 use ddp::device::{self, DeviceSpec, of_rank};
+use job::registry::Registry;
+use job::worker::{Predictor, RankParts, keep_kernels};
 use std::path::{Path, PathBuf};
 
 /// Apply a checkpoint's model to images, rows of tables or texts

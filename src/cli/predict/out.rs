@@ -1,10 +1,10 @@
 //! Where predictions go: JSON lines or CSV to a file, which appears when it is whole, or to standard output; on a terminal, lines for a person.
 
 use super::super::printed;
-use crate::data::in_line;
 use base::display;
 use base::error::{Error, IoContext, Result};
 use base::files::AtomicFile;
+use data::in_line;
 use serde_json::{Map, Value};
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};

@@ -2,10 +2,10 @@
 
 use super::Args;
 use super::out::{Column, Lines, is_read, unusable};
-use crate::data::TextEncoding;
-use crate::worker::{Generator, Predictor, Sampling};
 use base::display;
 use base::error::Result;
+use data::TextEncoding;
+use job::worker::{Generator, Predictor, Sampling};
 use serde_json::{Map, json};
 use std::io::{IsTerminal, Read, Write};
 use std::path::Path;

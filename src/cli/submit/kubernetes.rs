@@ -1,9 +1,9 @@
 //! `ddp-run submit kubernetes SPEC`: the manifest of an Indexed Job.
 
 use super::{Command, JobArgs, one_line};
-use crate::registry::Registry;
 use base::error::{Error, Result};
 use ddp::device::DeviceSpec;
+use job::registry::Registry;
 use launch::clusters::{IndexedJob, OF_NAME};
 use std::path::{Path, PathBuf};
 

@@ -4,10 +4,10 @@ mod kubernetes;
 mod slurm;
 
 use super::spec_args::SpecArgs;
-use crate::plan::{Plan, Purpose, WorldRequest};
-use crate::registry::Registry;
 use base::display;
 use base::error::{Error, ExitCode, IoContext, Result};
+use job::plan::{Plan, Purpose, WorldRequest};
+use job::registry::Registry;
 use launch::Nproc;
 use std::io::Write;
 use std::path::{Path, PathBuf};

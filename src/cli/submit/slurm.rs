@@ -2,10 +2,10 @@
 
 use super::{Command, JobArgs, one_line};
 use crate::cli::spec_args::SpecArgs;
-use crate::plan::Plan;
-use crate::registry::Registry;
 use base::error::{Error, IoContext, Result};
 use ddp::device::DeviceSpec;
+use job::plan::Plan;
+use job::registry::Registry;
 use launch::Nproc;
 use launch::clusters::slurm::{Launcher, Sbatch, TimeLimit};
 use spec::duration;

@@ -1,0 +1,306 @@
+//! Rows of named columns as a data set: what their columns hold, and which of them is what.
+
+use super::columns::{Column, Kind, RowSet, RowStore, Stored, column, listed};
+use super::columns_images::{ImageSplits, in_words, open_images};
+use super::columns_table::{open_table, open_text};
+use super::image_pixels::Pixels;
+use super::image_source::DEFAULT_STATS;
+use super::table::TableKeys;
+use super::text::Windowing;
+use crate::images::ImageSetBuilder;
+use crate::split::{Part, SplitOptions};
+use crate::transforms::TransformOptions;
+use crate::{DataFacts, DatasetSource, Encoding, FieldFacts, FieldKind, Splits, TableEncoding};
+use base::display;
+use base::error::{Error, Result};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use smart_default::SmartDefault;
+use spec::{Fields, choice};
+use std::path::PathBuf;
+
+/// Names of columns of classes, of images and of texts, in order of preference.
+const LABELS: [&str; 6] = ["label", "labels", "class", "target", "fine_label", "category"];
+const IMAGES: [&str; 6] = ["image", "img", "image_bytes", "img_bytes", "picture", "jpg"];
+const TEXTS: [&str; 3] = ["text", "content", "sentence"];
+
+choice! {
+    /// What the columns hold.
+    Contents:
+    /// A column of images (PNG or JPEG files as bytes) and one of classes.
+    Images = "images",
+    /// Numbers and texts, read as in `csv`; `target` is required.
+    Table = "table",
+    /// A column of texts, which are joined with line ends between them and read as in `text`.
+    Text = "text",
+}
+
+/// What the columns of `parquet` and `sqlite` hold. The validation split is that of the data set; without one, `val_split` of the
+/// training samples, or with `val_split = 0` the test split. A test split of images or of a table in which no row has a label
+/// (none, or -1) is left out.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Default)]
+#[serde(default)]
+#[schemars(extend("x-section" = "Columns"))]
+struct ContentKeys {
+    /// What the columns hold.
+    content: Contents,
+    /// The column of the classes, or what the model predicts of a table. Default with images: the column that the file says has
+    /// class labels, or one that is called so (`label`, `class`, `target`, …). A class is a whole number from 0, or a text.
+    target: Option<String>,
+}
+
+// Read only for images.
+#[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+#[schemars(extend("x-section" = "Columns"))]
+struct ImageKeys {
+    /// The column of the images. Default: the one that the file says has images, or the one of bytes. Only for images.
+    image: Option<String>,
+    /// Width and height of the samples, to which images are scaled (`resize`). Only for images.
+    #[default = 224]
+    #[schemars(range(min = 8, max = 1024))]
+    image_size: usize,
+    /// 1 for grey (brightness by ITU-R 601, as Pillow's mode `L`), 3 for colour. Only for images.
+    #[default = 3]
+    #[schemars(range(min = 1, max = 3))]
+    channels: usize,
+}
+
+// Read only for text.
+#[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+#[schemars(extend("x-section" = "Columns"))]
+struct TextKeys {
+    /// The column of the texts. Default: `text`, or the only column of texts. Only for text.
+    text: Option<String>,
+    /// Characters per sample. Only for text.
+    #[default = 64]
+    #[schemars(range(min = 1, max = 1_048_576))]
+    block_size: usize,
+}
+
+/// A data set of columns.
+#[derive(Debug)]
+pub(super) struct ColumnsSource<S> {
+    store: S,
+    roles: Roles,
+    split: SplitOptions,
+}
+
+#[derive(Debug)]
+enum Roles {
+    Images { keys: ImageKeys, target: Option<String>, transform: TransformOptions },
+    Table { keys: TableKeys, target: String },
+    Text { keys: TextKeys },
+}
+
+impl<S: RowStore> ColumnsSource<S> {
+    /// Reads what the columns hold; `store` has read its own keys.
+    pub fn read(fields: &mut Fields<'_>, store: S) -> Self {
+        let ContentKeys { content, target } = fields.config();
+        let images = fields.config_if(content == Contents::Images);
+        let scaling = fields.config_if(content == Contents::Images).unwrap_or_default();
+        let wanted = target.clone().unwrap_or_default();
+        let table = TableKeys::read(fields, content == Contents::Table, &wanted);
+        let text = fields.config_if(content == Contents::Text);
+        if table.is_some() && !fields.has("target") {
+            fields.problem_with_hint(
+                "content",
+                "a table needs the key `target`",
+                "it names the column that the model predicts",
+            );
+        }
+        const WITH_TEXT: &str = "with `content = \"text\"`";
+        let split = match content {
+            Contents::Text => SplitOptions::of_texts(fields, WITH_TEXT),
+            Contents::Images | Contents::Table => SplitOptions::read(fields),
+        };
+        let roles = match (images, table, text) {
+            (Some(keys), ..) => {
+                let keys: ImageKeys = keys;
+                let transform = TransformOptions {
+                    scaling,
+                    ..TransformOptions::read(fields, keys.channels, DEFAULT_STATS)
+                };
+                Roles::Images { keys, target, transform }
+            }
+            (_, Some(keys), _) => Roles::Table { keys, target: wanted },
+            (.., text) => {
+                fields.misplaced(&["target"], WITH_TEXT);
+                Roles::Text { keys: text.unwrap_or_default() }
+            }
+        };
+        Self { store, roles, split }
+    }
+}
+
+impl<S: RowStore> DatasetSource for ColumnsSource<S> {
+    fn facts(&self) -> DataFacts {
+        match &self.roles {
+            Roles::Images { keys, .. } => {
+                let shape = vec![keys.channels, keys.image_size, keys.image_size];
+                let input = Some(FieldFacts { shape, kind: FieldKind::Float });
+                DataFacts { input, ..DataFacts::default() }
+            }
+            Roles::Table { keys, target } => keys.facts(target),
+            Roles::Text { .. } => DataFacts::default(),
+        }
+    }
+
+    fn check_files(&self) -> Result<()> {
+        self.store.check_files()
+    }
+
+    fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
+        let stored = self.store.open(say)?;
+        match &self.roles {
+            Roles::Images { keys, target, .. } => {
+                let (image, target) = image_roles(&stored, keys.image.as_deref(), target.as_deref())?;
+                let opened = self.images(&stored, (&image, &target), say)?;
+                let [image, target] = [&image, &target].map(|name| display::name(name));
+                say(&format!(
+                    "{}: {} training images in `{image}`, {} in `{target}`",
+                    stored.place,
+                    opened.train.len(),
+                    in_words(&opened.classes)
+                ));
+                Ok(())
+            }
+            // The rest is read by `open`, and checked there.
+            Roles::Table { target, .. } => column(&*stored.train, target, "target").map(drop),
+            Roles::Text { keys } => text_role(&*stored.train, keys.text.as_deref()).map(drop),
+        }
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        self.store.files()
+    }
+
+    fn open(&self) -> Result<Splits> {
+        self.open_as(None)
+    }
+
+    fn open_encoded(&self, known: &Encoding) -> Result<Splits> {
+        self.open_as(known.table())
+    }
+}
+
+impl<S: RowStore> ColumnsSource<S> {
+    /// A table is encoded as `known`, if that is given.
+    fn open_as(&self, known: Option<&TableEncoding>) -> Result<Splits> {
+        let mut stored = self.store.open(&mut |_| ())?;
+        if stored.val.is_some() && self.split.val_split > 0.0 {
+            let message = format!("{} has a validation split, but `val_split` is set too", stored.place);
+            return Err(Error::data(message).hint("remove `val_split`, or set it to 0"));
+        }
+        match &self.roles {
+            Roles::Images { keys, target, transform } => {
+                let (image, target) = image_roles(&stored, keys.image.as_deref(), target.as_deref())?;
+                let opened = self.images(&stored, (&image, &target), &mut |_| ())?;
+                let ImageKeys { channels, image_size, .. } = *keys;
+                let builder = ImageSetBuilder::new(channels, image_size, opened.classes, transform.clone());
+                let val = opened.val.or_else(|| opened.test.clone());
+                let mut splits = builder.splits(opened.train, val, &self.split)?;
+                splits.test = opened.test.map(|test| builder.set(&test, Part::all(test.len()), false));
+                Ok(splits)
+            }
+            Roles::Table { keys, target } => open_table(&mut stored, keys, target, &self.split, known),
+            Roles::Text { keys } => {
+                let SplitOptions { val_split, max_train, max_val, .. } = self.split;
+                let windows = Windowing { block_size: keys.block_size, val_split, max_train, max_val };
+                open_text(&stored, &text_role(&*stored.train, keys.text.as_deref())?, windows)
+            }
+        }
+    }
+
+    fn images(
+        &self,
+        stored: &Stored,
+        (image, target): (&str, &str),
+        say: &mut dyn FnMut(&str),
+    ) -> Result<ImageSplits> {
+        let Roles::Images { keys, transform, .. } = &self.roles else {
+            return Err(Error::internal("the data set has no images"));
+        };
+        let scaling = transform.scaling;
+        let pixels = Pixels { size: keys.image_size, channels: keys.channels, scaling };
+        open_images(stored, image, target, pixels, say)
+    }
+}
+
+/// The columns of the images and of the classes.
+pub(super) fn image_roles(
+    stored: &Stored,
+    image: Option<&str>,
+    target: Option<&str>,
+) -> Result<(String, String)> {
+    let train = &*stored.train;
+    let image = match image {
+        Some(name) => train.columns()[column(train, name, "image")?].name.clone(),
+        None => {
+            let declared = |column: &&Column| column.image;
+            let bytes = |column: &&Column| column.kind == Kind::Bytes;
+            choose(train, "image", "of images", &IMAGES, &[&declared, &bytes]).map_err(|e| {
+                let hint = "for numbers and texts, set `[dataset] content` to \"table\" or \"text\"";
+                let hint = e.hint.as_deref().map_or(hint.to_owned(), |own| format!("{own}; {hint}"));
+                e.hint(hint)
+            })?
+        }
+    };
+    let target = match target {
+        Some(name) => train.columns()[column(train, name, "target")?].name.clone(),
+        None => {
+            let declared = |column: &&Column| column.classes.is_some();
+            choose(train, "target", "of classes", &LABELS, &[&declared])?
+        }
+    };
+    Ok((image, target))
+}
+
+/// The column of the texts.
+pub(super) fn text_role(set: &dyn RowSet, text: Option<&str>) -> Result<String> {
+    match text {
+        Some(name) => Ok(set.columns()[column(set, name, "text")?].name.clone()),
+        None => choose(set, "text", "of texts", &TEXTS, &[&|column| column.kind == Kind::Texts]),
+    }
+}
+
+/// The only column of the first of these kinds that there is; among several, or none, one that is called so.
+fn choose(
+    set: &dyn RowSet,
+    key: &str,
+    what: &str,
+    names: &[&str],
+    kinds: &[&dyn Fn(&&Column) -> bool],
+) -> Result<String> {
+    let columns = || set.columns().iter();
+    let able: Vec<&Column> = kinds
+        .iter()
+        .map(|kind| columns().filter(kind).collect::<Vec<_>>())
+        .find(|able| !able.is_empty())
+        .unwrap_or_default();
+    if let [only] = able[..] {
+        return Ok(only.name.clone());
+    }
+    // A name alone is enough where the store does not know what its columns hold.
+    let among: Vec<&Column> = if able.is_empty() {
+        columns().filter(|column| column.kind == Kind::Values || column.kind == Kind::Texts).collect()
+    } else {
+        able.clone()
+    };
+    let called =
+        names.iter().find_map(|name| among.iter().find(|column| column.name.eq_ignore_ascii_case(name)));
+    if let Some(column) = called {
+        return Ok(column.name.clone());
+    }
+    let (place, columns) = (set.place(), listed(columns().map(|column| column.name.as_str())));
+    Err(match able.is_empty() {
+        true => Error::data(format!("{place}: no column is known to be one {what}"))
+            .hint(format!("`[dataset] {key}` names it; the columns are {columns}")),
+        false => {
+            let able = listed(able.iter().map(|column| column.name.as_str()));
+            Error::data(format!("{place}: several columns may be the one {what}: {able}"))
+                .hint(format!("`[dataset] {key}` names it"))
+        }
+    })
+}

@@ -1,0 +1,113 @@
+//! Components registered by name; each reads the other keys of its table itself.
+
+use crate::registry::Registry;
+use data::{DataFacts, DatasetSource, LoaderConfig};
+use ddp::{HookKeys, HookSource};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use spec::Fields;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use train::models::ModelSource;
+
+/// `[dataset]` without the loader's keys.
+#[derive(Clone, Debug)]
+pub struct DatasetPlan {
+    pub name: String,
+    pub source: Arc<dyn DatasetSource>,
+    pub facts: DataFacts,
+    /// The names of the classes of opened data, by index, if samples are of named classes.
+    pub classes: Option<Vec<String>>,
+}
+
+/// `[model]`
+#[derive(Clone)]
+pub struct ModelPlan {
+    pub name: String,
+    pub source: Arc<dyn ModelSource>,
+    pub pretrained: Option<PathBuf>,
+    pub pretrained_strict: bool,
+}
+
+/// The keys of `[model]` that all models share.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default)]
+struct Pretrained {
+    /// PyTorch weights to start from: a `.safetensors`, `.pt`, `.pth`, `.ckpt` or `.bin` file; or a run's folder or a checkpoint.
+    #[schemars(extend("format" = "path"))]
+    pretrained: Option<PathBuf>,
+    /// Only with `pretrained`. `true`, the default: every tensor of the model must be in the file with its shape; `false`
+    /// loads the tensors that fit and lists the others.
+    pretrained_strict: Option<bool>,
+}
+
+impl fmt::Debug for ModelPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelPlan")
+            .field("name", &self.name)
+            .field("pretrained", &self.pretrained)
+            .field("pretrained_strict", &self.pretrained_strict)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(super) fn dataset(root: &mut Fields<'_>, registry: &Registry) -> (Option<DatasetPlan>, LoaderConfig) {
+    let mut fields = root.req_section("dataset");
+    let kind = fields.kind(registry.dataset_kinds());
+    let loader = fields.config();
+    let plan = kind.map(|(name, kind)| {
+        let source = kind.configure(&mut fields);
+        DatasetPlan { name: name.to_owned(), facts: source.facts(), source, classes: None }
+    });
+    (plan, loader)
+}
+
+pub(super) fn model(root: &mut Fields<'_>, registry: &Registry, facts: &DataFacts) -> Option<ModelPlan> {
+    let mut fields = root.req_section("model");
+    let kind = fields.kind(registry.model_kinds());
+    let (pretrained, pretrained_strict) = pretrained(&mut fields);
+    let (name, kind) = kind?;
+    let source = kind.configure(&mut fields, facts);
+    Some(ModelPlan { name: name.to_owned(), source, pretrained, pretrained_strict })
+}
+
+/// Extensions of weights that are neither safetensors nor PyTorch's.
+const FOREIGN: [&str; 9] = ["onnx", "h5", "hdf5", "keras", "pb", "tflite", "npz", "gguf", "msgpack"];
+
+fn pretrained(fields: &mut Fields<'_>) -> (Option<PathBuf>, bool) {
+    let Pretrained { pretrained: path, pretrained_strict: strict } = fields.config();
+    let Some(path) = path else {
+        if !fields.has("pretrained") {
+            fields.misplaced(&["pretrained_strict"], "without `pretrained`");
+        }
+        return (None, true);
+    };
+    // The format follows from the content: a run's folder may have any name. These are files of other programs.
+    if path.extension().is_some_and(|e| FOREIGN.iter().any(|other| e.eq_ignore_ascii_case(other))) {
+        let expected = "expected a `.safetensors`, `.pt`, `.pth`, `.ckpt` or `.bin` file, or a run's folder";
+        fields.problem("pretrained", expected);
+    }
+    (Some(path), fields.or_default("pretrained_strict", strict, true))
+}
+
+/// The communication hook of this name with its keys; `none` is the plain all-reduce.
+pub(super) fn comm_hook(fields: &mut Fields<'_>, name: &str, registry: &Registry) -> Option<HookSource> {
+    const NONE: &str = "none";
+    const KEYS: &str = "hook";
+    fields.config_if::<HookKeys>(false);
+    let mut keys = fields.section(KEYS);
+    match registry.comm_hook_kind(name) {
+        Some(read) if name != NONE => return read(&mut keys),
+        None if name != NONE => {
+            let known: Vec<&str> = [NONE].into_iter().chain(registry.comm_hook_names()).collect();
+            fields.unknown_name("comm_hook", &known);
+        }
+        _ if fields.has(KEYS) => {
+            fields.problem_with_key(KEYS, "has no effect without a hook in `comm_hook`");
+        }
+        _ => {}
+    }
+    keys.ignore_rest();
+    None
+}

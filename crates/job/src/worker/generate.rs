@@ -1,0 +1,190 @@
+//! Continues a sequence of tokens, with the keys and values of earlier ones kept for a GPT.
+
+use base::error::{Error, Result};
+use base::panics::catch_model_panic;
+use data::rng::{CounterRng, Stream};
+use data::{FieldData, HostField, SampleKey};
+use ddp::device::read;
+use train::models::{Evaluator, Gpt, GptCache, Input};
+
+/// How the next token is chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// Divides the logits; 0 takes the most probable token.
+    pub temperature: f64,
+    /// Draws among this many most probable tokens; `None`: among all.
+    pub top_k: Option<usize>,
+    pub seed: u64,
+}
+
+/// A sequence that grows.
+pub struct Generator<'a> {
+    evaluator: &'a Evaluator,
+    /// The last tokens, at most `context` of them.
+    window: Vec<i64>,
+    context: usize,
+    /// Tokens that may be drawn: a model may have more outputs.
+    vocabulary: usize,
+    /// What a GPT has already computed for the window.
+    cache: Option<GptCache>,
+    sampling: Sampling,
+    /// Number of the sequence, so that each draws others.
+    sequence: u64,
+    drawn: u64,
+}
+
+impl<'a> Generator<'a> {
+    /// Continues `prompt`, which has at least one token. The model sees the last `context` tokens.
+    pub fn new(
+        evaluator: &'a Evaluator,
+        mut prompt: Vec<i64>,
+        context: usize,
+        vocabulary: usize,
+        sampling: Sampling,
+        sequence: u64,
+    ) -> Self {
+        prompt.drain(..prompt.len().saturating_sub(context));
+        let is_gpt = evaluator.net().module().is::<Gpt>();
+        let cache = is_gpt.then(GptCache::default);
+        Self { evaluator, window: prompt, context, vocabulary, cache, sampling, sequence, drawn: 0 }
+    }
+
+    /// The next token, which becomes part of the sequence.
+    ///
+    /// # Errors
+    /// The model does not take tokens (78), or the device fails (69).
+    pub fn next_token(&mut self) -> Result<usize> {
+        let mut logits = self.logits()?;
+        logits.truncate(self.vocabulary);
+        let key = SampleKey { seed: self.sampling.seed, epoch: self.sequence, sample: self.drawn };
+        let token = choose(&logits, self.sampling, CounterRng::new(key, Stream::Token).uniform());
+        self.drawn += 1;
+        self.window.push(token as i64);
+        if self.window.len() > self.context {
+            // Every token gets another position, so nothing that was computed remains valid.
+            self.window.remove(0);
+            self.cache = self.cache.take().map(|_| GptCache::default());
+        }
+        Ok(token)
+    }
+
+    /// The scores of the tokens that may follow the window.
+    fn logits(&mut self) -> Result<Vec<f32>> {
+        let evaluator = self.evaluator;
+        let device = evaluator.device();
+        let input = |tokens: &[i64]| {
+            let field = HostField { shape: vec![tokens.len()], data: FieldData::Index(tokens.to_vec()) };
+            Input::from_host(&field, 1, &device)
+        };
+        let refused =
+            |why: String| Error::spec(format!("the model does not continue a sequence of tokens: {why}"));
+        if let (Some(cache), Some(gpt)) = (&mut self.cache, evaluator.net().module().downcast_ref::<Gpt>()) {
+            let new = input(&self.window[cache.tokens()..]).index::<2>();
+            return read(gpt.extend(new, cache));
+        }
+        let outputs = catch_model_panic(|| evaluator.forward(input(&self.window))).map_err(refused)?;
+        let [rows, width] = outputs.dims();
+        if rows != self.window.len() {
+            return Err(refused(format!("it returns {rows} rows for {} tokens", self.window.len())));
+        }
+        read(outputs.slice([rows - 1..rows, 0..width]))
+    }
+}
+
+/// The token that `draw`, in `[0, 1)`, falls on; without temperature the first of the most probable ones.
+fn choose(logits: &[f32], sampling: Sampling, draw: f32) -> usize {
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    // Stable: of equal logits the lower index comes first.
+    order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));
+    if sampling.temperature == 0.0 {
+        return order.first().copied().unwrap_or(0);
+    }
+    order.truncate(sampling.top_k.unwrap_or(usize::MAX));
+    let Some(&largest) = order.first() else { return 0 };
+    let weight = |token: &usize| (f64::from(logits[*token] - logits[largest]) / sampling.temperature).exp();
+    let weights: Vec<f64> = order.iter().map(weight).collect();
+    let mut left = f64::from(draw) * weights.iter().sum::<f64>();
+    for (token, weight) in order.iter().zip(weights) {
+        left -= weight;
+        if left < 0.0 {
+            return *token;
+        }
+    }
+    largest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::Registry;
+    use crate::worker::testing::Run;
+    use crate::worker::{Predictor, RankParts, Usage};
+    use data::Encoding;
+    use ddp::device::ComputeDevice;
+
+    const ALL: Sampling = Sampling { temperature: 1.0, top_k: None, seed: 0 };
+
+    #[test]
+    fn tokens_are_drawn_by_their_probabilities() {
+        // 1/7, 4/7, 2/7.
+        let logits = [1.0_f32.ln(), 4.0_f32.ln(), 2.0_f32.ln()];
+        let drawn = |sampling| -> Vec<usize> {
+            let mut counts = vec![0; 3];
+            (0..700).for_each(|i| counts[choose(&logits, sampling, (i as f32 + 0.5) / 700.0)] += 1);
+            counts
+        };
+        assert_eq!(drawn(ALL), [100, 400, 200]);
+        // The square of the probabilities: 1/21, 16/21, 4/21.
+        let cold = drawn(Sampling { temperature: 0.5, ..ALL });
+        assert!((cold[0] as i32 - 33).abs() <= 1 && (cold[1] as i32 - 533).abs() <= 1, "{cold:?}");
+        let two = drawn(Sampling { top_k: Some(2), ..ALL });
+        assert!(two[0] == 0 && (two[1] as i32 - 467).abs() <= 1, "{two:?}");
+        assert_eq!(drawn(Sampling { top_k: Some(1), ..ALL }), [0, 700, 0]);
+        assert_eq!(drawn(Sampling { temperature: 0.0, ..ALL }), [0, 700, 0]);
+    }
+
+    /// A GPT that was trained for a moment.
+    fn gpt(dir: &std::path::Path) -> (Predictor, usize) {
+        let text = dir.join("t.txt");
+        std::fs::write(&text, "abcd bcda cdab dabc ".repeat(8)).unwrap();
+        let spec = format!(
+            "name = \"run\"\nbatch_size = 8\n[model]\nname = \"gpt\"\nn_layer = 2\nn_head = 2\nn_embd = 16\n\
+             [dataset]\nname = \"text\"\npath = '{}'\nblock_size = 8\nworkers = 0\n[optimizer]\nname = \"adamw\"\nlr = 0.01\n",
+            text.display()
+        );
+        let run = Run::of(&spec);
+        run.train(1, &[]).unwrap();
+        let loaded = run.loaded();
+        let (usage, plan) =
+            Usage::read(loaded.usage.as_deref().unwrap(), &loaded, &Registry::standard()).unwrap();
+        let Some(Encoding::Text(encoding)) = &usage.encoding else { panic!("it is a text") };
+        assert_eq!((encoding.vocabulary.as_str(), encoding.block_size), (" abcd", 8));
+        (Predictor::new(&RankParts::of(&plan), &usage, &loaded, true, ComputeDevice::Cpu).unwrap(), 5)
+    }
+
+    #[test]
+    fn a_text_is_the_same_with_and_without_a_cache_and_beyond_the_context() {
+        let dir = tempfile::tempdir().unwrap();
+        let (predictor, vocabulary) = gpt(dir.path());
+        for (prompt, temperature) in
+            [(vec![1], 0.0), (vec![2, 3], 1.5), (vec![1, 2, 3, 4, 0, 2, 3, 4, 1, 0], 1.5)]
+        {
+            let written = |cached: bool| -> Vec<usize> {
+                let sampling = Sampling { temperature, ..ALL };
+                let mut generator =
+                    Generator::new(predictor.evaluator(), prompt.clone(), 8, vocabulary, sampling, 0);
+                assert!(generator.cache.is_some());
+                generator.cache = generator.cache.filter(|_| cached);
+                (0..30).map(|_| generator.next_token().unwrap()).collect()
+            };
+            assert_eq!(written(true), written(false), "{prompt:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_of_equal_tokens_is_the_most_probable() {
+        let greedy = Sampling { temperature: 0.0, ..ALL };
+        assert_eq!(choose(&[0.0, 2.0, 2.0], greedy, 0.9), 1);
+        assert!(choose(&[0.0, 2.0, 2.0], ALL, 0.999_999_9) < 3);
+    }
+}

@@ -1,0 +1,280 @@
+//! A training from its data to its last barrier. The parts are built in the order in which they need each other.
+
+use super::checkpoints::{Checkpoints, SAVE_DEADLINE};
+use super::common::Common;
+use super::complete;
+use super::compute::compute;
+use super::data::{facts_of, open_data, say_lacking};
+use super::exchange::share_json;
+use super::messages::warn;
+use super::metrics::Reported;
+use super::optimizer::Trained;
+use super::recorder::Files;
+use super::resume::Resumed;
+use super::state::RunFacts;
+use super::{RankParts, Recorder, RecorderOptions, Resume, Usage};
+use super::{ema, fit, norms, optimizer, profile, resume, same_data, state};
+use crate::plan::{Plan, Running};
+use base::display;
+use base::error::{Error, Result};
+use base::screen::forbid_bars;
+use checkpoint::CheckpointStore;
+use checkpoint::Score;
+use collectives::{CommErrorKind, Phase, Place, ProcessGroup, Wait};
+use data::{DataFacts, Fingerprint};
+use ddp::device::ComputeDevice;
+use record::history::{Accepted, Parent, Start, checkpoints};
+use record::{ObservedRun, Profile, ProgressMode, StartOfRun};
+use std::path::Path;
+use std::sync::Arc;
+use train::models::{Model, TensorFacts};
+use train::training::{Ended, Parts, Position, RunTensors, Settings, Trainer, Updater};
+
+/// Everything that one rank needs to run a plan.
+pub struct Job<'a> {
+    pub plan: &'a Plan,
+    pub group: Arc<dyn ProcessGroup>,
+    pub device: ComputeDevice,
+    /// The number of this rank on its node.
+    pub local_rank: usize,
+    pub out_dir: &'a Path,
+    pub resume: Resume,
+    /// Set on rank 0, which writes to the folder.
+    pub start: Option<Start<'a>>,
+    pub stop: &'a dyn Fn() -> bool,
+    /// Called with the error that training ended with, before waiting for anything, such as a save in progress. Returns whether the run
+    /// has failed.
+    pub failed: &'a dyn Fn(&Error) -> bool,
+    pub recorder: RecorderOptions,
+    /// With `--profile`.
+    pub profile: Option<Profile>,
+}
+
+/// Trains. Before it returns the error of a failed run, it aborts the group, so that the other ranks end at once.
+pub fn train(job: Job<'_>) -> Result<Ended> {
+    let report_failure = report_failure(&job);
+    train_rank(job).inspect_err(|error| {
+        report_failure(error);
+    })
+}
+
+/// Called first with an error: other ranks wait for this one, and the run is about to be taken down. Returns whether the run has failed.
+fn report_failure<'a>(job: &Job<'a>) -> impl Fn(&Error) -> bool + use<'a> {
+    let (group, failed) = (job.group.clone(), job.failed);
+    move |error| {
+        let has_failed = failed(error);
+        if has_failed {
+            group.abort(&error.message);
+        }
+        has_failed
+    }
+}
+
+fn train_rank(job: Job<'_>) -> Result<Ended> {
+    let (parts, group, report_failure) = (RankParts::of(job.plan), job.group.clone(), report_failure(&job));
+    group.note(Place { step: 0, phase: Phase::Data });
+    if matches!(job.recorder.progress, ProgressMode::Plain | ProgressMode::None) {
+        forbid_bars();
+    }
+    let splits = open_data(&parts.data, None, &*group, job.local_rank)?;
+    let (facts, fingerprint) = (facts_of(&splits), Fingerprint::of(&splits));
+    if group.rank() == 0 {
+        say_lacking(&splits);
+        RankParts::of(job.plan)
+            .memory_warning(&facts)
+            .iter()
+            .for_each(|why| warn(&format!("`model`: {why}")));
+    }
+    // One rank's disk may be much slower than another's.
+    group.barrier(Wait::WhilePeersLive)?;
+    same_data::check_data_sets(&fingerprint, &*group)?;
+    let Common { log_every, hosts } = Common::of(parts.metrics.log_every, &*group)?;
+    let settings = Settings { log_every, ..parts.settings() };
+    group.note(Place { step: 0, phase: Phase::Setup });
+    parts.ranks_by(&facts)?;
+    let on = compute(job.device, parts.precision)?;
+    let mut model = parts.model.source.build(&facts, parts.seed, &on)?;
+    fit::model(&parts, &*splits.train, &*model)?;
+    optimizer::freeze(parts.optimizer, &mut *model)?;
+    let mut updater = Updater::new(parts.optimizer, parts.train.clip_norm, model.entries(), &on.device);
+    let Resumed { position, parent, hooks, average } = match group.rank() {
+        0 => {
+            let samples = splits.train.len();
+            resume::resume(&job, &parts, &settings, &fingerprint, samples, &mut *model, &mut updater)?
+        }
+        _ => Resumed::default(),
+    };
+    let position = state::share(&mut *model, &mut updater, position, &*group)?
+        .unwrap_or_else(|| Position::new(parts.batching(group.world_size())));
+    let average = ema::start(parts.ema, &*model, average, &position, &*group)?;
+    let best = best_so_far(&job, &settings, parent.as_ref(), &*group)?;
+    fit::batches(parts.data.loader.drop_last, &position, splits.train.len())?;
+    norms::check(&parts, &facts, &*splits.train, &position, &mut *model)?;
+    group.note(Place { step: position.step, phase: Phase::Setup });
+    // All ranks are ready: from here on the run's folder changes.
+    group.barrier(Wait::WhilePeersLive)?;
+    let epochs = settings.all_epochs(&position, splits.train.len());
+    let mut recorder = Recorder::new(Settings { epochs, ..settings.clone() }, group.rank());
+    let begun = job.start.is_some_and(|start| start.begun());
+    let accepted = group.rank() == 0 && accepted(&job, parent.as_ref())?;
+    if group.rank() == 0 && !accepted && parent.as_ref().is_some_and(|from| from.is_within(job.out_dir)) {
+        job.start.iter().for_each(|start| complete::tidy(start, parts.checkpoint));
+    }
+    if accepted {
+        if !begun {
+            show_brief(&job, &facts, &position, &*model);
+        }
+        let trained = Trained::of(model.entries(), &updater);
+        let usage = Usage::new(job.plan, &facts, splits.train.encoding());
+        let files = files(&job, &facts, fingerprint, trained, parent, hosts, &usage)?;
+        recorder.open(&*group, &position, files, job.recorder)?;
+    }
+    // Rank 0 may still be copying files to the archive.
+    group.barrier(Wait::WhilePeersLive)?;
+    recorder.reserve(RunTensors { model: &*model, updater: &updater, average: average.as_ref() })?;
+    let (stop, observer) = (job.stop, &mut recorder);
+    let trainer_parts =
+        Parts { group: group.clone(), splits, model, updater, average, position, best, stop, observer };
+    let mut trainer = Trainer::new(settings, trainer_parts)?;
+    trainer.restore_hook(hooks)?.iter().for_each(|left_out| warn(left_out));
+    let ended = match trainer.run() {
+        Err(error) if !report_failure(&error) => Ok(Ended::Stopped),
+        ended => ended,
+    };
+    let early = trainer.ended_early();
+    drop(trainer);
+    job.profile.iter().for_each(Profile::finish);
+    let ended = recorder.finish(ended, early, &report_failure)?;
+    final_barrier(&*group, &parts)?;
+    if let Some(profile) = &job.profile {
+        profile::merge(profile, job.out_dir, group.rank(), job.local_rank, group.world_size());
+    }
+    Ok(ended)
+}
+
+/// How good the best checkpoint is that a run continues from or behind; the same on all ranks.
+fn best_so_far(
+    job: &Job<'_>,
+    settings: &Settings,
+    parent: Option<&Parent>,
+    group: &dyn ProcessGroup,
+) -> Result<Option<Score>> {
+    let Some(by) = settings.best else { return Ok(None) };
+    let own = parent.filter(|from| from.is_within(job.out_dir));
+    let store = || CheckpointStore::read_only(checkpoints(job.out_dir));
+    let best = own.map_or(Ok(None), |from| store().best_score(by, from.step))?;
+    share_json(best, group)
+}
+
+/// Waits until all ranks have finished: none may leave while another one needs it. All wait for rank 0, which arrives
+/// after everything is saved. Rank 0's deadline starts then and expires first, so if another rank hangs, everything
+/// is saved.
+///
+/// # Errors
+/// Rank 0 did not arrive, or a rank was lost. A rank that hangs is not an error any more, except with MPI, whose
+/// ranks must all end together.
+fn final_barrier(group: &dyn ProcessGroup, parts: &RankParts<'_>) -> Result<()> {
+    let wait = match group.rank() {
+        0 => Wait::Deadline,
+        // Time for a save in progress and another one.
+        _ if parts.checkpoint.asynchronous => Wait::Longer(2 * SAVE_DEADLINE),
+        _ => Wait::WhilePeersLive,
+    };
+    match group.barrier(wait) {
+        Err(e)
+            if e.kind == CommErrorKind::Timeout
+                && e.peer.is_some_and(|peer| peer != 0)
+                && group.backend() != "mpi" =>
+        {
+            warn(&format!("{}; the run is complete and saved", e.message));
+            Ok(())
+        }
+        done => Ok(done?),
+    }
+}
+
+/// Prints a summary of the training, but not again after a restart.
+fn show_brief(job: &Job<'_>, facts: &DataFacts, position: &Position, model: &dyn Model) {
+    let (plan, options) = (job.plan, &job.recorder);
+    if options.progress == ProgressMode::None {
+        return;
+    }
+    for (key, why) in plan.warnings_of_values() {
+        warn(&format!("`{key}`: {why}"));
+    }
+    let tensors: Vec<TensorFacts> = model.entries().iter().map(TensorFacts::of).collect();
+    let brief = plan.brief(&Running {
+        facts,
+        tensors: &tensors,
+        position,
+        device: job.device.to_string(),
+        backend: job.group.backend(),
+        threads: rayon::current_num_threads(),
+        out_dir: job.out_dir,
+        set: &options.set,
+    });
+    status!("{}", display::message(&brief));
+}
+
+/// Accepts this start in the run's folder; `false` if nothing needs to be written.
+fn accepted(job: &Job<'_>, parent: Option<&Parent>) -> Result<bool> {
+    let start = job.start.ok_or_else(|| Error::internal("rank 0 has no provenance of its start"))?;
+    Ok(start.accept(parent)? == Accepted::Begins)
+}
+
+/// What observers receive about the run.
+fn observed(job: &Job<'_>) -> ObservedRun {
+    let mut run = ObservedRun::default();
+    RankParts::of(job.plan).name.clone_into(&mut run.name);
+    run.folder = job.out_dir.to_owned();
+    run.spec = job.plan.flat();
+    run.run = job.start.and_then(|start| serde_json::to_value(start.provenance).ok()).unwrap_or_default();
+    let shown = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    run.set = changed(job).filter_map(|key| Some(format!("{key}={}", shown(run.spec.get(key)?)))).collect();
+    run
+}
+
+/// The keys that the command line or the environment sets.
+fn changed<'a>(job: &'a Job<'_>) -> impl Iterator<Item = &'a String> {
+    let set = job.start.map(|start| start.provenance.set.iter()).into_iter().flatten();
+    set.filter(|(_, origin)| *origin != "spec" && !origin.starts_with("base ")).map(|(key, _)| key)
+}
+
+/// What TensorBoard shows of the run, and compares it with others by: what its results depend on, and what was set for this start. Observers
+/// may have tokens.
+fn described(job: &Job<'_>, world: usize) -> StartOfRun {
+    let changed: Vec<&String> = changed(job).collect();
+    let compared = |key: &String| job.plan.changes_results(key) || changed.contains(&key);
+    let mut values = job.plan.flat();
+    values.retain(|key, _| compared(key) && key != "name" && !key.starts_with("observer."));
+    values.insert("world".to_owned(), world.into());
+    StartOfRun { spec: job.plan.to_toml(), values }
+}
+
+/// The files that rank 0 records to.
+fn files(
+    job: &Job<'_>,
+    facts: &DataFacts,
+    data: Fingerprint,
+    trained: Trained,
+    parent: Option<Parent>,
+    hosts: Vec<String>,
+    usage: &Usage,
+) -> Result<Files> {
+    let (parts, out_dir) = (RankParts::of(job.plan), job.out_dir);
+    let described = described(job, hosts.len());
+    let made = RunFacts::new(&parts, job.device, trained, data, usage.json()?.into());
+    Ok(Files {
+        out_dir: out_dir.to_owned(),
+        reported: Reported::of(parts.task, parts.metrics.top5, facts),
+        samples: facts.train.unwrap_or(0),
+        checkpoints: Checkpoints::open(parts.checkpoint, parts.save_every, made, out_dir)?,
+        best: parts.checkpoint.best,
+        parent,
+        observers: parts.observers.to_vec(),
+        hosts,
+        encoding: usage.encoding.clone(),
+        observed: observed(job),
+        described,
+    })
+}

@@ -1,0 +1,8 @@
+#![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+
+pub mod device_transform;
+pub mod models;
+pub mod optim;
+pub mod tasks;
+pub mod training;

@@ -1,0 +1,273 @@
+//! A small GPT as in nanoGPT: pre-LN blocks, GELU (erf), learned positions, untied head without bias. Its modules are those
+//! of the PyTorch model in tests/features/golden.rs: `wte`, `wpe`, `h.N.{ln_1,attn.{c_attn,c_proj},ln_2,fc,proj}`, `ln_f`, `lm_head`.
+
+use super::layers::{Affine, Embedding, LayerNorm};
+use super::ops::{Activation, CausalMask, KeysAndValues, attention, attention_after, dropout};
+use super::{Input, Net};
+use burn::module::Module;
+use burn::nn::{Dropout, DropoutConfig};
+use burn::tensor::{Device, Int, Tensor};
+use spec::choice;
+
+choice! {
+    /// Named sizes: those of nanoGPT, and the published ones of GPT-2.
+    Preset:
+    /// 3 layers, 3 heads, width 48.
+    Nano = "nano",
+    /// 4 layers, 4 heads, width 128.
+    Micro = "micro",
+    /// 6 layers, 6 heads, width 192.
+    Mini = "mini",
+    /// 6 layers, 6 heads, width 384.
+    Shakespeare = "shakespeare",
+    /// 12 layers, 12 heads, width 768.
+    Gpt2 = "gpt2",
+    /// 24 layers, 16 heads, width 1024.
+    Gpt2Medium = "gpt2-medium",
+}
+
+impl Preset {
+    /// Layers, heads, width.
+    pub fn sizes(self) -> (usize, usize, usize) {
+        match self {
+            Self::Nano => (3, 3, 48),
+            Self::Micro => (4, 4, 128),
+            Self::Mini => (6, 6, 192),
+            Self::Shakespeare => (6, 6, 384),
+            Self::Gpt2 => (12, 12, 768),
+            Self::Gpt2Medium => (24, 16, 1024),
+        }
+    }
+}
+
+/// The sizes of a GPT.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GptConfig {
+    pub vocab_size: usize,
+    pub block_size: usize,
+    pub n_layer: usize,
+    pub n_head: usize,
+    pub n_embd: usize,
+    pub dropout: f64,
+}
+
+impl GptConfig {
+    /// [`ModelSource::kept_values`](super::ModelSource::kept_values) of a sequence of `block_size` tokens: in each block the inputs of its norms, its
+    /// attention and its linear layers, and the slopes of GELU; then the inputs of the last norm and of the head.
+    pub fn kept_values(&self) -> usize {
+        let block = 16 * self.n_embd;
+        (self.n_layer * block + 2 * self.n_embd).saturating_mul(self.block_size)
+    }
+}
+
+#[derive(Module, Debug)]
+struct Attention {
+    c_attn: Affine,
+    c_proj: Affine,
+    dropout: Dropout,
+    heads: usize,
+}
+
+impl Attention {
+    /// `[batch * time, width]` to the same shape, without the last projection.
+    fn forward(&self, x: Tensor<2>, batch: usize, mask: &CausalMask) -> Tensor<2> {
+        attention(self.c_attn.forward(x), batch, self.heads, &self.dropout, Some(mask))
+    }
+}
+
+#[derive(Module, Debug)]
+struct Block {
+    ln_1: LayerNorm,
+    attn: Attention,
+    ln_2: LayerNorm,
+    fc: Affine,
+    proj: Affine,
+    dropout: Dropout,
+}
+
+impl Block {
+    fn new(c: &GptConfig, device: &Device) -> Self {
+        let width = c.n_embd;
+        let affine = |inputs, outputs| Affine::normal(inputs, outputs, 0.02, true, device);
+        let dropout = DropoutConfig::new(c.dropout).init();
+        Self {
+            ln_1: LayerNorm::new(width, device),
+            attn: Attention {
+                c_attn: affine(width, 3 * width),
+                c_proj: affine(width, width),
+                dropout: dropout.clone(),
+                heads: c.n_head,
+            },
+            ln_2: LayerNorm::new(width, device),
+            fc: affine(width, 4 * width),
+            proj: affine(4 * width, width),
+            dropout,
+        }
+    }
+
+    fn forward(&self, x: Tensor<2>, batch: usize, mask: &CausalMask) -> Tensor<2> {
+        let y = self.attn.forward(self.ln_1.forward(x.clone()), batch, mask);
+        self.rest(x, y)
+    }
+
+    /// As [`Block::forward`], of the positions of one sequence that follow those in `before`.
+    fn extend(&self, x: Tensor<2>, before: &mut KeysAndValues) -> Tensor<2> {
+        let qkv = self.attn.c_attn.forward(self.ln_1.forward(x.clone()));
+        let y = attention_after(qkv, self.attn.heads, before);
+        self.rest(x, y)
+    }
+
+    /// What follows the attention `y`.
+    fn rest(&self, x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
+        let x = self.attn.c_proj.add_to(x, y, &self.dropout);
+        let y = self.fc.then(self.ln_2.forward(x.clone()), Activation::Gelu);
+        self.proj.add_to(x, y, &self.dropout)
+    }
+}
+
+/// Maps tokens `[batch, time]` to logits `[batch * time, vocab]`.
+#[derive(Module, Debug)]
+pub struct Gpt {
+    wte: Embedding,
+    wpe: Embedding,
+    h: Vec<Block>,
+    ln_f: LayerNorm,
+    lm_head: Affine,
+    dropout: Dropout,
+}
+
+impl Gpt {
+    pub fn new(c: GptConfig, device: &Device) -> Self {
+        Self {
+            wte: Embedding::new(c.vocab_size, c.n_embd, device),
+            wpe: Embedding::new(c.block_size, c.n_embd, device),
+            h: (0..c.n_layer).map(|_| Block::new(&c, device)).collect(),
+            ln_f: LayerNorm::new(c.n_embd, device),
+            lm_head: Affine::normal(c.n_embd, c.vocab_size, 0.02, false, device),
+            dropout: DropoutConfig::new(c.dropout).init(),
+        }
+    }
+}
+
+/// What later tokens of a sequence need of the earlier ones: each layer's keys and values.
+#[derive(Clone, Debug, Default)]
+pub struct GptCache {
+    layers: Vec<KeysAndValues>,
+    len: usize,
+}
+
+impl GptCache {
+    /// Number of tokens in the cache.
+    pub fn tokens(&self) -> usize {
+        self.len
+    }
+}
+
+impl Gpt {
+    /// The logits `[1, vocab]` after the last of `tokens`, `[1, new]`, which follow those in `cache` and are added to it. They
+    /// equal those of a forward pass over all tokens to f32 rounding. Without autodiff.
+    ///
+    /// # Panics
+    /// There are more tokens than the model has positions.
+    pub fn extend(&self, tokens: Tensor<2, Int>, cache: &mut GptCache) -> Tensor<2> {
+        let [_, new] = tokens.dims();
+        let tokens = self.wte.forward(tokens);
+        let [_, _, width] = tokens.dims();
+        let positions = self.wpe.weight.val().slice([cache.len..cache.len + new, 0..width]);
+        let mut x = tokens.reshape([new, width]) + positions;
+        cache.layers.resize_with(self.h.len(), KeysAndValues::default);
+        for (block, before) in self.h.iter().zip(&mut cache.layers) {
+            x = block.extend(x, before);
+        }
+        cache.len += new;
+        let last = x.slice([new - 1..new, 0..width]);
+        self.lm_head.forward(self.ln_f.forward(last))
+    }
+}
+
+impl Net for Gpt {
+    fn forward(&self, input: Input) -> Tensor<2> {
+        let index: Tensor<2, Int> = input.index::<2>();
+        let [batch, time] = index.dims();
+        let tokens = self.wte.forward(index);
+        let [_, _, width] = tokens.dims();
+        let positions = self.wpe.weight.val().slice([0..time, 0..width]).unsqueeze::<3>();
+        let mut x = dropout((tokens + positions).reshape([batch * time, width]), &self.dropout);
+        let mask = CausalMask::default();
+        for block in &self.h {
+            x = block.forward(x, batch, &mask);
+        }
+        self.lm_head.forward(self.ln_f.forward(x))
+    }
+
+    fn stays_f32(name: &str) -> bool {
+        name.contains("ln_")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::TensorData;
+    use ddp::device::drawn;
+    use ddp::module::draw_lazy;
+
+    fn small() -> Gpt {
+        let config =
+            GptConfig { vocab_size: 11, block_size: 12, n_layer: 2, n_head: 2, n_embd: 16, dropout: 0.1 };
+        let device = Device::flex();
+        // Larger weights than the initial ones, so that attention is not uniform.
+        let mut net = drawn(&device, 5, || {
+            let net = Gpt::new(config, &device);
+            draw_lazy(&net);
+            net
+        });
+        for block in &mut net.h {
+            block.attn.c_attn.weight = block.attn.c_attn.weight.clone().map(|w| w * 20.0);
+        }
+        net
+    }
+
+    fn row(tokens: &[i64]) -> Tensor<2, Int> {
+        Tensor::from_data(TensorData::new(tokens.to_vec(), [1, tokens.len()]), &Device::flex())
+    }
+
+    fn values(logits: Tensor<2>) -> Vec<f32> {
+        logits.into_data().try_into_vec::<f32>().unwrap()
+    }
+
+    /// The logits after the last token, by a forward pass over all of them.
+    fn whole(net: &Gpt, tokens: &[i64]) -> Vec<f32> {
+        let field =
+            data::HostField { shape: vec![tokens.len()], data: data::FieldData::Index(tokens.to_vec()) };
+        let all = values(net.forward(Input::from_host(&field, 1, &Device::flex())));
+        all[all.len() - 11..].to_vec()
+    }
+
+    #[test]
+    fn logits_with_a_cache_are_those_of_a_whole_forward_pass() {
+        let net = small();
+        let tokens = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 10, 8];
+        for first in [1, 2, 5, 12] {
+            let mut cache = GptCache::default();
+            let mut at = 0;
+            // A prompt of `first` tokens, then one token at a time, and two at the end.
+            for new in std::iter::once(first).chain(std::iter::repeat(1)) {
+                let new = if at + 2 == tokens.len() { 2 } else { new };
+                let found = values(net.extend(row(&tokens[at..at + new]), &mut cache));
+                at += new;
+                assert_eq!(cache.tokens(), at);
+                let expected = whole(&net, &tokens[..at]);
+                for (a, b) in found.iter().zip(&expected) {
+                    assert!((a - b).abs() < 1e-5, "{at} tokens, prompt of {first}: {found:?}, {expected:?}");
+                }
+                if at == tokens.len() {
+                    break;
+                }
+            }
+        }
+        // The logits depend on the order of earlier tokens.
+        let swapped = whole(&net, &[1, 3, 4]);
+        assert!(whole(&net, &[3, 1, 4]).iter().zip(&swapped).any(|(a, b)| (a - b).abs() > 1e-3));
+    }
+}

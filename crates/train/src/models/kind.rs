@@ -1,0 +1,69 @@
+//! What the registry holds for a model, and what the plan can find out about it without a device.
+
+use super::{Role, StateEntry};
+use data::DataFacts;
+use ddp::device::Compute;
+use spec::Fields;
+use std::sync::Arc;
+
+/// Reads the `[model]` table. One per name in the registry.
+pub trait ModelKind: Send + Sync {
+    /// `facts` are those of the data set (input shape, classes), if known before the data is read. Reports all problems to
+    /// `fields`; the value returned after a problem is never built.
+    fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource>;
+}
+
+impl<F> ModelKind for F
+where
+    F: Fn(&mut Fields<'_>, &DataFacts) -> Arc<dyn ModelSource> + Send + Sync,
+{
+    fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
+        self(fields, facts)
+    }
+}
+
+/// A tensor in a model's state, with its PyTorch name.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct TensorFacts {
+    pub name: String,
+    pub shape: Vec<usize>,
+    pub role: Role,
+    /// The other names of the tensor, if the model contains it more than once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<String>,
+}
+
+impl TensorFacts {
+    pub fn of(entry: &StateEntry) -> Self {
+        let aliases = entry.aliases.iter().map(|alias| alias.name.clone()).collect();
+        Self { name: entry.name.clone(), shape: entry.shape.clone(), role: entry.role, aliases }
+    }
+
+    /// All names of the tensor.
+    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        std::iter::once(&self.name).chain(&self.aliases).map(String::as_str)
+    }
+}
+
+/// A model as described in the spec, not yet built.
+pub trait ModelSource: Send + Sync {
+    /// Names and shapes of its state, in registration order; `None` if they depend on data that has not been read.
+    fn tensors(&self) -> Option<Vec<TensorFacts>>;
+    /// Values per channel that the smallest batch norm sees of one sample; `None` without batch norm, or if that is not known.
+    fn least_norm_values(&self, _facts: &DataFacts) -> Option<usize> {
+        None
+    }
+    /// Values of one sample that the layers keep in host memory until their backward pass, besides its input and outputs, if all parameters
+    /// are trained: at least so many. `None` if that is not known.
+    fn kept_values(&self, _facts: &DataFacts) -> Option<usize> {
+        None
+    }
+    /// [`tensors`](Self::tensors) for the facts of opened data, as [`build`](Self::build) makes them. No values are drawn, so that nothing large is allocated.
+    ///
+    /// # Errors
+    /// The model does not fit the data.
+    fn tensors_for(&self, facts: &DataFacts) -> base::error::Result<Vec<TensorFacts>>;
+    /// Builds the model with parameters drawn from `seed`. `facts` are those of the opened data.
+    fn build(&self, facts: &DataFacts, seed: u64, on: &Compute)
+    -> base::error::Result<Box<dyn super::Model>>;
+}
