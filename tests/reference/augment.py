@@ -1,4 +1,4 @@
-"""tests/reference/augment.json, the expected values of src/data/resized_crop_tests.rs and color_jitter_tests.rs:
+"""tests/reference/augment.json, the expected values of crates/data/src/resized_crop_tests.rs and color_jitter_tests.rs:
 torchvision's transforms with fixed parameters, on the tests' numbers.
 
     python tests/reference/augment.py    (torch, torchvision, pillow; made with 2.15, 0.29.2 and 13.0)

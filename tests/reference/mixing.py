@@ -1,4 +1,4 @@
-"""tests/reference/mixing.json, the expected values of src/train/mixing_tests.rs: torchvision's MixUp and CutMix with fixed
+"""tests/reference/mixing.json, the expected values of crates/train/src/training/mixing_tests.rs: torchvision's MixUp and CutMix with fixed
 parameters, and PyTorch's cross-entropy with the mixed one-hot labels.
 
     python tests/reference/mixing.py     (torch, torchvision; made with 2.15 and 0.29.2)

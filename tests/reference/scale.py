@@ -1,4 +1,4 @@
-"""tests/reference/scale.json, the expected values of src/data/sets/image_pixels_tests.rs: images scaled by Pillow, in the
+"""tests/reference/scale.json, the expected values of crates/data/src/sets/image_pixels_tests.rs: images scaled by Pillow, in the
 sizes of torchvision's Resize and CenterCrop, and made grey.
 
     python tests/reference/scale.py    (pillow; made with 13.0)

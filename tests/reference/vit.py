@@ -1,4 +1,4 @@
-"""The expected values of src/models/vit_tests.rs: torchvision's vision transformer in f64, on the tests' numbers.
+"""The expected values of crates/train/src/models/vit_tests.rs: torchvision's vision transformer in f64, on the tests' numbers.
 
     python tests/reference/vit.py        (torch, torchvision; made with 2.15 and 0.29.2)
 """

@@ -87,7 +87,7 @@ pub(super) fn devices_suffice(
     .hint("start as many processes as there are devices, or set `share_devices = true` in `[launch]`"))
 }
 
-/// Where the model's tensors are known before the data is read; else `worker/optimizer.rs` checks this.
+/// Where the model's tensors are known before the data is read; else `job/worker/optimizer.rs` checks this.
 pub(super) fn groups(root: &mut Fields<'_>, optimizer: &OptimizerPlan, tensors: Option<&[TensorFacts]>) {
     for misfit in tensors.map(|tensors| optimizer.misfits(tensors)).unwrap_or_default() {
         let path: Vec<&str> = misfit.path.iter().map(String::as_str).collect();

@@ -216,7 +216,7 @@ impl Plan {
     }
 
     /// Checks that a run from the beginning has no batch on which a batch norm can't train. Where sizes are only known once the
-    /// data is read, and for other runs, `worker/norms.rs` does.
+    /// data is read, and for other runs, `job/worker/norms.rs` does.
     ///
     /// # Errors
     /// Exit code 78.
