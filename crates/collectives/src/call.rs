@@ -1,6 +1,6 @@
 //! One collective as a value: its arguments, their validation, and the header that announces it to the other ranks.
 
-use super::header::{Header, Operation};
+use super::header::{CallOperation, Header};
 use super::{CommError, CommErrorKind, DType, ReduceOp, SliceMut, SliceRef, Wait};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub enum Call<'a> {
 impl Call<'_> {
     /// Names of all calls.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        Operation::ALL.into_iter().map(Operation::name)
+        CallOperation::ALL.into_iter().map(CallOperation::name)
     }
 
     /// The name of the method: `all_reduce`.
@@ -29,16 +29,16 @@ impl Call<'_> {
         self.operation().name()
     }
 
-    fn operation(&self) -> Operation {
+    fn operation(&self) -> CallOperation {
         match self {
-            Call::AllReduce { .. } => Operation::AllReduce,
-            Call::Reduce { .. } => Operation::Reduce,
-            Call::Broadcast { .. } => Operation::Broadcast,
-            Call::AllGather { .. } => Operation::AllGather,
-            Call::ReduceScatter { .. } => Operation::ReduceScatter,
-            Call::Barrier(_) => Operation::Barrier,
-            Call::Send { .. } => Operation::Send,
-            Call::Recv { .. } => Operation::Recv,
+            Call::AllReduce { .. } => CallOperation::AllReduce,
+            Call::Reduce { .. } => CallOperation::Reduce,
+            Call::Broadcast { .. } => CallOperation::Broadcast,
+            Call::AllGather { .. } => CallOperation::AllGather,
+            Call::ReduceScatter { .. } => CallOperation::ReduceScatter,
+            Call::Barrier(_) => CallOperation::Barrier,
+            Call::Send { .. } => CallOperation::Send,
+            Call::Recv { .. } => CallOperation::Recv,
         }
     }
 

@@ -1,13 +1,13 @@
 //! An engine's record of a rank's calls, and of its step and phase, for failure reports. Other threads read it while a call runs.
 
 use super::header::Header;
-use super::{CallRecord, CommError, CommErrorKind, Place, messages};
+use super::{CallRecord, CommError, CommErrorKind, StepPhase, messages};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Number of calls kept.
-const HISTORY: usize = 64;
+pub(super) const HISTORY: usize = 64;
 
 /// Ignores poisoning: a thread that panics while it holds the lock leaves nothing half-done that matters to engines.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -25,16 +25,16 @@ pub(super) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 
 /// A call that this rank has made.
 #[derive(Clone, Debug)]
-struct Call {
+struct RecordedCall {
     header: Header,
-    place: Place,
+    place: StepPhase,
     started: SystemTime,
     /// None while the call runs, and for the call that failed.
     took: Option<Duration>,
     clock: Instant,
 }
 
-impl Call {
+impl RecordedCall {
     fn record(&self) -> CallRecord {
         let Header { operation, sequence, dtype, count, algorithm, .. } = self.header;
         CallRecord {
@@ -52,13 +52,13 @@ impl Call {
 }
 
 #[derive(Debug)]
-pub(super) struct Calls {
+pub(super) struct CallLog {
     pub rank: usize,
-    calls: Mutex<VecDeque<Call>>,
-    place: Mutex<Place>,
+    calls: Mutex<VecDeque<RecordedCall>>,
+    place: Mutex<StepPhase>,
 }
 
-impl Calls {
+impl CallLog {
     pub(super) fn new(rank: usize) -> Self {
         Self { rank, calls: Mutex::new(VecDeque::with_capacity(HISTORY)), place: Mutex::default() }
     }
@@ -68,7 +68,7 @@ impl Calls {
         if calls.len() == HISTORY {
             calls.pop_front();
         }
-        calls.push_back(Call {
+        calls.push_back(RecordedCall {
             header,
             place: self.place(),
             started: SystemTime::now(),
@@ -114,15 +114,15 @@ impl Calls {
         group_calls.find(|h| h.sequence == sequence)
     }
 
-    pub(super) fn note(&self, place: Place) {
+    pub(super) fn note(&self, place: StepPhase) {
         *lock(&self.place) = place;
     }
 
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> StepPhase {
         *lock(&self.place)
     }
 
     pub(super) fn history(&self) -> Vec<CallRecord> {
-        lock(&self.calls).iter().map(Call::record).collect()
+        lock(&self.calls).iter().map(RecordedCall::record).collect()
     }
 }

@@ -3,7 +3,7 @@
 
 use super::header::Header;
 use super::rendezvous::truncated;
-use super::{CommErrorKind, Place};
+use super::{CommErrorKind, StepPhase};
 use serde::{Deserialize, Serialize};
 
 /// Maximum length of the text of an `Abort`; longer texts are cut.
@@ -22,13 +22,13 @@ pub(super) enum Control {
     /// Asks whether the receiver is in a call.
     Probe,
     /// Answers `Probe`: the current call, and the step and phase.
-    ProbeReply(Header, Place),
+    ProbeReply(Header, StepPhase),
     /// The host's shared memory has something new, for a rank that cannot sleep on that memory alone.
     Wake,
     /// Asks how many calls the receiver has made on its device.
     ProgressRequest,
     /// Answers `ProgressRequest`: the number of calls, and the step and phase.
-    Progress(u64, Place),
+    Progress(u64, StepPhase),
 }
 
 impl Control {
@@ -113,10 +113,10 @@ mod tests {
             Control::abort(CommErrorKind::Timeout, Some(3), "rank 3 did not respond"),
             Control::Goodbye,
             Control::Probe,
-            Control::ProbeReply(sample(), Place { step: u64::MAX, phase: Phase::Finish }),
+            Control::ProbeReply(sample(), StepPhase { step: u64::MAX, phase: Phase::Finish }),
             Control::Wake,
             Control::ProgressRequest,
-            Control::Progress(u64::MAX - 1, Place { step: 3, phase: Phase::Data }),
+            Control::Progress(u64::MAX - 1, StepPhase { step: 3, phase: Phase::Data }),
             Control::abort(CommErrorKind::Aborted, None, &long),
         ];
         let bytes: Vec<u8> = frames.iter().flat_map(|f| f.frame()).collect();

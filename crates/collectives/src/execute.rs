@@ -2,8 +2,8 @@
 //! of the transport.
 
 use super::call::Call;
-use super::calls::Calls;
-use super::header::{Header, Operation};
+use super::calls::CallLog;
+use super::header::{CallOperation, Header};
 use super::{CommError, CommErrorKind, messages};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tracing::span::EnteredSpan;
 
 /// What a rank's other threads may use during a call.
 pub(super) trait Shared {
-    fn calls(&self) -> &Calls;
+    fn calls(&self) -> &CallLog;
     /// Ends the group, unless it has already ended; returns the first failure. `cause` is worded for every rank; what
     /// this rank was doing is added to its error.
     fn fail(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError;
@@ -50,8 +50,8 @@ impl SequenceNumbers {
     pub(super) fn next(&mut self, header: &Header) -> u64 {
         let peer = header.root as usize;
         let count = match header.operation {
-            Operation::Send => &mut self.pairwise[peer][0],
-            Operation::Recv => &mut self.pairwise[peer][1],
+            CallOperation::Send => &mut self.pairwise[peer][0],
+            CallOperation::Recv => &mut self.pairwise[peer][1],
             _ => &mut self.group,
         };
         *count += 1;
@@ -98,7 +98,7 @@ pub(super) fn execute<'a, E: Engine>(
 
 /// The tracing span of a call (level trace). It names rank and step, because a call may run on a thread outside of the
 /// step's span.
-pub(super) fn call_span(calls: &Calls, header: Header) -> EnteredSpan {
+pub(super) fn call_span(calls: &CallLog, header: Header) -> EnteredSpan {
     tracing::trace_span!(
         "collective",
         rank = calls.rank,
@@ -121,13 +121,13 @@ mod tests {
         let mut numbers = SequenceNumbers::new(3);
         let mut next = |operation, root| numbers.next(&Header { operation, root, ..sample() });
         let calls = [
-            (Operation::Barrier, 0, 1),
-            (Operation::Broadcast, 2, 2),
-            (Operation::Send, 2, 1),
-            (Operation::Recv, 2, 1),
-            (Operation::Send, 0, 1),
-            (Operation::Send, 2, 2),
-            (Operation::AllReduce, 0, 3),
+            (CallOperation::Barrier, 0, 1),
+            (CallOperation::Broadcast, 2, 2),
+            (CallOperation::Send, 2, 1),
+            (CallOperation::Recv, 2, 1),
+            (CallOperation::Send, 0, 1),
+            (CallOperation::Send, 2, 2),
+            (CallOperation::AllReduce, 0, 3),
         ];
         for (operation, root, number) in calls {
             assert_eq!(next(operation, root), number, "{operation:?} {root}");

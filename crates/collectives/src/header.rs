@@ -13,7 +13,7 @@ const MAGIC: [u8; 4] = *b"DDPg";
 
 named! {
     /// Codes on the wire are positions: append only.
-    pub(super) enum Operation {
+    pub(super) enum CallOperation {
         AllReduce = "all_reduce",
         Reduce = "reduce",
         Broadcast = "broadcast",
@@ -25,10 +25,10 @@ named! {
     }
 }
 
-impl Operation {
+impl CallOperation {
     /// Whether the operation is between two ranks. These are numbered for each pair, the others for the group.
     pub(super) const fn is_pairwise(self) -> bool {
-        matches!(self, Operation::Send | Operation::Recv)
+        matches!(self, CallOperation::Send | CallOperation::Recv)
     }
 }
 
@@ -60,7 +60,7 @@ named! {
 /// One call of a rank, as announced to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Header {
-    pub operation: Operation,
+    pub operation: CallOperation,
     pub dtype: DType,
     pub reduce_op: ReduceOp,
     pub algorithm: Algorithm,
@@ -80,7 +80,7 @@ impl Header {
     /// What all calls of a group have in common.
     pub(super) fn base(algorithm: Algorithm, run: u64, generation: u64) -> Self {
         Self {
-            operation: Operation::Barrier,
+            operation: CallOperation::Barrier,
             dtype: DType::U8,
             reduce_op: ReduceOp::Sum,
             algorithm,
@@ -122,7 +122,7 @@ impl Header {
             return None;
         }
         Some(Self {
-            operation: *Operation::ALL.get(usize::from(bytes[4]))?,
+            operation: *CallOperation::ALL.get(usize::from(bytes[4]))?,
             dtype: *DType::ALL.get(usize::from(bytes[5]))?,
             reduce_op: *ReduceOp::ALL.get(usize::from(bytes[6]))?,
             algorithm: *Algorithm::ALL.get(usize::from(bytes[7]))?,
@@ -138,12 +138,12 @@ impl Header {
     /// Whether `theirs`, sent by rank `peer`, matches this rank's call.
     pub(super) fn agrees_with(&self, theirs: &Header, me: usize, peer: usize) -> bool {
         match self.operation {
-            Operation::Recv => {
-                let expected = Header { operation: Operation::Send, root: me as u32, ..*self };
+            CallOperation::Recv => {
+                let expected = Header { operation: CallOperation::Send, root: me as u32, ..*self };
                 self.root as usize == peer && expected == *theirs
             }
             // A send has no answer.
-            Operation::Send => false,
+            CallOperation::Send => false,
             _ => self == theirs,
         }
     }
@@ -155,14 +155,14 @@ impl fmt::Display for Header {
         let op = self.reduce_op.name();
         write!(f, "{} #{sequence}", operation.name())?;
         match operation {
-            Operation::AllReduce => write!(f, " ({op} of {count} {dtype})"),
-            Operation::Reduce => write!(f, " ({op} of {count} {dtype} to rank {root})"),
-            Operation::Broadcast => write!(f, " ({count} {dtype} from rank {root})"),
-            Operation::AllGather => write!(f, " ({count} {dtype} a rank)"),
-            Operation::ReduceScatter => write!(f, " ({op}, {count} {dtype} a rank)"),
-            Operation::Barrier => Ok(()),
-            Operation::Send => write!(f, " ({count} {dtype} to rank {root}, tag {tag})"),
-            Operation::Recv => write!(f, " ({count} {dtype} from rank {root}, tag {tag})"),
+            CallOperation::AllReduce => write!(f, " ({op} of {count} {dtype})"),
+            CallOperation::Reduce => write!(f, " ({op} of {count} {dtype} to rank {root})"),
+            CallOperation::Broadcast => write!(f, " ({count} {dtype} from rank {root})"),
+            CallOperation::AllGather => write!(f, " ({count} {dtype} a rank)"),
+            CallOperation::ReduceScatter => write!(f, " ({op}, {count} {dtype} a rank)"),
+            CallOperation::Barrier => Ok(()),
+            CallOperation::Send => write!(f, " ({count} {dtype} to rank {root}, tag {tag})"),
+            CallOperation::Recv => write!(f, " ({count} {dtype} from rank {root}, tag {tag})"),
         }
     }
 }
@@ -173,12 +173,12 @@ pub(super) mod tests {
 
     pub(crate) fn sample() -> Header {
         let base = Header::base(Algorithm::Ring, 0x1234, 7);
-        Header { operation: Operation::AllReduce, dtype: DType::F32, sequence: 12, count: 1024, ..base }
+        Header { operation: CallOperation::AllReduce, dtype: DType::F32, sequence: 12, count: 1024, ..base }
     }
 
     #[test]
     fn every_header_field_round_trips() {
-        for operation in Operation::ALL {
+        for operation in CallOperation::ALL {
             for dtype in DType::ALL {
                 for reduce_op in ReduceOp::ALL {
                     for algorithm in Algorithm::ALL {
@@ -214,7 +214,7 @@ pub(super) mod tests {
             ("send", 6),
             ("recv", 7),
         ];
-        assert_eq!(Operation::ALL.map(|o| (o.name(), o as u8)), operations);
+        assert_eq!(CallOperation::ALL.map(|o| (o.name(), o as u8)), operations);
 
         let reduce_ops = [("sum", 0), ("mean", 1), ("max", 2), ("min", 3)];
         assert_eq!(ReduceOp::ALL.map(|op| (op.name(), op as u8)), reduce_ops);
@@ -235,8 +235,8 @@ pub(super) mod tests {
 
     #[test]
     fn a_recv_agrees_only_with_its_send() {
-        let recv = Header { operation: Operation::Recv, root: 2, tag: 9, ..sample() };
-        let send = Header { operation: Operation::Send, root: 1, tag: 9, ..sample() };
+        let recv = Header { operation: CallOperation::Recv, root: 2, tag: 9, ..sample() };
+        let send = Header { operation: CallOperation::Send, root: 1, tag: 9, ..sample() };
         assert!(recv.agrees_with(&send, 1, 2));
         assert!(!recv.agrees_with(&Header { tag: 8, ..send }, 1, 2));
         assert!(!recv.agrees_with(&Header { count: 8, ..send }, 1, 2));

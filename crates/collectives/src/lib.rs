@@ -64,7 +64,7 @@ pub use gpu::{GpuUuid, on_one_gpu};
 #[doc(hidden)]
 pub use header::Algorithm;
 #[doc(hidden)]
-pub use record::{CallRecord, FlightRecorder, Phase, Place};
+pub use record::{CallRecord, FlightRecorder, Phase, StepPhase};
 
 use base::named;
 use std::time::Duration;
@@ -236,7 +236,7 @@ impl CommError {
     }
 
     /// The same error, caused by `peer`.
-    pub fn of(self, peer: Option<usize>) -> Self {
+    pub(crate) fn caused_by(self, peer: Option<usize>) -> Self {
         Self { peer, ..self }
     }
 

@@ -1,6 +1,6 @@
 //! The texts of failures that several engines report, worded for every rank.
 
-use super::Place;
+use super::StepPhase;
 use super::header::Header;
 use super::rendezvous::name_ranks;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub(super) fn mismatch(mut sides: [(usize, Header); 2]) -> String {
 }
 
 /// What a rank was doing when its group ended; follows the cause.
-pub(super) fn was_in(rank: usize, call: &str, place: Place) -> String {
+pub(super) fn was_in(rank: usize, call: &str, place: StepPhase) -> String {
     format!("; rank {rank} was in {call}, {place}")
 }
 
@@ -75,7 +75,7 @@ pub(super) fn all_respond(counted: bool) -> String {
 }
 
 /// How far a rank is, with the number of its calls on its device; follows the verdict.
-pub(super) fn progress(rank: usize, calls: u64, place: Place) -> String {
+pub(super) fn progress(rank: usize, calls: u64, place: StepPhase) -> String {
     match calls {
         0 => format!("; rank {rank} is at {place}"),
         _ => format!("; rank {rank} has made call {calls}, {place}"),
@@ -100,7 +100,7 @@ pub(super) fn no_progress(me: usize, awaited: &str, call: &Header, time_limit: D
 mod tests {
     use super::super::gloo::GlooOptions;
     use super::super::header::tests::sample;
-    use super::super::header::{Algorithm, Header, Operation};
+    use super::super::header::{Algorithm, CallOperation, Header};
     use super::super::probe::Probe;
     use super::super::rendezvous;
     use super::super::{Call, GpuUuid, Phase, ReduceOp, on_one_gpu};
@@ -109,7 +109,7 @@ mod tests {
 
     /// Calls, their arguments, and failures of calls.
     fn collectives() -> Vec<String> {
-        let calls = Operation::ALL.map(|operation| Header { operation, root: 2, tag: 9, ..sample() });
+        let calls = CallOperation::ALL.map(|operation| Header { operation, root: 2, tag: 9, ..sample() });
         let barrier = calls[5];
         let mut all = calls.map(|call| call.to_string()).to_vec();
         let (mut i, mut f, block) = ([0i32; 6], [0f32; 7], [0f32; 2]);
@@ -132,7 +132,7 @@ mod tests {
             mismatch([(1, barrier), (0, calls[0])]),
             mismatch([(1, Header { algorithm: Algorithm::Tree, ..barrier }), (0, barrier)]),
             mismatch([(1, Header { run: 0, ..barrier }), (0, barrier)]),
-            format!("{}{}", aborted(1, "disk full"), was_in(0, &barrier.to_string(), Place::default())),
+            format!("{}{}", aborted(1, "disk full"), was_in(0, &barrier.to_string(), StepPhase::default())),
         ]);
         all
     }
@@ -141,8 +141,8 @@ mod tests {
     fn timeouts() -> Vec<String> {
         let time_limit = Duration::from_millis(300);
         let mut probe = Probe::new(4, Instant::now(), time_limit, None);
-        let place = Place { step: 7, phase: Phase::Backward };
-        let other = Header { operation: Operation::Barrier, ..sample() };
+        let place = StepPhase { step: 7, phase: Phase::Backward };
+        let other = Header { operation: CallOperation::Barrier, ..sample() };
         let mut all = Vec::new();
         for (peer, call) in [(3, sample()), (1, other), (2, sample())] {
             probe.record(peer, (call, place));
@@ -159,7 +159,7 @@ mod tests {
     /// The message at the deadline of a call on a device, for each verdict.
     fn device_timeouts() -> Vec<String> {
         let late = overdue(&format!("{} by NCCL", sample()), Duration::from_secs(1));
-        let place = Place { step: 7, phase: Phase::Backward };
+        let place = StepPhase { step: 7, phase: Phase::Backward };
         let report = progress(1, 11, place) + &progress(2, 0, place);
         let verdicts =
             [silent(&[1, 2], 0), left(1, 0), behind(&[1], 0), all_respond(true), all_respond(false)];

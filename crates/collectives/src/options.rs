@@ -92,7 +92,7 @@ impl Options {
     }
 
     /// As [`Options::from_env`], with `get` in place of the process's environment.
-    pub fn from_lookup(get: &dyn Fn(&str) -> Option<String>) -> Result<Self, CommError> {
+    pub(crate) fn from_lookup(get: &dyn Fn(&str) -> Option<String>) -> Result<Self, CommError> {
         launchers::options(get)
     }
 

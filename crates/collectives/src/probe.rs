@@ -3,7 +3,7 @@
 
 use super::header::Header;
 use super::rendezvous::name_ranks;
-use super::{Place, messages};
+use super::{StepPhase, messages};
 use std::time::{Duration, Instant};
 
 /// Peers have a tenth of the time limit to answer, between these two: on a machine that has more to do than it can, a rank that is
@@ -23,7 +23,7 @@ pub(super) fn grace(time_limit: Duration) -> Duration {
 }
 
 /// The answers so far; by default, the call that a peer is in, and its place.
-pub(super) struct Probe<A = (Header, Place)> {
+pub(super) struct Probe<A = (Header, StepPhase)> {
     sent: Instant,
     until: Instant,
     enough: Option<usize>,
@@ -107,14 +107,14 @@ mod tests {
         let mut timed = Probe::new(3, now, time_limit, None);
         let mut counted = Probe::new(3, now, time_limit, Some(2));
         for probe in [&mut timed, &mut counted] {
-            probe.record(1, (sample(), Place::default()));
+            probe.record(1, (sample(), StepPhase::default()));
             // A second answer, and one of a rank that does not exist: neither counts.
-            probe.record(1, (sample(), Place::default()));
-            probe.record(3, (sample(), Place::default()));
+            probe.record(1, (sample(), StepPhase::default()));
+            probe.record(3, (sample(), StepPhase::default()));
             let waits = if probe.enough.is_some() { COUNTED } else { grace(time_limit) };
             assert_eq!(probe.until() - now, waits);
             assert!(probe.answer(1).is_some() && probe.answer(2).is_none() && probe.answer(3).is_none());
-            probe.record(2, (sample(), Place::default()));
+            probe.record(2, (sample(), StepPhase::default()));
         }
         assert_eq!((timed.until() - now, counted.until()), (Duration::from_millis(150), now));
     }

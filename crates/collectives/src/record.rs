@@ -35,14 +35,14 @@ named! {
 
 /// A rank's step (optimizer steps done so far, over the whole run) and phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct StepPhase {
     /// Optimizer steps done so far.
     pub step: u64,
     /// What the rank does.
     pub phase: Phase,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for StepPhase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "step {}, phase {}", self.step, self.phase.name())
     }
@@ -64,7 +64,7 @@ pub struct CallRecord {
     /// The algorithm: `shared-memory`, `ring`, …
     pub algorithm: &'static str,
     /// Where the rank was when it made the call.
-    pub place: Place,
+    pub place: StepPhase,
     /// When; seconds since 1970 in JSON.
     #[serde(serialize_with = "unix_seconds")]
     pub started: SystemTime,
@@ -77,9 +77,9 @@ pub struct CallRecord {
 /// place.
 pub trait FlightRecorder: Send + Sync {
     /// Records this rank's step and phase. Costs a few nanoseconds.
-    fn note(&self, place: Place);
+    fn note(&self, place: StepPhase);
     /// The place last recorded.
-    fn place(&self) -> Place;
+    fn place(&self) -> StepPhase;
     /// The last calls (64 at most), oldest first; empty for engines that keep no record of them.
     fn history(&self) -> Vec<CallRecord>;
 }
@@ -87,14 +87,14 @@ pub trait FlightRecorder: Send + Sync {
 /// The methods of [`FlightRecorder`]; without one, nothing is recorded.
 impl<'a> dyn ProcessGroup + 'a {
     /// See [`FlightRecorder::note`].
-    pub fn note(&self, place: Place) {
+    pub fn note(&self, place: StepPhase) {
         if let Some(recorder) = self.flight_recorder() {
             recorder.note(place);
         }
     }
 
     /// See [`FlightRecorder::place`].
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> StepPhase {
         self.flight_recorder().map(FlightRecorder::place).unwrap_or_default()
     }
 

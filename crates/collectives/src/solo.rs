@@ -3,14 +3,14 @@
 //! rank works with many.
 
 use super::calls::lock;
-use super::{Call, CallRecord, CommError, CommErrorKind, FlightRecorder, Place, ProcessGroup, messages};
+use super::{Call, CallRecord, CommError, CommErrorKind, FlightRecorder, ProcessGroup, StepPhase, messages};
 use std::sync::{Mutex, OnceLock};
 
 /// World size 1, rank 0.
 #[derive(Debug, Default)]
 pub struct SoloGroup {
     failed: OnceLock<CommError>,
-    place: Mutex<Place>,
+    place: Mutex<StepPhase>,
 }
 
 impl ProcessGroup for SoloGroup {
@@ -44,10 +44,10 @@ impl ProcessGroup for SoloGroup {
 
 /// Calls are not recorded: none can wait for a peer.
 impl FlightRecorder for SoloGroup {
-    fn note(&self, place: Place) {
+    fn note(&self, place: StepPhase) {
         *lock(&self.place) = place;
     }
-    fn place(&self) -> Place {
+    fn place(&self) -> StepPhase {
         *lock(&self.place)
     }
     fn history(&self) -> Vec<CallRecord> {
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn place_returns_the_last_note() {
         let group = SoloGroup::default();
-        let here = Place { step: 7, phase: Phase::Forward };
+        let here = StepPhase { step: 7, phase: Phase::Forward };
         group.note(here);
         group.barrier(Wait::Deadline).unwrap();
         assert_eq!(group.place(), here);

@@ -43,13 +43,13 @@ impl BucketLayout {
     }
 
     /// The same gradients in another order; see [`BucketLayout::in_order`].
-    pub fn reordered(&self, order: &[usize]) -> Self {
+    pub(crate) fn reordered(&self, order: &[usize]) -> Self {
         let sizes: Vec<Option<usize>> = self.slots.iter().map(|slot| slot.map(|s| s.len)).collect();
         Self::in_order(&sizes, order, self.caps)
     }
 
     /// Each gradient in a bucket of its own, in the same order. (Empty ones share their neighbour's.)
-    pub fn apart(&self) -> Self {
+    pub(crate) fn apart(&self) -> Self {
         Self { caps: BucketCaps { first: 0, rest: 0 }, ..self.clone() }.reordered(&self.order())
     }
 

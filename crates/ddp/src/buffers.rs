@@ -15,7 +15,7 @@ const SMALLEST: usize = 1 << 10;
 
 /// The kept buffers of one length.
 #[derive(Default)]
-struct Kept {
+struct KeptBuffers {
     buffers: Vec<Vec<f32>>,
     /// How often none was left. No more are kept: others' tensors, such as input batches, would pile up.
     misses: usize,
@@ -23,7 +23,7 @@ struct Kept {
 
 #[derive(Default)]
 struct Pool {
-    by_len: HashMap<usize, Kept>,
+    by_len: HashMap<usize, KeptBuffers>,
     elements: usize,
 }
 

@@ -2,7 +2,7 @@
 //! fill up.
 
 use super::buckets::{BucketLayout, Slot};
-use super::comm_thread::{Job, Jobs, Values};
+use super::comm_thread::{BucketJob, BucketJobs, BucketValues};
 use super::hook::HookSource;
 use super::in_place::{InPlace, InPlaceBuckets};
 use super::on_device::DeviceGradients;
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 pub(super) struct Collector {
     pub layout: BucketLayout,
-    state: Mutex<State>,
+    state: Mutex<CollectorState>,
 }
 
 impl std::fmt::Debug for Collector {
@@ -26,7 +26,7 @@ impl std::fmt::Debug for Collector {
     }
 }
 
-pub(super) struct State {
+pub(super) struct CollectorState {
     pub buckets: Vec<Bucket>,
     /// Parameters whose gradient has arrived in this micro-batch.
     seen: Vec<bool>,
@@ -35,7 +35,7 @@ pub(super) struct State {
     micro: usize,
     syncing: bool,
     next_launch: usize,
-    jobs: Option<Jobs>,
+    jobs: Option<BucketJobs>,
     /// While the order is learnt, buckets are averaged without the hook, because buckets must not change under a hook.
     pub plain: bool,
     /// The gradients, if they are not in host memory; `Bucket::data` is empty then.
@@ -52,13 +52,13 @@ pub(super) struct Bucket {
 }
 
 /// Where gradients are stored, and what averages them there.
-pub(super) struct Memory {
+pub(super) struct GradientMemory {
     /// `None`: host memory.
     device: Option<Device>,
     pub in_place: Option<InPlaceBuckets>,
 }
 
-impl Memory {
+impl GradientMemory {
     pub fn new(
         device: Option<Device>,
         in_place: Option<Arc<dyn InPlace>>,
@@ -74,14 +74,14 @@ impl Memory {
 }
 
 impl Collector {
-    pub fn new(layout: BucketLayout, memory: Memory, jobs: Option<Jobs>, plain: bool) -> Self {
-        let Memory { device, in_place } = memory;
+    pub fn new(layout: BucketLayout, memory: GradientMemory, jobs: Option<BucketJobs>, plain: bool) -> Self {
+        let GradientMemory { device, in_place } = memory;
         let buckets = layout.buckets.iter().enumerate().map(|(b, len)| Bucket {
             data: if device.is_none() { vec![0.0; *len] } else { Vec::new() },
             parameters: layout.slots.iter().flatten().filter(|s| s.bucket == b).count(),
             pending: 0,
         });
-        let state = State {
+        let state = CollectorState {
             buckets: buckets.collect(),
             seen: vec![false; layout.slots.len()],
             arrived: Vec::new(),
@@ -97,7 +97,7 @@ impl Collector {
     }
 
     /// A panic in a tap ends the worker, so data behind a poisoned lock is never used for an update.
-    pub fn lock(&self) -> MutexGuard<'_, State> {
+    pub fn lock(&self) -> MutexGuard<'_, CollectorState> {
         lock(&self.state)
     }
 }
@@ -145,7 +145,7 @@ impl GradientSink for Collector {
     }
 }
 
-impl State {
+impl CollectorState {
     /// Starts a micro-batch; number 0 starts a new step.
     pub fn begin(&mut self, micro: usize, last: bool) {
         self.micro = micro;
@@ -205,10 +205,10 @@ impl State {
     }
 
     /// Takes a bucket out to be averaged.
-    pub fn take(&mut self, bucket: usize) -> Values {
+    pub fn take(&mut self, bucket: usize) -> BucketValues {
         match &mut self.on_device {
-            Some(gradients) => Values::Copying(gradients.download(bucket)),
-            None => Values::Host(std::mem::take(&mut self.buckets[bucket].data)),
+            Some(gradients) => BucketValues::Copying(gradients.download(bucket)),
+            None => BucketValues::Host(std::mem::take(&mut self.buckets[bucket].data)),
         }
     }
 
@@ -221,9 +221,9 @@ impl State {
     }
 
     /// Takes the memory for another layout. Nothing may be averaged here afterwards.
-    pub fn take_memory(&mut self) -> Memory {
+    pub fn take_memory(&mut self) -> GradientMemory {
         let device = self.on_device.as_ref().map(|gradients| gradients.device().clone());
-        Memory { device, in_place: self.in_place.take() }
+        GradientMemory { device, in_place: self.in_place.take() }
     }
 
     /// Launches full buckets, or all remaining ones, in order, to be averaged in device memory.
@@ -263,7 +263,7 @@ impl State {
                 return;
             }
             // A closed channel is reported by `finish` as a missing result.
-            let _ = jobs.send(Some(Job { bucket, data: self.take(bucket), plain: self.plain }));
+            let _ = jobs.send(Some(BucketJob { bucket, data: self.take(bucket), plain: self.plain }));
             self.next_launch += 1;
         }
     }

@@ -13,19 +13,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A bucket's gradients, in host memory or being copied to it.
-pub(super) enum Values {
+pub(super) enum BucketValues {
     Host(Vec<f32>),
     /// Being copied from a device, or the error.
     Copying(Result<Readback, Error>),
 }
 
-impl Values {
+impl BucketValues {
     /// # Errors
     /// A device error; no collective has failed.
     pub fn wait(self) -> Result<Vec<f32>, Error> {
         match self {
-            Values::Host(data) => Ok(data),
-            Values::Copying(values) => values.and_then(Readback::wait).map_err(|e| {
+            BucketValues::Host(data) => Ok(data),
+            BucketValues::Copying(values) => values.and_then(Readback::wait).map_err(|e| {
                 Error::new(e.code, format!("a gradient could not be read from its device: {}", e.message))
             }),
         }
@@ -33,20 +33,20 @@ impl Values {
 }
 
 /// A full bucket for the communication thread.
-pub(super) struct Job {
+pub(super) struct BucketJob {
     pub bucket: usize,
-    pub data: Values,
+    pub data: BucketValues,
     /// Whether to bypass the hook.
     pub plain: bool,
 }
 
 /// Jobs for the communication thread; `None` ends it.
-pub(super) type Jobs = Sender<Option<Job>>;
+pub(super) type BucketJobs = Sender<Option<BucketJob>>;
 
 type Reduced = Result<(usize, Vec<f32>), Error>;
 
 pub(super) struct CommThread {
-    pub jobs: Jobs,
+    pub jobs: BucketJobs,
     pub group: Arc<dyn ProcessGroup>,
     results: Receiver<Reduced>,
     hook: Option<Arc<Hook>>,
@@ -78,12 +78,12 @@ fn average(
 impl CommThread {
     pub fn start(group: Arc<dyn ProcessGroup>, hook: Option<&HookSource>) -> std::io::Result<Self> {
         let hook = hook.map(|source| Arc::new(Mutex::new(source.make())));
-        let (jobs, inbox) = channel::<Option<Job>>();
+        let (jobs, inbox) = channel::<Option<BucketJob>>();
         let (outbox, results) = channel();
         let averaged = Arc::<AtomicU64>::default();
         let (of_thread, its_hook, its_time) = (group.clone(), hook.clone(), averaged.clone());
         let thread = std::thread::Builder::new().name("ddp-comm".into()).spawn(move || {
-            while let Ok(Some(Job { bucket, data, plain })) = inbox.recv() {
+            while let Ok(Some(BucketJob { bucket, data, plain })) = inbox.recv() {
                 let hook = its_hook.as_deref().filter(|_| !plain);
                 let done = data.wait().and_then(|mut data| {
                     average(hook, bucket, &mut data, &*of_thread, &its_time)?;
@@ -165,8 +165,8 @@ mod tests {
     #[test]
     fn a_failed_readback_of_a_gradient_is_reported_as_a_device_error() {
         let mut comm = CommThread::start(Arc::new(SoloGroup::default()), None).unwrap();
-        let data = Values::Copying(Err(Error::unavailable("the device failed: it is lost")));
-        comm.jobs.send(Some(Job { bucket: 0, data, plain: true })).unwrap();
+        let data = BucketValues::Copying(Err(Error::unavailable("the device failed: it is lost")));
+        comm.jobs.send(Some(BucketJob { bucket: 0, data, plain: true })).unwrap();
         let failed = comm.next().unwrap_err();
         assert_eq!(failed.code, ExitCode::Unavailable);
         assert!(failed.message.ends_with("the device failed: it is lost"), "{}", failed.message);

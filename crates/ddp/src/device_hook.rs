@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 /// The form of a [`CommHook`](super::CommHook) for a group that averages in device memory (NCCL). Its state equals that
 /// of the host form, so that a checkpoint resumes with either.
-pub trait DeviceHook: Send {
+pub(crate) trait DeviceHook: Send {
     /// Returns what the group averages in place of this rank's `gradients` (`[n]`, f32), with the same shape and type
     /// on all ranks. Its values change afterwards, so nothing that the hook keeps may be computed from its handle.
     fn send(&mut self, bucket: usize, gradients: Tensor<1>, world_size: usize) -> Tensor<1>;

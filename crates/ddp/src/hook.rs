@@ -111,10 +111,7 @@ impl HookSource {
     }
 
     /// Adds the form for gradients averaged in device memory. For a hook without it, gradients are copied to the host.
-    pub fn on_device<H: DeviceHook + 'static>(
-        mut self,
-        make: impl Fn() -> H + Send + Sync + 'static,
-    ) -> Self {
+    fn on_device<H: DeviceHook + 'static>(mut self, make: impl Fn() -> H + Send + Sync + 'static) -> Self {
         self.make_on_device = Some(Arc::new(move || Box::new(make())));
         self
     }
@@ -149,7 +146,7 @@ impl HookSource {
         (self.make)()
     }
 
-    pub fn make_on_device(&self) -> Option<Box<dyn DeviceHook>> {
+    pub(crate) fn make_on_device(&self) -> Option<Box<dyn DeviceHook>> {
         self.make_on_device.as_ref().map(|make| make())
     }
 }

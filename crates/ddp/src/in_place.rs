@@ -19,7 +19,7 @@ pub(super) trait InPlace: Send + Sync {
 }
 
 /// `group`, if it has collectives in its device's memory.
-pub(super) fn of(group: &Arc<dyn ProcessGroup>) -> Option<Arc<dyn InPlace>> {
+pub(super) fn for_group(group: &Arc<dyn ProcessGroup>) -> Option<Arc<dyn InPlace>> {
     group.device_collectives()?;
     on_cuda(group)
 }

@@ -1,11 +1,11 @@
 //! Reducers with buckets averaged in place, on two ranks that are threads of one process. A stand-in for NCCL goes
 //! through the host and makes the average visible only after the fence.
 
-use super::collector::Memory;
+use super::collector::GradientMemory;
 use super::hook::HookSource;
 use super::in_place::InPlace;
 use super::reducer::Reducer;
-use super::tests::{SIZES, gradient, on_ranks, standard};
+use super::tests::{SIZES, gradient, names, on_ranks, standard};
 use super::{BucketCaps, BucketLayout, HookState};
 use crate::device::Gradient;
 use burn::tensor::{DType, Device, Element as TensorElement, Tensor, TensorData};
@@ -52,6 +52,15 @@ impl InPlace for ThroughHost {
     }
 }
 
+fn reducer(
+    memory: GradientMemory,
+    learn: bool,
+    group: Arc<dyn ProcessGroup>,
+    hook: Option<&HookSource>,
+) -> Reducer {
+    Reducer::over(BucketLayout::new(&SIZES, CAPS), memory, learn, names(), group, hook).unwrap()
+}
+
 struct Rank {
     reducer: Reducer,
     by: Arc<ThroughHost>,
@@ -62,12 +71,8 @@ impl Rank {
     fn new(group: Arc<dyn ProcessGroup>, device: &Device, learn: bool, hook: Option<&HookSource>) -> Self {
         let by = ThroughHost { group: group.clone(), device: device.clone(), seen: Mutex::default() };
         let by = Arc::new(by);
-        let names = ["a", "mean", "b", "c"].map(str::to_owned).to_vec();
-        let layout = BucketLayout::new(&SIZES, CAPS);
-        let memory = Memory::new(Some(device.clone()), Some(by.clone()), 2, hook);
-        let rank = group.rank();
-        let reducer = Reducer::over(layout, memory, learn, names, group, hook).unwrap();
-        Self { reducer, by, rank }
+        let memory = GradientMemory::new(Some(device.clone()), Some(by.clone()), 2, hook);
+        Self { reducer: reducer(memory, learn, group.clone(), hook), by, rank: group.rank() }
     }
 
     /// One optimizer step of two micro-batches; parameter 0 has no gradient in the first. Returns averages by parameter.
@@ -131,10 +136,8 @@ fn device_hook_matches_host_hook(name: &str, wire: DType, device: &Device) {
     let hook = standard(name);
     let ranks = on_ranks(2, |group| {
         let on_host = || {
-            let names = ["a", "mean", "b", "c"].map(str::to_owned).to_vec();
-            let layout = BucketLayout::new(&SIZES, CAPS);
-            let memory = Memory::new(Some(device.clone()), None, 2, Some(&hook));
-            Reducer::over(layout, memory, false, names, group.clone(), Some(&hook)).unwrap()
+            let memory = GradientMemory::new(Some(device.clone()), None, 2, Some(&hook));
+            reducer(memory, false, group.clone(), Some(&hook))
         };
         let mut there = Rank::new(group.clone(), device, false, Some(&hook));
         let mut here = Rank { reducer: on_host(), by: there.by.clone(), rank: group.rank() };
@@ -200,9 +203,8 @@ fn ranks_agree_on_the_mean_of_a_value() {
         let there = Rank::new(group.clone(), &device, false, None);
         let mean = there.reducer.agree(one(1.0 + rank as f32)).unwrap().into_scalar::<f32>();
         let seen = there.by.seen.lock().unwrap().clone();
-        let memory = Memory::new(Some(device.clone()), None, 2, None);
-        let layout = BucketLayout::new(&SIZES, CAPS);
-        let here = Reducer::over(layout, memory, false, Vec::new(), group, None).unwrap();
+        let memory = GradientMemory::new(Some(device.clone()), None, 2, None);
+        let here = reducer(memory, false, group, None);
         (mean, seen, here.agree(one(1.0 + rank as f32)).unwrap().into_scalar::<f32>())
     });
     for rank in ranks {

@@ -90,7 +90,7 @@ impl<M: LearnerModel> SupervisedLearningStrategy<M> for DdpStrategy {
         starting_epoch: usize,
     ) -> (M, SupervisedTrainingEventProcessor<M>) {
         let interrupter = components.interrupter.clone();
-        let mut run = match Run::start(self, components, &mut learner, train, valid) {
+        let mut run = match LearnerRun::start(self, components, &mut learner, train, valid) {
             Ok(run) => run,
             Err((error, events)) => {
                 interrupter.fail(self.failed(&error));
@@ -105,7 +105,7 @@ impl<M: LearnerModel> SupervisedLearningStrategy<M> for DdpStrategy {
 }
 
 /// One training.
-struct Run<'a, M: LearnerModel> {
+struct LearnerRun<'a, M: LearnerModel> {
     strategy: &'a DdpStrategy,
     ddp: DistributedDataParallel<M>,
     components: TrainingComponents<M>,
@@ -114,7 +114,7 @@ struct Run<'a, M: LearnerModel> {
     valid: ValidLoader<M>,
 }
 
-impl<'a, M: LearnerModel> Run<'a, M> {
+impl<'a, M: LearnerModel> LearnerRun<'a, M> {
     /// Gives the learner rank 0's model.
     fn start(
         strategy: &'a DdpStrategy,

@@ -1,7 +1,7 @@
 //! A Burn module whose gradients are averaged over the ranks, for training loops of one's own.
 
 use crate::module::{
-    Casts, Cursor, ForwardMapper, GradientVisitor, MapCursor, Role, State, TieMapper, draw_lazy,
+    Casts, Cursor, ForwardMapper, GradientVisitor, MapCursor, ModuleState, Role, TieMapper, draw_lazy,
 };
 use crate::same_model::{
     broadcast_ids, broadcast_tensors, broadcast_vec, check_tied, device_of, on_all_ranks, verify_same,
@@ -64,7 +64,7 @@ pub struct DdpState {
 pub struct DistributedDataParallel<M: Module> {
     /// `None` only while it is changed.
     module: Option<M>,
-    state: State,
+    state: ModuleState,
     casts: Casts,
     ladder: TapLadder,
     reducer: Reducer,
@@ -97,7 +97,7 @@ impl<M: Module> DistributedDataParallel<M> {
     pub fn new(module: M, group: Arc<dyn ProcessGroup>, options: DdpOptions) -> Result<Self> {
         draw_lazy(&module);
         let checked = device_of(&module).and_then(|device| {
-            let state = State::of(&module, str::to_owned);
+            let state = ModuleState::from_module(&module, str::to_owned);
             check_tied(&module, &state, &device)?;
             Ok((device, state))
         });
@@ -257,7 +257,7 @@ impl<M: Module> DistributedDataParallel<M> {
         lr: impl Into<ModuleLearningRate>,
         gradients: GradientsParams,
     ) {
-        self.change(|module| optimizer.step(lr, module, gradients));
+        self.module = self.module.take().map(|module| optimizer.step(lr, module, gradients));
         self.tie();
     }
 
@@ -293,10 +293,6 @@ impl<M: Module> DistributedDataParallel<M> {
     pub(crate) fn set_module(&mut self, module: M) {
         self.module = Some(module);
         self.tie();
-    }
-
-    fn change(&mut self, change: impl FnOnce(M) -> M) {
-        self.module = self.module.take().map(change);
     }
 
     fn has(&self, role: impl Fn(Role) -> bool) -> bool {

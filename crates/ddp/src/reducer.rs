@@ -11,8 +11,8 @@
 //! requests its copy, and the communication thread waits for it.
 
 use super::buckets::{BucketLayout, Slot};
-use super::collector::{Collector, Memory, Relay, State};
-use super::comm_thread::{CommThread, Values};
+use super::collector::{Collector, CollectorState, GradientMemory, Relay};
+use super::comm_thread::{BucketValues, CommThread};
 use super::hook::HookSource;
 use super::hook_state::HookState;
 use super::in_place;
@@ -64,13 +64,20 @@ impl Reducer {
         hook: Option<&HookSource>,
     ) -> std::io::Result<Self> {
         let device = (!is_host(device)).then(|| device.clone().without_autodiff());
-        let in_place = device.is_some().then(|| in_place::of(&group)).flatten();
-        Self::over(layout, Memory::new(device, in_place, group.world_size(), hook), learn, names, group, hook)
+        let in_place = device.is_some().then(|| in_place::for_group(&group)).flatten();
+        Self::over(
+            layout,
+            GradientMemory::new(device, in_place, group.world_size(), hook),
+            learn,
+            names,
+            group,
+            hook,
+        )
     }
 
     pub(super) fn over(
         layout: BucketLayout,
-        memory: Memory,
+        memory: GradientMemory,
         learn: bool,
         names: Vec<String>,
         group: Arc<dyn ProcessGroup>,
@@ -194,7 +201,7 @@ impl Reducer {
             return Ok(in_place.agree(value)?);
         }
         let device = value.device();
-        let mut values = Values::Copying(Readback::start(value)).wait()?;
+        let mut values = BucketValues::Copying(Readback::start(value)).wait()?;
         comm.group.all_reduce((&mut values).into(), ReduceOp::Mean)?;
         Ok(Tensor::from_data(values.as_slice(), &device))
     }
@@ -252,7 +259,7 @@ impl Reducer {
         });
         let Some(comm) = &self.comm else { return Ok(ignored) };
         let values = saved.filter(|_| ignored.is_none()).map_or_else(Vec::new, |saved| saved.values);
-        let State { in_place, on_device, .. } = &mut *state;
+        let CollectorState { in_place, on_device, .. } = &mut *state;
         match (in_place, on_device) {
             (Some(in_place), Some(gradients)) => {
                 in_place.scatter_hooks(buckets.len(), values, gradients.device(), &*comm.group)?;

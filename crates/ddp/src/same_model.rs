@@ -1,8 +1,8 @@
 //! The same module on all ranks: its structure is compared, its values are sent by rank 0.
 
 use crate::module::{
-    Cursor, EditMapper, IdMapper, IdVisitor, MapCursor, ReadVisitor, Role, Selection, State, StateEntry,
-    TensorCheck,
+    Cursor, EditMapper, IdMapper, IdVisitor, MapCursor, ModuleState, ReadVisitor, Role, Selection,
+    StateEntry, TensorCheck,
 };
 use crate::{DdpOptions, HookSource};
 use base::error::{Error, ExitCode, Result};
@@ -83,7 +83,7 @@ pub(crate) fn on_all_ranks<T>(own: Result<T>, group: &dyn ProcessGroup) -> Resul
 ///
 /// # Errors
 /// They have not. A failed device.
-pub(crate) fn check_tied<M: Module>(module: &M, state: &State, device: &Device) -> Result<()> {
+pub(crate) fn check_tied<M: Module>(module: &M, state: &ModuleState, device: &Device) -> Result<()> {
     let mut check = TensorCheck::new(state, device);
     module.visit(&mut check);
     check.result
@@ -172,7 +172,11 @@ pub(crate) fn broadcast_vec<T: Element>(
 ///
 /// # Errors
 /// They have not: the same error on all ranks. A failed collective or device.
-pub(crate) fn verify_values<M: Module>(module: &M, state: &State, group: &dyn ProcessGroup) -> Result<()> {
+pub(crate) fn verify_values<M: Module>(
+    module: &M,
+    state: &ModuleState,
+    group: &dyn ProcessGroup,
+) -> Result<()> {
     let mut digest = Xxh3::new();
     let mut see = |number: usize, values: &[f32]| {
         digest.update(bytemuck::cast_slice(&values[..state.entries[number].numel()]));
@@ -190,7 +194,11 @@ pub(crate) fn verify_values<M: Module>(module: &M, state: &State, group: &dyn Pr
 }
 
 /// Gives all tensors rank 0's parameter ids on all ranks: Burn's optimizers store their state by id. A collective.
-pub(crate) fn broadcast_ids<M: Module>(module: M, state: &State, group: &dyn ProcessGroup) -> Result<M> {
+pub(crate) fn broadcast_ids<M: Module>(
+    module: M,
+    state: &ModuleState,
+    group: &dyn ProcessGroup,
+) -> Result<M> {
     let mut own = IdVisitor { cursor: Cursor::new(state), ids: Vec::new() };
     module.visit(&mut own);
     let mut bits: Vec<i64> = own.ids.iter().map(|id| id.val() as i64).collect();
@@ -202,7 +210,7 @@ pub(crate) fn broadcast_ids<M: Module>(module: M, state: &State, group: &dyn Pro
 /// Gives the selected tensors rank 0's values on all ranks. The module comes back after an error too. A collective.
 pub(crate) fn broadcast_tensors<M: Module>(
     module: M,
-    state: &State,
+    state: &ModuleState,
     which: Selection<'_>,
     group: &dyn ProcessGroup,
 ) -> (M, Result<()>) {
@@ -225,7 +233,7 @@ pub(crate) fn broadcast_tensors<M: Module>(
 /// lock of running state meanwhile, and ranks that are threads may share it.
 fn read_and_broadcast<M: Module>(
     module: &M,
-    state: &State,
+    state: &ModuleState,
     which: Selection<'_>,
     group: &dyn ProcessGroup,
 ) -> Result<Vec<Vec<f32>>> {

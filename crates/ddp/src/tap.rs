@@ -41,7 +41,7 @@ impl TapLadder {
             for _ in 0..RUNGS_PER_PARAMETER {
                 rung = rung + 0.0;
             }
-            rungs.push(Tracked::of(rung.clone()));
+            rungs.push(Tracked::from_tensor(rung.clone()));
         }
         Self { rungs: rungs.into() }
     }
@@ -125,7 +125,7 @@ mod tests {
         let leaf = |v: f32| Tensor::<1>::from_floats([v], &device).require_grad();
         let mut y = Tensor::<1>::from_floats([2.0], &device);
         for (i, w) in [(1, 3.0), (2, 5.0), (0, 7.0)] {
-            y = y * tap(i, Tracked::of(leaf(w))).into_tensor::<1>();
+            y = y * tap(i, Tracked::from_tensor(leaf(w))).into_tensor::<1>();
         }
         y.sum().backward();
         let seen = recorder.0.lock().unwrap().clone();
@@ -140,7 +140,7 @@ mod tests {
         let recorder = Arc::new(Recorder::default());
         let tap = ladder.taps(recorder.clone());
         let w = Tensor::<1>::from_floats([3.0], &device).require_grad();
-        let tapped = tap(0, Tracked::of(w)).into_tensor::<1>();
+        let tapped = tap(0, Tracked::from_tensor(w)).into_tensor::<1>();
         (tapped.clone() * tapped).sum().backward();
         assert_eq!(*recorder.0.lock().unwrap(), vec![(0, vec![6.0])]);
     }

@@ -13,7 +13,7 @@ use super::error_file;
 use super::flight::FlightRecord;
 use base::error::{Error, ExitCode, is_transient};
 use base::files::AtomicFile;
-use collectives::{CommError, CommErrorKind, Place, ProcessGroup};
+use collectives::{CommError, CommErrorKind, ProcessGroup, StepPhase};
 use std::time::Duration;
 
 /// The note that a failing rank leaves for its supervisor, in `failure-rank-N.json` in the folder of the logs.
@@ -38,7 +38,7 @@ pub struct Failure {
     pub peer: Option<usize>,
     /// The rank's step and phase; unknown before the rendezvous.
     #[serde(flatten)]
-    pub place: Option<Place>,
+    pub place: Option<StepPhase>,
     /// The last collective of its process group, in progress or complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last_collective: Option<String>,
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn only_a_rank_that_failed_by_itself_has_a_code_of_its_own() {
         let own = |error: &Error, place| Evidence::of(Some(&Failure { place, ..Failure::of(1, error) })).own;
-        let place = Some(Place { step: 3, phase: collectives::Phase::Sync });
+        let place = Some(StepPhase { step: 3, phase: collectives::Phase::Sync });
         assert_eq!(own(&Error::data("no file"), None), Some(ExitCode::Spec));
         let lost = Error::from(CommError::new(CommErrorKind::PeerLost, Some(0), "rank 0 is gone"));
         assert_eq!(own(&lost, place), None);

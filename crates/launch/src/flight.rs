@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::failure::write_atomically;
-use collectives::{CallRecord, CommError, Place, ProcessGroup};
+use collectives::{CallRecord, CommError, ProcessGroup, StepPhase};
 
 /// The last collectives of a rank whose group failed, in `collectives-rank-N.json` in the folder of the logs.
 #[derive(Clone, Debug, Serialize)]
@@ -22,7 +22,7 @@ pub struct FlightRecord {
     pub backend: &'static str,
     /// The rank's step and phase.
     #[serde(flatten)]
-    pub place: Place,
+    pub place: StepPhase,
     /// The same on every rank of the group.
     pub error: CommError,
     /// Oldest first. The last one failed, unless the failure occurred between two collectives.
@@ -65,7 +65,7 @@ mod tests {
         let group = SoloGroup::default();
         let error = CommError::new(CommErrorKind::Timeout, Some(3), "rank 3 did not respond");
         let mut record = FlightRecord::of(&group, &error);
-        record.place = Place { step: 7, phase: Phase::Sync };
+        record.place = StepPhase { step: 7, phase: Phase::Sync };
         record.write(folder.path()).expect("write");
         let path = FlightRecord::path(folder.path(), 0);
         let json: serde_json::Value =

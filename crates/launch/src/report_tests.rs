@@ -1,7 +1,7 @@
 use super::*;
 use crate::failure::Evidence;
 use base::error::Error;
-use collectives::{CommError, CommErrorKind, Phase, Place};
+use collectives::{CommError, CommErrorKind, Phase, StepPhase};
 
 fn end(status: WorkerStatus, requested: Requested) -> End {
     End { status, requested, order: 0, overdue: false, evidence: Evidence::default() }
@@ -69,7 +69,7 @@ fn a_rank_that_failed_and_was_killed_while_it_saved_is_not_said_to_be_out_of_mem
     assert!(!failed.retry && failed.hint.is_some());
     assert_eq!(failed.message, "cannot write step-8: no space left on device");
     let bug = Failure {
-        place: Some(Place { step: 3, phase: Phase::Sync }),
+        place: Some(StepPhase { step: 3, phase: Phase::Sync }),
         ..note(0, Error::internal("a bug"), context)
     };
     bug.write(context.log_dir).expect("write");
@@ -131,10 +131,10 @@ fn a_job_that_cannot_begin_is_one_error() {
         (end(WorkerStatus::Exited(74), Requested::Nothing), end(WorkerStatus::Exited(91), Requested::Stop));
     let failed = |culprit: usize, step: u64| {
         let mut error = note(culprit, Error::checkpoint("there is no such folder"), context);
-        error.place = Some(Place { step: 0, phase: Phase::Setup });
+        error.place = Some(StepPhase { step: 0, phase: Phase::Setup });
         error.write(folder.path()).expect("write");
         let mut other = note(1 - culprit, silent(culprit), context);
-        other.place = Some(Place { step, phase: Phase::Setup });
+        other.place = Some(StepPhase { step, phase: Phase::Setup });
         other.write(folder.path()).expect("write");
         let mut ranks = [rank(&lost, Class::Consequence), rank(&lost, Class::Consequence)];
         ranks[culprit] = rank(&wrong, Class::RootCause);
@@ -153,7 +153,7 @@ fn a_silent_rank_is_blamed_by_the_one_that_noticed() {
     std::fs::write(logs::path(folder.path(), 1), "step 3\n").expect("write");
     for rank in [0, 2] {
         let mut note = note(rank, silent(1), context);
-        note.place = Some(Place { step: 3, phase: Phase::Sync });
+        note.place = Some(StepPhase { step: 3, phase: Phase::Sync });
         note.last_collective = Some("all_reduce #21 (sum of 12 f64)".into());
         note.write(folder.path()).expect("write");
         std::fs::write(FlightRecord::path(folder.path(), rank), "{}").expect("write");

@@ -1,7 +1,7 @@
 //! Collectives between the ranks of a host, in chunks. Each rank reduces one part of every chunk, so that all ranks
 //! work at once and no buffer is read twice from main memory.
 
-use super::local::Work;
+use super::local::ChunkedCall;
 use super::ring;
 use super::shm::{Arena, CHUNK};
 use crate::reduce::{Reduction, combine_all};
@@ -45,7 +45,7 @@ pub(super) struct AllReduce<'b> {
     pub root: Option<usize>,
 }
 
-impl Work for AllReduce<'_> {
+impl ChunkedCall for AllReduce<'_> {
     fn chunks(&self) -> usize {
         self.buf.len().div_ceil(CHUNK)
     }
@@ -101,7 +101,7 @@ impl ReduceScatter<'_> {
     }
 }
 
-impl Work for ReduceScatter<'_> {
+impl ChunkedCall for ReduceScatter<'_> {
     fn chunks(&self) -> usize {
         self.blocks.iter().map(|b| b.len().div_ceil(self.share())).max().unwrap_or(0)
     }
@@ -137,7 +137,7 @@ pub(super) struct AllGather<'b> {
     pub blocks: &'b [Range<usize>],
 }
 
-impl Work for AllGather<'_> {
+impl ChunkedCall for AllGather<'_> {
     fn chunks(&self) -> usize {
         self.blocks.iter().map(|b| b.len().div_ceil(CHUNK)).max().unwrap_or(0)
     }

@@ -2,13 +2,13 @@
 //! `try_send`, `try_recv` and the waits in `wait`.
 
 use super::header::Header;
-use super::link::{Got, Link};
+use super::link::{LinkRead, PeerLink};
 use super::shared::Shared;
 use super::shm::Arena;
 use super::wire::Wire;
 use crate::execute::{self, SequenceNumbers, Shared as _};
 use crate::probe::Probe;
-use crate::{CommError, CommErrorKind, Place, messages};
+use crate::{CommError, CommErrorKind, StepPhase, messages};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const CAUSE_WAIT: Duration = Duration::from_millis(500);
 pub(super) struct Engine {
     pub me: usize,
     pub world: usize,
-    pub links: Vec<Option<Link>>,
+    pub links: Vec<Option<PeerLink>>,
     pub shared: Arc<Shared>,
     /// The current call, or the last one.
     pub header: Header,
@@ -28,7 +28,7 @@ pub(super) struct Engine {
     pub time_limit: Duration,
     pub probe: Option<Probe>,
     /// The last question how many calls the peers have made on their devices.
-    pub progress: Option<Probe<(u64, Place)>>,
+    pub progress: Option<Probe<(u64, StepPhase)>>,
     /// Tests: this many answers end the wait for them, however long they take. By default, only time does.
     pub answers: Option<usize>,
     /// Set between calls: a probe that arrives then is answered in the next call.
@@ -67,7 +67,7 @@ impl execute::Engine for Engine {
         self.time_limit = time_limit.unwrap_or_default();
         self.probe = None;
         self.shared.open_ended.store(time_limit.is_none(), Ordering::Relaxed);
-        self.links.iter_mut().flatten().for_each(Link::begin);
+        self.links.iter_mut().flatten().for_each(PeerLink::begin);
         self.shared.calls.started(header);
         self.answer_pending_probes();
         // In shared memory, a rank that has to wait reads all control messages but failures soon enough.
@@ -80,7 +80,7 @@ impl execute::Engine for Engine {
 }
 
 impl Engine {
-    pub(super) fn new(me: usize, links: Vec<Option<Link>>, shared: Arc<Shared>, header: Header) -> Self {
+    pub(super) fn new(me: usize, links: Vec<Option<PeerLink>>, shared: Arc<Shared>, header: Header) -> Self {
         let world = links.len();
         Self {
             me,
@@ -105,7 +105,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn link(&mut self, peer: usize) -> Result<&mut Link, CommError> {
+    pub(super) fn link(&mut self, peer: usize) -> Result<&mut PeerLink, CommError> {
         let me = self.me;
         match self.links.get_mut(peer).and_then(Option::as_mut) {
             Some(link) => Ok(link),
@@ -165,15 +165,15 @@ impl Engine {
             return self.try_recv(peer, payload);
         }
         match link.recv(payload) {
-            Ok(Got::WouldBlock) => Ok(None),
-            Ok(Got::Bytes(n)) => {
+            Ok(LinkRead::WouldBlock) => Ok(None),
+            Ok(LinkRead::Bytes(n)) => {
                 if !link.matched && link.parked().is_some() {
                     self.accept(peer)?;
                 }
                 Ok(Some(n))
             }
-            Ok(Got::Closed) => Err(self.connection_lost(peer, "connection closed")),
-            Ok(Got::Invalid) => Err(self.invalid_message(peer)),
+            Ok(LinkRead::Closed) => Err(self.connection_lost(peer, "connection closed")),
+            Ok(LinkRead::Invalid) => Err(self.invalid_message(peer)),
             Err(e) => Err(self.connection_lost(peer, &e.to_string())),
         }
     }

@@ -7,7 +7,7 @@ use super::engine::Engine;
 use crate::calls::try_lock;
 use crate::execute::Shared as _;
 use crate::probe::{self, MAX_REPORTED, Probe};
-use crate::{CommError, CommErrorKind, FailureDetector, Place, messages};
+use crate::{CommError, CommErrorKind, FailureDetector, StepPhase, messages};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -68,7 +68,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn send_progress(&self, peer: usize, place: Place) {
+    pub(super) fn send_progress(&self, peer: usize, place: StepPhase) {
         if let Some(control) = self.shared.control.get(peer).and_then(Option::as_ref) {
             let calls = self.shared.device_calls.load(Ordering::Relaxed);
             control.send(&Control::Progress(calls, place).frame());
@@ -93,7 +93,7 @@ impl Engine {
         self.late_verdict(late, number)
     }
 
-    fn progress_of(&self, peer: usize) -> Option<(u64, Place)> {
+    fn progress_of(&self, peer: usize) -> Option<(u64, StepPhase)> {
         self.progress.as_ref()?.answer(peer).copied()
     }
 

@@ -2,7 +2,7 @@
 
 use super::engine::Engine;
 use super::header::Header;
-use super::link::Got;
+use super::link::LinkRead;
 use crate::{CommError, CommErrorKind, messages};
 
 impl Engine {
@@ -40,11 +40,11 @@ impl Engine {
     pub(super) fn read_unawaited(&mut self, peer: usize) -> Result<(), CommError> {
         let link = self.link(peer)?;
         match link.recv(&mut []) {
-            Ok(Got::Bytes(_)) => {}
-            Ok(Got::WouldBlock) => return Ok(()),
-            Ok(Got::Invalid) => return Err(self.invalid_message(peer)),
+            Ok(LinkRead::Bytes(_)) => {}
+            Ok(LinkRead::WouldBlock) => return Ok(()),
+            Ok(LinkRead::Invalid) => return Err(self.invalid_message(peer)),
             // Its control connection says what that means.
-            Ok(Got::Closed) | Err(_) => {
+            Ok(LinkRead::Closed) | Err(_) => {
                 link.data_closed = true;
                 return Ok(());
             }

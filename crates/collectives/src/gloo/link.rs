@@ -9,7 +9,7 @@ use std::io;
 /// Maximum payload that is sent in the same system call as its header.
 const INLINE: usize = 8192;
 
-pub(super) struct Link {
+pub(super) struct PeerLink {
     pub wire: Wire,
     pub control_in: FrameReader,
     /// Nothing more arrives on a data connection, or on the control connection.
@@ -30,7 +30,7 @@ pub(super) struct Link {
     parked: Option<Header>,
 }
 
-pub(super) enum Got {
+pub(super) enum LinkRead {
     /// Number of payload bytes (0 if only a header, or a part of one, has arrived).
     Bytes(usize),
     WouldBlock,
@@ -38,7 +38,7 @@ pub(super) enum Got {
     Invalid,
 }
 
-impl Link {
+impl PeerLink {
     pub(super) fn new(wire: Wire) -> Self {
         Self {
             wire,
@@ -104,15 +104,15 @@ impl Link {
 
     /// Reads the next header, if none is parked or accepted, and in the same system call the payload after it into
     /// `payload`, which may not be longer than what the peer sends in this call.
-    pub(super) fn recv(&mut self, payload: &mut [u8]) -> io::Result<Got> {
+    pub(super) fn recv(&mut self, payload: &mut [u8]) -> io::Result<LinkRead> {
         if self.matched || self.parked.is_some() {
             if payload.is_empty() {
-                return Ok(Got::Bytes(0));
+                return Ok(LinkRead::Bytes(0));
             }
             return Ok(match self.wire.read(&mut [], payload)? {
-                None => Got::WouldBlock,
-                Some(0) => Got::Closed,
-                Some(n) => Got::Bytes(n),
+                None => LinkRead::WouldBlock,
+                Some(0) => LinkRead::Closed,
+                Some(n) => LinkRead::Bytes(n),
             });
         }
         if self.head_filled == 0 {
@@ -120,16 +120,16 @@ impl Link {
         }
         let missing = HEADER - self.head_filled;
         match self.wire.read(&mut self.head[self.head_filled..], payload)? {
-            None => Ok(Got::WouldBlock),
-            Some(0) => Ok(Got::Closed),
+            None => Ok(LinkRead::WouldBlock),
+            Some(0) => Ok(LinkRead::Closed),
             Some(n) if n < missing => {
                 self.head_filled += n;
-                Ok(Got::Bytes(0))
+                Ok(LinkRead::Bytes(0))
             }
             Some(n) => {
                 self.head_filled = 0;
                 self.parked = Header::decode(&self.head);
-                Ok(if self.parked.is_some() { Got::Bytes(n - missing) } else { Got::Invalid })
+                Ok(if self.parked.is_some() { LinkRead::Bytes(n - missing) } else { LinkRead::Invalid })
             }
         }
     }

@@ -7,7 +7,7 @@
 use super::chunks::{AllGather, AllReduce};
 use super::engine::Engine;
 use super::header::Header;
-use super::shm::{Arena, FLAT, Progress, SLOTS};
+use super::shm::{Arena, ChunkProgress, FLAT, SLOTS};
 use super::wait::{NOTICE_SPIN, TRANSFER_SPIN};
 use crate::reduce::combine_all;
 use crate::{CommError, CommErrorKind};
@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// What a rank does with each chunk of a call. `index` counts within the call; `chunk` identifies the slots.
-pub(super) trait Work {
+pub(super) trait ChunkedCall {
     /// Number of chunks of the call, equal on all ranks.
     fn chunks(&self) -> usize;
     /// Writes what the other ranks need into this rank's slot.
@@ -93,7 +93,7 @@ impl Engine {
     }
 
     /// Announces the call, then takes all chunks through the three steps, each as soon as it is possible.
-    pub(super) fn through_slots(&mut self, work: &mut dyn Work) -> Result<(), CommError> {
+    pub(super) fn through_slots(&mut self, work: &mut dyn ChunkedCall) -> Result<(), CommError> {
         let arena = self.arena()?;
         self.announce_call(&arena, &[])?;
         let first = self.chunk;
@@ -103,27 +103,27 @@ impl Engine {
         let index = |chunk: u64| (chunk - first) as usize;
         while freed < end {
             // Conditions for the next steps; each is false if this rank itself has not got that far.
-            let can_finish = |a: &Arena| freed < worked && a.all(Progress::Worked) > freed;
-            let can_work = |a: &Arena| worked < staged && a.all(Progress::Staged) > worked;
-            let can_stage = |a: &Arena| staged < end && a.all(Progress::Freed) + SLOTS as u64 > staged;
+            let can_finish = |a: &Arena| freed < worked && a.all(ChunkProgress::Worked) > freed;
+            let can_work = |a: &Arena| worked < staged && a.all(ChunkProgress::Staged) > worked;
+            let can_stage = |a: &Arena| staged < end && a.all(ChunkProgress::Freed) + SLOTS as u64 > staged;
             if can_finish(&arena) {
                 work.finish(&arena, index(freed), freed);
                 freed += 1;
-                arena.publish(Progress::Freed, freed);
+                arena.publish(ChunkProgress::Freed, freed);
             } else if can_work(&arena) {
                 work.work(&arena, index(worked), worked);
                 worked += 1;
-                arena.publish(Progress::Worked, worked);
+                arena.publish(ChunkProgress::Worked, worked);
             } else if can_stage(&arena) {
                 work.stage(&arena, index(staged), staged);
                 staged += 1;
-                arena.publish(Progress::Staged, staged);
+                arena.publish(ChunkProgress::Staged, staged);
             } else {
                 let late = |a: &Arena| {
                     let behind = |local: &usize| {
-                        a.progress(*local, Progress::Worked) < worked
-                            || a.progress(*local, Progress::Staged) < staged
-                            || a.progress(*local, Progress::Freed) < freed
+                        a.progress(*local, ChunkProgress::Worked) < worked
+                            || a.progress(*local, ChunkProgress::Staged) < staged
+                            || a.progress(*local, ChunkProgress::Freed) < freed
                     };
                     a.others().filter(behind).map(|local| a.members[local]).collect()
                 };

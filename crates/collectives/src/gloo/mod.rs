@@ -40,7 +40,7 @@ pub use topology::{SMALL, all_reduce_algorithm};
 
 use super::rendezvous::RendezvousConfig;
 use super::{
-    Call, CallRecord, CommError, CommErrorKind, FailureDetector, FlightRecorder, Place, ProcessGroup,
+    Call, CallRecord, CommError, CommErrorKind, FailureDetector, FlightRecorder, ProcessGroup, StepPhase,
     calls::lock,
     control,
     execute::{Shared as _, execute},
@@ -127,11 +127,11 @@ impl ProcessGroup for GlooGroup {
 }
 
 impl FlightRecorder for GlooGroup {
-    fn note(&self, place: Place) {
+    fn note(&self, place: StepPhase) {
         self.shared.note(place);
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> StepPhase {
         self.shared.calls.place()
     }
 

@@ -3,7 +3,7 @@
 //! position, so results are bit-equal on all ranks and in every run.
 
 use super::engine::Engine;
-use super::stream::{Action, Rx, Tx};
+use super::stream::{ReceiveAction, Rx, Tx};
 use crate::CommError;
 use std::ops::Range;
 use std::slice::from_ref;
@@ -34,11 +34,11 @@ impl Engine {
         let (w, size) = (ranks.len(), self.header.dtype.size());
         let Some(me) = ranks.iter().position(|r| *r == self.me).filter(|_| w > 1) else { return Ok(()) };
         let range = |index| part(buf.len() / size, size, w, index);
-        let last = Action::Combine(self.divisor());
+        let last = ReceiveAction::Combine(self.divisor());
         let action = |step| match step {
-            s if s + 2 < w => Action::Combine(None),
+            s if s + 2 < w => ReceiveAction::Combine(None),
             s if s + 2 == w => last,
-            _ => Action::Store,
+            _ => ReceiveAction::Store,
         };
         let send: Vec<_> = (0..2 * w - 2).map(|s| range(walk(w, me, s))).collect();
         let recv: Vec<_> = (0..2 * w - 2).map(|s| (range(walk(w, me, s + 1)), action(s))).collect();
@@ -51,7 +51,7 @@ impl Engine {
         let block = work.len() / w;
         let range = |index: usize| index * block..(index + 1) * block;
         let (first, divisor) = (self.previous(), self.divisor());
-        let action = |step| Action::Combine(divisor.filter(|_| step + 2 == w));
+        let action = |step| ReceiveAction::Combine(divisor.filter(|_| step + 2 == w));
         let send: Vec<_> = (0..w - 1).map(|s| range(walk(w, first, s))).collect();
         let recv: Vec<_> = (0..w - 1).map(|s| (range(walk(w, first, s + 1)), action(s))).collect();
         self.ring((self.next(), self.previous()), work, &send, &recv)
@@ -63,7 +63,8 @@ impl Engine {
         let block = buf.len() / w;
         let range = |index: usize| index * block..(index + 1) * block;
         let send: Vec<_> = (0..w - 1).map(|s| range(walk(w, self.me, s))).collect();
-        let recv: Vec<_> = (0..w - 1).map(|s| (range(walk(w, self.me, s + 1)), Action::Store)).collect();
+        let recv: Vec<_> =
+            (0..w - 1).map(|s| (range(walk(w, self.me, s + 1)), ReceiveAction::Store)).collect();
         self.ring((self.next(), self.previous()), buf, &send, &recv)
     }
 
@@ -72,7 +73,7 @@ impl Engine {
         (next, previous): (usize, usize),
         buf: &mut [u8],
         send: &[Range<usize>],
-        recv: &[(Range<usize>, Action)],
+        recv: &[(Range<usize>, ReceiveAction)],
     ) -> Result<(), CommError> {
         let lead = send.first().map_or(0, ExactSizeIterator::len);
         let tx = Tx { peer: next, parts: send, lead };
@@ -88,7 +89,7 @@ impl Engine {
         if !is_root {
             self.announce(previous)?;
         }
-        let (all, recv) = (0..n, [(0..n, Action::Store)]);
+        let (all, recv) = (0..n, [(0..n, ReceiveAction::Store)]);
         let tx = Tx { peer: next, parts: from_ref(&all), lead: if is_root { n } else { 0 } };
         let rx = Rx { peer: previous, parts: &recv };
         self.stream(buf, (!is_last).then_some(tx), (!is_root).then_some(rx))?;
@@ -103,7 +104,7 @@ impl Engine {
             self.announce(previous)?;
         }
         let last = self.divisor().filter(|_| is_root);
-        let (all, recv) = (0..n, [(0..n, Action::Combine(last))]);
+        let (all, recv) = (0..n, [(0..n, ReceiveAction::Combine(last))]);
         let tx = Tx { peer: next, parts: from_ref(&all), lead: if is_first { n } else { 0 } };
         let rx = Rx { peer: previous, parts: &recv };
         self.stream(buf, (!is_root).then_some(tx), (!is_first).then_some(rx))?;

@@ -2,7 +2,7 @@
 
 use super::engine::Engine;
 use super::ring::part;
-use super::stream::{Action, Rx, Tx};
+use super::stream::{ReceiveAction, Rx, Tx};
 use crate::CommError;
 use std::slice::from_ref;
 
@@ -18,7 +18,7 @@ impl Engine {
         }
         let partner = Some(me + core).filter(|p| *p < self.world);
         if let Some(peer) = partner {
-            let parts = [(0..n, Action::Combine(None))];
+            let parts = [(0..n, ReceiveAction::Combine(None))];
             self.stream(buf, None, Some(Rx { peer, parts: &parts }))?;
         }
         let size = self.header.dtype.size();
@@ -33,7 +33,7 @@ impl Engine {
                 if me & bit == 0 { (from..middle, middle..to) } else { (middle..to, from..middle) };
             let send = span(give.start, give.end);
             let last = self.divisor().filter(|_| bit == 1);
-            let recv = [(span(keep.start, keep.end), Action::Combine(last))];
+            let recv = [(span(keep.start, keep.end), ReceiveAction::Combine(last))];
             let tx = Tx { peer: me ^ bit, lead: send.len(), parts: from_ref(&send) };
             self.stream(buf, Some(tx), Some(Rx { peer: me ^ bit, parts: &recv }))?;
             (from, to) = (keep.start, keep.end);
@@ -44,7 +44,7 @@ impl Engine {
             let own = me & !(bit - 1);
             let theirs = (me ^ bit) & !(bit - 1);
             let send = span(own, own + bit);
-            let recv = [(span(theirs, theirs + bit), Action::Store)];
+            let recv = [(span(theirs, theirs + bit), ReceiveAction::Store)];
             let tx = Tx { peer: me ^ bit, lead: send.len(), parts: from_ref(&send) };
             self.stream(buf, Some(tx), Some(Rx { peer: me ^ bit, parts: &recv }))?;
             bit *= 2;
@@ -78,7 +78,7 @@ impl Engine {
         }
         for (index, peer) in peers.iter().enumerate() {
             let last = self.divisor().filter(|_| index + 1 == peers.len());
-            let parts = [(0..buf.len(), Action::Combine(last))];
+            let parts = [(0..buf.len(), ReceiveAction::Combine(last))];
             self.stream(buf, None, Some(Rx { peer: *peer, parts: &parts }))?;
         }
         Ok(())

@@ -1,9 +1,9 @@
 //! From the rendezvous to a working group: connections, then the memory of each host, on which all ranks must agree.
 
 use super::engine::Engine;
-use super::header::{Algorithm, Header, Operation};
+use super::header::{Algorithm, CallOperation, Header};
 use super::lanes::Lanes;
-use super::link::Link;
+use super::link::PeerLink;
 use super::options::{GlooOptions, Transport};
 use super::shared::{ControlSocket, Shared};
 use super::shm;
@@ -43,7 +43,7 @@ pub(super) fn set_up(
                 .map_err(|e| CommError::rendezvous(format!("cannot set up the connections: {e}")))?;
         }
         let (data, c) = sockets.map(|s| (s.data, s.control)).unzip();
-        links.push(data.map(|streams| Link::new(Wire::Tcp(Lanes::new(streams)))));
+        links.push(data.map(|streams| PeerLink::new(Wire::Tcp(Lanes::new(streams)))));
         control.push(c.map(ControlSocket::new));
     }
     let run = Sha256::digest(config.run_id.as_bytes()).first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
@@ -52,7 +52,7 @@ pub(super) fn set_up(
     let shared =
         Arc::new(shared.map_err(|e| CommError::rendezvous(format!("cannot set up the connections: {e}")))?);
     let mut engine = Engine::new(rank, links, shared, base);
-    let together = Topology::of(&mesh.hosts);
+    let together = Topology::from_hosts(&mesh.hosts);
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     engine.processor_per_rank = together.host_of(rank).len() <= processors;
     let topology = match options.transport {
@@ -110,7 +110,7 @@ fn share_memory(
 /// The minimum of all ranks' values, before the first call of the group itself.
 fn agree(engine: &mut Engine, value: &mut [u8], deadline: Instant) -> Result<(), CommError> {
     let header = Header {
-        operation: Operation::AllReduce,
+        operation: CallOperation::AllReduce,
         reduce_op: ReduceOp::Min,
         algorithm: Algorithm::Doubling,
         count: value.len() as u64,

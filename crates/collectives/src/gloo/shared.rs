@@ -4,9 +4,9 @@
 
 use super::control::Control;
 use super::shm::Arena;
-use crate::calls::{Calls, lock};
+use crate::calls::{CallLog, lock};
 use crate::execute;
-use crate::{CommError, CommErrorKind, Place};
+use crate::{CommError, CommErrorKind, StepPhase};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -50,7 +50,7 @@ pub(super) struct Shared {
     /// The host's shared memory, once it is set up.
     arena: OnceLock<Arc<Arena>>,
     /// This rank's calls and its place.
-    pub calls: Calls,
+    pub calls: CallLog,
     /// Calls made by an engine that uses this group for control.
     pub device_calls: AtomicU64,
     /// Whether the last call may wait as long as its peers are alive.
@@ -60,7 +60,7 @@ pub(super) struct Shared {
 }
 
 impl execute::Shared for Shared {
-    fn calls(&self) -> &Calls {
+    fn calls(&self) -> &CallLog {
         &self.calls
     }
 
@@ -92,7 +92,7 @@ impl Shared {
             control,
             failed: OnceLock::new(),
             arena: OnceLock::new(),
-            calls: Calls::new(rank),
+            calls: CallLog::new(rank),
             device_calls: AtomicU64::new(0),
             open_ended: AtomicBool::new(false),
             wake,
@@ -141,7 +141,7 @@ impl Shared {
         assert!(self.failed.set(error).is_ok(), "the group had failed before");
     }
 
-    pub(super) fn note(&self, place: Place) {
+    pub(super) fn note(&self, place: StepPhase) {
         self.calls.note(place);
         if let Some(arena) = self.arena() {
             arena.note(place);

@@ -14,7 +14,7 @@ const STAGE: usize = 256 << 10;
 
 /// What happens to received bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Action {
+pub(super) enum ReceiveAction {
     Store,
     /// Combine with the contents of the buffer, as the second operand; the last operand of a mean brings its divisor.
     Combine(Option<usize>),
@@ -31,7 +31,7 @@ pub(super) struct Tx<'s> {
 /// Parts of the buffer to receive, in this order.
 pub(super) struct Rx<'s> {
     pub peer: usize,
-    pub parts: &'s [(Range<usize>, Action)],
+    pub parts: &'s [(Range<usize>, ReceiveAction)],
 }
 
 impl Engine {
@@ -53,7 +53,7 @@ impl Engine {
         rx: Option<Rx<'_>>,
     ) -> Result<(), CommError> {
         let mut stage = std::mem::take(&mut self.stage);
-        let combines = rx.as_ref().is_some_and(|r| r.parts.iter().any(|(_, a)| *a != Action::Store));
+        let combines = rx.as_ref().is_some_and(|r| r.parts.iter().any(|(_, a)| *a != ReceiveAction::Store));
         if combines && stage.is_empty() {
             stage.resize(STAGE / 8, 0);
         }
@@ -122,7 +122,7 @@ impl Engine {
     }
 
     pub(super) fn recv_all(&mut self, buf: &mut [u8], peer: usize) -> Result<(), CommError> {
-        let parts = [(0..buf.len(), Action::Store)];
+        let parts = [(0..buf.len(), ReceiveAction::Store)];
         self.stream(buf, None, Some(Rx { peer, parts: &parts }))
     }
 }
@@ -210,13 +210,13 @@ impl<'s> Inflow<'s> {
         link.reading = true;
         let from = part.start + self.at;
         match action {
-            Action::Store => {
+            ReceiveAction::Store => {
                 let got = engine.try_recv(self.rx.peer, &mut buf[from..part.end])?;
                 self.at += got.unwrap_or(0);
                 self.done += got.unwrap_or(0);
                 Ok(flow(got))
             }
-            Action::Combine(divisor) => {
+            ReceiveAction::Combine(divisor) => {
                 let room = (part.len() - self.at).min(STAGE);
                 let got = engine.try_recv(self.rx.peer, &mut stage[self.staged..room])?;
                 self.staged += got.unwrap_or(0);

@@ -1,6 +1,6 @@
 //! Which ranks share a host's memory, and which algorithm a call uses.
 
-use super::header::{Algorithm, Operation};
+use super::header::{Algorithm, CallOperation};
 use super::options::{AlgorithmChoice, Transport};
 use crate::rendezvous::HostId;
 use sha2::{Digest, Sha256};
@@ -18,7 +18,7 @@ pub(super) struct Topology {
 }
 
 impl Topology {
-    pub(super) fn of(hosts: &[HostId]) -> Self {
+    pub(super) fn from_hosts(hosts: &[HostId]) -> Self {
         let mut groups: Vec<(HostId, Vec<usize>)> = Vec::new();
         for (rank, host) in hosts.iter().enumerate() {
             match groups.iter_mut().find(|(h, _)| h == host) {
@@ -60,7 +60,12 @@ impl Topology {
     }
 
     /// The algorithm of a call of `operation` on buffers of `bytes`.
-    pub(super) fn choose(&self, choice: AlgorithmChoice, operation: Operation, bytes: usize) -> Algorithm {
+    pub(super) fn choose(
+        &self,
+        choice: AlgorithmChoice,
+        operation: CallOperation,
+        bytes: usize,
+    ) -> Algorithm {
         chosen((self.hosts.len(), self.world), choice, operation, bytes)
     }
 }
@@ -69,17 +74,17 @@ impl Topology {
 fn chosen(
     (hosts, world): (usize, usize),
     choice: AlgorithmChoice,
-    operation: Operation,
+    operation: CallOperation,
     bytes: usize,
 ) -> Algorithm {
     let one_memory = hosts == 1;
     let by_size = if bytes <= SMALL { Algorithm::Doubling } else { Algorithm::Ring };
-    let all_reduces = operation == Operation::AllReduce;
+    let all_reduces = operation == CallOperation::AllReduce;
     match (choice, operation) {
-        (_, Operation::Send | Operation::Recv) => Algorithm::Direct,
+        (_, CallOperation::Send | CallOperation::Recv) => Algorithm::Direct,
         (AlgorithmChoice::Auto | AlgorithmChoice::Hierarchical, _) if one_memory => Algorithm::Memory,
-        (_, Operation::Barrier) => Algorithm::Doubling,
-        (_, Operation::AllGather | Operation::ReduceScatter) => Algorithm::Ring,
+        (_, CallOperation::Barrier) => Algorithm::Doubling,
+        (_, CallOperation::AllGather | CallOperation::ReduceScatter) => Algorithm::Ring,
         (AlgorithmChoice::Auto | AlgorithmChoice::Hierarchical, _) => match all_reduces && hosts < world {
             true => Algorithm::Hierarchical,
             false => by_size,
@@ -103,7 +108,7 @@ pub fn all_reduce_algorithm(
         Transport::Tcp => world,
         Transport::Auto | Transport::Shm => hosts.len(),
     };
-    chosen((memories, world), choice, Operation::AllReduce, bytes)
+    chosen((memories, world), choice, CallOperation::AllReduce, bytes)
 }
 
 /// Two processes with equal ids can reach each other's abstract Unix sockets, so they can share memory: the same boot
@@ -126,7 +131,7 @@ mod tests {
     use super::*;
 
     fn topology(hosts: &[u8]) -> Topology {
-        Topology::of(&hosts.iter().map(|h| [*h; 16]).collect::<Vec<_>>())
+        Topology::from_hosts(&hosts.iter().map(|h| [*h; 16]).collect::<Vec<_>>())
     }
 
     #[test]
@@ -143,7 +148,7 @@ mod tests {
     #[test]
     fn the_choice_follows_the_topology() {
         use AlgorithmChoice as C;
-        use Operation as O;
+        use CallOperation as O;
         let (one, two, far) = (topology(&[1, 1, 1]), topology(&[1, 1, 2]), topology(&[1, 2, 3]));
         assert_eq!(one.choose(C::Auto, O::AllReduce, 4), Algorithm::Memory);
         assert_eq!(one.choose(C::Ring, O::AllReduce, 4), Algorithm::Ring);

@@ -3,7 +3,7 @@
 //! compute the same bits from the same operands.
 
 use super::engine::Engine;
-use super::stream::{Action, Rx, Tx};
+use super::stream::{ReceiveAction, Rx, Tx};
 use crate::CommError;
 use crate::reduce::combine;
 
@@ -49,7 +49,7 @@ impl Engine {
         let mut bit = 1;
         while bit < core {
             let (mine, theirs) = (own * half, (1 - own) * half);
-            let (send, recv) = (mine..mine + n, [(theirs..theirs + n, Action::Store)]);
+            let (send, recv) = (mine..mine + n, [(theirs..theirs + n, ReceiveAction::Store)]);
             let peer = ranks[me ^ bit];
             let tx = Tx { peer, parts: std::slice::from_ref(&send), lead: n };
             self.stream(work, Some(tx), Some(Rx { peer, parts: &recv }))?;
@@ -116,7 +116,7 @@ impl Engine {
         for (index, child) in children.iter().enumerate() {
             let is_last = parent.is_none() && index + 1 == children.len();
             let last = self.divisor().filter(|_| is_last);
-            let parts = [(0..buf.len(), Action::Combine(last))];
+            let parts = [(0..buf.len(), ReceiveAction::Combine(last))];
             self.stream(buf, None, Some(Rx { peer: *child, parts: &parts }))?;
         }
         let Some(parent) = parent else { return Ok(()) };

@@ -40,7 +40,7 @@ fn at_most(until: Option<Instant>, pause: Duration) -> Instant {
 
 /// What `poll` watches.
 #[derive(Clone, Copy, PartialEq)]
-enum Source {
+enum PollSource {
     Wake,
     Control(usize),
     Data(usize),
@@ -231,12 +231,12 @@ impl Engine {
     ) -> Result<bool, CommError> {
         #[cfg(test)]
         (self.polls += 1);
-        let mut sources = vec![Source::Wake];
+        let mut sources = vec![PollSource::Wake];
         let mut fds = vec![PollFd::new(self.shared.wake_end(), PollFlags::IN)];
         for (peer, link) in self.links.iter().enumerate() {
             let (Some(link), Some(control)) = (link, &self.shared.control[peer]) else { continue };
             if !link.control_closed {
-                sources.push(Source::Control(peer));
+                sources.push(PollSource::Control(peer));
                 fds.push(PollFd::new(&control.stream, PollFlags::IN));
             }
             // A connection from which nothing is expected would report its end again and again. So would one whose
@@ -245,13 +245,13 @@ impl Engine {
             let incoming =
                 link.wire.lanes().map(Lanes::incoming).filter(|_| data && (recv_from == Some(peer) || idle));
             if let Some(stream) = incoming {
-                sources.push(Source::Data(peer));
+                sources.push(PollSource::Data(peer));
                 fds.push(PollFd::new(stream, PollFlags::IN));
             }
             if let Some(stream) =
                 link.wire.lanes().map(Lanes::outgoing).filter(|_| data && send_to == Some(peer))
             {
-                sources.push(Source::Data(peer));
+                sources.push(PollSource::Data(peer));
                 fds.push(PollFd::new(stream, PollFlags::OUT));
             }
         }
@@ -263,7 +263,7 @@ impl Engine {
                 return Err(self.fail(CommErrorKind::Aborted, Some(self.me), &cause));
             }
         }
-        let events: Vec<(Source, PollFlags)> =
+        let events: Vec<(PollSource, PollFlags)> =
             sources.into_iter().zip(fds.iter().map(|f| f.revents())).filter(|(_, e)| !e.is_empty()).collect();
         drop(fds);
         self.handle(&events, send_to, recv_from)
@@ -273,27 +273,27 @@ impl Engine {
     /// wrote before it ended comes before its end.
     fn handle(
         &mut self,
-        events: &[(Source, PollFlags)],
+        events: &[(PollSource, PollFlags)],
         send_to: Option<usize>,
         recv_from: Option<usize>,
     ) -> Result<bool, CommError> {
         let mut ready = false;
         let has_come = |from: usize| {
-            events.iter().any(|(s, flags)| *s == Source::Data(from) && flags.contains(PollFlags::IN))
+            events.iter().any(|(s, flags)| *s == PollSource::Data(from) && flags.contains(PollFlags::IN))
         };
         let awaited = recv_from.filter(|from| has_come(*from));
         for (source, _) in events {
             match source {
-                Source::Wake => {
+                PollSource::Wake => {
                     return Err(self.shared.failure().unwrap_or_else(|| self.invalid_message(self.me)));
                 }
-                Source::Control(peer) if awaited == Some(*peer) => {}
-                Source::Control(peer) => self.read_control(*peer)?,
-                Source::Data(_) => {}
+                PollSource::Control(peer) if awaited == Some(*peer) => {}
+                PollSource::Control(peer) => self.read_control(*peer)?,
+                PollSource::Data(_) => {}
             }
         }
         for (source, flags) in events {
-            let Source::Data(peer) = *source else { continue };
+            let PollSource::Data(peer) = *source else { continue };
             let end = flags.intersects(PollFlags::ERR | PollFlags::HUP);
             let wanted = send_to == Some(peer) && (end || flags.contains(PollFlags::OUT))
                 || recv_from == Some(peer) && (end || flags.contains(PollFlags::IN));
@@ -322,7 +322,7 @@ mod tests {
         gone.send((&vec![7u8; 16]).into(), 0, 0).expect("sent");
         gone.shared.control.iter().flatten().for_each(|c| c.stream.shutdown(Shutdown::Both).expect("open"));
         let mut engine = groups[0].engine.lock().expect("nobody panicked");
-        let both = [(Source::Control(1), PollFlags::IN), (Source::Data(1), PollFlags::IN)];
+        let both = [(PollSource::Control(1), PollFlags::IN), (PollSource::Data(1), PollFlags::IN)];
         assert!(engine.handle(&both, None, Some(1)).expect("the data first"));
         // Nothing is awaited from it, or nothing has arrived: its end is what counts.
         let error = engine.handle(&both[..1], None, Some(1)).expect_err("it is gone");

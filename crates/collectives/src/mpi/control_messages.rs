@@ -4,8 +4,9 @@
 
 use super::backoff::Backoff;
 use super::engine::Engine;
-use super::library::{Channel, Pending};
+use super::library::{Channel, PendingOperation};
 use crate::control::{Control, MAX_FRAME};
+use crate::execute::Engine as _;
 use crate::probe::Probe;
 use crate::{CommError, CommErrorKind, messages};
 use std::time::{Duration, Instant};
@@ -15,8 +16,8 @@ const SENDER: usize = 4;
 
 pub(super) struct ControlMessages {
     /// The receive for the next message from any rank.
-    receive: Option<Pending>,
-    outgoing: Vec<Pending>,
+    receive: Option<PendingOperation>,
+    outgoing: Vec<PendingOperation>,
     departed: Vec<Option<Instant>>,
     announced: bool,
 }
@@ -158,9 +159,7 @@ impl Engine {
                 Ok(())
             }
             Some(Control::Wake | Control::ProgressRequest | Control::Progress(..)) => Ok(()),
-            None => {
-                Err(self.fail(CommErrorKind::Mismatch, Some(peer), &messages::invalid_message(peer, self.me)))
-            }
+            None => Err(self.invalid_message(peer)),
         }
     }
 

@@ -3,9 +3,9 @@
 use super::backoff::Backoff;
 use super::control_messages::{ControlMessages, GracePeriods};
 use super::init_thread::InitThread;
-use super::library::{self, Library, MpiError, Pending, Words};
-use crate::calls::Calls;
-use crate::execute::{self, SequenceNumbers, Shared as _};
+use super::library::{self, AlignedMemory, Library, MpiError, PendingOperation};
+use crate::calls::CallLog;
+use crate::execute::{self, Engine as _, SequenceNumbers, Shared as _};
 use crate::header::{HEADER, Header};
 use crate::probe::Probe;
 use crate::{CommError, CommErrorKind, messages};
@@ -24,12 +24,12 @@ const KEPT: usize = 8;
 
 /// What the threads of a rank share: a call holds the engine while it waits, and these must not wait for the call.
 pub(super) struct Shared {
-    pub failed: OnceLock<Failed>,
-    pub calls: Calls,
+    pub failed: OnceLock<GroupFailure>,
+    pub calls: CallLog,
 }
 
 /// The end of the group: the error on this rank, and the cause as a text that fits all ranks.
-pub(super) struct Failed {
+pub(super) struct GroupFailure {
     pub error: CommError,
     pub cause: String,
 }
@@ -49,16 +49,17 @@ pub(super) struct Engine {
     pub probe: Option<Probe>,
     pub grace_periods: GracePeriods,
     numbers: SequenceNumbers,
-    pool: Vec<Words>,
+    pool: Vec<AlignedMemory>,
 }
 
 impl execute::Shared for Shared {
-    fn calls(&self) -> &Calls {
+    fn calls(&self) -> &CallLog {
         &self.calls
     }
     /// The engine informs the other ranks when it runs next, at the latest when the group is dropped.
     fn fail(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
-        let failed = || Failed { error: self.calls.error(kind, culprit, cause), cause: cause.to_owned() };
+        let failed =
+            || GroupFailure { error: self.calls.error(kind, culprit, cause), cause: cause.to_owned() };
         self.failed.get_or_init(failed).error.clone()
     }
 }
@@ -85,7 +86,9 @@ impl execute::Engine for Engine {
     }
 
     fn fail(&mut self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
-        self.fail(kind, culprit, cause)
+        let error = self.shared.fail(kind, culprit, cause);
+        self.announce_failure();
+        error
     }
 }
 
@@ -97,7 +100,7 @@ impl Engine {
             world,
             library,
             init_thread,
-            shared: Arc::new(Shared { failed: OnceLock::new(), calls: Calls::new(me) }),
+            shared: Arc::new(Shared { failed: OnceLock::new(), calls: CallLog::new(me) }),
             control: ControlMessages::new(world),
             header,
             deadline: None,
@@ -114,11 +117,8 @@ impl Engine {
         (0..self.world).filter(move |p| *p != me)
     }
 
-    /// Ends the group on all ranks.
-    pub(super) fn fail(&mut self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
-        let error = self.shared.fail(kind, culprit, cause);
-        self.announce_failure();
-        error
+    pub(super) fn invalid_message(&mut self, rank: usize) -> CommError {
+        self.fail(CommErrorKind::Mismatch, Some(rank), &messages::invalid_message(rank, self.me))
     }
 
     /// MPI itself has reported a failure. At best, its text names the rank.
@@ -132,7 +132,7 @@ impl Engine {
     }
 
     /// At least `bytes` bytes of memory, with contents left over from other calls.
-    pub(super) fn memory(&mut self, bytes: usize) -> Words {
+    pub(super) fn memory(&mut self, bytes: usize) -> AlignedMemory {
         let need = bytes.div_ceil(8);
         // A block far larger than requested is left for a call that needs it.
         match self.pool.iter().position(|w| w.len() >= need && w.len() / 4 <= need) {
@@ -142,7 +142,7 @@ impl Engine {
     }
 
     /// Keeps the largest blocks, which are the most expensive to allocate.
-    pub(super) fn give_back(&mut self, memory: [Words; 2]) {
+    pub(super) fn give_back(&mut self, memory: [AlignedMemory; 2]) {
         self.pool.extend(memory.into_iter().filter(|words| !words.is_empty()));
         while self.pool.len() > KEPT {
             let smallest = (0..self.pool.len()).min_by_key(|i| self.pool[*i].len()).unwrap_or(0);
@@ -154,10 +154,10 @@ impl Engine {
     /// known, may not have called yet (as opposed to working on the same call).
     pub(super) fn complete(
         &mut self,
-        started: library::Result<Pending>,
+        started: library::Result<PendingOperation>,
         rendezvous: bool,
         peer: Option<usize>,
-    ) -> Result<[Words; 2], CommError> {
+    ) -> Result<[AlignedMemory; 2], CommError> {
         let mut pending = started.map_err(|e| self.mpi_failed(&e))?;
         let backoff = Backoff::new();
         for look in 1u32.. {
@@ -205,11 +205,7 @@ impl Engine {
             return Ok(());
         }
         if let Some(rank) = headers.iter().position(Option::is_none) {
-            return Err(self.fail(
-                CommErrorKind::Mismatch,
-                Some(rank),
-                &messages::invalid_message(rank, self.me),
-            ));
+            return Err(self.invalid_message(rank));
         }
         let headers: Vec<Header> = headers.iter().flatten().copied().collect();
         let followers = |rank: usize| headers.iter().filter(|h| **h == headers[rank]).count();
@@ -223,7 +219,7 @@ impl Engine {
 
 /// The notices of a call, by rank.
 pub(super) struct Notices {
-    pub memory: [Words; 2],
+    pub memory: [AlignedMemory; 2],
 }
 
 impl Notices {

@@ -6,8 +6,8 @@ use crate::calls::lock;
 use crate::execute::{Shared as _, execute};
 use crate::reduce::{Reduction, combine_all};
 use crate::{
-    Call, CallRecord, CommError, CommErrorKind, FlightRecorder, MpiConfig, Place, ProcessGroup, ReduceOp,
-    SliceMut, messages,
+    Call, CallRecord, CommError, CommErrorKind, FlightRecorder, MpiConfig, ProcessGroup, ReduceOp, SliceMut,
+    StepPhase, messages,
 };
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// A process group of the ranks of an MPI job. Dropping it leaves the group in order: it waits until the other ranks
 /// leave, too, and then ends MPI. After a failure, dropping it leaves MPI running, and the process should end with the
 /// exit code of the failure.
-pub struct MpiGroup {
+pub(super) struct MpiGroup {
     rank: usize,
     world: usize,
     timeout: Duration,
@@ -26,7 +26,7 @@ pub struct MpiGroup {
 
 impl MpiGroup {
     /// Starts MPI, which a process can do only once, and waits for the other ranks; blocks for at most `init_timeout`.
-    pub fn connect(config: &MpiConfig) -> Result<Self, CommError> {
+    pub(super) fn connect(config: &MpiConfig) -> Result<Self, CommError> {
         let engine = start::start(config)?;
         Ok(Self {
             rank: engine.me,
@@ -38,7 +38,7 @@ impl MpiGroup {
     }
 
     #[cfg(test)]
-    pub(super) fn give(&self, grace_periods: super::control_messages::GracePeriods) {
+    pub(super) fn set_grace_periods(&self, grace_periods: super::control_messages::GracePeriods) {
         if let Some(engine) = lock(&self.engine).as_mut() {
             engine.grace_periods = grace_periods;
         }
@@ -120,11 +120,11 @@ impl ProcessGroup for MpiGroup {
 }
 
 impl FlightRecorder for MpiGroup {
-    fn note(&self, place: Place) {
+    fn note(&self, place: StepPhase) {
         self.shared.calls.note(place);
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> StepPhase {
         self.shared.calls.place()
     }
 

@@ -1,8 +1,9 @@
 //! A safe interface to the MPI library: all unsafe code of this engine.
 //!
 //! MPI's contract is kept in three ways. Every call needs `&mut Library`, of which a process has one, so calls never
-//! overlap (MPI_THREAD_SERIALIZED). Memory that MPI reads or writes is handed over to a [`Pending`] and returned when
-//! MPI reports that it is done with it; if that never happens, the memory is leaked, because MPI may still write to it.
+//! overlap (MPI_THREAD_SERIALIZED). Memory that MPI reads or writes is handed over to a
+//! [`PendingOperation`] and returned when MPI reports that it is done with it; if that never happens,
+//! the memory is leaked, because MPI may still write to it.
 //! Counts are checked against that memory before the call.
 
 #![allow(unsafe_code)]
@@ -13,7 +14,7 @@ use mpi::ffi;
 use std::ffi::{c_int, c_void};
 
 /// Memory for MPI, aligned for every element type.
-pub(super) type Words = Box<[u64]>;
+pub(super) type AlignedMemory = Box<[u64]>;
 
 /// An MPI error, as MPI's own text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,7 +45,7 @@ pub(super) struct Library {
 unsafe impl Send for Library {}
 
 /// An operation in flight. Dropped before it is done, it leaks its memory.
-pub(super) struct Pending {
+pub(super) struct PendingOperation {
     request: ffi::MPI_Request,
     /// What MPI reads, and what it writes: boxes, kept as raw pointers while MPI holds them.
     memory: Option<[*mut [u64]; 2]>,
@@ -52,7 +53,7 @@ pub(super) struct Pending {
 }
 
 // SAFETY: the pointers are the only ones to their boxes, and every access to the request needs `&mut Library`.
-unsafe impl Send for Pending {}
+unsafe impl Send for PendingOperation {}
 
 /// MPI's own name and version; MPI need not be started.
 pub(super) fn version() -> std::result::Result<String, String> {
@@ -185,29 +186,29 @@ impl Library {
     /// Hands `memory` (`reads` bytes that MPI reads, and `writes` bytes that it writes) to the operation that `call` starts.
     fn start(
         &mut self,
-        memory: [Words; 2],
+        memory: [AlignedMemory; 2],
         reads: usize,
         writes: usize,
         call: impl FnOnce(*const c_void, *mut c_void, &mut ffi::MPI_Request) -> c_int,
-    ) -> Result<Pending> {
+    ) -> Result<PendingOperation> {
         assert!(reads <= size_of_val(&*memory[0]) && writes <= size_of_val(&*memory[1]), "memory of a call");
         let memory = memory.map(Box::into_raw);
         // SAFETY: a constant of the C shim, never written.
         let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
         // A call that fails may have kept the pointers, so the memory is leaked.
         check(call(memory[0].cast_const().cast(), memory[1].cast(), &mut request))?;
-        Ok(Pending { request, memory: Some(memory), done: false })
+        Ok(PendingOperation { request, memory: Some(memory), done: false })
     }
 
     /// `memory[1]` receives the reduction of every rank's `memory[0]`, on all ranks or only on `root`; by a type and an
     /// operation that MPI has (no half type, no mean).
     pub(super) fn reduce(
         &mut self,
-        memory: [Words; 2],
+        memory: [AlignedMemory; 2],
         count: usize,
         over: Reduction,
         root: Option<usize>,
-    ) -> Result<Pending> {
+    ) -> Result<PendingOperation> {
         let (dtype, op, comm) = (datatype(over.dtype, over.op), self.op(over), self.data);
         let bytes = count * over.dtype.size();
         // SAFETY: both buffers hold `count` elements (checked in `start`) and belong to MPI until the request is done.
@@ -222,10 +223,10 @@ impl Library {
     /// `memory[0]` holds a block of `count` elements for each rank; `memory[1]` receives the reduction of this rank's block.
     pub(super) fn reduce_scatter(
         &mut self,
-        memory: [Words; 2],
+        memory: [AlignedMemory; 2],
         count: usize,
         over: Reduction,
-    ) -> Result<Pending> {
+    ) -> Result<PendingOperation> {
         let (dtype, op, comm) = (datatype(over.dtype, over.op), self.op(over), self.data);
         let bytes = count * over.dtype.size();
         // SAFETY: as in `reduce`; the memory to read has a block for each rank.
@@ -235,7 +236,11 @@ impl Library {
     }
 
     /// `memory[1]` receives `bytes` bytes of every rank's `memory[0]`, by rank.
-    pub(super) fn all_gather(&mut self, memory: [Words; 2], bytes: usize) -> Result<Pending> {
+    pub(super) fn all_gather(
+        &mut self,
+        memory: [AlignedMemory; 2],
+        bytes: usize,
+    ) -> Result<PendingOperation> {
         let comm = self.data;
         // SAFETY: the memory to write has a block for each rank (checked in `start`).
         self.start(memory, bytes, bytes * self.world, |from, to, request| unsafe {
@@ -245,7 +250,12 @@ impl Library {
     }
 
     /// Copies the first `bytes` bytes of `root`'s `memory` to every rank's.
-    pub(super) fn broadcast(&mut self, memory: Words, bytes: usize, root: usize) -> Result<Pending> {
+    pub(super) fn broadcast(
+        &mut self,
+        memory: AlignedMemory,
+        bytes: usize,
+        root: usize,
+    ) -> Result<PendingOperation> {
         let comm = self.data;
         // SAFETY: the buffer holds `bytes` bytes (checked in `start`) and belongs to MPI until the request is done.
         self.start([Box::default(), memory], 0, bytes, |_, buffer, request| unsafe {
@@ -256,10 +266,10 @@ impl Library {
     pub(super) fn send(
         &mut self,
         channel: Channel,
-        memory: Words,
+        memory: AlignedMemory,
         bytes: usize,
         to: usize,
-    ) -> Result<Pending> {
+    ) -> Result<PendingOperation> {
         let comm = self.comm(channel);
         // SAFETY: as in `broadcast`.
         self.start([memory, Box::default()], bytes, 0, |buffer, _, request| unsafe {
@@ -271,10 +281,10 @@ impl Library {
     pub(super) fn recv(
         &mut self,
         channel: Channel,
-        memory: Words,
+        memory: AlignedMemory,
         bytes: usize,
         from: Option<usize>,
-    ) -> Result<Pending> {
+    ) -> Result<PendingOperation> {
         let comm = self.comm(channel);
         // SAFETY: as in `broadcast`.
         self.start([Box::default(), memory], 0, bytes, |_, buffer, request| unsafe {
@@ -284,7 +294,7 @@ impl Library {
     }
 
     /// Whether `pending` is done. Every test also advances all other operations in flight.
-    pub(super) fn test(&mut self, pending: &mut Pending) -> Result<bool> {
+    pub(super) fn test(&mut self, pending: &mut PendingOperation) -> Result<bool> {
         if !pending.done {
             let mut flag = 0;
             // SAFETY: the request came from MPI and was not done before.
@@ -295,7 +305,7 @@ impl Library {
     }
 
     /// Cancels a `recv`. (Sends and collectives cannot be cancelled.)
-    pub(super) fn cancel(&mut self, mut pending: Pending) -> Result<()> {
+    pub(super) fn cancel(&mut self, mut pending: PendingOperation) -> Result<()> {
         if !self.test(&mut pending)? {
             // SAFETY: the request is live; MPI completes a cancelled receive at once, without the peer.
             unsafe {
@@ -308,9 +318,9 @@ impl Library {
     }
 }
 
-impl Pending {
+impl PendingOperation {
     /// The memory of a completed operation: what MPI read, and what it wrote.
-    pub(super) fn take(mut self) -> [Words; 2] {
+    pub(super) fn take(mut self) -> [AlignedMemory; 2] {
         assert!(self.done, "MPI still owns this memory");
         let memory = self.memory.take().expect("taken once");
         // SAFETY: they came from `Box::into_raw` in `start`, and MPI is done with them.
@@ -318,7 +328,7 @@ impl Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingOperation {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take().filter(|_| self.done) {
             // SAFETY: as in `take`.

@@ -19,7 +19,7 @@ mod start;
 mod tests;
 mod transfer;
 
-pub use group::MpiGroup;
+use group::MpiGroup;
 
 use super::{CommError, MpiConfig, ProcessGroup};
 use std::sync::Arc;

@@ -5,7 +5,8 @@
 //! MPI has no half types: for reductions they are converted to f32 and rounded once.
 
 use super::engine::Engine;
-use super::library::{Channel, Pending, Result as MpiResult, Words};
+use super::library::{AlignedMemory, Channel, PendingOperation, Result as MpiResult};
+use crate::execute::Engine as _;
 use crate::header::{HEADER, Header};
 use crate::reduce::Reduction;
 use crate::{CommError, CommErrorKind, DType, ReduceOp, messages};
@@ -21,13 +22,13 @@ const DEPTH: usize = 2;
 
 /// A reduction of `dtype` by `op`: MPI's part of it, and the conversions before and after.
 #[derive(Clone, Copy)]
-struct Work {
+struct ChunkReduction {
     dtype: DType,
     over: Reduction,
     divisor: Option<usize>,
 }
 
-impl Work {
+impl ChunkReduction {
     fn new(dtype: DType, op: ReduceOp, world: usize) -> Self {
         let carrier = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
         let (op, divisor) = match op {
@@ -83,7 +84,7 @@ fn cast<T: bytemuck::Pod>(bytes: &[u8]) -> &[T] {
 }
 
 /// The first `n` bytes.
-fn bytes(words: &mut Words, n: usize) -> &mut [u8] {
+fn bytes(words: &mut AlignedMemory, n: usize) -> &mut [u8] {
     &mut bytemuck::cast_slice_mut(words)[..n]
 }
 
@@ -99,8 +100,8 @@ impl Engine {
         &mut self,
         buffers: &mut B,
         (total, per): (usize, usize),
-        begin: impl Fn(&mut Self, &B, Range<usize>) -> MpiResult<Pending>,
-        end: impl Fn(&mut B, Range<usize>, &mut [Words; 2]),
+        begin: impl Fn(&mut Self, &B, Range<usize>) -> MpiResult<PendingOperation>,
+        end: impl Fn(&mut B, Range<usize>, &mut [AlignedMemory; 2]),
     ) -> Result<(), CommError> {
         let mut under_way = VecDeque::with_capacity(DEPTH);
         let mut chunks = (0..total).step_by(per).map(|start| start..(start + per).min(total));
@@ -126,7 +127,7 @@ impl Engine {
         op: ReduceOp,
         root: Option<usize>,
     ) -> Result<(), CommError> {
-        let (work, size, me) = (Work::new(dtype, op, self.world), dtype.size(), self.me);
+        let (work, size, me) = (ChunkReduction::new(dtype, op, self.world), dtype.size(), self.me);
         let count = buf.len() / size;
         self.in_chunks(
             &mut buf,
@@ -153,7 +154,7 @@ impl Engine {
         dtype: DType,
         op: ReduceOp,
     ) -> Result<(), CommError> {
-        let (work, size, world) = (Work::new(dtype, op, self.world), dtype.size(), self.world);
+        let (work, size, world) = (ChunkReduction::new(dtype, op, self.world), dtype.size(), self.world);
         let count = output.len() / size;
         self.in_chunks(
             &mut output,
@@ -231,12 +232,9 @@ impl Engine {
     pub(super) fn recv_message(&mut self, buf: &mut [u8], from: usize) -> Result<(), CommError> {
         let mut header = [0; HEADER];
         self.recv_piece(&mut header, from)?;
-        let cause = match Header::decode(&header) {
-            Some(theirs) if self.header.agrees_with(&theirs, self.me, from) => None,
-            Some(theirs) => Some(messages::mismatch([(self.me, self.header), (from, theirs)])),
-            None => Some(messages::invalid_message(from, self.me)),
-        };
-        if let Some(cause) = cause {
+        let Some(theirs) = Header::decode(&header) else { return Err(self.invalid_message(from)) };
+        if !self.header.agrees_with(&theirs, self.me, from) {
+            let cause = messages::mismatch([(self.me, self.header), (from, theirs)]);
             return Err(self.fail(CommErrorKind::Mismatch, Some(from), &cause));
         }
         buf.chunks_mut(STAGE).try_for_each(|piece| self.recv_piece(piece, from))

@@ -84,13 +84,13 @@ impl Drop for Primary {
 
 /// The primary context of one device.
 #[derive(Clone)]
-pub(super) struct Context {
+pub(super) struct CudaContext {
     primary: Arc<Primary>,
     record_event: Option<ContextEvent>,
     wait_event: Option<ContextEvent>,
 }
 
-impl Context {
+impl CudaContext {
     /// Opens the context of device number `ordinal`, in CUDA's numbering, and makes it current on the calling thread.
     pub(super) fn open(ordinal: usize) -> Result<Self, String> {
         let device = device(ordinal)?;
@@ -135,22 +135,22 @@ impl Context {
     }
 
     /// A stream that does not wait implicitly for any other.
-    pub(super) fn stream(&self) -> Result<Stream, String> {
+    pub(super) fn stream(&self) -> Result<CudaStream, String> {
         self.enter()?;
         let raw = result::stream::create(result::stream::StreamKind::NonBlocking)
             .map_err(driver_error("cuStreamCreate"))?;
-        Ok(Stream { raw, _context: self.primary.clone() })
+        Ok(CudaStream { raw, _context: self.primary.clone() })
     }
 
-    pub(super) fn event(&self) -> Result<Event, String> {
+    pub(super) fn event(&self) -> Result<CudaEvent, String> {
         self.enter()?;
         let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
         let raw = result::event::create(flags).map_err(driver_error("cuEventCreate"))?;
-        Ok(Event { raw, _context: self.primary.clone() })
+        Ok(CudaEvent { raw, _context: self.primary.clone() })
     }
 
     /// Records `event` at the end of all work launched in the context so far.
-    pub(super) fn record(&self, event: &Event) -> Result<(), String> {
+    pub(super) fn record(&self, event: &CudaEvent) -> Result<(), String> {
         let record =
             self.record_event.ok_or("the driver is older than CUDA 12.5 and has no cuCtxRecordEvent")?;
         // SAFETY: context and event are alive, and the event is of this context.
@@ -158,30 +158,30 @@ impl Context {
     }
 
     /// Makes all work launched in the context from now on wait for `event`.
-    pub(super) fn wait(&self, event: &Event) -> Result<(), String> {
+    pub(super) fn wait(&self, event: &CudaEvent) -> Result<(), String> {
         let wait = self.wait_event.ok_or("the driver is older than CUDA 12.5 and has no cuCtxWaitEvent")?;
         // SAFETY: both are alive.
         unsafe { wait(self.primary.raw, event.raw) }.result().map_err(driver_error("cuCtxWaitEvent"))
     }
 }
 
-pub(super) struct Stream {
+pub(super) struct CudaStream {
     raw: sys::CUstream,
     _context: Arc<Primary>,
 }
 
 // SAFETY: streams may be used from any thread, and from several.
-unsafe impl Send for Stream {}
+unsafe impl Send for CudaStream {}
 // SAFETY: the same.
-unsafe impl Sync for Stream {}
+unsafe impl Sync for CudaStream {}
 
-impl Stream {
+impl CudaStream {
     pub(super) fn raw(&self) -> sys::CUstream {
         self.raw
     }
 
     /// Makes work launched on the stream from now on wait for `event`.
-    pub(super) fn wait(&self, event: &Event) -> Result<(), String> {
+    pub(super) fn wait(&self, event: &CudaEvent) -> Result<(), String> {
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: both are alive.
         unsafe { result::stream::wait_event(self.raw, event.raw, flags) }
@@ -189,13 +189,13 @@ impl Stream {
     }
 
     /// Records `event` at the end of what has been launched on the stream so far.
-    pub(super) fn record(&self, event: &Event) -> Result<(), String> {
+    pub(super) fn record(&self, event: &CudaEvent) -> Result<(), String> {
         // SAFETY: both are alive and of one context.
         unsafe { result::event::record(event.raw, self.raw) }.map_err(driver_error("cuEventRecord"))
     }
 }
 
-impl Drop for Stream {
+impl Drop for CudaStream {
     fn drop(&mut self) {
         // SAFETY: it is alive; the driver keeps what it needs until the stream's work is done.
         let _ = unsafe { result::stream::destroy(self.raw) };
@@ -203,17 +203,17 @@ impl Drop for Stream {
 }
 
 /// A point in the work of a stream or context.
-pub(super) struct Event {
+pub(super) struct CudaEvent {
     raw: sys::CUevent,
     _context: Arc<Primary>,
 }
 
 // SAFETY: events may be used from any thread, and from several.
-unsafe impl Send for Event {}
+unsafe impl Send for CudaEvent {}
 // SAFETY: the same.
-unsafe impl Sync for Event {}
+unsafe impl Sync for CudaEvent {}
 
-impl Event {
+impl CudaEvent {
     /// Whether the device has reached it. An error is the device's: its context can no longer be used.
     pub(super) fn is_done(&self) -> Result<bool, String> {
         // SAFETY: the event is alive.
@@ -225,7 +225,7 @@ impl Event {
     }
 }
 
-impl Drop for Event {
+impl Drop for CudaEvent {
     fn drop(&mut self) {
         // SAFETY: it is alive; the driver keeps what it needs until the event is reached.
         let _ = unsafe { result::event::destroy(self.raw) };

@@ -3,14 +3,14 @@
 
 #![allow(unsafe_code)]
 
-use super::driver::{Context, Event, Stream};
-use super::library::{AbortHandle, Communicator, State};
-use super::order::Order;
-use super::queue::{Pending, Queue};
+use super::driver::{CudaContext, CudaEvent, CudaStream};
+use super::library::{AbortHandle, Communicator, CommunicatorState};
+use super::order::StreamOrder;
+use super::queue::{LaunchedCollective, Queue};
 use crate::call::check_reduction;
-use crate::calls::{Calls, lock, try_lock};
+use crate::calls::{CallLog, lock, try_lock};
 use crate::execute::call_span;
-use crate::header::{Algorithm, Header, Operation};
+use crate::header::{Algorithm, CallOperation, Header};
 use crate::{
     CommError, CommErrorKind, DeviceCollectives, DeviceSlice, FailureDetector, ProcessGroup, ReduceOp,
     messages,
@@ -30,9 +30,9 @@ const PEER_CHECK: Duration = Duration::from_millis(5);
 
 pub(super) struct Engine {
     pub control: Arc<dyn ProcessGroup>,
-    pub context: Context,
-    stream: Stream,
-    order: Order,
+    pub context: CudaContext,
+    stream: CudaStream,
+    order: StreamOrder,
     pub timeout: Duration,
     /// None once it has been destroyed or aborted. Held during each call into NCCL.
     communicator: Mutex<Option<Communicator>>,
@@ -46,7 +46,7 @@ pub(super) struct Engine {
     /// Notified when the watchdog has something to do, or has ended.
     pub wake: Condvar,
     failed: OnceLock<CommError>,
-    pub calls: Calls,
+    pub calls: CallLog,
 }
 
 /// Reads the peers' control messages.
@@ -89,13 +89,13 @@ fn by_nccl(call: Header) -> String {
 impl Engine {
     pub(super) fn new(
         control: Arc<dyn ProcessGroup>,
-        context: Context,
-        (stream, order): (Stream, Order),
+        context: CudaContext,
+        (stream, order): (CudaStream, StreamOrder),
         communicator: Communicator,
         timeout: Duration,
     ) -> Self {
         Self {
-            calls: Calls::new(control.rank()),
+            calls: CallLog::new(control.rank()),
             control,
             context,
             stream,
@@ -151,8 +151,8 @@ impl Engine {
     /// Calls NCCL, unless the communicator is gone.
     fn nccl(
         &self,
-        call: impl FnOnce(&mut Communicator) -> Result<State, String>,
-    ) -> Result<State, CommError> {
+        call: impl FnOnce(&mut Communicator) -> Result<CommunicatorState, String>,
+    ) -> Result<CommunicatorState, CommError> {
         let mut communicator = lock(&self.communicator);
         let result = communicator.as_mut().map(call);
         drop(communicator);
@@ -201,21 +201,21 @@ impl Engine {
         lock(&self.communicator).take()
     }
 
-    fn event(&self) -> Result<Event, String> {
+    fn event(&self) -> Result<CudaEvent, String> {
         // The queue is locked only for this: creating an event takes time.
         let spare = lock(&self.queue).spare();
         spare.map_or_else(|| self.context.event(), Ok)
     }
 
     /// Orders the stream after all work launched on the device so far.
-    fn begin(&self) -> Result<(Option<Event>, Event), String> {
+    fn begin(&self) -> Result<(Option<CudaEvent>, CudaEvent), String> {
         self.context.enter()?;
         let done = self.event()?;
         Ok((self.order.begin(&self.context, &self.stream, self.event()?)?, done))
     }
 
     /// Passes `buffer` to NCCL and waits until NCCL has put the collective into the stream.
-    fn launch(&self, buffer: &DeviceSlice, header: Header, done: &Event) -> Result<(), CommError> {
+    fn launch(&self, buffer: &DeviceSlice, header: Header, done: &CudaEvent) -> Result<(), CommError> {
         let _span = call_span(&self.calls, header);
         *lock(&self.calling) = Some((header, Instant::now()));
         let launched = self.call(buffer, header, done);
@@ -223,11 +223,11 @@ impl Engine {
         launched
     }
 
-    fn call(&self, buffer: &DeviceSlice, header: Header, done: &Event) -> Result<(), CommError> {
+    fn call(&self, buffer: &DeviceSlice, header: Header, done: &CudaEvent) -> Result<(), CommError> {
         let begun = Instant::now();
         let mut state = self.nccl(|c| c.all_reduce(buffer, header.reduce_op, &self.stream))?;
         // The first call of its kind connects the ranks, and may have to wait for them.
-        while state == State::InProgress {
+        while state == CommunicatorState::InProgress {
             self.check()?;
             if begun.elapsed() > self.timeout {
                 return Err(self.overdue(header));
@@ -279,7 +279,7 @@ impl DeviceCollectives for Engine {
         }
         *turn += 1;
         let header = Header {
-            operation: Operation::AllReduce,
+            operation: CallOperation::AllReduce,
             dtype: buffer.dtype(),
             reduce_op: op,
             sequence: *turn,
@@ -299,14 +299,14 @@ impl DeviceCollectives for Engine {
             std::mem::forget(keep);
             return Err(error);
         }
-        lock(&self.queue).push(Pending { header, begin, done, since: None, keep });
+        lock(&self.queue).push(LaunchedCollective { header, begin, done, since: None, keep });
         self.wake.notify_all();
         Ok(())
     }
 
     fn fence(&self) -> Result<(), CommError> {
         self.check()?;
-        if self.order == Order::Host {
+        if self.order == StreamOrder::Host {
             let newest = lock(&self.queue).newest().map(|p| p.header.sequence);
             return newest.map_or(Ok(()), |sequence| self.wait_on_host(sequence));
         }

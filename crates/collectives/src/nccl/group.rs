@@ -2,18 +2,16 @@
 
 use super::engine::Engine;
 use super::{join, watchdog};
+use crate::calls::HISTORY;
 use crate::{
     Call, CallRecord, CommError, DeviceCollectives, DistributedConfig, FailureDetector, FlightRecorder,
-    Place, ProcessGroup,
+    ProcessGroup, StepPhase,
 };
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// Maximum number of calls that `history` returns.
-const HISTORY: usize = 64;
-
 /// A process group whose ranks have one GPU each. Dropping it leaves the group in order and waits for the collectives in flight.
-pub struct NcclGroup {
+pub(super) struct NcclGroup {
     engine: Arc<Engine>,
     control: Arc<dyn ProcessGroup>,
     /// Some until the group is dropped.
@@ -22,7 +20,7 @@ pub struct NcclGroup {
 
 impl NcclGroup {
     /// See [`connect`](super::connect).
-    pub fn connect(
+    pub(super) fn connect(
         control: Arc<dyn ProcessGroup>,
         device: usize,
         limits: &DistributedConfig,
@@ -65,11 +63,11 @@ impl ProcessGroup for NcclGroup {
 }
 
 impl FlightRecorder for NcclGroup {
-    fn note(&self, place: Place) {
+    fn note(&self, place: StepPhase) {
         self.engine.calls.note(place);
         self.control.note(place);
     }
-    fn place(&self) -> Place {
+    fn place(&self) -> StepPhase {
         self.control.place()
     }
     /// Calls of both kinds, by start time; each kind has its own sequence numbers.

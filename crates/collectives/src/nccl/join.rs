@@ -1,25 +1,24 @@
 //! How the ranks of the control group form one communicator: each sends the others its [`RankInfo`], all check these in
 //! the same way, rank 0's id is broadcast, and NCCL connects.
 
-use super::driver::{self, Context, Stream};
+use super::driver::{self, CudaContext, CudaStream};
 use super::engine::{Engine, blame, overdue, poll_control};
-use super::library::{Communicator, Nccl, State, UniqueId};
-use super::order::Order;
-use super::version::Version;
+use super::library::{Communicator, CommunicatorState, Nccl, UniqueId};
+use super::order::StreamOrder;
+use super::version::NcclVersion;
+use crate::probe::MAX_REPORTED;
 use crate::rendezvous::truncated;
 use crate::{CommError, DistributedConfig, GpuUuid, ProcessGroup, on_one_gpu};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// Bytes of a info on the wire, and of the longest text in it.
+/// Bytes of a [`RankInfo`] on the wire, and of the longest text in it.
 const INFO_SIZE: usize = 4096;
 const TEXT: usize = 600;
 /// Pause between two checks of a communicator that is being formed.
 const LOOK: Duration = Duration::from_millis(1);
 /// How long NCCL may take to abort.
 const ABORT: Duration = Duration::from_secs(5);
-/// Maximum number of ranks that a message lists one by one.
-const MAX_REPORTED: usize = 8;
 
 /// What the other ranks must know about a rank.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -39,15 +38,15 @@ type RankInfoResult = Result<RankInfo, String>;
 /// What a rank has before it joins.
 struct LocalSetup {
     nccl: &'static Nccl,
-    context: Context,
-    stream: Stream,
-    order: Order,
+    context: CudaContext,
+    stream: CudaStream,
+    order: StreamOrder,
     info: RankInfo,
 }
 
 impl LocalSetup {
     fn open(device: usize) -> Result<Self, String> {
-        let context = Context::open(device)?;
+        let context = CudaContext::open(device)?;
         let nccl = Nccl::load()?;
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let info = RankInfo {
@@ -56,7 +55,7 @@ impl LocalSetup {
             host: variable("NCCL_HOSTID").map(|host| truncated(&host, TEXT).to_owned()),
             shares: variable("NCCL_MULTI_RANK_GPU_ENABLE").is_some_and(|v| v != "0"),
         };
-        Ok(Self { nccl, stream: context.stream()?, order: Order::choose(&context)?, info, context })
+        Ok(Self { nccl, stream: context.stream()?, order: StreamOrder::choose(&context)?, info, context })
     }
 }
 
@@ -95,7 +94,7 @@ pub(super) fn join(
 /// Every rank's info, by rank.
 fn exchange(control: &dyn ProcessGroup, own_info: &RankInfoResult) -> Result<Vec<RankInfoResult>, CommError> {
     let own_info = own_info.as_ref().map_err(|why| truncated(why, TEXT));
-    // SequenceNumbers and short texts: never too long, and always serialisable.
+    // Numbers and short texts: never too long, and always serialisable.
     let mut bytes = serde_json::to_vec(&own_info).unwrap_or_default();
     bytes.resize(INFO_SIZE, b' ');
     let mut all = vec![0u8; INFO_SIZE * control.world_size()];
@@ -115,7 +114,7 @@ fn check_compatible(all_infos: &[RankInfoResult]) -> Result<(), CommError> {
             .hint("`backend = \"gloo\"` needs no NCCL; `ddp-run env` shows what is available"));
     }
     let infos: Vec<&RankInfo> = all_infos.iter().flatten().collect();
-    let version = |rank: usize| Version(infos[rank].nccl);
+    let version = |rank: usize| NcclVersion(infos[rank].nccl);
     let other = (1..infos.len()).find(|r| version(*r).major_minor() != version(0).major_minor());
     if let Some(other) = other {
         return Err(CommError::unavailable(format!(
@@ -152,8 +151,8 @@ fn form(
     let mut communicator = begin.map_err(|why| blame(control, &why))?;
     let error = loop {
         match communicator.state() {
-            Ok(State::Ready) => return Ok(communicator),
-            Ok(State::InProgress) => {}
+            Ok(CommunicatorState::Ready) => return Ok(communicator),
+            Ok(CommunicatorState::InProgress) => {}
             Err(why) => break blame(control, &why),
         }
         if let Err(error) = poll_control(control) {

@@ -4,15 +4,16 @@
 
 #![allow(unsafe_code)]
 
-use super::driver::Stream;
-use super::version::Version;
+use super::driver::CudaStream;
+use super::version::NcclVersion;
 use crate::{DType, DeviceSlice, ReduceOp};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 /// Runtime packages contain the first; the second comes with the headers.
 const NAMES: [&CStr; 2] = [c"libnccl.so.2", c"libnccl.so"];
-/// The first version whose configuration has all fields of [`Config`]; later ones accept it unchanged.
+/// The first version whose configuration has all fields of [`CommunicatorConfig`]; later ones accept
+/// it unchanged.
 const OLDEST: c_int = 21800;
 const SUCCESS: c_int = 0;
 const IN_PROGRESS: c_int = 7;
@@ -29,7 +30,7 @@ pub(super) struct UniqueId(pub [u8; 128]);
 /// `ncclConfig_t` as of [`OLDEST`]: a library reads `size` bytes, and uses its defaults for all fields that `version`
 /// does not know.
 #[repr(C)]
-struct Config {
+struct CommunicatorConfig {
     size: usize,
     magic: c_uint,
     version: c_uint,
@@ -45,7 +46,8 @@ struct Config {
 pub(super) struct Nccl {
     version: c_int,
     get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> c_int,
-    comm_init_rank_config: unsafe extern "C" fn(*mut Handle, c_int, UniqueId, c_int, *mut Config) -> c_int,
+    comm_init_rank_config:
+        unsafe extern "C" fn(*mut Handle, c_int, UniqueId, c_int, *mut CommunicatorConfig) -> c_int,
     comm_get_async_error: unsafe extern "C" fn(Handle, *mut c_int) -> c_int,
     comm_finalize: unsafe extern "C" fn(Handle) -> c_int,
     comm_destroy: unsafe extern "C" fn(Handle) -> c_int,
@@ -129,12 +131,12 @@ impl Nccl {
         };
         match version {
             OLDEST.. => Ok(Self { version, ..nccl }),
-            _ => Err(format!("NCCL is version {}; 2.18 or later is required", Version(version))),
+            _ => Err(format!("NCCL is version {}; 2.18 or later is required", NcclVersion(version))),
         }
     }
 
-    pub(super) fn version(&self) -> Version {
-        Version(self.version)
+    pub(super) fn version(&self) -> NcclVersion {
+        NcclVersion(self.version)
     }
 
     pub(super) fn unique_id(&self) -> Result<UniqueId, String> {
@@ -145,10 +147,10 @@ impl Nccl {
     }
 
     /// The result of a call.
-    fn outcome(&self, call: &str, result: c_int) -> Result<State, String> {
+    fn outcome(&self, call: &str, result: c_int) -> Result<CommunicatorState, String> {
         match result {
-            SUCCESS => Ok(State::Ready),
-            IN_PROGRESS => Ok(State::InProgress),
+            SUCCESS => Ok(CommunicatorState::Ready),
+            IN_PROGRESS => Ok(CommunicatorState::InProgress),
             _ => {
                 // Without a communicator: the text is the same, and the one that failed may have been aborted in the meantime.
                 let none = std::ptr::null_mut();
@@ -166,7 +168,7 @@ impl Nccl {
 
 /// The state of a non-blocking communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum CommunicatorState {
     Ready,
     /// The last call continues in one of NCCL's threads; nothing else may be called until it is done.
     InProgress,
@@ -190,8 +192,8 @@ impl Communicator {
         id: UniqueId,
         rank: usize,
     ) -> Result<Self, String> {
-        let mut config = Config {
-            size: size_of::<Config>(),
+        let mut config = CommunicatorConfig {
+            size: size_of::<CommunicatorConfig>(),
             magic: MAGIC,
             version: OLDEST as c_uint,
             blocking: 0,
@@ -215,7 +217,7 @@ impl Communicator {
     }
 
     /// The state of the last call, or the failure that NCCL has detected since.
-    pub(super) fn state(&mut self) -> Result<State, String> {
+    pub(super) fn state(&mut self) -> Result<CommunicatorState, String> {
         let mut state = SUCCESS;
         // SAFETY: the handle is alive, and the pointer valid.
         let result = unsafe { (self.nccl.comm_get_async_error)(self.handle, &mut state) };
@@ -229,8 +231,8 @@ impl Communicator {
         &mut self,
         buffer: &DeviceSlice,
         op: ReduceOp,
-        stream: &Stream,
-    ) -> Result<State, String> {
+        stream: &CudaStream,
+    ) -> Result<CommunicatorState, String> {
         let address = buffer.address() as usize as *mut c_void;
         let (dtype, op) = (dtype_code(buffer.dtype()), op_code(op));
         // SAFETY: the communicator is ready (its owner waits for that), and `buffer` is what its constructor promises:
@@ -255,7 +257,7 @@ impl Communicator {
     }
 
     /// Starts to end in order: operations in flight are finished. Once the state is `Ready` again, call `destroy`.
-    pub(super) fn finalize(&mut self) -> Result<State, String> {
+    pub(super) fn finalize(&mut self) -> Result<CommunicatorState, String> {
         // SAFETY: the handle is alive.
         let result = unsafe { (self.nccl.comm_finalize)(self.handle) };
         self.nccl.outcome("ncclCommFinalize", result)
@@ -329,12 +331,12 @@ mod tests {
     /// nccl.h of 2.18: how a library of any later version reads the first 48 bytes.
     #[test]
     fn the_configuration_has_the_layout_of_its_version() {
-        assert_eq!(size_of::<Config>(), 48);
+        assert_eq!(size_of::<CommunicatorConfig>(), 48);
         let offsets = [
-            std::mem::offset_of!(Config, blocking),
-            std::mem::offset_of!(Config, max_ctas),
-            std::mem::offset_of!(Config, net_name),
-            std::mem::offset_of!(Config, split_share),
+            std::mem::offset_of!(CommunicatorConfig, blocking),
+            std::mem::offset_of!(CommunicatorConfig, max_ctas),
+            std::mem::offset_of!(CommunicatorConfig, net_name),
+            std::mem::offset_of!(CommunicatorConfig, split_share),
         ];
         assert_eq!(offsets, [16, 28, 32, 40]);
     }

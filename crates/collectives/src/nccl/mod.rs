@@ -29,7 +29,7 @@ mod tests;
 mod version;
 mod watchdog;
 
-pub use group::NcclGroup;
+use group::NcclGroup;
 
 use super::{CommError, DistributedConfig, GpuUuid, ProcessGroup};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! How collectives are ordered among the work of streams that this engine does not know: CubeCL creates its own and
 //! exposes none of them, but all belong to the device's primary context.
 
-use super::driver::{Context, Event, Stream};
+use super::driver::{CudaContext, CudaEvent, CudaStream};
 use base::named;
 
 /// With these set, NCCL copies on its own streams during a collective. A fence would delay the copies until the
@@ -9,7 +9,7 @@ use base::named;
 const COPIES: [&str; 2] = ["NCCL_P2P_USE_CUDA_MEMCPY", "NCCL_SHM_USE_CUDA_MEMCPY"];
 
 named! {
-    pub(super) enum Order {
+    pub(super) enum StreamOrder {
         /// Only the device waits.
         Events = "events of the device's context",
         /// The host waits: for the context before a collective, for the collective at a fence. For drivers before CUDA 12.5.
@@ -17,9 +17,9 @@ named! {
     }
 }
 
-impl Order {
+impl StreamOrder {
     /// What the driver supports, found by recording and waiting for an event of the whole context.
-    pub(super) fn choose(context: &Context) -> Result<Self, String> {
+    pub(super) fn choose(context: &CudaContext) -> Result<Self, String> {
         let event = context.event()?;
         let tried = match COPIES.iter().find(|name| std::env::var(name).is_ok_and(|value| value != "0")) {
             Some(name) => Err(format!("{name} is set")),
@@ -40,10 +40,10 @@ impl Order {
     /// has yet to reach it.
     pub(super) fn begin(
         self,
-        context: &Context,
-        stream: &Stream,
-        event: Event,
-    ) -> Result<Option<Event>, String> {
+        context: &CudaContext,
+        stream: &CudaStream,
+        event: CudaEvent,
+    ) -> Result<Option<CudaEvent>, String> {
         match self {
             Self::Events => {
                 context.record(&event)?;

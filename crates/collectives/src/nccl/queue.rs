@@ -1,16 +1,16 @@
 //! The collectives in flight, oldest first, and what they hold until the device is done with them.
 
-use super::driver::Event;
+use super::driver::CudaEvent;
 use crate::header::Header;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-pub(super) struct Pending {
+pub(super) struct LaunchedCollective {
     pub header: Header,
     /// Reached when the device could begin it; None if the host has waited for that.
-    pub begin: Option<Event>,
-    pub done: Event,
+    pub begin: Option<CudaEvent>,
+    pub done: CudaEvent,
     /// Since when it could run.
     pub since: Option<Instant>,
     /// Keeps its memory alive.
@@ -19,8 +19,8 @@ pub(super) struct Pending {
 
 #[derive(Default)]
 pub(super) struct Queue {
-    pending: VecDeque<Pending>,
-    spare: Vec<Event>,
+    pending: VecDeque<LaunchedCollective>,
+    spare: Vec<CudaEvent>,
     /// The group is being dropped.
     pub leaving: bool,
     /// The watchdog is finished.
@@ -28,28 +28,29 @@ pub(super) struct Queue {
 }
 
 /// The sequence number of a collective that is done, and the guard of its memory.
-pub(super) type Done = (u64, Box<dyn Any + Send>);
+pub(super) type FinishedCollective = (u64, Box<dyn Any + Send>);
 
 impl Queue {
-    pub(super) fn push(&mut self, pending: Pending) {
+    pub(super) fn push(&mut self, pending: LaunchedCollective) {
         self.pending.push_back(pending);
     }
 
     /// An event that is no longer in use.
-    pub(super) fn spare(&mut self) -> Option<Event> {
+    pub(super) fn spare(&mut self) -> Option<CudaEvent> {
         self.spare.pop()
     }
 
     /// Checks how far the device is. Calls that are done are moved to `done`, even if this returns an error.
-    pub(super) fn retire(&mut self, done: &mut Vec<Done>) -> Result<(), String> {
+    pub(super) fn retire(&mut self, done: &mut Vec<FinishedCollective>) -> Result<(), String> {
         while let Some(oldest) = self.pending.front_mut() {
-            if oldest.since.is_none() && oldest.begin.as_ref().map_or(Ok(true), Event::is_done)? {
+            if oldest.since.is_none() && oldest.begin.as_ref().map_or(Ok(true), CudaEvent::is_done)? {
                 oldest.since = Some(Instant::now());
             }
             if !oldest.done.is_done()? {
                 break;
             }
-            if let Some(Pending { header, begin, done: end, keep, .. }) = self.pending.pop_front() {
+            if let Some(LaunchedCollective { header, begin, done: end, keep, .. }) = self.pending.pop_front()
+            {
                 self.spare.extend(begin.into_iter().chain([end]));
                 done.push((header.sequence, keep));
             }
@@ -61,7 +62,7 @@ impl Queue {
         self.pending.front().map(|p| p.header)
     }
 
-    pub(super) fn newest(&self) -> Option<&Pending> {
+    pub(super) fn newest(&self) -> Option<&LaunchedCollective> {
         self.pending.back()
     }
 
@@ -71,7 +72,7 @@ impl Queue {
 
     /// The oldest collective, if the device could have begun it more than `timeout` ago.
     pub(super) fn overdue(&self, timeout: Duration) -> Option<Header> {
-        let late = |p: &&Pending| p.since.is_some_and(|since| since.elapsed() > timeout);
+        let late = |p: &&LaunchedCollective| p.since.is_some_and(|since| since.elapsed() > timeout);
         self.pending.front().filter(late).map(|p| p.header)
     }
 }

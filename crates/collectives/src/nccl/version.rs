@@ -5,9 +5,9 @@ use std::fmt;
 
 /// `22703` is 2.27.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Version(pub c_int);
+pub(super) struct NcclVersion(pub c_int);
 
-impl Version {
+impl NcclVersion {
     /// Ranks whose libraries differ in these cannot communicate.
     pub(super) fn major_minor(self) -> (c_int, c_int) {
         // Versions before 2.9 have one digit less.
@@ -19,7 +19,7 @@ impl Version {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for NcclVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (major, minor) = self.major_minor();
         write!(f, "{major}.{minor}.{}", self.0 % 100)
@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn versions_are_displayed_as_by_nccl() {
-        let read = |code| Version(code).to_string();
+        let read = |code| NcclVersion(code).to_string();
         assert_eq!([read(22703), read(21805), read(2804)], ["2.27.3", "2.18.5", "2.8.4"]);
     }
 }

@@ -3,7 +3,7 @@
 //! NCCL blocks no other thread.
 
 use super::engine::{Engine, poll_control};
-use super::library::State;
+use super::library::CommunicatorState;
 use crate::CommError;
 use crate::calls::lock;
 use std::sync::{Arc, PoisonError};
@@ -88,13 +88,13 @@ fn leave(engine: &Engine) {
     let Some(mut communicator) = engine.take() else { return };
     let until = Instant::now() + LEAVE;
     let mut state = communicator.finalize();
-    while state == Ok(State::InProgress) && Instant::now() < until {
+    while state == Ok(CommunicatorState::InProgress) && Instant::now() < until {
         std::thread::sleep(LOOK);
         state = communicator.state();
     }
     let ended = match state {
-        Ok(State::Ready) => communicator.destroy(),
-        Ok(State::InProgress) => communicator.abort(),
+        Ok(CommunicatorState::Ready) => communicator.destroy(),
+        Ok(CommunicatorState::InProgress) => communicator.abort(),
         Err(why) => communicator.abort().and(Err(why)),
     };
     if let Err(why) = ended {

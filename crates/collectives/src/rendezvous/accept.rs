@@ -4,7 +4,7 @@
 //! oldest is dropped for a new one), and none delays another.
 
 use super::accept_error::{AcceptError, classify};
-use super::auth::{NONCE, PROOF, Role, nonce};
+use super::auth::{HandshakeRole, NONCE, PROOF, nonce};
 use super::io::{StreamError, poll_until};
 use super::secret::Secret;
 use super::wire::{self, Join, LENGTH, MAX_JOIN, Message, WireError};
@@ -36,31 +36,31 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const RESOURCE_PAUSE: Duration = Duration::from_millis(20);
 const BUFFER: usize = if HELLO + PROOF > MAX_JOIN { HELLO + PROOF } else { MAX_JOIN };
 
-pub(super) type Joined = Result<Join, OtherProtocol>;
+pub(super) type JoinResult = Result<Join, OtherProtocol>;
 
 /// A peer sent a `Join` of this version of the protocol.
 pub(super) struct OtherProtocol(pub u32);
 
-pub(super) enum Event {
+pub(super) enum AcceptEvent {
     /// A peer that has proved the secret, and what it sent.
-    Joined(TcpStream, SocketAddr, Joined),
+    Joined(TcpStream, SocketAddr, JoinResult),
     /// The watched socket with this index has something to read, or is closed.
     Watched(usize),
     Deadline,
 }
 
-enum Stage {
+enum HandshakeStage {
     Proof,
     Length,
     Join,
 }
 
-struct Pending {
+struct PendingConnection {
     stream: TcpStream,
     address: SocketAddr,
     nonce: [u8; NONCE],
     until: Instant,
-    stage: Stage,
+    stage: HandshakeStage,
     buffer: [u8; BUFFER],
     filled: usize,
     need: usize,
@@ -70,7 +70,7 @@ pub(super) struct Acceptor {
     listeners: Vec<TcpListener>,
     secret: Secret,
     /// Oldest first.
-    pending: VecDeque<Pending>,
+    pending: VecDeque<PendingConnection>,
     warned: HashSet<&'static str>,
     /// The last connection of another run's process, and why it was rejected.
     rejection: Option<String>,
@@ -92,7 +92,7 @@ impl Acceptor {
     }
 
     /// The next peer that proves the secret, or an event on a watched socket.
-    pub(super) fn next(&mut self, watch: &[&TcpStream], deadline: Instant) -> Result<Event, CommError> {
+    pub(super) fn next(&mut self, watch: &[&TcpStream], deadline: Instant) -> Result<AcceptEvent, CommError> {
         loop {
             self.resume = self.resume.filter(|r| *r > Instant::now());
             let until = self.pending.front().map_or(deadline, |p| p.until.min(deadline));
@@ -104,7 +104,7 @@ impl Acceptor {
             poll_until(&mut fds, Some(until)).map_err(listener_failed)?;
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             if let Some(index) = ready[..watch.len()].iter().position(|r| *r) {
-                return Ok(Event::Watched(index));
+                return Ok(AcceptEvent::Watched(index));
             }
             let (incoming, ready) = ready[watch.len()..].split_at(self.listeners.len());
             if let Some(joined) = self.progress(ready) {
@@ -115,7 +115,7 @@ impl Acceptor {
                 self.accept(listener)?;
             }
             if Instant::now() >= deadline {
-                return Ok(Event::Deadline);
+                return Ok(AcceptEvent::Deadline);
             }
         }
     }
@@ -154,12 +154,12 @@ impl Acceptor {
                     "too many connections have not authenticated yet",
                 );
             }
-            self.pending.push_back(Pending {
+            self.pending.push_back(PendingConnection {
                 stream,
                 address,
                 nonce,
                 until: Instant::now() + HANDSHAKE,
-                stage: Stage::Proof,
+                stage: HandshakeStage::Proof,
                 buffer: [0; BUFFER],
                 filled: 0,
                 need: HELLO + PROOF,
@@ -169,14 +169,14 @@ impl Acceptor {
     }
 
     /// Advances the connections that are ready; returns the first that completes.
-    fn progress(&mut self, ready: &[bool]) -> Option<Event> {
+    fn progress(&mut self, ready: &[bool]) -> Option<AcceptEvent> {
         // Back to front, so that a removal does not shift connections that are still to be visited.
         for index in (0..ready.len()).rev().filter(|i| ready[*i]) {
             match self.pending[index].advance(&self.secret) {
                 Ok(None) => {}
                 Ok(Some(joined)) => {
                     let p = self.pending.remove(index)?;
-                    return Some(Event::Joined(p.stream, p.address, joined));
+                    return Some(AcceptEvent::Joined(p.stream, p.address, joined));
                 }
                 Err(why) => {
                     let address = self.pending.remove(index).map(|p| p.address);
@@ -223,9 +223,9 @@ fn listener_failed(e: std::io::Error) -> CommError {
     CommError::rendezvous(format!("rendezvous: cannot accept connections: {e}"))
 }
 
-impl Pending {
+impl PendingConnection {
     /// Reads what has arrived: a complete `Join` at last. An error is the reason to close the connection.
-    fn advance(&mut self, secret: &Secret) -> Result<Option<Joined>, &'static str> {
+    fn advance(&mut self, secret: &Secret) -> Result<Option<JoinResult>, &'static str> {
         loop {
             if self.filled < self.need {
                 match (&self.stream).read(&mut self.buffer[self.filled..self.need]) {
@@ -236,23 +236,23 @@ impl Pending {
                     Err(_) => return Err("the connection failed before it authenticated"),
                 }
                 if !self.buffer.starts_with(&MAGIC[..self.filled.min(MAGIC.len())])
-                    && matches!(self.stage, Stage::Proof)
+                    && matches!(self.stage, HandshakeStage::Proof)
                 {
                     return Err("it does not use ddp-run's protocol");
                 }
                 continue;
             }
             match self.stage {
-                Stage::Proof => self.check_proof(secret)?,
-                Stage::Length => {
+                HandshakeStage::Proof => self.check_proof(secret)?,
+                HandshakeStage::Length => {
                     let length =
                         u32::from_le_bytes([self.buffer[0], self.buffer[1], self.buffer[2], self.buffer[3]]);
                     if length as usize > MAX_JOIN {
                         return Err("it announced a message that exceeds the limit");
                     }
-                    self.expect(Stage::Join, length as usize);
+                    self.expect(HandshakeStage::Join, length as usize);
                 }
-                Stage::Join => {
+                HandshakeStage::Join => {
                     return match wire::decode(&self.buffer[..self.need]) {
                         Ok(Message::Join(join)) => Ok(Some(Ok(join))),
                         Err(WireError::Protocol(theirs)) => Ok(Some(Err(OtherProtocol(theirs)))),
@@ -263,7 +263,7 @@ impl Pending {
         }
     }
 
-    fn expect(&mut self, stage: Stage, need: usize) {
+    fn expect(&mut self, stage: HandshakeStage, need: usize) {
         self.stage = stage;
         self.need = need;
         self.filled = 0;
@@ -272,17 +272,17 @@ impl Pending {
     fn check_proof(&mut self, secret: &Secret) -> Result<(), &'static str> {
         let (hello, proof) = self.buffer[..HELLO + PROOF].split_at(HELLO);
         let Some(theirs) = hello.last_chunk::<NONCE>() else { return Err("it sent an incomplete hello") };
-        if !secret.verify(Role::Connector, &self.nonce, theirs, proof) {
+        if !secret.verify(HandshakeRole::Connector, &self.nonce, theirs, proof) {
             let _ = (&self.stream).write(&[NOT_PROVED]);
             return Err(NO_SECRET);
         }
         let mut answer = [PROVED; 1 + PROOF];
-        answer[1..].copy_from_slice(&secret.prove(Role::Listener, &self.nonce, theirs));
+        answer[1..].copy_from_slice(&secret.prove(HandshakeRole::Listener, &self.nonce, theirs));
         match (&self.stream).write(&answer) {
             Ok(n) if n == answer.len() => {}
             _ => return Err("the connection failed"),
         }
-        self.expect(Stage::Length, LENGTH);
+        self.expect(HandshakeStage::Length, LENGTH);
         Ok(())
     }
 }
@@ -301,7 +301,7 @@ pub(super) fn authenticate(
         _ => return Err(ProofError::NotDdpRun),
     };
     let ours = nonce().map_err(|e| ProofError::Stream(StreamError::Io(std::io::Error::other(e))))?;
-    let proof = secret.prove(Role::Connector, theirs, &ours);
+    let proof = secret.prove(HandshakeRole::Connector, theirs, &ours);
     super::io::write_by(stream, &[&MAGIC[..], &ours[..], &proof[..]].concat(), deadline)?;
     let mut verdict = [NOT_PROVED];
     super::io::read_by(stream, &mut verdict, watch, deadline)?;
@@ -310,7 +310,7 @@ pub(super) fn authenticate(
     }
     let mut proof = [0; PROOF];
     super::io::read_by(stream, &mut proof, watch, deadline)?;
-    match secret.verify(Role::Listener, theirs, &ours, &proof) {
+    match secret.verify(HandshakeRole::Listener, theirs, &ours, &proof) {
         true => Ok(()),
         false => Err(ProofError::WrongSecret),
     }

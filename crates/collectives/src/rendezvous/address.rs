@@ -1,6 +1,7 @@
 //! The address at which other machines of a run reach this one.
 
 use crate::CommError;
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 
 /// The address to listen on, and the one to announce to others.
@@ -60,7 +61,7 @@ impl Meeting<'_> {
     /// `first_node`: it is known to be rank 0's; that a name of a machine is one of loopback shows it, too.
     ///
     /// Errors: as [`addresses`].
-    pub fn address_on_own_machine(&self, first_node: bool) -> Result<Option<SocketAddr>, CommError> {
+    fn address_on_own_machine(&self, first_node: bool) -> Result<Option<SocketAddr>, CommError> {
         self.on_own_machine_of(first_node, || self.named())
     }
 
@@ -71,7 +72,7 @@ impl Meeting<'_> {
     pub fn host_of_rank_0(&self, first_node: bool) -> Result<String, CommError> {
         let own = self.address_on_own_machine(first_node)?;
         let host = own.map_or_else(|| self.host.to_owned(), |own| own.ip().to_string());
-        Ok(if host.contains(':') { format!("[{host}]") } else { host })
+        Ok(bracketed(&host).into_owned())
     }
 
     /// The first address of the name.
@@ -108,6 +109,11 @@ impl Meeting<'_> {
         let own = self.own_address_of(|| Some(named))?;
         Ok(own.filter(|address| !address.ip().is_loopback() && !address.ip().is_unspecified()))
     }
+}
+
+/// The host of a `HOST:PORT`: an IPv6 address in brackets.
+pub(crate) fn bracketed(host: &str) -> Cow<'_, str> {
+    if host.contains(':') { format!("[{host}]").into() } else { host.into() }
 }
 
 /// Whether it is not a name that one machine has.

@@ -41,20 +41,20 @@ pub struct StoreKey {
 }
 
 /// A port that is in the store. Dropping this removes it.
-pub(super) struct Published {
+pub(super) struct PublishedPort {
     store: Connection,
     key: String,
 }
 
 impl StoreKey {
     /// Leaves `port` in the store.
-    pub(super) fn publish(&self, port: u16, deadline: Instant) -> Result<Published, String> {
+    pub(super) fn publish(&self, port: u16, deadline: Instant) -> Result<PublishedPort, String> {
         let until = deadline.min(Instant::now() + ANSWER);
         let store = Connection::open(&self.address, until)?;
         let published =
             store.set(&self.key, &port.to_string(), until).and_then(|()| store.has(&self.key, until));
         match published {
-            Ok(true) => Ok(Published { store, key: self.key.clone() }),
+            Ok(true) => Ok(PublishedPort { store, key: self.key.clone() }),
             Ok(false) => Err("it does not keep what is set".to_owned()),
             Err(e) => Err(e.to_string()),
         }
@@ -135,7 +135,7 @@ impl Connection {
     }
 }
 
-impl Drop for Published {
+impl Drop for PublishedPort {
     fn drop(&mut self) {
         let until = Instant::now() + REMOVAL;
         let request = [&[DELETE][..], &text(&self.key)].concat();

@@ -11,16 +11,16 @@ pub(super) const PROOF: usize = 32;
 
 /// Which side proves: the two sides' proofs differ, so neither can be sent back as the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum HandshakeRole {
     Connector,
     Listener,
 }
 
 impl Secret {
-    fn mac(&self, role: Role, listener: &[u8; NONCE], connector: &[u8; NONCE]) -> Hmac<Sha256> {
+    fn mac(&self, role: HandshakeRole, listener: &[u8; NONCE], connector: &[u8; NONCE]) -> Hmac<Sha256> {
         let label: &[u8] = match role {
-            Role::Connector => b"ddp-run rendezvous v1: connector",
-            Role::Listener => b"ddp-run rendezvous v1: listener",
+            HandshakeRole::Connector => b"ddp-run rendezvous v1: connector",
+            HandshakeRole::Listener => b"ddp-run rendezvous v1: listener",
         };
         let mut mac = keyed(self.bytes());
         mac.update(label);
@@ -29,14 +29,19 @@ impl Secret {
         mac
     }
 
-    pub(super) fn prove(&self, role: Role, listener: &[u8; NONCE], connector: &[u8; NONCE]) -> [u8; PROOF] {
+    pub(super) fn prove(
+        &self,
+        role: HandshakeRole,
+        listener: &[u8; NONCE],
+        connector: &[u8; NONCE],
+    ) -> [u8; PROOF] {
         self.mac(role, listener, connector).finalize().into_bytes().into()
     }
 
     /// Compares in constant time.
     pub(super) fn verify(
         &self,
-        role: Role,
+        role: HandshakeRole,
         listener: &[u8; NONCE],
         connector: &[u8; NONCE],
         proof: &[u8],
@@ -57,11 +62,11 @@ mod tests {
     fn a_proof_is_valid_only_for_its_secret_role_and_nonces() {
         let (secret, other) = (Secret::generate().unwrap(), Secret::generate().unwrap());
         let (a, b) = (nonce().unwrap(), nonce().unwrap());
-        let proof = secret.prove(Role::Connector, &a, &b);
-        assert!(secret.verify(Role::Connector, &a, &b, &proof));
-        assert!(!other.verify(Role::Connector, &a, &b, &proof));
-        assert!(!secret.verify(Role::Listener, &a, &b, &proof));
-        assert!(!secret.verify(Role::Connector, &b, &a, &proof));
-        assert!(!secret.verify(Role::Connector, &a, &b, &proof[..31]));
+        let proof = secret.prove(HandshakeRole::Connector, &a, &b);
+        assert!(secret.verify(HandshakeRole::Connector, &a, &b, &proof));
+        assert!(!other.verify(HandshakeRole::Connector, &a, &b, &proof));
+        assert!(!secret.verify(HandshakeRole::Listener, &a, &b, &proof));
+        assert!(!secret.verify(HandshakeRole::Connector, &b, &a, &proof));
+        assert!(!secret.verify(HandshakeRole::Connector, &a, &b, &proof[..31]));
     }
 }

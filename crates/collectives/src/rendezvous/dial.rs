@@ -75,7 +75,7 @@ pub(super) enum DialError {
 
 /// Whether the other side is at an address.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Known {
+enum AddressCertainty {
     Sure,
     /// Another program may listen there.
     Guessed,
@@ -159,13 +159,13 @@ impl Dial<'_> {
         stream.set_nonblocking(true).map_err(|e| AttemptError::Retry(e.to_string()))?;
         stream.set_nodelay(true).map_err(|e| AttemptError::Retry(e.to_string()))?;
         let (me, peer) = (self.me, self.peer);
-        let candidate = known == Known::Guessed && matches!(self.target, Target::Agreed(..));
+        let candidate = known == AddressCertainty::Guessed && matches!(self.target, Target::Agreed(..));
         let longest = if candidate { Some(CANDIDATE) } else { self.attempt };
         let until = longest.map_or(self.deadline, |a| (Instant::now() + a).min(self.deadline));
         authenticate(&stream, self.secret, self.watch, until).map_err(|e| match e {
             ProofError::Stream(StreamError::Deadline) => AttemptError::Retry(no_response(&stream)),
             ProofError::Stream(t) => t.into(),
-            _ if known == Known::Guessed => AttemptError::Retry(format!(
+            _ if known == AddressCertainty::Guessed => AttemptError::Retry(format!(
                 "the process that listens at {address} does not have the run's secret"
             )),
             // Rank 0 may have left its port before it was restarted.
@@ -201,17 +201,20 @@ impl Dial<'_> {
     }
 
     /// The `host:port` of this attempt.
-    fn address(&self, search: &mut PortSearch) -> Result<(String, Known), AttemptError> {
+    fn address(&self, search: &mut PortSearch) -> Result<(String, AddressCertainty), AttemptError> {
         match self.target {
-            Target::At(address) => Ok((address.clone(), Known::Sure)),
+            Target::At(address) => Ok((address.clone(), AddressCertainty::Sure)),
             // It may be left over from another run.
             Target::File(path) => file::lookup(path)
                 .map_err(|e| AttemptError::Retry(e.to_string()))?
-                .map(|address| (address, Known::Guessed))
+                .map(|address| (address, AddressCertainty::Guessed))
                 .ok_or_else(|| AttemptError::Retry("the file has no address yet".into())),
             Target::Agreed(host, ports) => {
                 let (port, known) = search.next(ports, self.deadline).map_err(AttemptError::Retry)?;
-                Ok((format!("{host}:{port}"), if known { Known::Sure } else { Known::Guessed }))
+                Ok((
+                    format!("{host}:{port}"),
+                    if known { AddressCertainty::Sure } else { AddressCertainty::Guessed },
+                ))
             }
         }
     }

@@ -12,22 +12,22 @@ const MAX_LENGTH: u64 = 300;
 
 /// The file that [`publish`] wrote. Dropping this removes it, unless another process has written it since.
 #[derive(Debug)]
-pub struct Published {
+pub struct PublishedAddress {
     path: PathBuf,
     address: String,
 }
 
-/// Writes `address` (`host:port`) to `path` for [`lookup`], atomically; replaces any existing file.
-pub fn publish(path: &Path, address: &str) -> io::Result<Published> {
+/// Writes `address` (`host:port`) to `path` for the other ranks, atomically; replaces any existing file.
+pub fn publish(path: &Path, address: &str) -> io::Result<PublishedAddress> {
     let mut draft = AtomicFile::new(path)?;
     writeln!(draft, "{address}")?;
     draft.sync()?;
     draft.put()?;
-    Ok(Published { path: path.to_owned(), address: address.to_owned() })
+    Ok(PublishedAddress { path: path.to_owned(), address: address.to_owned() })
 }
 
 /// The current address in `path`; `None` if there is no such file, or if it contains something else.
-pub fn lookup(path: &Path) -> io::Result<Option<String>> {
+pub(crate) fn lookup(path: &Path) -> io::Result<Option<String>> {
     let mut text = Vec::new();
     match base::files::open(path) {
         Ok(file) => file.take(MAX_LENGTH).read_to_end(&mut text)?,
@@ -43,7 +43,7 @@ pub fn lookup(path: &Path) -> io::Result<Option<String>> {
     Ok(line.filter(sound).map(str::to_owned))
 }
 
-impl Drop for Published {
+impl Drop for PublishedAddress {
     fn drop(&mut self) {
         if lookup(&self.path).is_ok_and(|now| now.as_ref() == Some(&self.address)) {
             let _ = fs::remove_file(&self.path);

@@ -1,12 +1,12 @@
 //! The part of every rank but 0: it reports to rank 0, connects to the ranks below it, and accepts those above.
 
-use super::accept::{Acceptor, Event};
+use super::accept::{AcceptEvent, Acceptor};
 use super::dial::{Dial, DialError, Target};
 use super::identity::Identity;
 use super::io::{StreamError, poll_until, read_message};
 use super::mesh::{MeshBuilder, name_ranks, send_message};
 use super::ports::OTHER_PORT;
-use super::wire::{self, Entry, MAX_MESSAGE, Message, Purpose};
+use super::wire::{self, ConnectionPurpose, MAX_MESSAGE, Message, TableEntry};
 use super::{CommError, Mesh, MeshOptions, RendezvousConfig, deadline_of};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -39,20 +39,21 @@ pub(super) fn run(
     let me = Identity { config, host: options.host };
     let mut pause = FIRST_PAUSE;
     let (side, listener, table) = loop {
-        let Joined { leader, listener, listen, deadline: of_all } = join(options, &me, target, deadline)?;
+        let JoinedLeader { leader, listener, listen, deadline: of_all } =
+            join(options, &me, target, deadline)?;
         let side = Follower { options, me, target, deadline: of_all, leader, listen };
         let reply = match side.read() {
             // It may have been a rank 0 that was being ended: no ranks of this generation are connected yet.
             Err(StreamError::Closed | StreamError::Io(_)) if config.generation > 0 => {
-                Reply::Outdated(format!("rank 0 at {target} disconnected during the rendezvous"))
+                LeaderReply::Outdated(format!("rank 0 at {target} disconnected during the rendezvous"))
             }
             read => side.interpret(read)?,
         };
         match reply {
-            Reply::Table(table) => break (side, listener, table),
-            Reply::Outdated(_) if Instant::now() < deadline => {}
-            Reply::Outdated(why) => return Err(CommError::rendezvous(why).of(Some(0))),
-            Reply::Go => return Err(CommError::rendezvous("rank 0 sent an unexpected message")),
+            LeaderReply::Table(table) => break (side, listener, table),
+            LeaderReply::Outdated(_) if Instant::now() < deadline => {}
+            LeaderReply::Outdated(why) => return Err(CommError::rendezvous(why).caused_by(Some(0))),
+            LeaderReply::Go => return Err(CommError::rendezvous("rank 0 sent an unexpected message")),
         }
         let _ = poll_until(&mut [], Some((Instant::now() + pause).min(deadline)));
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -62,15 +63,15 @@ pub(super) fn run(
     })?;
     send_message(&side.leader, Message::Ready);
     match side.receive()? {
-        Reply::Go => Ok(mesh),
-        Reply::Table(_) | Reply::Outdated(_) => {
+        LeaderReply::Go => Ok(mesh),
+        LeaderReply::Table(_) | LeaderReply::Outdated(_) => {
             Err(CommError::rendezvous("rank 0 sent an unexpected message"))
         }
     }
 }
 
 /// A follower that rank 0 knows.
-struct Joined {
+struct JoinedLeader {
     leader: TcpStream,
     listener: TcpListener,
     listen: SocketAddr,
@@ -85,7 +86,7 @@ fn join(
     me: &Identity<'_>,
     target: &Target,
     deadline: Instant,
-) -> Result<Joined, CommError> {
+) -> Result<JoinedLeader, CommError> {
     let config = me.config;
     let name = format!("rank {}", config.rank);
     let (secret, attempt) = (&config.secret, Some(options.attempt));
@@ -98,19 +99,21 @@ fn join(
                 CommError::rendezvous(format!("rank {} cannot listen for its peers: {e}", config.rank))
             })?;
             bound = Some((listener, listen));
-            Ok(me.join(Purpose::Rendezvous, listen))
+            Ok(me.join(ConnectionPurpose::Rendezvous, listen))
         })
         .map_err(|e| match e {
             // No other rank is to blame.
             DialError::Unreachable(e) => e,
-            DialError::Failed(e) if matches!(target, Target::Agreed(..)) => e.of(Some(0)).hint(OTHER_PORT),
-            DialError::Failed(e) => e.of(Some(0)),
+            DialError::Failed(e) if matches!(target, Target::Agreed(..)) => {
+                e.caused_by(Some(0)).hint(OTHER_PORT)
+            }
+            DialError::Failed(e) => e.caused_by(Some(0)),
             DialError::Watched => CommError::rendezvous("the rendezvous ended"),
         })?;
     let Some((listener, listen)) = bound else {
         return Err(CommError::rendezvous("the rendezvous has no listener"));
     };
-    Ok(Joined { leader, listener, listen, deadline: deadline_of(config) })
+    Ok(JoinedLeader { leader, listener, listen, deadline: deadline_of(config) })
 }
 
 fn listen_beside(stream: &TcpStream, options: &MeshOptions) -> std::io::Result<(TcpListener, SocketAddr)> {
@@ -124,8 +127,8 @@ fn listen_beside(stream: &TcpStream, options: &MeshOptions) -> std::io::Result<(
     Ok((listener, address))
 }
 
-enum Reply {
-    Table(Vec<Entry>),
+enum LeaderReply {
+    Table(Vec<TableEntry>),
     Go,
     /// Rank 0 was one of an earlier generation; the right one is still to come.
     Outdated(String),
@@ -133,7 +136,7 @@ enum Reply {
 
 impl Follower<'_> {
     /// Rank 0's next message; an error if it ends the rendezvous.
-    fn receive(&self) -> Result<Reply, CommError> {
+    fn receive(&self) -> Result<LeaderReply, CommError> {
         self.interpret(self.read())
     }
 
@@ -141,9 +144,9 @@ impl Follower<'_> {
         read_message(&self.leader, MAX_MESSAGE, &[], self.deadline + REPORT_TIME)
     }
 
-    fn interpret(&self, read: Result<Vec<u8>, StreamError>) -> Result<Reply, CommError> {
+    fn interpret(&self, read: Result<Vec<u8>, StreamError>) -> Result<LeaderReply, CommError> {
         let rank = self.me.config.rank;
-        let from_host = |m: String| CommError::rendezvous(m).of(Some(0));
+        let from_host = |m: String| CommError::rendezvous(m).caused_by(Some(0));
         let bytes = read.map_err(|e| {
             from_host(match e {
                 StreamError::Deadline => format!(
@@ -154,10 +157,12 @@ impl Follower<'_> {
             })
         })?;
         match wire::decode(&bytes) {
-            Ok(Message::Go) => Ok(Reply::Go),
+            Ok(Message::Go) => Ok(LeaderReply::Go),
             Ok(Message::Refused(why)) => Err(from_host(why.to_owned())),
-            Ok(Message::Outdated(why)) => Ok(Reply::Outdated(why.to_owned())),
-            Ok(Message::Table(table)) if table.len() == self.me.config.world_size => Ok(Reply::Table(table)),
+            Ok(Message::Outdated(why)) => Ok(LeaderReply::Outdated(why.to_owned())),
+            Ok(Message::Table(table)) if table.len() == self.me.config.world_size => {
+                Ok(LeaderReply::Table(table))
+            }
             Ok(Message::Table(_)) => {
                 Err(from_host("rank 0 sent an address table of the wrong length".into()))
             }
@@ -173,11 +178,11 @@ impl Follower<'_> {
         }
     }
 
-    fn connect(&self, table: &[Entry], listener: TcpListener) -> Result<Mesh, CommError> {
+    fn connect(&self, table: &[TableEntry], listener: TcpListener) -> Result<Mesh, CommError> {
         let hosts = table.iter().map(|e| e.host).collect();
         let mut mesh = MeshBuilder::new(self.me, hosts, self.options);
         let me = format!("rank {}", self.me.config.rank);
-        for (peer, Entry { address, .. }) in table.iter().enumerate().take(self.me.config.rank) {
+        for (peer, TableEntry { address, .. }) in table.iter().enumerate().take(self.me.config.rank) {
             let target = match address.port() {
                 // The address at which rank 0 has already been reached.
                 0 => self
@@ -203,7 +208,7 @@ impl Follower<'_> {
                 let stream =
                     dial.run(true, |_| Ok(self.me.join(purpose, self.listen))).map_err(|e| match e {
                         DialError::Watched => self.failure(),
-                        DialError::Failed(e) | DialError::Unreachable(e) => e.of(Some(peer)),
+                        DialError::Failed(e) | DialError::Unreachable(e) => e.caused_by(Some(peer)),
                     })?;
                 mesh.put(peer, purpose, stream);
             }
@@ -220,12 +225,14 @@ impl Follower<'_> {
                 return Ok(());
             }
             match acceptor.next(&[&self.leader], self.deadline)? {
-                Event::Joined(stream, from, joined) => mesh.admit(stream, from, joined, &mut acceptor)?,
-                Event::Watched(_) => return Err(self.failure()),
-                Event::Deadline => {
+                AcceptEvent::Joined(stream, from, joined) => {
+                    mesh.admit(stream, from, joined, &mut acceptor)?
+                }
+                AcceptEvent::Watched(_) => return Err(self.failure()),
+                AcceptEvent::Deadline => {
                     let (late, me) = (name_ranks(&missing), self.me.config.rank);
                     let why = format!("{late} did not connect to rank {me} before init_timeout");
-                    return Err(CommError::rendezvous(why).of(missing.first().copied()));
+                    return Err(CommError::rendezvous(why).caused_by(missing.first().copied()));
                 }
             }
         }
@@ -259,7 +266,7 @@ mod tests {
         let Endpoint::Connect(address) = &config.endpoint else { panic!("followers connect") };
         let (me, target) = (Identity { config: &config, host: options.host }, &Target::At(address.clone()));
         let own = deadline_of(&config);
-        let Joined { leader: stream, listener: _listener, listen, deadline } =
+        let JoinedLeader { leader: stream, listener: _listener, listen, deadline } =
             join(&options, &me, target, own).unwrap();
         assert!(deadline > own, "rank 0's may be as late");
         // Here it passes as soon as it has joined; rank 2 has not come yet.

@@ -1,9 +1,9 @@
 //! Whether two processes belong to the same run: what each reports about itself, and the messages for a mismatch.
 
 use super::RendezvousConfig;
-use super::accept::{Joined, OtherProtocol};
+use super::accept::{JoinResult, OtherProtocol};
 use super::plan_keys;
-use super::wire::{Entry, HostId, Join, Message, PROTOCOL, Purpose};
+use super::wire::{ConnectionPurpose, HostId, Join, Message, PROTOCOL, TableEntry};
 use std::net::SocketAddr;
 
 #[derive(Clone, Copy)]
@@ -13,7 +13,7 @@ pub(super) struct Identity<'a> {
 }
 
 /// Why a peer that sent a `Join` is refused.
-pub(super) enum Refusal {
+pub(super) enum JoinRefusal {
     /// A process of another run or start: it is rejected and the rendezvous continues.
     Foreign(String),
     /// A peer of a later generation: this rank's own generation is over.
@@ -23,7 +23,7 @@ pub(super) enum Refusal {
 }
 
 impl Identity<'_> {
-    pub(super) fn join(&self, purpose: Purpose, listen: SocketAddr) -> Vec<u8> {
+    pub(super) fn join(&self, purpose: ConnectionPurpose, listen: SocketAddr) -> Vec<u8> {
         let RendezvousConfig { rank, world_size, run_id, generation, plan_hash, .. } = self.config;
         Message::Join(Join {
             purpose,
@@ -33,30 +33,30 @@ impl Identity<'_> {
             run_id: run_id.clone(),
             plan_hash: plan_hash.clone(),
             plan_keys: plan_keys::digests(&self.config.plan_keys),
-            entry: Entry { address: listen, host: self.host },
+            entry: TableEntry { address: listen, host: self.host },
         })
         .frame()
     }
 
     /// Checks the `Join` that came from `from`.
-    pub(super) fn check_join(&self, joined: Joined, from: SocketAddr) -> Result<Join, Refusal> {
+    pub(super) fn check_join(&self, joined: JoinResult, from: SocketAddr) -> Result<Join, JoinRefusal> {
         let own = self.config;
         let me = own.rank;
         let join = joined.map_err(|OtherProtocol(theirs)| {
-            Refusal::Conflict(format!(
+            JoinRefusal::Conflict(format!(
                 "a process at {from} uses version {theirs} of the rendezvous protocol, but rank {me} uses version \
                  {PROTOCOL}; run the same version of ddp-run on every node"
             ))
         })?;
         let peer = format!("rank {} ({from})", join.rank);
         if join.run_id != own.run_id || join.generation < own.generation {
-            return Err(Refusal::Foreign(format!(
+            return Err(JoinRefusal::Foreign(format!(
                 "{peer} belongs to run `{}`, generation {}, but rank {me} belongs to run `{}`, generation {}",
                 join.run_id, join.generation, own.run_id, own.generation
             )));
         }
         if join.generation > own.generation {
-            return Err(Refusal::Outdated(format!(
+            return Err(JoinRefusal::Outdated(format!(
                 "{peer} is in generation {} of run `{}`, but rank {me} is in generation {}: rank {me} is a process \
                  of an earlier start",
                 join.generation, own.run_id, own.generation
@@ -83,6 +83,6 @@ impl Identity<'_> {
         } else {
             return Ok(join);
         };
-        Err(Refusal::Conflict(conflict))
+        Err(JoinRefusal::Conflict(conflict))
     }
 }

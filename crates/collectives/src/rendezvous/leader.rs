@@ -1,26 +1,26 @@
 //! Rank 0's part: it gathers the other ranks, checks that they belong to the same run, sends the address table, and
 //! releases all ranks once every connection is made. It reports any failure to all ranks that have come.
 
-use super::accept::{Acceptor, Event, Joined};
-use super::identity::{Identity, Refusal};
+use super::accept::{AcceptEvent, Acceptor, JoinResult};
+use super::identity::{Identity, JoinRefusal};
 use super::io::{StreamError, is_closed, read_message, write_by};
 use super::mesh::{MeshBuilder, name_ranks, refuse, send_message};
-use super::wire::{self, Entry, MAX_REPORT, Message, Purpose};
+use super::wire::{self, ConnectionPurpose, MAX_REPORT, Message, TableEntry};
 use super::{CommError, Mesh, MeshOptions, RendezvousConfig};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-struct Member {
+struct JoinedRank {
     rank: usize,
     stream: TcpStream,
     from: SocketAddr,
-    entry: Entry,
+    entry: TableEntry,
     ready: bool,
 }
 
-impl Member {
+impl JoinedRank {
     fn error(&self, why: impl Into<String>) -> CommError {
-        CommError::rendezvous(why).of(Some(self.rank))
+        CommError::rendezvous(why).caused_by(Some(self.rank))
     }
 
     fn lost(&self, e: &StreamError) -> CommError {
@@ -35,7 +35,7 @@ struct Leader<'a> {
     listen: Option<SocketAddr>,
     at: String,
     acceptor: Acceptor,
-    members: Vec<Member>,
+    members: Vec<JoinedRank>,
     deadline: Instant,
 }
 
@@ -81,7 +81,7 @@ impl<'a> Leader<'a> {
         result
     }
 
-    fn next(&mut self) -> Result<Event, CommError> {
+    fn next(&mut self) -> Result<AcceptEvent, CommError> {
         let watch: Vec<&TcpStream> = self.members.iter().map(|g| &g.stream).collect();
         self.acceptor.next(&watch, self.deadline)
     }
@@ -90,8 +90,8 @@ impl<'a> Leader<'a> {
     fn gather(&mut self) -> Result<(), CommError> {
         while self.members.len() + 1 < self.me.config.world_size {
             match self.next()? {
-                Event::Joined(stream, from, joined) => self.admit(stream, from, joined)?,
-                Event::Watched(index) => {
+                AcceptEvent::Joined(stream, from, joined) => self.admit(stream, from, joined)?,
+                AcceptEvent::Watched(index) => {
                     // The rank may come back: a restarted worker connects again.
                     let gone = self.members.remove(index);
                     tracing::warn!(
@@ -100,7 +100,7 @@ impl<'a> Leader<'a> {
                         gone.from
                     );
                 }
-                Event::Deadline => {
+                AcceptEvent::Deadline => {
                     let came = |r: &usize| self.members.iter().any(|g| g.rank == *r);
                     let missing: Vec<usize> = (1..self.me.config.world_size).filter(|r| !came(r)).collect();
                     let rejection = self.acceptor.rejection().map(|why| format!("; {why}"));
@@ -111,29 +111,29 @@ impl<'a> Leader<'a> {
                         self.at,
                         rejection.unwrap_or_default()
                     );
-                    return Err(CommError::rendezvous(why).of(missing.first().copied()));
+                    return Err(CommError::rendezvous(why).caused_by(missing.first().copied()));
                 }
             }
         }
         Ok(())
     }
 
-    fn admit(&mut self, stream: TcpStream, from: SocketAddr, joined: Joined) -> Result<(), CommError> {
+    fn admit(&mut self, stream: TcpStream, from: SocketAddr, joined: JoinResult) -> Result<(), CommError> {
         let refusal = match self.me.check_join(joined, from) {
-            Ok(join) if join.purpose == Purpose::Rendezvous => {
+            Ok(join) if join.purpose == ConnectionPurpose::Rendezvous => {
                 let (rank, entry) = (join.rank, join.entry);
                 self.members.retain(|g| g.rank != rank || !is_closed(&g.stream));
                 let Some(other) = self.members.iter().find(|g| g.rank == rank) else {
-                    self.members.push(Member { rank, stream, from, entry, ready: false });
+                    self.members.push(JoinedRank { rank, stream, from, entry, ready: false });
                     return Ok(());
                 };
                 let why = format!(
                     "two processes have rank {rank}: {} and {from}; give each node a different --node-rank",
                     other.from
                 );
-                Refusal::Conflict(why)
+                JoinRefusal::Conflict(why)
             }
-            Ok(join) => Refusal::Foreign(format!(
+            Ok(join) => JoinRefusal::Foreign(format!(
                 "rank {} ({from}) connected before the rendezvous was complete",
                 join.rank
             )),
@@ -146,7 +146,7 @@ impl<'a> Leader<'a> {
     fn connect(&mut self) -> Result<Mesh, CommError> {
         // Without its own interface, rank 0 is reached at the address already used; port 0 indicates this.
         let own = self.listen.unwrap_or(SocketAddr::from(([0; 4], 0)));
-        let mut entries = vec![Entry { address: own, host: self.me.host }; self.me.config.world_size];
+        let mut entries = vec![TableEntry { address: own, host: self.me.host }; self.me.config.world_size];
         for member in &self.members {
             entries[member.rank] = member.entry;
         }
@@ -160,15 +160,15 @@ impl<'a> Leader<'a> {
                 break;
             }
             match self.next()? {
-                Event::Joined(stream, from, joined) => {
+                AcceptEvent::Joined(stream, from, joined) => {
                     mesh.admit(stream, from, joined, &mut self.acceptor)?
                 }
-                Event::Watched(index) => self.receive(index)?,
-                Event::Deadline => {
+                AcceptEvent::Watched(index) => self.receive(index)?,
+                AcceptEvent::Deadline => {
                     let late = if missing.is_empty() { unready } else { missing };
                     let why = "could not connect to all other ranks before init_timeout";
                     let why = format!("{} {why}", name_ranks(&late));
-                    return Err(CommError::rendezvous(why).of(late.first().copied()));
+                    return Err(CommError::rendezvous(why).caused_by(late.first().copied()));
                 }
             }
         }
@@ -220,7 +220,7 @@ mod tests {
         let mut leader = Leader::new(&config, &options, listener, deadline_of(&config)).unwrap();
         // The deadline passes when rank 2 has come.
         while leader.members.is_empty() {
-            let Event::Joined(stream, from, joined) = leader.next().unwrap() else {
+            let AcceptEvent::Joined(stream, from, joined) = leader.next().unwrap() else {
                 panic!("no rank connected")
             };
             leader.admit(stream, from, joined).unwrap();

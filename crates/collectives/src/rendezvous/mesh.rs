@@ -1,9 +1,9 @@
 //! The connections between all pairs of ranks, while they are being made.
 
-use super::accept::{Acceptor, FOREIGN, Joined};
-use super::identity::{Identity, Refusal};
+use super::accept::{Acceptor, FOREIGN, JoinResult};
+use super::identity::{Identity, JoinRefusal};
 use super::io::{is_closed, write_by};
-use super::wire::{HostId, Message, Purpose};
+use super::wire::{ConnectionPurpose, HostId, Message};
 use super::{CommError, Mesh, MeshOptions, PeerSockets, lanes};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -20,19 +20,19 @@ pub(super) fn refuse(
     acceptor: &mut Acceptor,
     stream: &TcpStream,
     from: SocketAddr,
-    refusal: Refusal,
+    refusal: JoinRefusal,
 ) -> Result<(), CommError> {
     match refusal {
-        Refusal::Foreign(why) => {
+        JoinRefusal::Foreign(why) => {
             send_message(stream, Message::Refused(&why));
             acceptor.warn(FOREIGN, Some(from), &why);
             Ok(())
         }
-        Refusal::Outdated(why) => {
+        JoinRefusal::Outdated(why) => {
             send_message(stream, Message::Outdated(&why));
             Err(CommError::rendezvous(why))
         }
-        Refusal::Conflict(why) => {
+        JoinRefusal::Conflict(why) => {
             send_message(stream, Message::Refused(&why));
             Err(CommError::rendezvous(why))
         }
@@ -61,23 +61,23 @@ impl<'a> MeshBuilder<'a> {
         Self { me, links: hosts.iter().map(half).collect(), hosts }
     }
 
-    fn slot(&mut self, rank: usize, purpose: Purpose) -> Option<&mut Option<TcpStream>> {
+    fn slot(&mut self, rank: usize, purpose: ConnectionPurpose) -> Option<&mut Option<TcpStream>> {
         let half = self.links.get_mut(rank)?;
         match purpose {
-            Purpose::Data(lane) => half.data.get_mut(lane),
-            Purpose::Control => Some(&mut half.control),
-            Purpose::Rendezvous | Purpose::Supervisor => None,
+            ConnectionPurpose::Data(lane) => half.data.get_mut(lane),
+            ConnectionPurpose::Control => Some(&mut half.control),
+            ConnectionPurpose::Rendezvous | ConnectionPurpose::Supervisor => None,
         }
     }
 
     /// The purposes for which a peer is connected.
-    pub(super) fn purposes(&self, peer: usize) -> impl Iterator<Item = Purpose> + use<> {
+    pub(super) fn purposes(&self, peer: usize) -> impl Iterator<Item = ConnectionPurpose> + use<> {
         let lanes = self.links.get(peer).map_or(0, |half| half.data.len());
-        (0..lanes).map(Purpose::Data).chain([Purpose::Control])
+        (0..lanes).map(ConnectionPurpose::Data).chain([ConnectionPurpose::Control])
     }
 
     /// Adds a connection that this rank has made itself.
-    pub(super) fn put(&mut self, rank: usize, purpose: Purpose, stream: TcpStream) {
+    pub(super) fn put(&mut self, rank: usize, purpose: ConnectionPurpose, stream: TcpStream) {
         if let Some(slot) = self.slot(rank, purpose) {
             *slot = Some(stream);
         }
@@ -88,13 +88,13 @@ impl<'a> MeshBuilder<'a> {
         &mut self,
         stream: TcpStream,
         from: SocketAddr,
-        joined: Joined,
+        joined: JoinResult,
         acceptor: &mut Acceptor,
     ) -> Result<(), CommError> {
         let me = self.me.config.rank;
         let refusal = match self.me.check_join(joined, from) {
             Ok(join) => match self.slot(join.rank, join.purpose) {
-                None => Refusal::Foreign(format!(
+                None => JoinRefusal::Foreign(format!(
                     "rank {} ({from}) connected after the rendezvous was complete, or uses more sockets per pair \
                      than rank {me}",
                     join.rank
@@ -105,9 +105,10 @@ impl<'a> MeshBuilder<'a> {
                     }
                     return Ok(());
                 }
-                Some(_) => {
-                    Refusal::Foreign(format!("rank {} ({from}) is already connected to rank {me}", join.rank))
-                }
+                Some(_) => JoinRefusal::Foreign(format!(
+                    "rank {} ({from}) is already connected to rank {me}",
+                    join.rank
+                )),
             },
             Err(refusal) => refusal,
         };

@@ -30,6 +30,7 @@ mod supervisor;
 mod tests;
 mod wire;
 
+use address::bracketed;
 pub use address::{Addresses, Meeting, addresses};
 pub use agent_store::StoreKey;
 pub(crate) use dial::ATTEMPT;
@@ -166,8 +167,7 @@ pub(crate) fn form_mesh(
             let address = (address, 0).into();
             let listener = bind(rank, address, deadline, || warn_of_retries(rank, address))?;
             let port = listener.local_addr().map_err(|e| CommError::rendezvous(e.to_string()))?.port();
-            let host = if host.contains(':') { format!("[{host}]") } else { host };
-            let published = file::publish(&file, &format!("{host}:{port}"));
+            let published = file::publish(&file, &format!("{}:{port}", bracketed(&host)));
             let _published = published.map_err(|e| {
                 CommError::rendezvous(format!(
                     "rank {rank} cannot write its address to {}: {e}",

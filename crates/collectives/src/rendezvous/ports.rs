@@ -1,8 +1,8 @@
 //! Rank 0's port where the launcher has reserved none for it: rank 0 takes any free port and leaves it in torchrun's store, or
 //! takes the first free one of several candidates, which the others try in turn.
 
-use super::agent_store::{Published, StoreKey};
-use super::{BIND_PAUSE, CommError, poll_until};
+use super::agent_store::{PublishedPort, StoreKey};
+use super::{BIND_PAUSE, CommError, bracketed, poll_until};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::ErrorKind;
@@ -28,7 +28,7 @@ impl Ports {
     /// `attempt` counts the starts of the ranks. With a store, the first candidate is the next port.
     pub fn of_torchrun(host: &str, port: u16, has_store: bool, run_id: &str, attempt: u64) -> Self {
         let store = has_store.then(|| StoreKey {
-            address: if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") },
+            address: format!("{}:{port}", bracketed(host)),
             key: format!("ddp-run/port-of-rank-0/{run_id}/{attempt}"),
         });
         let next = || port.checked_add(1).unwrap_or(port - 1);
@@ -50,7 +50,7 @@ impl Ports {
         rank: usize,
         address: IpAddr,
         deadline: Instant,
-    ) -> Result<(TcpListener, Option<Published>), CommError> {
+    ) -> Result<(TcpListener, Option<PublishedPort>), CommError> {
         let cannot =
             |e: std::io::Error| CommError::rendezvous(format!("rank {rank} cannot listen on {address}: {e}"));
         if let Some(store) = &self.store {

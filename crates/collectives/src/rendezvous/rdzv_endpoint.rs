@@ -1,5 +1,6 @@
 //! Where separately started processes meet, as text.
 
+use super::bracketed;
 use ::spec::{Syntax, syntax};
 use std::fmt;
 use std::path::PathBuf;
@@ -82,8 +83,7 @@ pub fn is_loopback(host: &str) -> bool {
 impl fmt::Display for RdzvEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Tcp { host, port } => write!(f, "{}:{port}", bracketed(host)),
             Self::File(path) => write!(f, "file://{}", path.display()),
         }
     }

@@ -48,7 +48,7 @@ impl Secret {
     }
 
     /// Parses the output of [`Secret::to_hex`], ignoring white space around it. The error never repeats the text.
-    pub fn from_hex(text: &str) -> Result<Self, CommError> {
+    pub(crate) fn from_hex(text: &str) -> Result<Self, CommError> {
         let digits = text.trim().as_bytes();
         let mut bytes = Zeroizing::new([0; 32]);
         // `decode_mut` requires an output of exactly the decoded size.

@@ -1,9 +1,9 @@
 //! The same proof of the secret for another kind of connection: between the supervisors of a run's nodes.
 
-use super::accept::{Acceptor, Event, FOREIGN};
+use super::accept::{AcceptEvent, Acceptor, FOREIGN};
 use super::dial::{ATTEMPT, Dial, DialError, Target};
 use super::mesh::send_message;
-use super::wire::{Entry, Join, Message, Purpose};
+use super::wire::{ConnectionPurpose, Join, Message, TableEntry};
 use super::{CommError, Secret};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Instant;
@@ -31,12 +31,12 @@ impl SupervisorListener {
     pub fn next(&mut self, watch: &[&TcpStream], deadline: Instant) -> Result<SupervisorEvent, CommError> {
         loop {
             let (stream, from, joined) = match self.0.next(watch, deadline)? {
-                Event::Joined(stream, from, joined) => (stream, from, joined),
-                Event::Watched(index) => return Ok(SupervisorEvent::Readable(index)),
-                Event::Deadline => return Ok(SupervisorEvent::Deadline),
+                AcceptEvent::Joined(stream, from, joined) => (stream, from, joined),
+                AcceptEvent::Watched(index) => return Ok(SupervisorEvent::Readable(index)),
+                AcceptEvent::Deadline => return Ok(SupervisorEvent::Deadline),
             };
             let why = match joined {
-                Ok(Join { purpose: Purpose::Supervisor, .. }) => {
+                Ok(Join { purpose: ConnectionPurpose::Supervisor, .. }) => {
                     if send_message(&stream, Message::Accepted) {
                         return Ok(SupervisorEvent::Connected(stream, from));
                     }
@@ -66,8 +66,9 @@ pub fn connect_supervisor(
 ) -> Result<TcpStream, CommError> {
     let join = |stream: &TcpStream| {
         let address = stream.local_addr().map_err(|e| CommError::rendezvous(e.to_string()))?;
-        let (run_id, plan_hash, entry) = (String::new(), String::new(), Entry { address, host: [0; 16] });
-        let purpose = Purpose::Supervisor;
+        let (run_id, plan_hash, entry) =
+            (String::new(), String::new(), TableEntry { address, host: [0; 16] });
+        let purpose = ConnectionPurpose::Supervisor;
         let (rank, world, generation, plan_keys) = (0, 0, 0, String::new());
         let join = Join { purpose, rank, world, generation, run_id, plan_hash, plan_keys, entry };
         Ok(Message::Join(join).frame())

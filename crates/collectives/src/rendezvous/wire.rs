@@ -32,14 +32,14 @@ pub type HostId = [u8; 16];
 
 /// A rank's entry in the table: the address at which the other ranks reach it, and its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct TableEntry {
     pub address: SocketAddr,
     pub host: HostId,
 }
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Purpose {
+pub(super) enum ConnectionPurpose {
     Rendezvous,
     /// One of several data connections, counted from 0.
     Data(usize),
@@ -50,7 +50,7 @@ pub(super) enum Purpose {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Join {
-    pub purpose: Purpose,
+    pub purpose: ConnectionPurpose,
     pub rank: usize,
     pub world: usize,
     pub generation: u64,
@@ -58,7 +58,7 @@ pub(super) struct Join {
     pub plan_hash: String,
     /// Digests of the plan's keys.
     pub plan_keys: String,
-    pub entry: Entry,
+    pub entry: TableEntry,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub(super) enum Message<'a> {
     /// The sender is a rank 0 of an earlier generation than the receiver's: the right one is still to come.
     Outdated(&'a str),
     /// Every rank's address and host.
-    Table(Vec<Entry>),
+    Table(Vec<TableEntry>),
     /// Every rank is ready.
     Go,
 }
@@ -168,14 +168,14 @@ mod tests {
     }
 
     /// As long as an entry can be.
-    fn entry() -> Entry {
+    fn entry() -> TableEntry {
         let address = "[ffff:eeee:dddd:cccc:bbbb:aaaa:9999:8888%4294967295]:65535".parse().unwrap();
-        Entry { address, host: [255; 16] }
+        TableEntry { address, host: [255; 16] }
     }
 
     fn join(name: &str) -> Join {
         Join {
-            purpose: Purpose::Data(MAX_LANES - 1),
+            purpose: ConnectionPurpose::Data(MAX_LANES - 1),
             rank: usize::MAX,
             world: usize::MAX,
             generation: u64::MAX,
@@ -192,7 +192,7 @@ mod tests {
         assert!(longest.frame().len() <= LENGTH + MAX_JOIN);
         let too_long = Message::Join(join(&"n".repeat(MAX_NAME + 1))).frame();
         assert_eq!(decode(&too_long[LENGTH..]), Err(WireError::Malformed));
-        let other = Entry { address: "127.0.0.1:9".parse().unwrap(), host: [3; 16] };
+        let other = TableEntry { address: "127.0.0.1:9".parse().unwrap(), host: [3; 16] };
         for m in [
             longest,
             Message::Ready,

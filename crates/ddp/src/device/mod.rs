@@ -37,7 +37,8 @@ pub use find::{available, count, cuda_devices, of_rank, supports_precision, wgpu
 pub use kernel_cache::keep_kernels;
 pub use precision::Precision;
 pub use readback::{Readback, read};
-pub use tracked::{Differentiable, Gradient, Tracked};
+pub(crate) use tracked::Differentiable;
+pub use tracked::{Gradient, Tracked};
 
 use burn::backend::DispatchDevice;
 use burn::tensor::{DType, Device};

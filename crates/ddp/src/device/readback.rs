@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 /// A tensor's values, as f32, being copied.
 pub struct Readback(Receiver<Result<Vec<f32>>>);
 
-struct Job {
+struct ReadbackJob {
     data: TensorData,
     to: Sender<Result<Vec<f32>>>,
 }
@@ -24,7 +24,7 @@ impl Readback {
     pub fn start(tensor: Tensor<1>) -> Result<Self> {
         let (to, from) = bounded(1);
         // Not the values yet, but their location on the device.
-        let job = Job { data: tensor.try_into_data().map_err(failed)?, to };
+        let job = ReadbackJob { data: tensor.try_into_data().map_err(failed)?, to };
         match reader() {
             Some(jobs) => drop(jobs.send(job)), // without a reader, `wait` finds the channel closed
             None => job.run(),
@@ -51,7 +51,7 @@ pub fn read<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>> {
     tensor.try_into_vec_as().map_err(failed)
 }
 
-impl Job {
+impl ReadbackJob {
     fn run(self) {
         // Nobody receives the values of an abandoned step.
         let _ = self.to.send(self.data.convert::<f32>().try_into_vec().map_err(failed));
@@ -59,11 +59,11 @@ impl Job {
 }
 
 /// The reader thread of this process: only one, because each thread has its own stream on the device.
-fn reader() -> Option<&'static Sender<Job>> {
-    static READER: OnceLock<Option<Sender<Job>>> = OnceLock::new();
+fn reader() -> Option<&'static Sender<ReadbackJob>> {
+    static READER: OnceLock<Option<Sender<ReadbackJob>>> = OnceLock::new();
     let start = || {
-        let (jobs, queue) = unbounded::<Job>();
-        let run = move || queue.into_iter().for_each(Job::run);
+        let (jobs, queue) = unbounded::<ReadbackJob>();
+        let run = move || queue.into_iter().for_each(ReadbackJob::run);
         std::thread::Builder::new().name("readback".into()).spawn(run).ok()?;
         Some(jobs)
     };

@@ -20,7 +20,7 @@ pub enum Tracked {
 impl Tracked {
     /// # Panics
     /// If the tensor's device has no autodiff; models train on one that has.
-    pub fn of<const D: usize>(tensor: Tensor<D>) -> Self {
+    pub fn from_tensor<const D: usize>(tensor: Tensor<D>) -> Self {
         #[cfg(feature = "cubecl-devices")]
         if !super::is_host(&tensor.device()) {
             return Tracked::Device(tensor.try_into_primitive::<Autodiff<Cube>>().expect(NO_AUTODIFF));
@@ -59,7 +59,7 @@ impl Gradient {
 }
 
 /// A backend whose gradients can be identified.
-pub trait Differentiable: Backend {
+pub(crate) trait Differentiable: Backend {
     fn gradient(primitive: Self::FloatTensorPrimitive) -> Gradient;
 }
 

@@ -6,13 +6,13 @@ use cubecl::wgpu::wgpu::{Adapter, AdapterInfo, Backends, DeviceType as Kind, Ins
 use cubecl::wgpu::{AutoGraphicsApi, GraphicsApi, WgpuDeviceKind};
 use std::sync::OnceLock;
 
-pub(super) struct Found {
+pub(super) struct WgpuAdapter {
     pub device: Device,
     /// The driver's description, if known.
     pub adapter: Option<AdapterInfo>,
 }
 
-impl Found {
+impl WgpuAdapter {
     /// Name of the card and its driver.
     pub fn card(&self) -> Option<String> {
         self.adapter.as_ref().map(|it| format!("wgpu {} {} {}", it.name, it.driver, it.driver_info))
@@ -21,15 +21,15 @@ impl Found {
 
 /// Enumerates adapters once: this starts every graphics driver, and some do not support that on several threads. CPU
 /// adapters count only if there are no others.
-pub(super) fn list() -> &'static [Found] {
-    static FOUND: OnceLock<Vec<Found>> = OnceLock::new();
+pub(super) fn list() -> &'static [WgpuAdapter] {
+    static FOUND: OnceLock<Vec<WgpuAdapter>> = OnceLock::new();
     FOUND.get_or_init(|| {
         let all = Device::enumerate(DeviceType::Wgpu).into_vec();
         let in_software = |device: &Device| matches!(kind(device), Some(WgpuDeviceKind::Cpu));
         let (software, hardware): (Vec<_>, Vec<_>) = all.into_iter().partition(in_software);
         let chosen = if hardware.is_empty() { software } else { hardware };
         let adapters = if chosen.is_empty() { Vec::new() } else { adapters() };
-        let found = |device: Device| Found {
+        let found = |device: Device| WgpuAdapter {
             adapter: kind(&device).and_then(|kind| adapter(kind, &adapters)),
             device,
         };

@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use burn_optim::GradientsParams;
 
 /// Registers each parameter's gradient under the parameter's id, in its shape.
-pub struct GradientVisitor<'a> {
+pub(crate) struct GradientVisitor<'a> {
     pub cursor: Cursor<'a>,
     /// The flat gradient of a tensor; `None` if it has none.
     pub gradient: &'a mut dyn FnMut(usize) -> Option<Tensor<1>>,
@@ -24,7 +24,7 @@ impl ModuleVisitor for GradientVisitor<'_> {
 
 /// Makes tensors that the module contains more than once equal to their first occurrence. Burn's optimizers update only that
 /// one, because its gradient is used up then.
-pub struct TieMapper<'a> {
+pub(crate) struct TieMapper<'a> {
     pub cursor: MapCursor<'a>,
 }
 
@@ -35,7 +35,7 @@ impl ModuleMapper for TieMapper<'_> {
 }
 
 /// Reads the id of each tensor.
-pub struct IdVisitor<'a> {
+pub(crate) struct IdVisitor<'a> {
     pub cursor: Cursor<'a>,
     /// By number.
     pub ids: Vec<ParamId>,
@@ -50,7 +50,7 @@ impl ModuleVisitor for IdVisitor<'_> {
 }
 
 /// Gives each tensor the id of its number. Running state keeps its own, which no optimizer sees.
-pub struct IdMapper<'a> {
+pub(crate) struct IdMapper<'a> {
     pub cursor: MapCursor<'a>,
     pub ids: &'a [ParamId],
 }

@@ -6,8 +6,8 @@ mod state;
 mod visitors;
 
 pub use cast::{in_dtype, in_f32};
-pub use gradients::{GradientVisitor, IdMapper, IdVisitor, TieMapper};
-pub use state::{Layout, Role, State, StateEntry};
+pub(crate) use gradients::{GradientVisitor, IdMapper, IdVisitor, TieMapper};
+pub use state::{Layout, ModuleState, Role, StateEntry};
 pub use visitors::{
     Casts, Cursor, EditMapper, ForwardMapper, FreezeMapper, MapCursor, ReadVisitor, ReplaceMapper, Selection,
     Tap, TensorCheck, draw_lazy,

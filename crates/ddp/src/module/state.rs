@@ -93,7 +93,7 @@ fn transpose(values: &[f32], rows: usize, cols: usize) -> Vec<f32> {
 
 /// The float tensors of a module.
 #[derive(Clone, Debug, Default)]
-pub struct State {
+pub struct ModuleState {
     /// By number.
     pub entries: Vec<StateEntry>,
     /// The number of each tensor in the order of visitors and mappers. A tensor that the module contains more than once has a
@@ -101,10 +101,10 @@ pub struct State {
     pub numbers: Vec<usize>,
 }
 
-impl State {
+impl ModuleState {
     /// Lists the tensors of a module on a device with autodiff, without drawing the values of lazy parameters.
-    pub fn of<M: Module>(module: &M, rename: fn(&str) -> String) -> Self {
-        let mut probe = Probe::default();
+    pub fn from_module<M: Module>(module: &M, rename: fn(&str) -> String) -> Self {
+        let mut probe = GradientProbe::default();
         let probed = module.clone().map(&mut probe);
         let mut lister = Lister {
             path: Vec::new(),
@@ -112,7 +112,7 @@ impl State {
             rename,
             wants_gradient: probe.wants_gradient,
             known: HashMap::new(),
-            state: State::default(),
+            state: ModuleState::default(),
         };
         probed.visit(&mut lister);
         lister.state
@@ -141,12 +141,12 @@ fn wants_gradient<const D: usize>(param: &Param<Tensor<D>>) -> bool {
 /// Requests a gradient for every tensor. A frozen parameter then requires one, running state never does; nothing else
 /// distinguishes them. Lazy parameters are skipped, because clones share them; running state is never lazy.
 #[derive(Default)]
-struct Probe {
+struct GradientProbe {
     /// Whether each tensor required a gradient before.
     wants_gradient: Vec<bool>,
 }
 
-impl ModuleMapper for Probe {
+impl ModuleMapper for GradientProbe {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let wants = wants_gradient(&param);
         self.wants_gradient.push(wants);
@@ -162,7 +162,7 @@ struct Lister {
     wants_gradient: Vec<bool>,
     /// Clones of a parameter share its id. A frozen clone is only a copy of the initial value, and a separate tensor.
     known: HashMap<(ParamId, Role, Vec<usize>), usize>,
-    state: State,
+    state: ModuleState,
 }
 
 impl Lister {
@@ -211,7 +211,7 @@ impl ModuleVisitor for Lister {
         }
         let name = (self.rename)(&path.join("."));
         let entry = StateEntry { name, shape, role, layout, aliases: Vec::new() };
-        let State { entries, numbers } = &mut self.state;
+        let ModuleState { entries, numbers } = &mut self.state;
         let number = *self.known.entry(key).or_insert(entries.len());
         numbers.push(number);
         match entries.get_mut(number) {

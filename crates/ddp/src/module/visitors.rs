@@ -2,7 +2,7 @@
 
 use super::StateEntry;
 use super::cast::in_dtype;
-use super::state::{Role, State};
+use super::state::{ModuleState, Role};
 use crate::device::{Tracked, is_host, read};
 use base::error::{Error, Result};
 use burn::backend::Flex;
@@ -40,14 +40,14 @@ impl Casts {
 
 /// The position of a visitor or mapper.
 pub struct Cursor<'a> {
-    state: &'a State,
+    state: &'a ModuleState,
     at: usize,
     /// Numbers below this have been visited.
     visited: usize,
 }
 
 impl<'a> Cursor<'a> {
-    pub fn new(state: &'a State) -> Self {
+    pub fn new(state: &'a ModuleState) -> Self {
         Self { state, at: 0, visited: 0 }
     }
 
@@ -69,7 +69,7 @@ pub struct MapCursor<'a> {
 }
 
 impl<'a> MapCursor<'a> {
-    pub fn new(state: &'a State) -> Self {
+    pub fn new(state: &'a ModuleState) -> Self {
         Self { cursor: Cursor::new(state), shared: HashMap::new() }
     }
 
@@ -119,7 +119,7 @@ fn tapped<const D: usize>(
     let (device, shape) = (tensor.device(), tensor.shape());
     let to = casts.cast[number].then_some(casts.dtype);
     let tapped = move |_: &Device, _| {
-        let tensor: Tensor<D> = tap(number, Tracked::of(tensor)).into_tensor();
+        let tensor: Tensor<D> = tap(number, Tracked::from_tensor(tensor)).into_tensor();
         match to {
             Some(to) => tensor.cast(to),
             None => tensor,
@@ -152,7 +152,7 @@ pub struct TensorCheck<'a> {
 }
 
 impl<'a> TensorCheck<'a> {
-    pub fn new(state: &'a State, device: &'a Device) -> Self {
+    pub fn new(state: &'a ModuleState, device: &'a Device) -> Self {
         Self { cursor: Cursor::new(state), device, shared: HashMap::new(), result: Ok(()) }
     }
 

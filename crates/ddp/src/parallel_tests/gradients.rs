@@ -11,26 +11,62 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
 use burn_optim::{GradientsParams, SgdConfig};
 use collectives::{CommError, ProcessGroup, ReduceOp};
+use std::ops::Range;
+
+/// What two ranks return of [`Net`] by `run`, which gets the rank: both must return the same.
+fn on_both(
+    options: DdpOptions,
+    run: impl Fn(&mut DistributedDataParallel<Net>, usize) -> Vec<Vec<Vec<f32>>> + Sync,
+) -> Vec<Vec<Vec<f32>>> {
+    let mut ranks = on_ranks(2, |group| {
+        let rank = group.rank();
+        let net = Net::new(1, 4, false);
+        run(&mut DistributedDataParallel::new(net, group, options.clone()).unwrap(), rank)
+    });
+    assert_eq!(ranks[0], ranks[1]);
+    ranks.remove(0)
+}
+
+/// The averages of a backward pass, in the order of the parameters.
+fn averaged(ddp: &mut DistributedDataParallel<Net>, loss: Tensor<1>) -> Vec<Vec<f32>> {
+    let averaged = ddp.backward(loss).unwrap();
+    gradients(ddp.module(), &averaged)
+}
+
+/// The loss of a rank in a forward pass.
+fn forward(ddp: &mut DistributedDataParallel<Net>, rank: usize, step: usize) -> Tensor<1> {
+    ddp.forward(|net| net.loss(batch(rank, step)))
+}
+
+/// Burn's gradients of the same loss.
+fn lone(rank: usize, step: usize) -> Vec<Vec<f32>> {
+    alone(&Net::new(1, 4, false), |net| net.loss(batch(rank, step)))
+}
+
+/// The sum of [`lone`] over several passes.
+fn lone_sum(rank: usize, steps: Range<usize>) -> Vec<Vec<f32>> {
+    let sum = |a: Vec<Vec<f32>>, b: Vec<Vec<f32>>| combined(&a, &b, |a, b| a + b);
+    steps.map(|step| lone(rank, step)).reduce(sum).unwrap()
+}
+
+fn assert_close(own: &[Vec<f32>], expected: &[Vec<f32>]) {
+    let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-6;
+    assert!(own.concat().iter().zip(&expected.concat()).all(close), "{own:?} {expected:?}");
+}
 
 #[test]
 fn gradients_are_the_mean_of_those_of_the_ranks() {
-    let ranks = on_ranks(2, |group| {
-        let rank = group.rank();
-        let mut ddp = parallel(Net::new(1, 4, false), group);
-        let step = |step: usize| {
-            let loss = ddp.forward(|net| net.loss(batch(rank, step)));
-            let averaged = ddp.backward(loss).unwrap();
-            gradients(ddp.module(), &averaged)
+    let all = on_both(small_buckets(), |ddp, rank| {
+        let step = |step| {
+            let loss = forward(ddp, rank, step);
+            averaged(ddp, loss)
         };
-        (0..3).map(step).collect::<Vec<_>>()
+        (0..3).map(step).collect()
     });
-    let net = Net::new(1, 4, false);
-    for (step, averaged) in ranks[0].iter().enumerate() {
-        let [first, second] = [0, 1].map(|rank| alone(&net, |net| net.loss(batch(rank, step))));
-        assert_ne!(first, second);
-        assert_eq!(averaged, &with_zeros_of_spare(mean(&first, &second)), "step {step}");
+    for (step, averages) in all.iter().enumerate() {
+        assert_ne!(lone(0, step), lone(1, step));
+        assert_eq!(averages, &with_zeros_of_spare(mean(&lone(0, step), &lone(1, step))), "step {step}");
     }
-    assert_eq!(ranks[0], ranks[1]);
 }
 
 #[derive(Module, Debug)]
@@ -58,125 +94,82 @@ fn gradients_equal_those_computed_by_hand() {
 
 #[test]
 fn passes_without_synchronisation_are_summed_before_the_average() {
-    let ranks = on_ranks(2, |group| {
-        let rank = group.rank();
-        let mut ddp = parallel(Net::new(1, 4, false), group);
-        let mut all = Vec::new();
-        for first in [0, 3] {
+    let all = on_both(small_buckets(), |ddp, rank| {
+        let step = |first| {
             // Rank 1 has one micro-batch: nothing is sent before the last one.
             for micro in first..first + if rank == 0 { 2 } else { 0 } {
-                let loss = ddp.forward(|net| net.loss(batch(rank, micro)));
+                let loss = forward(ddp, rank, micro);
                 ddp.backward_no_sync(loss);
             }
-            let loss = ddp.forward(|net| net.loss(batch(rank, first + 2)));
-            let averaged = ddp.backward(loss).unwrap();
-            all.push(gradients(ddp.module(), &averaged));
-        }
-        all
+            let loss = forward(ddp, rank, first + 2);
+            averaged(ddp, loss)
+        };
+        [0, 3].map(step).to_vec()
     });
-    let net = Net::new(1, 4, false);
-    for (first, averaged) in [0, 3].into_iter().zip(&ranks[0]) {
-        let of = |rank, micro| alone(&net, |net| net.loss(batch(rank, micro)));
-        let sum = combined(&of(0, first), &of(0, first + 1), |a, b| a + b);
-        let sum = combined(&sum, &of(0, first + 2), |a, b| a + b);
-        assert_eq!(averaged, &with_zeros_of_spare(mean(&sum, &of(1, first + 2))), "from {first} on");
+    for (first, averages) in [0, 3].into_iter().zip(&all) {
+        let expected = mean(&lone_sum(0, first..first + 3), &lone(1, first + 2));
+        assert_eq!(averages, &with_zeros_of_spare(expected), "from {first} on");
     }
-    assert_eq!(ranks[0], ranks[1]);
 }
 
 #[test]
 fn a_parameter_that_only_one_rank_uses_is_averaged_with_zeros() {
     let with_spare = |net: &Net, batch: Tensor<2>| net.loss(batch.clone()) + net.spare.forward(batch).mean();
-    let ranks = on_ranks(2, |group| {
-        let rank = group.rank();
-        let mut ddp = parallel(Net::new(1, 4, false), group);
+    let all = on_both(small_buckets(), |ddp, rank| {
         let loss = ddp.forward(|net| match rank {
             0 => net.loss(batch(0, 0)),
             _ => with_spare(net, batch(1, 0)),
         });
-        let averaged = ddp.backward(loss).unwrap();
-        gradients(ddp.module(), &averaged)
+        vec![averaged(ddp, loss)]
     });
-    let net = Net::new(1, 4, false);
-    let first = with_zeros_of_spare(alone(&net, |net| net.loss(batch(0, 0))));
-    let second = alone(&net, |net| with_spare(net, batch(1, 0)));
+    let second = alone(&Net::new(1, 4, false), |net| with_spare(net, batch(1, 0)));
     assert_eq!(second.len(), 6);
-    assert_eq!(ranks[0], mean(&first, &second));
-    assert_eq!(ranks[0], ranks[1]);
+    assert_eq!(all, [mean(&with_zeros_of_spare(lone(0, 0)), &second)]);
 }
 
 #[test]
 fn several_forward_passes_of_one_backward_pass_add_up() {
-    let twice = |net: &Net, rank, step| net.loss(batch(rank, step));
-    let ranks = on_ranks(2, |group| {
-        let rank = group.rank();
-        let mut ddp = parallel(Net::new(1, 4, false), group);
+    let all = on_both(small_buckets(), |ddp, rank| {
         let step = |step: usize| {
             // One whose result is not used, and two that are.
-            ddp.forward(|net| drop(twice(net, rank, 9)));
-            let [a, b] = [0usize, 1].map(|pass| ddp.forward(|net| twice(net, rank, 2 * step + pass)));
-            let averaged = ddp.backward(a + b).unwrap();
-            gradients(ddp.module(), &averaged)
+            drop(forward(ddp, rank, 9));
+            let [a, b] = [0, 1].map(|pass| forward(ddp, rank, 2 * step + pass));
+            averaged(ddp, a + b)
         };
-        (0..2).map(step).collect::<Vec<_>>()
+        (0..2).map(step).collect()
     });
-    let net = Net::new(1, 4, false);
-    for (step, averaged) in ranks[0].iter().enumerate() {
-        let of = |rank, pass: usize| alone(&net, |net| twice(net, rank, 2 * step + pass));
-        let [first, second] = [0, 1].map(|rank| combined(&of(rank, 0), &of(rank, 1), |a, b| a + b));
-        let expected = with_zeros_of_spare(mean(&first, &second)).concat();
-        let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-6;
-        assert!(averaged.concat().iter().zip(&expected).all(close), "{averaged:?} {expected:?}");
+    for (step, averages) in all.iter().enumerate() {
+        let [first, second] = [0, 1].map(|rank| lone_sum(rank, 2 * step..2 * step + 2));
+        assert_close(averages, &with_zeros_of_spare(mean(&first, &second)));
     }
-    assert_eq!(ranks[0], ranks[1]);
 }
 
 /// A step whose graph was there before an earlier backward pass.
 #[test]
 fn forward_passes_from_before_the_first_average_have_gradients() {
-    let ranks = on_ranks(2, |group| {
-        let rank = group.rank();
-        let mut ddp = parallel(Net::new(1, 4, false), group);
-        let [a, b] = [0, 1].map(|step| ddp.forward(|net| net.loss(batch(rank, step))));
-        let mut step = |loss| {
-            let averaged = ddp.backward(loss).unwrap();
-            gradients(ddp.module(), &averaged)
-        };
-        [step(a), step(b)]
+    let all = on_both(small_buckets(), |ddp, rank| {
+        let losses = [0, 1].map(|step| forward(ddp, rank, step));
+        losses.map(|loss| averaged(ddp, loss)).to_vec()
     });
-    let net = Net::new(1, 4, false);
-    for (step, averaged) in ranks[0].iter().enumerate() {
-        let [first, second] = [0, 1].map(|rank| alone(&net, |net| net.loss(batch(rank, step))));
-        assert_eq!(averaged, &with_zeros_of_spare(mean(&first, &second)), "step {step}");
+    for (step, averages) in all.iter().enumerate() {
+        assert_eq!(averages, &with_zeros_of_spare(mean(&lone(0, step), &lone(1, step))), "step {step}");
     }
-    assert_eq!(ranks[0], ranks[1]);
 }
 
 #[test]
 fn a_backward_pass_reaches_forward_passes_from_before_another_one() {
-    let ranks = on_ranks(2, |group| {
-        let rank = group.rank();
-        let mut ddp = parallel(Net::new(1, 4, false), group);
+    let all = on_both(small_buckets(), |ddp, rank| {
         let step = |step: usize| {
-            let [a, b, c] = [0, 1, 2].map(|pass| ddp.forward(|net| net.loss(batch(rank, 3 * step + pass))));
+            let [a, b, c] = [0, 1, 2].map(|pass| forward(ddp, rank, 3 * step + pass));
             ddp.backward_no_sync(a);
-            let averaged = ddp.backward(b + c).unwrap();
-            gradients(ddp.module(), &averaged)
+            averaged(ddp, b + c)
         };
-        (0..3).map(step).collect::<Vec<_>>()
+        (0..3).map(step).collect()
     });
-    let net = Net::new(1, 4, false);
-    for (step, averaged) in ranks[0].iter().enumerate() {
-        let of = |rank, pass: usize| alone(&net, |net| net.loss(batch(rank, 3 * step + pass)));
-        let sum = |rank| {
-            let two = combined(&of(rank, 0), &of(rank, 1), |a, b| a + b);
-            combined(&two, &of(rank, 2), |a, b| a + b)
-        };
-        let expected = with_zeros_of_spare(mean(&sum(0), &sum(1))).concat();
-        let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-6;
-        assert!(averaged.concat().iter().zip(&expected).all(close), "{averaged:?} {expected:?}");
+    for (step, averages) in all.iter().enumerate() {
+        let [first, second] = [0, 1].map(|rank| lone_sum(rank, 3 * step..3 * step + 3));
+        assert_close(averages, &with_zeros_of_spare(mean(&first, &second)));
     }
-    assert_eq!(ranks[0], ranks[1]);
 }
 
 #[derive(Module, Debug)]
@@ -216,8 +209,7 @@ fn a_tied_parameter_has_one_gradient_and_stays_tied() {
         let grads = GradientsParams::from_grads(loss(&module, batch(rank, 0)).backward(), &module);
         gradients(&module, &grads)
     });
-    let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-6;
-    assert!(averages.concat().iter().zip(&mean(&first, &second).concat()).all(close));
+    assert_close(averages, &mean(&first, &second));
     assert_eq!(after, &combined(before, averages, |value, gradient| value - gradient * 0.5));
     assert_eq!(ranks[0], ranks[1]);
 }
@@ -232,21 +224,14 @@ impl CommHook for Largest {
 
 #[test]
 fn a_hook_replaces_the_average_from_the_second_step_on() {
-    let ranks = on_ranks(2, |group| {
-        let rank = group.rank();
-        let options = DdpOptions { hook: Some(HookSource::new("largest", || Largest)), ..small_buckets() };
-        let mut ddp = DistributedDataParallel::new(Net::new(1, 4, false), group, options).unwrap();
-        let step = |step: usize| {
-            let loss = ddp.forward(|net| net.loss(batch(rank, step)));
-            let averaged = ddp.backward(loss).unwrap();
-            gradients(ddp.module(), &averaged)
+    let options = DdpOptions { hook: Some(HookSource::new("largest", || Largest)), ..small_buckets() };
+    let all = on_both(options, |ddp, rank| {
+        let step = |step| {
+            let loss = forward(ddp, rank, step);
+            averaged(ddp, loss)
         };
-        (0..2).map(step).collect::<Vec<_>>()
+        (0..2).map(step).collect()
     });
-    let net = Net::new(1, 4, false);
-    let of = |step| [0, 1].map(|rank| alone(&net, |net| net.loss(batch(rank, step))));
-    let ([first, second], [third, fourth]) = (of(0), of(1));
-    assert_eq!(ranks[0][0], with_zeros_of_spare(mean(&first, &second)));
-    assert_eq!(ranks[0][1], with_zeros_of_spare(combined(&third, &fourth, f32::max)));
-    assert_eq!(ranks[0], ranks[1]);
+    assert_eq!(all[0], with_zeros_of_spare(mean(&lone(0, 0), &lone(1, 0))));
+    assert_eq!(all[1], with_zeros_of_spare(combined(&lone(0, 1), &lone(1, 1), f32::max)));
 }

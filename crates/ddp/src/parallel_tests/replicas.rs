@@ -2,14 +2,13 @@
 
 use super::{Net, batch, parallel, small_buckets, values};
 use crate::tests::on_ranks;
-use crate::{DdpOptions, DdpState, DistributedDataParallel, HookSource};
+use crate::{DdpOptions, DistributedDataParallel};
 use base::error::ExitCode;
 use burn::module::{Module, Param, RunningState};
 use burn::nn::LinearConfig;
 use burn::tensor::{Device, Tensor};
-use burn_optim::{AdamWConfig, GradientsParams, ModuleOptimizer, SgdConfig};
-use collectives::{ProcessGroup, SoloGroup};
-use std::ops::Range;
+use burn_optim::{AdamWConfig, GradientsParams, SgdConfig};
+use collectives::SoloGroup;
 use std::sync::{Arc, Mutex, mpsc};
 
 #[test]
@@ -193,81 +192,4 @@ fn burns_optimizers_leave_all_ranks_with_equal_bits() {
     let (alone, own) = (values(&net)[..4].concat(), ranks[0][..4].concat());
     assert!(alone.iter().zip(&own).all(|(a, b)| (a - b).abs() < 1e-4), "{alone:?} {own:?}");
     assert!(before[..4].concat().iter().zip(&own).any(|(a, b)| (a - b).abs() > 0.1));
-}
-
-/// Steps of a run with a hook that keeps residuals, from one step to another.
-fn steps(
-    group: Arc<dyn ProcessGroup>,
-    net: Net,
-    state: Option<DdpState>,
-    range: Range<usize>,
-) -> (Net, Option<DdpState>) {
-    let (rank, bf16) = (group.rank(), HookSource::standard().into_iter().find(|hook| hook.name() == "bf16"));
-    let options = DdpOptions { hook: bf16, state, ..small_buckets() };
-    let mut ddp = DistributedDataParallel::new(net, group, options).unwrap();
-    for step in range {
-        let loss = ddp.forward(|net| net.loss(batch(rank, step)));
-        let averaged = ddp.backward(loss).unwrap();
-        ddp.step(&mut SgdConfig::new().init(), 0.3, averaged);
-    }
-    let state = ddp.state().unwrap();
-    (ddp.into_module(), state)
-}
-
-#[test]
-fn a_continued_run_ends_in_the_bits_of_an_uninterrupted_one() {
-    let whole = on_ranks(3, |group| values(&steps(group, Net::new(1, 4, false), None, 0..6).0));
-    let continued = |keep: bool| {
-        let saved = on_ranks(3, |group| steps(group, Net::new(1, 4, false), None, 0..3));
-        let text = serde_json::to_string(saved[0].1.as_ref().expect("rank 0 has the state")).unwrap();
-        assert!(saved[1].1.is_none() && saved[2].1.is_none());
-        on_ranks(3, |group| {
-            let rank = group.rank();
-            let state = (keep && rank == 0).then(|| serde_json::from_str(&text).unwrap());
-            // Only rank 0 has read the checkpoint.
-            let net = if rank == 0 { saved[0].0.clone() } else { Net::new(7, 4, false) };
-            values(&steps(group, net, state, 3..6).0)
-        })
-    };
-    assert_eq!(continued(true), whole);
-    assert_ne!(continued(false), whole, "the state had no effect");
-}
-
-#[test]
-fn optimizer_state_of_rank_0_fits_the_parameters_of_all_ranks() {
-    let steps = |ddp: &mut DistributedDataParallel<Net>,
-                 optimizer: &mut ModuleOptimizer,
-                 rank,
-                 range: Range<usize>| {
-        for step in range {
-            let loss = ddp.forward(|net| net.loss(batch(rank, step)));
-            let averaged = ddp.backward(loss).unwrap();
-            ddp.step(optimizer, 0.05, averaged);
-        }
-    };
-    let folder = tempfile::tempdir().unwrap();
-    let (net_file, optimizer_file) = (folder.path().join("net.bpk"), folder.path().join("adamw.bpk"));
-    let whole = on_ranks(2, |group| {
-        let (rank, mut optimizer) = (group.rank(), AdamWConfig::new().init());
-        let mut ddp = parallel(Net::new(1, 4, false), group);
-        steps(&mut ddp, &mut optimizer, rank, 0..3);
-        if rank == 0 {
-            ddp.module().clone().save_file(&net_file).unwrap();
-            optimizer.save(&optimizer_file).unwrap();
-        }
-        steps(&mut ddp, &mut optimizer, rank, 3..6);
-        values(ddp.module())
-    });
-    let continued = on_ranks(2, |group| {
-        let rank = group.rank();
-        let mut optimizer = AdamWConfig::new().init().load(&optimizer_file).unwrap();
-        let mut net = Net::new(7, 4, false);
-        if rank == 0 {
-            net = net.try_load_file(&net_file).unwrap();
-        }
-        let mut ddp = parallel(net, group);
-        steps(&mut ddp, &mut optimizer, rank, 3..6);
-        values(ddp.module())
-    });
-    assert_eq!(continued, whole);
 }

@@ -11,7 +11,7 @@ use base::error::{Error, IoContext, Result};
 use base::files;
 use base::named;
 use checkpoint::{CheckpointStore, Loaded, RankBy, load};
-use collectives::{Phase, Place, ProcessGroup, Wait};
+use collectives::{Phase, ProcessGroup, StepPhase, Wait};
 use data::{Dataset, Encoding, Fingerprint, Splits};
 use ddp::device::ComputeDevice;
 use launch::EvaluationHandoff;
@@ -216,7 +216,10 @@ pub fn evaluate(
         state::share_model(&mut *model, group)?;
     }
     let options = parts.data.loader.options(parts.batch_size, parts.seed);
-    group.note(Place { step: loaded.map_or(0, |loaded| loaded.state.global_step), phase: Phase::Evaluate });
+    group.note(StepPhase {
+        step: loaded.map_or(0, |loaded| loaded.state.global_step),
+        phase: Phase::Evaluate,
+    });
     let details = Details { per_class: wanted.per_class, samples: 0 };
     let evaluated = evaluate_by_batches(&*model, &*parts.task.build(), dataset, options, group, details)?;
     let found = metrics::evaluation(&evaluated.sums, Reported::of(parts.task, parts.metrics.top5, &facts));

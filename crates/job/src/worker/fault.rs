@@ -3,7 +3,7 @@
 
 use super::intercepted_group::{Intercept, InterceptedGroup};
 use base::error::{Error, Result};
-use collectives::{Call, Phase, Place, ProcessGroup};
+use collectives::{Call, Phase, ProcessGroup, StepPhase};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -200,7 +200,7 @@ impl ArmedFault {
         let due = point == self.fault.point && self.fault.step.is_none_or(|s| s == step);
         if due && !self.triggered.swap(true, Ordering::Relaxed) {
             let place = match point {
-                FaultPoint::Phase(phase) => Place { step, phase }.to_string(),
+                FaultPoint::Phase(phase) => StepPhase { step, phase }.to_string(),
                 FaultPoint::Call(call) => format!("step {step}, in {call}"),
                 FaultPoint::Connect => String::new(),
             };
@@ -214,7 +214,7 @@ impl Intercept for ArmedFault {
         self.reach(FaultPoint::Call(name), self.step.load(Ordering::Relaxed));
     }
 
-    fn at_place(&self, place: Place) {
+    fn at_place(&self, place: StepPhase) {
         self.step.store(place.step, Ordering::Relaxed);
         self.reach(FaultPoint::Phase(place.phase), place.step);
     }

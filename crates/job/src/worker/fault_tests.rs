@@ -31,7 +31,7 @@ fn faults_are_read() {
 fn triggered(text: &str) -> Vec<usize> {
     let fault: Fault = text.parse().unwrap();
     let group = InterceptedGroup::new(Arc::new(SoloGroup::default()), ArmedFault::new(fault, |_, _| {}));
-    let note = |phase, step| group.note(Place { step, phase });
+    let note = |phase, step| group.note(StepPhase { step, phase });
     let steps: [&dyn Fn(); 7] = [
         &|| note(Phase::Forward, 0),
         &|| ProcessGroup::all_reduce(&group, (&mut vec![0.0f32]).into(), ReduceOp::Sum).unwrap(),

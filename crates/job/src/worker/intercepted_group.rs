@@ -2,7 +2,7 @@
 
 use collectives::{
     Call, CallRecord, CommError, CommErrorKind, DeviceCollectives, DeviceSlice, FailureDetector,
-    FlightRecorder, Place, ProcessGroup, ReduceOp,
+    FlightRecorder, ProcessGroup, ReduceOp, StepPhase,
 };
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ pub trait Intercept: Send + Sync {
     fn before_call(&self, _name: &'static str) {}
 
     /// After the group has recorded a place.
-    fn at_place(&self, place: Place);
+    fn at_place(&self, place: StepPhase);
 }
 
 pub struct InterceptedGroup<I> {
@@ -60,11 +60,11 @@ impl<I: Intercept> ProcessGroup for InterceptedGroup<I> {
 }
 
 impl<I: Intercept> FlightRecorder for InterceptedGroup<I> {
-    fn note(&self, place: Place) {
+    fn note(&self, place: StepPhase) {
         self.inner.note(place);
         self.intercept.at_place(place);
     }
-    fn place(&self) -> Place {
+    fn place(&self) -> StepPhase {
         self.inner.place()
     }
     fn history(&self) -> Vec<CallRecord> {

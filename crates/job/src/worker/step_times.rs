@@ -4,7 +4,7 @@
 use super::intercepted_group::{Intercept, InterceptedGroup};
 use base::error::{Error, Result};
 use base::files;
-use collectives::{Phase, Place, ProcessGroup};
+use collectives::{Phase, ProcessGroup, StepPhase};
 use launch::page_faults;
 use record::memory_of;
 use serde::{Deserialize, Serialize};
@@ -100,7 +100,7 @@ struct StepClock {
 #[derive(Default)]
 struct Watch {
     /// Since when the rank is in this place.
-    current: Option<(Place, Instant)>,
+    current: Option<(StepPhase, Instant)>,
     /// The number of the current step, and the page faults before it.
     step: Option<u64>,
     faults: Option<u64>,
@@ -109,7 +109,7 @@ struct Watch {
 
 impl Watch {
     /// The rank is in another place from `now` on; `faults` counts the process's page faults until now.
-    fn reach(&mut self, place: Place, now: Instant, faults: &dyn Fn() -> Option<u64>) {
+    fn reach(&mut self, place: StepPhase, now: Instant, faults: &dyn Fn() -> Option<u64>) {
         if let Some((last, since)) = self.current.replace((place, now)) {
             let time = self.times.steps.last_mut().and_then(|step| step.phase(last.phase));
             time.into_iter().for_each(|time| *time += (now - since).as_secs_f64());
@@ -141,7 +141,7 @@ impl StepClock {
 }
 
 impl Intercept for StepClock {
-    fn at_place(&self, place: Place) {
+    fn at_place(&self, place: StepPhase) {
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         watch.reach(place, Instant::now(), &page_faults);
         if place.phase == Phase::Finish
@@ -167,7 +167,7 @@ mod tests {
         let (mut watch, begin, faults) = (Watch::default(), Instant::now(), Cell::new(100));
         let mut reach = |step, phase, ms| {
             faults.set(faults.get() + 1);
-            watch.reach(Place { step, phase }, begin + Duration::from_millis(ms), &|| Some(faults.get()));
+            watch.reach(StepPhase { step, phase }, begin + Duration::from_millis(ms), &|| Some(faults.get()));
         };
         use Phase::{Backward, Data, Evaluate, Finish, Forward, Setup, Sync, Update};
         reach(0, Setup, 0);

@@ -2,7 +2,7 @@
 //! change the plan, and with it the schedule.
 
 use base::error::{Error, Result};
-use collectives::Place;
+use collectives::StepPhase;
 
 /// Names the number of optimizer steps after which the run stops as if it were asked to.
 pub const STOP_AT: &str = "DDP_RUN_STOP_AT";
@@ -23,7 +23,7 @@ impl StopAt {
     }
 
     /// Asked in a step, before it counts: whether it is that step, or a later one.
-    pub fn is_due(self, place: Place) -> bool {
+    pub fn is_due(self, place: StepPhase) -> bool {
         self.0.is_some_and(|step| place.step + 1 >= step)
     }
 }
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn a_stop_is_due_in_its_step_and_later() {
-        let due = |at: StopAt, step| at.is_due(Place { step, phase: Phase::Sync });
+        let due = |at: StopAt, step| at.is_due(StepPhase { step, phase: Phase::Sync });
         let fifth = read("5").unwrap();
         assert_eq!([3, 4, 5].map(|step| due(fifth, step)), [false, true, true]);
         assert!(!due(read("").unwrap(), u64::MAX - 1) && !due(StopAt::default(), 7));

@@ -20,7 +20,7 @@ use base::error::{Error, Result};
 use base::screen::forbid_bars;
 use checkpoint::CheckpointStore;
 use checkpoint::Score;
-use collectives::{CommErrorKind, Phase, Place, ProcessGroup, Wait};
+use collectives::{CommErrorKind, Phase, ProcessGroup, StepPhase, Wait};
 use data::{DataFacts, Fingerprint};
 use ddp::device::ComputeDevice;
 use record::history::{Accepted, Parent, Start, checkpoints};
@@ -72,7 +72,7 @@ fn report_failure<'a>(job: &Job<'a>) -> impl Fn(&Error) -> bool + use<'a> {
 
 fn train_rank(job: Job<'_>) -> Result<Ended> {
     let (parts, group, report_failure) = (RankParts::of(job.plan), job.group.clone(), report_failure(&job));
-    group.note(Place { step: 0, phase: Phase::Data });
+    group.note(StepPhase { step: 0, phase: Phase::Data });
     if matches!(job.recorder.progress, ProgressMode::Plain | ProgressMode::None) {
         forbid_bars();
     }
@@ -90,7 +90,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     same_data::check_data_sets(&fingerprint, &*group)?;
     let Common { log_every, hosts } = Common::of(parts.metrics.log_every, &*group)?;
     let settings = Settings { log_every, ..parts.settings() };
-    group.note(Place { step: 0, phase: Phase::Setup });
+    group.note(StepPhase { step: 0, phase: Phase::Setup });
     parts.ranks_by(&facts)?;
     let on = compute(job.device, parts.precision)?;
     let mut model = parts.model.source.build(&facts, parts.seed, &on)?;
@@ -110,7 +110,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let best = best_so_far(&job, &settings, parent.as_ref(), &*group)?;
     fit::batches(parts.data.loader.drop_last, &position, splits.train.len())?;
     norms::check(&parts, &facts, &*splits.train, &position, &mut *model)?;
-    group.note(Place { step: position.step, phase: Phase::Setup });
+    group.note(StepPhase { step: position.step, phase: Phase::Setup });
     // All ranks are ready: from here on the run's folder changes.
     group.barrier(Wait::WhilePeersLive)?;
     let epochs = settings.all_epochs(&position, splits.train.len());

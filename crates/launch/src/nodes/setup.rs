@@ -3,7 +3,7 @@
 use super::background::Background;
 use super::{Addresses, Meeting, Nodes, RdzvEndpoint, addresses};
 use base::error::{Error, ExitCode, Result};
-use collectives::rendezvous::file::{Published, publish};
+use collectives::rendezvous::file::{PublishedAddress, publish};
 use collectives::rendezvous::{self, Secret, Target};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ pub(super) struct Setup {
     /// Accepts the other nodes, on node 0 of several.
     pub listener: Option<TcpListener>,
     /// The file that publishes the address; removed when this is dropped.
-    pub _published: Option<Published>,
+    pub _published: Option<PublishedAddress>,
     /// Address of node 0's supervisor; `None` on node 0.
     pub target: Option<Target>,
     /// The address at which the other ranks reach rank 0; `None` if it is on the host of node 0, which is not known yet.

@@ -8,8 +8,8 @@ use burn::module::ModuleMapper;
 use burn::tensor::{DType, Device, Tensor};
 use ddp::device::{Compute, drawn, is_host};
 use ddp::module::{
-    Casts, Cursor, EditMapper, ForwardMapper, FreezeMapper, MapCursor, ReadVisitor, ReplaceMapper, Selection,
-    State, Tap, TensorCheck, draw_lazy, in_f32,
+    Casts, Cursor, EditMapper, ForwardMapper, FreezeMapper, MapCursor, ModuleState, ReadVisitor,
+    ReplaceMapper, Selection, Tap, TensorCheck, draw_lazy, in_f32,
 };
 use std::any::Any;
 
@@ -101,7 +101,7 @@ impl Evaluator {
 /// A [`Net`] as a [`Model`].
 pub struct NetModel<N: Net> {
     net: Option<N>,
-    state: State,
+    state: ModuleState,
     device: Device,
     casts: Casts,
 }
@@ -120,7 +120,7 @@ impl<N: Net> NetModel<N> {
             draw_lazy(&net);
             Ok::<N, Error>(net)
         })?;
-        let state = State::of(&net, N::rename);
+        let state = ModuleState::from_module(&net, N::rename);
         state.check_names()?;
         let mut check = TensorCheck::new(&state, &host);
         net.visit(&mut check);
@@ -136,7 +136,7 @@ impl<N: Net> NetModel<N> {
 
     /// State entries, without drawing any values; `net` is on a device with autodiff.
     pub fn entries_of(net: &N) -> Vec<StateEntry> {
-        State::of(net, N::rename).entries
+        ModuleState::from_module(net, N::rename).entries
     }
 
     fn net(&self) -> &N {
@@ -163,7 +163,7 @@ fn change<N: Net>(net: &mut Option<N>, mapper: &mut impl ModuleMapper) {
 
 fn replace<N: Net>(
     net: &mut Option<N>,
-    state: &State,
+    state: &ModuleState,
     which: Selection<'_>,
     by: &mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>,
 ) {

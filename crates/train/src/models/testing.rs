@@ -15,7 +15,7 @@ type Finder = Box<dyn Fn(&Gradients) -> Vec<f32> + Send>;
 
 fn tapped<const D: usize>(parameter: Tracked) -> (Tracked, Finder) {
     let leaf = parameter.into_tensor::<D>();
-    (Tracked::of(leaf.clone()), Box::new(move |grads| read(leaf.grad(grads).unwrap())))
+    (Tracked::from_tensor(leaf.clone()), Box::new(move |grads| read(leaf.grad(grads).unwrap())))
 }
 
 /// The loss of one step, then its gradients by trainable parameter.

@@ -40,7 +40,7 @@ fn train(model: &dyn Model, rows: Tensor<2>) -> Vec<Option<Vec<f32>>> {
     let tap = move |number, tensor: Tracked| {
         let tensor = tensor.into_tensor::<2>();
         kept.lock().unwrap().push((number, tensor.clone()));
-        Tracked::of(tensor)
+        Tracked::from_tensor(tensor)
     };
     let grads = model.forward(Input::from_tensor(rows), Arc::new(tap)).sum().backward();
     let mut found = vec![None; model.entries().len()];

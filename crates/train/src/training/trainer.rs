@@ -16,7 +16,7 @@ use crate::models::Model;
 use base::error::{Error, Result};
 use checkpoint::Every;
 use checkpoint::Score;
-use collectives::{Phase, Place, ProcessGroup, Wait};
+use collectives::{Phase, ProcessGroup, StepPhase, Wait};
 use data::{Dataset, LoaderOptions, Splits};
 use ddp::device::{Precision, is_host};
 use ddp::{BucketLayout, HookState, Reducer, TapLadder};
@@ -172,7 +172,7 @@ impl<'a> Trainer<'a> {
         let step = self.position.step + u64::from(self.in_flight.is_some());
         self.spans.phase(phase);
         self.step_clock.reach(phase.into());
-        self.group.note(Place { step, phase });
+        self.group.note(StepPhase { step, phase });
         self.flip_if_asked();
     }
 

@@ -8,10 +8,10 @@
 
 #![allow(unsafe_code)]
 
-use super::layout::{Layout, PIPE};
-use super::memory::Segment;
+use super::layout::{PIPE, SegmentLayout};
+use super::memory::SharedSegment;
 use crate::gloo::header::HEADER;
-use crate::{Phase, Place};
+use crate::{Phase, StepPhase};
 use rustix::thread::futex;
 use std::io;
 use std::ops::Range;
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// What a rank has done with its chunks so far, over all calls.
 #[derive(Clone, Copy, Debug)]
-pub enum Progress {
+pub enum ChunkProgress {
     /// Written to the slot for the other ranks.
     Staged,
     /// The other ranks' chunks are combined and the result is written for them.
@@ -37,8 +37,8 @@ const ON_FUTEX: u32 = 1;
 const IN_POLL: u32 = 2;
 
 pub struct Arena {
-    pub(super) segment: Segment,
-    pub(super) layout: Layout,
+    pub(super) segment: SharedSegment,
+    pub(super) layout: SegmentLayout,
     /// This rank's local rank.
     pub me: usize,
     /// The global ranks of this host, ascending.
@@ -49,19 +49,19 @@ pub struct Arena {
 impl Arena {
     /// Creates a segment for `members`; the caller is the first of them.
     pub(super) fn create(members: &[usize]) -> io::Result<(Self, OwnedFd)> {
-        let layout = Layout::new(members.len());
-        let (segment, fd) = Segment::create(layout.len())?;
+        let layout = SegmentLayout::new(members.len());
+        let (segment, fd) = SharedSegment::create(layout.len())?;
         Ok((Self::over(segment, layout, 0, members), fd))
     }
 
     /// Opens the segment that another rank of this host has created.
     pub(super) fn open(fd: &OwnedFd, me: usize, members: &[usize]) -> io::Result<Self> {
-        let layout = Layout::new(members.len());
-        let segment = Segment::open(fd, layout.len())?;
+        let layout = SegmentLayout::new(members.len());
+        let segment = SharedSegment::open(fd, layout.len())?;
         Ok(Self::over(segment, layout, me, members))
     }
 
-    fn over(segment: Segment, layout: Layout, me: usize, members: &[usize]) -> Self {
+    fn over(segment: SharedSegment, layout: SegmentLayout, me: usize, members: &[usize]) -> Self {
         let arena = Self { segment, layout, me, members: members.to_vec(), oversubscribed: OnceLock::new() };
         arena.publish_allowed();
         arena
@@ -120,21 +120,21 @@ impl Arena {
 
     // Chunks.
 
-    fn progress_word(&self, rank: usize, what: Progress) -> &std::sync::atomic::AtomicU64 {
+    fn progress_word(&self, rank: usize, what: ChunkProgress) -> &std::sync::atomic::AtomicU64 {
         self.segment.word(self.layout.progress(rank) + 8 * what as usize)
     }
 
     /// Publishes how many chunks this rank has done.
-    pub fn publish(&self, what: Progress, chunks: u64) {
+    pub fn publish(&self, what: ChunkProgress, chunks: u64) {
         self.progress_word(self.me, what).store(chunks, Ordering::Release);
     }
 
     /// The progress of the slowest rank of the host.
-    pub fn all(&self, what: Progress) -> u64 {
+    pub fn all(&self, what: ChunkProgress) -> u64 {
         (0..self.ranks()).map(|r| self.progress(r, what)).min().unwrap_or(0)
     }
 
-    pub fn progress(&self, rank: usize, what: Progress) -> u64 {
+    pub fn progress(&self, rank: usize, what: ChunkProgress) -> u64 {
         self.progress_word(rank, what).load(Ordering::Acquire)
     }
 
@@ -277,16 +277,16 @@ impl Arena {
 
     // What other ranks can read of a rank that does not answer.
 
-    pub fn note(&self, place: Place) {
+    pub fn note(&self, place: StepPhase) {
         let at = self.layout.place(self.me);
         self.segment.word(at).store(place.step, Ordering::Relaxed);
         self.segment.word(at + 8).store(place.phase as u64, Ordering::Relaxed);
     }
 
-    pub fn place(&self, rank: usize) -> Place {
+    pub fn place(&self, rank: usize) -> StepPhase {
         let at = self.layout.place(rank);
         let phase = self.segment.word(at + 8).load(Ordering::Relaxed) as usize;
-        Place {
+        StepPhase {
             step: self.segment.word(at).load(Ordering::Relaxed),
             phase: Phase::ALL.get(phase).copied().unwrap_or_default(),
         }
@@ -362,8 +362,8 @@ mod tests {
     #[test]
     fn places_can_be_read_by_others() {
         let [a, b] = pair();
-        let place = Place { step: 7, phase: Phase::Backward };
+        let place = StepPhase { step: 7, phase: Phase::Backward };
         a.note(place);
-        assert_eq!((b.place(0), b.place(1)), (place, Place::default()));
+        assert_eq!((b.place(0), b.place(1)), (place, StepPhase::default()));
     }
 }

@@ -21,11 +21,11 @@ const NOTICE: usize = 64 + FLAT;
 const PIPE_WORDS: usize = 2 * LINE;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layout {
+pub(super) struct SegmentLayout {
     ranks: usize,
 }
 
-impl Layout {
+impl SegmentLayout {
     pub(super) fn new(ranks: usize) -> Self {
         Self { ranks }
     }
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn segment_parts_do_not_overlap() {
         for ranks in 2..6 {
-            let l = Layout::new(ranks);
+            let l = SegmentLayout::new(ranks);
             let mut parts = Vec::new();
             for r in 0..ranks {
                 parts.push(l.progress(r)..l.progress(r) + 24);

@@ -11,11 +11,11 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// A mapping. Ranges and words are checked against its size; its user's protocol says which rank may access what, and when.
-pub(super) struct Segment {
+pub(super) struct SharedSegment {
     map: MmapRaw,
 }
 
-impl Segment {
+impl SharedSegment {
     /// Creates and maps a file of `len` zero bytes, which use no memory before they are touched.
     pub(super) fn create(len: usize) -> io::Result<(Self, OwnedFd)> {
         // Beyond this limit the kernel does not return an error but kills the process.
@@ -90,8 +90,8 @@ mod tests {
 
     #[test]
     fn two_mappings_of_a_segment_are_the_same_memory() {
-        let (a, fd) = Segment::create(10_000).unwrap();
-        let b = Segment::open(&fd, 10_000).unwrap();
+        let (a, fd) = SharedSegment::create(10_000).unwrap();
+        let b = SharedSegment::open(&fd, 10_000).unwrap();
         a.word(8).store(7, Relaxed);
         // SAFETY: this thread is the only user of the range.
         unsafe { a.bytes_mut(9_000..9_003) }.copy_from_slice(b"abc");
@@ -103,17 +103,17 @@ mod tests {
 
     #[test]
     fn unsealed_files_and_files_of_another_size_are_rejected() {
-        let (_, fd) = Segment::create(4096).unwrap();
-        assert!(Segment::open(&fd, 8192).is_err());
+        let (_, fd) = SharedSegment::create(4096).unwrap();
+        assert!(SharedSegment::open(&fd, 8192).is_err());
         assert!(ftruncate(&fd, 0).is_err());
         let unsealed = memfd_create("unsealed", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&unsealed, 4096).unwrap();
-        assert!(Segment::open(&unsealed, 4096).is_err());
+        assert!(SharedSegment::open(&unsealed, 4096).is_err());
     }
 
     #[test]
     #[should_panic(expected = "not in the segment")]
     fn words_beyond_the_end_panic() {
-        Segment::create(4096).unwrap().0.word(4096);
+        SharedSegment::create(4096).unwrap().0.word(4096);
     }
 }

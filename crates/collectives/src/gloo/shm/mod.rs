@@ -6,7 +6,7 @@ mod memory;
 mod processors;
 mod share;
 
-pub(super) use arena::{Arena, Progress};
+pub(super) use arena::{Arena, ChunkProgress};
 pub(super) use layout::{CHUNK, FLAT, SLOTS};
 pub(super) use share::share;
 
@@ -14,6 +14,6 @@ pub(super) use share::share;
 ///
 /// Returns the system's error, for instance where memfd_create(2) is not allowed.
 pub fn available() -> std::io::Result<()> {
-    let (_, file) = memory::Segment::create(4096)?;
-    memory::Segment::open(&file, 4096).map(drop)
+    let (_, file) = memory::SharedSegment::create(4096)?;
+    memory::SharedSegment::open(&file, 4096).map(drop)
 }

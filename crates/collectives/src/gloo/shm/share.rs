@@ -72,7 +72,7 @@ fn hand_over(socket: &TcpStream, fd: Result<&OwnedFd, &String>, deadline: Instan
 }
 
 fn follow(me: usize, members: &[usize], leader: &TcpStream, deadline: Instant) -> Result<Arena, String> {
-    let inbox = Inbox::open().map_err(|e| format!("cannot open a Unix socket: {e}"));
+    let inbox = DescriptorSocket::open().map_err(|e| format!("cannot open a Unix socket: {e}"));
     // Without an inbox, the leader gets a name that stands for no socket, so that the setup fails on both sides.
     let request = inbox.as_ref().map_or([0; NAME + TOKEN], |i| i.request);
     let io = |e: crate::rendezvous::StreamError| e.to_string();
@@ -111,12 +111,12 @@ fn datagram_socket() -> io::Result<OwnedFd> {
 }
 
 /// The socket on which a member receives the descriptor.
-struct Inbox {
+struct DescriptorSocket {
     socket: OwnedFd,
     request: [u8; NAME + TOKEN],
 }
 
-impl Inbox {
+impl DescriptorSocket {
     fn open() -> io::Result<Self> {
         let mut request = [0; NAME + TOKEN];
         getrandom::fill(&mut request).map_err(|e| io::Error::other(e.to_string()))?;
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_without_the_token_is_ignored() {
-        let inbox = Inbox::open().unwrap();
+        let inbox = DescriptorSocket::open().unwrap();
         let (_, fd) = Arena::create(&[0, 1]).unwrap();
         send_descriptor(&inbox.request[..NAME], &[0; TOKEN], &fd).unwrap();
         assert_eq!(inbox.receive().unwrap_err().kind(), io::ErrorKind::WouldBlock);

@@ -1,7 +1,7 @@
 //! The group as the control group of another engine: messages between calls, and which rank is named as late.
 
 use super::*;
-use crate::{FailureDetector, Phase, Place, Wait};
+use crate::{FailureDetector, Phase, StepPhase, Wait};
 
 const CALL: &str = "all_reduce #5 by another";
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ fn overdue(transport: Transport, made: [Option<u64>; 3]) -> Vec<Option<CommError
     on_ranks(&groups, |g| {
         let calls = made[g.rank()]?;
         g.set_calls_made(calls);
-        g.note(Place { step: calls, phase: Phase::Data });
+        g.note(StepPhase { step: calls, phase: Phase::Data });
         together.wait();
         Some(if g.rank() == 0 { g.report_overdue(CALL, 5, PATIENCE) } else { listen(g) })
     })

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::execute::execute;
-use crate::{Call, Phase, Place, Wait};
+use crate::{Call, Phase, StepPhase, Wait};
 use std::net::TcpStream;
 
 /// What the surviving ranks may be doing.
@@ -129,7 +129,7 @@ fn an_unresponsive_rank_is_blamed_even_by_ranks_that_wait_for_another() {
         let groups = form_counting(transport, 4, timeout, 2);
         let together = Barrier::new(4);
         let results = on_ranks(&groups, |g| {
-            g.note(Place { step: 7, phase: Phase::ALL[g.rank()] });
+            g.note(StepPhase { step: 7, phase: Phase::ALL[g.rank()] });
             // Taken before the barrier, so that no rank's call began earlier.
             let start = Instant::now();
             together.wait();
@@ -214,20 +214,24 @@ fn a_blocked_call_is_aborted_from_another_thread() {
 
 #[test]
 fn an_invalid_call_ends_the_group_and_is_not_recorded() {
-    let groups = form(Transport::Tcp, 2, AMPLE);
-    let error = groups[1].broadcast((&mut [1f32][..]).into(), 2).unwrap_err();
-    let text = "rank 1 made an invalid call: broadcast: root 2 is out of range for world size 2";
-    assert_eq!(error, CommError::new(CommErrorKind::Misuse, Some(1), text));
-    assert!(groups[1].history().is_empty());
-    assert_eq!(groups[1].barrier(Wait::Deadline).unwrap_err(), error);
-    let theirs = groups[0].barrier(Wait::Deadline).unwrap_err();
-    assert_eq!((theirs.kind, theirs.peer), (CommErrorKind::Misuse, Some(1)), "{theirs}");
+    for transport in TRANSPORTS {
+        let groups = form(transport, 3, AMPLE);
+        let error = groups[1].broadcast((&mut [1f32][..]).into(), 3).unwrap_err();
+        let text = "rank 1 made an invalid call: broadcast: root 3 is out of range for world size 3";
+        assert_eq!(error, CommError::new(CommErrorKind::Misuse, Some(1), text));
+        assert!(groups[1].history().is_empty());
+        assert_eq!(groups[1].barrier(Wait::Deadline).unwrap_err(), error);
+        for other in [0, 2] {
+            let theirs = groups[other].barrier(Wait::Deadline).unwrap_err();
+            assert_error(&theirs, CommErrorKind::Misuse, Some(1), &[text]);
+        }
+    }
 }
 
 #[test]
 fn a_call_that_fails_ends_the_group_and_is_the_one_that_each_rank_was_in() {
     let groups = form(Transport::Tcp, 2, AMPLE);
-    groups[1].note(Place { step: 7, phase: Phase::Sync });
+    groups[1].note(StepPhase { step: 7, phase: Phase::Sync });
     let mut engine = groups[1].engine.lock().unwrap();
     let (call, why) =
         (Call::Barrier(Wait::Deadline), CommError::new(CommErrorKind::PeerLost, Some(0), "a fault"));

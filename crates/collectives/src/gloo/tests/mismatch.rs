@@ -118,18 +118,6 @@ fn a_message_with_another_tag_length_or_kind_is_a_mismatch() {
     }
 }
 
-#[test]
-fn an_invalid_call_of_one_rank_fails_all_ranks() {
-    let results = on_ranks(&form(Transport::Shm, 3, AMPLE), |g| match g.rank() {
-        2 => g.all_reduce((&mut vec![1i64; 4]).into(), ReduceOp::Mean).unwrap_err(),
-        _ => g.all_reduce((&mut vec![1f64; 4]).into(), ReduceOp::Mean).unwrap_err(),
-    });
-    for error in results {
-        let parts = ["rank 2 made an invalid call", "not defined for i64"];
-        assert_error(&error, CommErrorKind::Misuse, Some(2), &parts);
-    }
-}
-
 /// Rank 0 needs nothing from rank 1 in its reduction, and is past it when it sees what rank 1 called.
 #[test]
 fn a_mismatch_detected_late_is_reported_with_the_call_that_caused_it() {

@@ -1,7 +1,7 @@
 //! Hosts with their own shared memory, and connections between them: a rank must also receive what it does not wait for.
 
 use super::super::header::Header;
-use super::super::stream::{Action, Rx, Tx};
+use super::super::stream::{ReceiveAction, Rx, Tx};
 use super::*;
 use crate::execute::{Engine as _, execute};
 use crate::{Call, ProcessGroup, ReduceOp, Wait};
@@ -133,7 +133,7 @@ fn a_goodbye_of_a_local_rank_is_read_while_a_connection_is_blocked() {
         let mut buf = vec![1u8; 30_000_000];
         let header = g.header(&Call::AllReduce { buf: (&mut buf).into(), op: ReduceOp::Sum });
         let header = Header { sequence: engine.numbers.next(&header), ..header };
-        let (send, recv) = (0..15_000_000, [(15_000_000..30_000_000, Action::Store)]);
+        let (send, recv) = (0..15_000_000, [(15_000_000..30_000_000, ReceiveAction::Store)]);
         let tx = Tx { peer: 2, lead: send.len(), parts: std::slice::from_ref(&send) };
         let ended = engine
             .begin(header, Some(AMPLE))

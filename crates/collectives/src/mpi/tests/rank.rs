@@ -5,7 +5,7 @@ use super::super::control_messages::GracePeriods;
 use super::launch::said;
 use crate::reference::{check_all, check_type, order_dependent};
 use crate::testing::HANG;
-use crate::{CommError, DType, FlightRecorder, MpiConfig, Phase, Place, ProcessGroup, ReduceOp, Wait};
+use crate::{CommError, DType, FlightRecorder, MpiConfig, Phase, ProcessGroup, ReduceOp, StepPhase, Wait};
 use half::bf16;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ fn rank() {
     prepare(&case, &mut config);
     let (group, done) = match MpiGroup::connect(&config) {
         Ok(mut group) => {
-            group.give(grace_periods(&case, group.world_size()));
+            group.set_grace_periods(grace_periods(&case, group.world_size()));
             let done = act(&case, &mut group);
             (Some(group), done)
         }
@@ -242,7 +242,7 @@ fn order(g: &MpiGroup) -> String {
 }
 
 fn record(g: &MpiGroup) {
-    g.note(Place { step: 3, phase: Phase::Sync });
+    g.note(StepPhase { step: 3, phase: Phase::Sync });
     for _ in 0..70 {
         g.barrier(Wait::Deadline).unwrap();
     }
@@ -253,7 +253,7 @@ fn record(g: &MpiGroup) {
     assert_eq!((last.sequence, last.count, last.algorithm, last.place.step), (71, 10, "library", 3));
     assert!(last.took.is_some());
     assert_eq!((history.len(), history[0].sequence), (64, 8));
-    assert_eq!(g.place(), Place { step: 3, phase: Phase::Sync });
+    assert_eq!(g.place(), StepPhase { step: 3, phase: Phase::Sync });
 }
 
 fn threads(g: &MpiGroup) {

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use super::super::driver::Context;
+use super::super::driver::CudaContext;
 use crate::{DType, DeviceSlice, Element};
 use cudarc::driver::{result, sys};
 use std::any::Any;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) struct Gpu {
-    context: Context,
+    context: CudaContext,
     stream: sys::CUstream,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Memory {
 
 impl Gpu {
     pub(super) fn new(device: usize) -> Self {
-        let context = Context::open(device).expect("the device opens");
+        let context = CudaContext::open(device).expect("the device opens");
         let stream = result::stream::create(result::stream::StreamKind::NonBlocking).expect("a stream");
         Self { context, stream }
     }

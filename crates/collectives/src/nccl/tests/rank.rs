@@ -7,8 +7,8 @@ use crate::gloo::{GlooGroup, GlooOptions};
 use crate::rendezvous::{Endpoint, Secret};
 use crate::testing::{HANG, config};
 use crate::{
-    CommError, DeviceCollectives, DistributedConfig, Element, FlightRecorder, Phase, Place, ProcessGroup,
-    ReduceOp, SoloGroup, Wait,
+    CommError, DeviceCollectives, DistributedConfig, Element, FlightRecorder, Phase, ProcessGroup, ReduceOp,
+    SoloGroup, StepPhase, Wait,
 };
 use half::bf16;
 use rustix::process::{Signal, getpid, kill_process};
@@ -191,7 +191,7 @@ fn guard(group: &NcclGroup, gpu: &Gpu) -> Done {
 }
 
 fn history(group: &NcclGroup, gpu: &Gpu) -> Done {
-    group.note(Place { step: 3, phase: Phase::Sync });
+    group.note(StepPhase { step: 3, phase: Phase::Sync });
     group.barrier(Wait::Deadline)?;
     let memory = gpu.memory::<f32>(10);
     gpu.write(memory, &[0.0f32; 10]);
@@ -210,7 +210,7 @@ fn history(group: &NcclGroup, gpu: &Gpu) -> Done {
     assert_eq!(last[1], ("all_reduce #1 (sum of 10 f32)", "library", 3));
     assert!(last[0].0.starts_with("barrier #") && last[2].0.starts_with("barrier #"), "{last:?}");
     assert!(took(), "{calls:?}");
-    assert_eq!(group.place(), Place { step: 3, phase: Phase::Sync });
+    assert_eq!(group.place(), StepPhase { step: 3, phase: Phase::Sync });
     Ok(())
 }
 
@@ -223,7 +223,7 @@ fn fail(case: &str, group: &NcclGroup, gpu: &Gpu) -> Done {
     device(group).fence()?;
     gpu.read::<f32>(memory);
     group.barrier(Wait::Deadline)?;
-    group.note(Place { step: 7, phase: if me == 1 { Phase::Data } else { Phase::Sync } });
+    group.note(StepPhase { step: 7, phase: if me == 1 { Phase::Data } else { Phase::Sync } });
     match case {
         "late" if me == 1 => return wait_for_failure(group),
         "stopped" if me == 1 => signal(Signal::STOP, group.world_size()),

@@ -59,7 +59,7 @@ fn a_stale_address_file_is_read_again() {
     while !acceptor.has_warned("it does not have the run's secret") {
         assert!(Instant::now() < until, "the follower does not come");
         let glance = Instant::now() + Duration::from_millis(10);
-        assert!(matches!(acceptor.next(&[], glance).unwrap(), accept::Event::Deadline));
+        assert!(matches!(acceptor.next(&[], glance).unwrap(), accept::AcceptEvent::Deadline));
     }
     drop(acceptor);
     let leader = connect(by_file(0, 2, &path, &secret));

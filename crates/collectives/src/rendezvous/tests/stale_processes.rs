@@ -29,7 +29,7 @@ fn a_lost_rank_0_is_retried_after_a_restart_and_an_error_at_the_first_start() {
         let follower = thread::spawn(move || connect(follower));
         let mut acceptor = accept::Acceptor::new(vec![listener], secret).unwrap();
         match acceptor.next(&[], Instant::now() + HANG).unwrap() {
-            accept::Event::Joined(stream, ..) => drop(stream),
+            accept::AcceptEvent::Joined(stream, ..) => drop(stream),
             _ => panic!("no rank connected"),
         }
         drop(acceptor);
