@@ -4,20 +4,19 @@
 use burn::module::{Module, Param};
 use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::tensor::{Device, Tensor, TensorData, activation::tanh};
+use ddp_run::Registry;
 use ddp_run::model::{Input, Net};
 use ddp_run::testing::{
-    ALL, BatchAlgebra, Compute, ComputeDevice, Ended, HookState, Job, JobTree, Observer, Parts, Plan,
-    Position, ProgressMode, Provenance, RecorderOptions, Resume, RunId, RunTensors, Start, StepReport, Sums,
-    Trainer, Updater, WorldRequest, provenance, train,
+    ALL, Compute, ComputeDevice, Ended, Job, JobTree, Plan, Position, ProgressMode, Provenance,
+    RecorderOptions, Resume, RunId, Start, StepReport, WorldRequest, provenance, train,
 };
-use ddp_run::{Registry, Result};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use crate::common::{ranks::on_ranks, read_json};
+use crate::training::train_steps;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -72,50 +71,16 @@ fn plan(world: usize) -> Plan {
     Plan::resolve(&tree, &registry, WorldRequest::of(world)).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The bucket order after each step.
-#[derive(Default)]
-struct Orders(Vec<Option<Vec<usize>>>);
-
-impl Observer for Orders {
-    fn epoch_begins(&mut self, _: &Position, _: &BatchAlgebra) {}
-    fn step(&mut self, position: &Position, _: &StepReport) {
-        self.0.push(position.bucket_order.clone());
-    }
-    fn epoch(&mut self, _: &Position, _: &Sums, _: Option<&Sums>, _: Duration, _: Duration, _: f64) {}
-    fn save(&mut self, _: &Position, _: RunTensors<'_>, _: Option<HookState>, _: f64) -> Result<()> {
-        Ok(())
-    }
-}
-
 /// Trains from the start, with a given or a learnt order; returns rank 0's final parameters and the orders.
 fn trained(world: usize, order: Option<&[usize]>) -> (Vec<Vec<f32>>, Vec<Option<Vec<usize>>>) {
     let plan = plan(world);
     let ranks = on_ranks(world, &plan.gloo, |group| {
-        let splits = plan.dataset.source.open().unwrap();
-        let model = plan.model.source.build(&plan.dataset.facts, plan.seed, &Compute::host()).unwrap();
-        let updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries(), model.device());
-        let fresh = Position::new(plan.batching(world));
-        let position = Position { bucket_order: order.map(<[usize]>::to_vec), ..fresh };
-        let mut orders = Orders::default();
-        let mut trainer = Trainer::new(
-            plan.settings(),
-            Parts {
-                group,
-                splits,
-                model,
-                updater,
-                average: None,
-                position,
-                best: None,
-                stop: &|| false,
-                observer: &mut orders,
-            },
-        )
-        .unwrap();
-        trainer.run().unwrap();
+        let mut orders = Vec::new();
+        let each = |position: &Position, _: &StepReport| orders.push(position.bucket_order.clone());
+        let model = train_steps(&plan, group, &Compute::host(), order, |_| {}, each);
         let mut values = Vec::new();
-        trainer.into_model().read(ALL, &mut |_, v| values.push(v.to_vec())).unwrap();
-        (values, orders.0)
+        model.read(ALL, &mut |_, v| values.push(v.to_vec())).unwrap();
+        (values, orders)
     });
     assert!(ranks.iter().all(|r| *r == ranks[0]), "ranks differ");
     ranks.into_iter().next().unwrap()

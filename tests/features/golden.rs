@@ -6,15 +6,15 @@ use ddp_run::dataset::{
 };
 use ddp_run::hook::ProcessGroup;
 use ddp_run::testing::{
-    ALL, BatchAlgebra, Compute, HookState, JobTree, Observer, Parts, Plan, Position, RunTensors, SoloGroup,
-    StepReport, Sums, Trainer, Updater, WorldRequest, gloo::GlooOptions, load_pretrained, read_weights,
+    ALL, Compute, JobTree, Model, Plan, Position, SoloGroup, StepReport, WorldRequest, gloo::GlooOptions,
+    load_pretrained, read_weights,
 };
 use ddp_run::{Registry, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::common::{ranks::on_ranks, read_json};
+use crate::training::train_steps;
 
 const STEPS: usize = 20;
 
@@ -142,53 +142,20 @@ fn held(case: &Case, dir: &Path, deal: Deal) -> (Held, usize) {
     (held, if deal == Deal::Concat { 2 * batch } else { batch })
 }
 
-#[derive(Default)]
-struct Losses(Vec<f64>);
-
-impl Observer for Losses {
-    fn epoch_begins(&mut self, _: &Position, _: &BatchAlgebra) {}
-    fn step(&mut self, _: &Position, report: &StepReport) {
-        self.0.push(report.local.mean_loss());
-    }
-    fn epoch(&mut self, _: &Position, _: &Sums, _: Option<&Sums>, _: Duration, _: Duration, _: f64) {}
-    fn save(&mut self, _: &Position, _: RunTensors<'_>, _: Option<HookState>, _: f64) -> Result<()> {
-        Ok(())
-    }
-}
-
 /// The losses and final parameters of one rank.
 type Run = (Vec<f64>, Vec<(String, Vec<f32>)>);
 
 fn run_rank(plan: &Plan, group: Arc<dyn ProcessGroup>, init: &Path, on: &Compute) -> Run {
-    let splits = plan.dataset.source.open().unwrap();
-    let mut model = plan.model.source.build(&plan.dataset.facts, plan.seed, on).unwrap();
-    assert_eq!(load_pretrained(&mut *model, init, true).unwrap(), "");
-    let updater = Updater::new(&plan.optimizer, None, model.entries(), &on.device);
-    let mut losses = Losses::default();
-    let position = Position::new(plan.batching(group.world_size()));
-    let mut trainer = Trainer::new(
-        plan.settings(),
-        Parts {
-            group,
-            splits,
-            model,
-            updater,
-            average: None,
-            position,
-            best: None,
-            stop: &|| false,
-            observer: &mut losses,
-        },
-    )
-    .unwrap();
-    trainer.run().unwrap();
-    let model = trainer.into_model();
+    let mut losses = Vec::new();
+    let prepare = |model: &mut dyn Model| assert_eq!(load_pretrained(model, init, true).unwrap(), "");
+    let each = |_: &Position, report: &StepReport| losses.push(report.local.mean_loss());
+    let model = train_steps(plan, group, on, None, prepare, each);
     let mut weights = Vec::new();
     let read = model.read(ALL, &mut |i, values| {
         weights.push((model.entries()[i].name.clone(), model.entries()[i].to_dict(values)))
     });
     read.unwrap();
-    (losses.0, weights)
+    (losses, weights)
 }
 
 fn run(case: &Case, dir: &Path, deal: Deal, on: &Compute) -> Vec<Run> {

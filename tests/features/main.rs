@@ -17,3 +17,4 @@ mod mpi;
 mod own_loop;
 #[cfg(feature = "mlflow")]
 mod sinks;
+mod training;

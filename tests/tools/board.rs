@@ -3,9 +3,11 @@
 
 use crate::common::browser::Browser;
 use crate::common::*;
+use record::samples::{self, append, line};
+use record::{EpochEvent, Event};
 use rustix::process::Signal;
 use serde_json::Value;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
@@ -107,24 +109,11 @@ fn read_to(reader: &mut impl BufRead, start: &str) -> String {
 }
 
 fn step(step: u64) -> String {
-    let loss = 2.0 / step as f64;
-    format!(
-        "{{\"event\":\"step\",\"step\":{step},\"epoch\":0,\"loss\":{loss},\"lr\":0.1,\"samples_per_s\":8.0,\"data_wait\":0.01,\"time\":{}}}\n",
-        1_700_000_000 + step
-    )
+    line(&samples::step(step, 2.0 / step as f64))
 }
 
 fn epoch(number: u64, step: u64) -> String {
-    format!(
-        "{{\"event\":\"epoch\",\"epoch\":{number},\"train\":{{\"loss\":0.5,\"accuracy\":0.5}},\"val\":{{\"loss\":0.5,\"accuracy\":0.75}},\"seconds\":2.0,\
-         \"step\":{step},\"lr\":0.1,\"samples_per_s\":8.0,\"data_wait\":0.0,\"time\":{}}}\n",
-        1_700_000_000 + step
-    )
-}
-
-fn append(folder: &Path, text: &str) {
-    let mut file = File::options().create(true).append(true).open(folder.join("metrics.jsonl")).unwrap();
-    file.write_all(text.as_bytes()).unwrap();
+    line(&Event::Epoch(EpochEvent { step, ..samples::epoch(number, 0.75) }))
 }
 
 /// The folder of a run with these steps.

@@ -1,4 +1,4 @@
-//! Appends lines of JSON to a file of the run: one `write` per line, in append mode.
+//! Appends lines to a file of the run: one `write` per line, in append mode.
 
 use base::error::{Error, IoContext, Result};
 use base::files;
@@ -26,25 +26,30 @@ impl Appender {
         &self.path
     }
 
-    /// Writes one line. On return it is in the kernel's page cache; see [`syncing`](Self::syncing).
-    ///
-    /// # Errors
-    /// An I/O error, such as a full disk. Nothing of the line remains then.
+    /// Writes one line of JSON; see [`append`](Self::append).
     pub fn write(&mut self, line: &impl Serialize) -> Result<()> {
-        self.write_by(line, |mut file, bytes| file.write_all(bytes))
-    }
-
-    pub(super) fn write_by(
-        &mut self,
-        line: &impl Serialize,
-        write_all: impl FnOnce(&File, &[u8]) -> io::Result<()>,
-    ) -> Result<()> {
         let json =
             |e| Error::internal(format!("cannot write a line of {} as JSON: {e}", self.path.display()));
         let mut bytes = serde_json::to_vec(line).map_err(json)?;
         bytes.push(b'\n');
+        self.append(&bytes)
+    }
+
+    /// Writes one line. On return it is in the kernel's page cache; see [`syncing`](Self::syncing).
+    ///
+    /// # Errors
+    /// An I/O error, such as a full disk. Nothing of the line remains then.
+    pub fn append(&mut self, line: &[u8]) -> Result<()> {
+        self.append_by(line, |mut file, bytes| file.write_all(bytes))
+    }
+
+    pub(super) fn append_by(
+        &mut self,
+        line: &[u8],
+        write_all: impl FnOnce(&File, &[u8]) -> io::Result<()>,
+    ) -> Result<()> {
         let whole = self.file.metadata().doing("write", &self.path)?.len();
-        let written = write_all(&self.file, &bytes).inspect_err(|_| {
+        let written = write_all(&self.file, line).inspect_err(|_| {
             // If this fails too, readers skip the torn line.
             let _ = self.file.set_len(whole);
         });

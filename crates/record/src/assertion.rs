@@ -82,11 +82,11 @@ impl Assertion {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{EpochEvent, Metrics};
+    use crate::{EpochEvent, Metrics, samples};
 
     fn epoch(epoch: u64, val: Option<f64>) -> Event {
         let val = val.map(|accuracy| Metrics::new(0.25).with("accuracy", accuracy));
-        Event::Epoch(EpochEvent { val, ..EpochEvent::sample(epoch, 0.0) })
+        Event::Epoch(EpochEvent { val, ..samples::epoch(epoch, 0.0) })
     }
 
     #[test]

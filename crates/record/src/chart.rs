@@ -26,7 +26,7 @@ const BOTTOM: f64 = 36.0;
 const BAR: f64 = 14.0;
 
 /// Number of colours in the style sheet.
-const COLOURS: usize = 8;
+pub(crate) const COLOURS: usize = 8;
 
 type Point = (f64, f64);
 
@@ -265,8 +265,13 @@ impl<'a> Chart<'a> {
 
 /// The class of the colour with this number; lines beyond the number of colours are dashed.
 pub fn colour(number: usize) -> String {
-    let dashed = if number / COLOURS % 2 == 1 { " dashed" } else { "" };
+    let dashed = if is_dashed(number) { " dashed" } else { "" };
     format!("s{}{dashed}", number % COLOURS)
+}
+
+/// Whether a line of the colour with this number is dashed.
+pub(crate) fn is_dashed(number: usize) -> bool {
+    number / COLOURS % 2 == 1
 }
 
 /// An SVG path through the points.

@@ -103,7 +103,7 @@ fn stamp(path: &Path) -> Option<(u64, SystemTime)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{EpochEvent, Provenance, RestartEvent, ResumeEvent, Stamped};
+    use crate::{EpochEvent, Provenance, RestartEvent, Stamped, samples};
     use std::fs::File;
 
     fn ends(folder: &Path) -> Vec<EndEvent> {
@@ -136,16 +136,8 @@ mod tests {
         assert_eq!(ends(folder.path()), first);
         // Rank 0 was killed in the next attempt and did not record it.
         let before = MetricsBaseline::of(folder.path());
-        let checkpoint = "checkpoints/step-9".to_owned();
-        write(&Event::Resume(ResumeEvent {
-            step: 9,
-            epoch: 1,
-            path: checkpoint.clone(),
-            world: 1,
-            global_batch: 8,
-            accumulate: 1,
-        }));
-        let parent = provenance::Parent { path: checkpoint, step: 9, seconds: 1e6 };
+        write(&samples::resume(9, 1));
+        let parent = provenance::Parent { path: "checkpoints/step-9".to_owned(), step: 9, seconds: 1e6 };
         let start = Provenance { parent: Some(parent), ..provenance::sample(folder.path()) };
         provenance::write(&folder.path().join("run.json"), start).unwrap();
         assert_eq!(before.conclude(folder.path(), 90, "rank 0 was killed"), None);
@@ -166,7 +158,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("metrics.jsonl");
             let before = MetricsBaseline::of(folder.path());
-            let epoch = Event::Epoch(EpochEvent { cut, ..EpochEvent::sample(2, 0.5) });
+            let epoch = Event::Epoch(EpochEvent { cut, ..samples::epoch(2, 0.5) });
             MetricsWriter::open(&path).unwrap().write(&Stamped::now(&epoch)).unwrap();
             assert_eq!(read_events(&path).unwrap(), [epoch]);
             assert_eq!(before.conclude(folder.path(), 90, "rank 0 was killed"), None);

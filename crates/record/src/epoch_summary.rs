@@ -123,19 +123,16 @@ fn joined(head: &str, parts: &[Part]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Metrics;
+    use crate::{Metrics, samples};
 
     fn event() -> EpochEvent {
         EpochEvent {
-            epoch: 0,
             train: Metrics::new(1.2341).with("accuracy", 0.5512),
             val: Some(Metrics::new(1.1).with("accuracy", 0.6).samples(5000)),
             seconds: 12.34,
-            step: 352,
-            lr: 5e-4,
             samples_per_s: 1234.4,
             data_wait: 0.001,
-            cut: false,
+            ..samples::epoch(0, 0.5)
         }
     }
 

@@ -33,6 +33,17 @@ impl EpochEvent {
     }
 }
 
+/// The best of these epochs by a metric, and its value.
+pub fn best<'a>(
+    epochs: impl Iterator<Item = &'a EpochEvent>,
+    metric: &str,
+    prefers_larger: bool,
+) -> Option<(&'a EpochEvent, f64)> {
+    let measured = epochs.filter_map(|e| Some((e, e.score(metric, prefers_larger)?)));
+    let (best, _) = measured.reduce(|best, next| if next.1.beats(best.1) { next } else { best })?;
+    Some((best, best.value(metric)?))
+}
+
 /// Samples per second of all these epochs together.
 pub fn rate_over<'a>(epochs: impl Iterator<Item = &'a EpochEvent>) -> Option<f64> {
     let trained = epochs.map(EpochEvent::trained);
@@ -42,22 +53,4 @@ pub fn rate_over<'a>(epochs: impl Iterator<Item = &'a EpochEvent>) -> Option<f64
 /// Samples per second; `None` of a time that is too short to tell.
 pub fn rate_of((samples, seconds): (f64, f64)) -> Option<f64> {
     (seconds >= 0.1).then(|| samples / seconds)
-}
-
-#[doc(hidden)]
-impl EpochEvent {
-    /// An epoch of ten steps with this accuracy.
-    pub fn sample(epoch: u64, accuracy: f64) -> Self {
-        Self {
-            epoch,
-            train: super::Metrics::new(0.5),
-            val: Some(super::Metrics::new(0.25).with("accuracy", accuracy)),
-            seconds: 2.0,
-            step: 10 * (epoch + 1),
-            lr: 0.1,
-            samples_per_s: 1000.0,
-            data_wait: 0.0,
-            cut: false,
-        }
-    }
 }

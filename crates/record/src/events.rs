@@ -57,7 +57,7 @@ impl<'a> Stamped<'a> {
         Self::at(event, SystemTime::now())
     }
 
-    fn at(event: &'a Event, time: SystemTime) -> Self {
+    pub(crate) fn at(event: &'a Event, time: SystemTime) -> Self {
         let millis = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
         Self { event, time: millis as f64 / 1e3 }
     }

@@ -126,7 +126,7 @@ fn a_non_finite_loss_is_null_and_read_as_nan() {
 #[test]
 fn rates_that_are_not_finite_have_no_key() {
     let step = StepEvent { samples_per_s: f64::INFINITY, data_wait: f64::NAN, ..StepEvent::default() };
-    let epoch = EpochEvent { samples_per_s: f64::NAN, data_wait: f64::NAN, ..EpochEvent::sample(0, 0.5) };
+    let epoch = EpochEvent { samples_per_s: f64::NAN, data_wait: f64::NAN, ..crate::samples::epoch(0, 0.5) };
     for event in [Event::Step(step), Event::Epoch(epoch)] {
         let line = serde_json::to_string(&event).unwrap();
         assert!(!line.contains("samples_per_s") && !line.contains("data_wait"), "{line}");

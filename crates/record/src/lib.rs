@@ -45,6 +45,8 @@ mod rank_times;
 mod relation;
 pub mod report;
 mod run_id;
+#[doc(hidden)]
+pub mod samples;
 mod sinks;
 mod summary;
 #[cfg(feature = "board")]
@@ -79,6 +81,6 @@ pub use run_id::RunId;
 pub use sinks::{SinksConfig, short_form, standard_kinds};
 pub use summary::{Run as SummaryOf, summary};
 #[cfg(feature = "board")]
-pub use tail::{Found, Tail};
+pub use tail::{FileStamp, Found, Tail, file_stamp};
 pub use tensorboard::{StartOfRun, TensorBoardWriter};
 pub use writer::{Found as MetricsFound, MetricsWriter, for_each_event, read_events};

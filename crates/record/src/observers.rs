@@ -84,11 +84,34 @@ pub trait EventObserver: Send + 'static {
     }
 }
 
+/// The keys of an observer, and how it is made of them.
+pub(super) trait ObserverConfig:
+    Clone + Send + Sync + DeserializeOwned + JsonSchema + 'static
+{
+    type Observer: EventObserver;
+
+    /// A key that is wrong in a way that its type does not express, and why.
+    fn problem(&self) -> Option<(&'static str, String)> {
+        None
+    }
+
+    fn observer(&self) -> Self::Observer;
+}
+
+/// An observer without a state of its own besides its keys.
+impl<T: EventObserver + Clone + Sync + DeserializeOwned + JsonSchema> ObserverConfig for T {
+    type Observer = Self;
+
+    fn observer(&self) -> Self {
+        self.clone()
+    }
+}
+
 /// How the observers of a name are made.
 #[derive(Clone, Copy)]
 pub struct ObserverKind {
     /// From an `[[observer]]` table; `None` after a problem.
-    pub(super) read: fn(&str, &mut Fields<'_>) -> Option<ObserverPlan>,
+    read: fn(&str, &mut Fields<'_>) -> Option<ObserverPlan>,
     /// With the defaults of all keys, for `[metrics] sinks`; the error says what is missing.
     pub(super) usual: fn(&str) -> Result<ObserverPlan, String>,
 }
@@ -112,12 +135,31 @@ impl ObserverKind {
     where
         T: EventObserver + Clone + Sync + DeserializeOwned + JsonSchema,
     {
-        fn plan<T: EventObserver + Clone + Sync>(name: &str, observer: T) -> ObserverPlan {
-            ObserverPlan::new(name, move || observer.clone())
+        Self::of_config::<T>()
+    }
+
+    /// The kind of the observers that a `C` makes.
+    pub(super) fn of_config<C: ObserverConfig>() -> Self {
+        fn plan<C: ObserverConfig>(name: &str, config: C) -> ObserverPlan {
+            ObserverPlan::new(name, move || config.observer())
         }
         Self {
-            read: |name, fields| Some(plan(name, fields.parse::<T>()?)),
-            usual: |name| Ok(plan(name, defaults::<T>()?)),
+            read: |name, fields| {
+                let config = fields.parse::<C>()?;
+                match config.problem() {
+                    Some((key, why)) => {
+                        fields.problem(key, why);
+                        None
+                    }
+                    None => Some(plan(name, config)),
+                }
+            },
+            usual: |name| {
+                let config: C = serde_json::from_value(serde_json::json!({})).map_err(|e| e.to_string())?;
+                config
+                    .problem()
+                    .map_or_else(|| Ok(plan(name, config)), |(key, why)| Err(format!("`{key}` {why}")))
+            },
         }
     }
 
@@ -125,14 +167,6 @@ impl ObserverKind {
     pub fn read(self, name: &str, fields: &mut Fields<'_>) -> Option<ObserverPlan> {
         (self.read)(name, fields)
     }
-}
-
-/// A `T` of which no key is set.
-///
-/// # Errors
-/// What is missing: it has a key without a default.
-pub(super) fn defaults<T: DeserializeOwned>() -> Result<T, String> {
-    serde_json::from_value(Value::Object(serde_json::Map::new())).map_err(|e| e.to_string())
 }
 
 impl ObserverPlan {

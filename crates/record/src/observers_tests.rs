@@ -1,5 +1,5 @@
 use super::*;
-use crate::{EndEvent, Event};
+use crate::{Event, samples};
 use base::error::Error;
 use base::testing::HANG;
 use std::sync::Mutex;
@@ -26,7 +26,7 @@ impl EventObserver for Noting {
 }
 
 fn event(step: u64) -> Event {
-    Event::End(EndEvent { step, epoch: 0, reason: String::new(), exit_code: 0, seconds: 0.0 })
+    samples::end(step, 0)
 }
 
 fn plan(gate: Option<Receiver<()>>) -> (ObserverPlan, Seen) {

@@ -1,7 +1,7 @@
 //! The last lines of a complete run on the terminal: its length, its last and best metrics, and what to do next.
 
 use super::epoch_summary::metrics_summary;
-use super::epochs::rate_over;
+use super::epochs::{best, rate_over};
 use super::events::{CheckpointEvent, EndEvent, EpochEvent, Event};
 use super::report;
 use base::display::{count, path, shell_word};
@@ -30,7 +30,7 @@ const INDENT: usize = 10;
 pub fn summary(events: &[Event], end: &EndEvent, run: &Run<'_>) -> String {
     let epochs: Vec<&EpochEvent> =
         events.iter().filter_map(|e| if let Event::Epoch(e) = e { Some(e) } else { None }).collect();
-    let best = best(&epochs, run.best);
+    let best = best(epochs.iter().copied(), run.best.0, run.best.1);
     let newest = saved(events, run.dir, |_| true);
     let of_best = best.and_then(|(epoch, _)| saved(events, run.dir, |saved| saved.step == epoch.step));
     let mut rows = Vec::new();
@@ -68,13 +68,6 @@ fn headline(events: &[Event], epochs: &[&EpochEvent], end: &EndEvent) -> String 
     format!("done: {steps} in {}{speed}{restarts}", seconds(end.seconds))
 }
 
-/// The epoch with the best value of the metric.
-fn best<'a>(epochs: &[&'a EpochEvent], (name, larger): (&str, bool)) -> Option<(&'a EpochEvent, f64)> {
-    let measured = epochs.iter().filter_map(|e| Some((*e, e.score(name, larger)?)));
-    let (best, _) = measured.reduce(|best, next| if next.1.beats(best.1) { next } else { best })?;
-    Some((best, best.value(name)?))
-}
-
 /// The newest of these checkpoints that is still there.
 fn saved(events: &[Event], dir: &Path, meant: impl Fn(&CheckpointEvent) -> bool) -> Option<PathBuf> {
     let saves = events.iter().rev().filter_map(|e| if let Event::Checkpoint(e) = e { Some(e) } else { None });
@@ -84,15 +77,10 @@ fn saved(events: &[Event], dir: &Path, meant: impl Fn(&CheckpointEvent) -> bool)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RestartEvent;
+    use crate::samples::{self, checkpoint, restart};
 
     fn epoch_event(epoch: u64, accuracy: f64) -> Event {
-        Event::Epoch(EpochEvent::sample(epoch, accuracy))
-    }
-
-    fn saved_at(step: u64) -> Event {
-        let path = format!("checkpoints/step-{step:08}");
-        Event::Checkpoint(CheckpointEvent { step, epoch: 1, path, bytes: 1, seconds: 0.1, held_up_s: None })
+        Event::Epoch(samples::epoch(epoch, accuracy))
     }
 
     #[test]
@@ -103,12 +91,12 @@ mod tests {
         }
         let events = [
             epoch_event(0, 0.75),
-            saved_at(10),
-            Event::Restart(RestartEvent { attempt: 2, reason: "rank 1 was killed".to_owned() }),
+            checkpoint(10),
+            restart(),
             epoch_event(1, 0.875),
-            saved_at(20),
+            checkpoint(20),
             epoch_event(2, 0.875),
-            saved_at(30),
+            checkpoint(30),
         ];
         let end = EndEvent { step: 30, epoch: 3, reason: "done".to_owned(), exit_code: 0, seconds: 7.5 };
         let run = |best| Run { dir: dir.path(), program: "mynet", epochs: 3, best, columns: None };
@@ -135,8 +123,7 @@ mod tests {
 
     #[test]
     fn the_rate_of_a_run_is_that_of_all_its_samples() {
-        let epoch =
-            |seconds, samples_per_s| EpochEvent { seconds, samples_per_s, ..EpochEvent::sample(0, 0.5) };
+        let epoch = |seconds, samples_per_s| EpochEvent { seconds, samples_per_s, ..samples::epoch(0, 0.5) };
         let (quick, slow) = (epoch(1.0, 100.0), epoch(3.0, 20.0));
         assert_eq!(
             rate_over([&quick, &slow].into_iter()),

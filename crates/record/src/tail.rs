@@ -25,7 +25,7 @@ pub enum Found<'a> {
 pub struct Tail {
     path: PathBuf,
     /// The file at the last poll.
-    seen: Option<Seen>,
+    seen: Option<FileStamp>,
     /// Where the first line begins that is not read.
     offset: u64,
     /// The bytes before `offset`.
@@ -34,11 +34,16 @@ pub struct Tail {
     within: bool,
 }
 
-/// Device, inode, length, and the time of the last change.
-type Seen = (u64, u64, u64, i64, i64);
+/// A version of a file or folder: device, inode, length, and the time of the last change.
+pub type FileStamp = (u64, u64, u64, i64, i64);
 
-fn seen(about: &Metadata) -> Seen {
+fn stamp(about: &Metadata) -> FileStamp {
     (about.dev(), about.ino(), about.len(), about.mtime(), about.mtime_nsec())
+}
+
+/// The version that is there now.
+pub fn file_stamp(path: &Path) -> Option<FileStamp> {
+    fs::metadata(path).ok().as_ref().map(stamp)
 }
 
 impl Tail {
@@ -72,11 +77,11 @@ impl Tail {
     }
 
     fn follow(&mut self, path: &Path, f: &mut impl FnMut(Found<'_>)) -> io::Result<bool> {
-        if self.seen == Some(seen(&fs::metadata(path)?)) {
+        if self.seen == Some(stamp(&fs::metadata(path)?)) {
             return Ok(false);
         }
         let mut file = files::open(path)?;
-        let now = seen(&file.metadata()?);
+        let now = stamp(&file.metadata()?);
         let continues = match self.seen {
             None => true,
             Some(before) => {

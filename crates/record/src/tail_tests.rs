@@ -1,15 +1,8 @@
 use super::*;
-use std::io::Write;
+use crate::samples::{self, append, line};
 
 fn step(step: u64) -> String {
-    format!(
-        "{{\"event\":\"step\",\"step\":{step},\"epoch\":0,\"loss\":1.0,\"lr\":0.1,\"samples_per_s\":1.0,\"data_wait\":0.0}}"
-    )
-}
-
-fn append(path: &Path, text: &str) {
-    let mut file = File::options().create(true).append(true).open(path).unwrap();
-    file.write_all(text.as_bytes()).unwrap();
+    line(&samples::step(step, 1.0))
 }
 
 /// What a look finds: steps, and `anew`.
@@ -35,10 +28,10 @@ fn each_look_finds_only_what_is_new() {
     let path = dir.path().join("metrics.jsonl");
     let mut tail = Tail::new(&path);
     assert_eq!(look(&mut tail), empty(), "there is no file yet");
-    append(&path, &format!("{}\n{}\n", step(1), step(2)));
+    append(dir.path(), &(step(1) + &step(2)));
     assert_eq!(look(&mut tail), ["1", "2"]);
     assert_eq!(look(&mut tail), empty());
-    append(&path, &format!("{}\n", step(3)));
+    append(dir.path(), &step(3));
     assert_eq!(look(&mut tail), ["3"]);
     assert_eq!(tail.bytes(), fs::metadata(&path).unwrap().len());
 }
@@ -49,15 +42,15 @@ fn a_line_is_read_when_it_is_complete() {
     let path = dir.path().join("metrics.jsonl");
     let mut tail = Tail::new(&path);
     let line = step(1);
-    let (first, rest) = line.split_at(line.len() / 2);
-    append(&path, first);
+    let (first, rest) = line.trim_end().split_at(line.len() / 2);
+    append(dir.path(), first);
     assert_eq!(look(&mut tail), empty());
-    append(&path, rest);
+    append(dir.path(), rest);
     assert_eq!(look(&mut tail), empty(), "its newline is missing");
-    append(&path, "\n");
+    append(dir.path(), "\n");
     assert_eq!(look(&mut tail), ["1"]);
     // A torn event of a full disk, and the next one behind it; a line of somebody else.
-    append(&path, &format!("{first}{}\nnot an event\n{}\n", step(2), step(3)));
+    append(dir.path(), &format!("{first}{}not an event\n{}", step(2), step(3)));
     assert_eq!(look(&mut tail), ["2", "3"]);
 }
 
@@ -66,21 +59,21 @@ fn a_file_that_is_replaced_cut_or_removed_begins_anew() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("metrics.jsonl");
     let mut tail = Tail::new(&path);
-    append(&path, &format!("{}\n{}\n{}\n", step(1), step(2), step(3)));
+    append(dir.path(), &(step(1) + &step(2) + &step(3)));
     assert_eq!(look(&mut tail).len(), 3);
     // As a resume does it, here with more than there was.
     let next = dir.path().join("next");
-    append(&next, &format!("{}\n{}\n{}\n{}\n", step(1), step(2), step(4), step(5)));
+    fs::write(&next, step(1) + &step(2) + &step(4) + &step(5)).unwrap();
     fs::rename(&next, &path).unwrap();
     assert_eq!(look(&mut tail), ["anew", "1", "2", "4", "5"]);
     // The same file, cut in place.
-    File::options().write(true).open(&path).unwrap().set_len(step(1).len() as u64 + 1).unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(step(1).len() as u64).unwrap();
     assert_eq!(look(&mut tail), ["anew", "1"]);
     // Cut, and longer than before at the next look.
-    append(&path, &format!("{}\n", step(2)));
+    append(dir.path(), &step(2));
     assert_eq!(look(&mut tail), ["2"]);
     File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
-    append(&path, &format!("{}\n{}\n{}\n", step(7), step(8), step(9)));
+    append(dir.path(), &(step(7) + &step(8) + &step(9)));
     assert_eq!(look(&mut tail), ["anew", "7", "8", "9"]);
     fs::remove_file(&path).unwrap();
     assert_eq!(look(&mut tail), ["anew"]);
@@ -92,8 +85,8 @@ fn a_line_that_is_too_long_is_passed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("metrics.jsonl");
     let mut tail = Tail::new(&path);
-    append(&path, &"x".repeat(2 * MAX_LINE + 5));
+    append(dir.path(), &"x".repeat(2 * MAX_LINE + 5));
     assert_eq!(look(&mut tail), empty());
-    append(&path, &format!("{}\n{}\n", step(1), step(2)));
+    append(dir.path(), &(step(1) + &step(2)));
     assert_eq!(look(&mut tail), ["2"], "the first is the end of the long line");
 }

@@ -1,6 +1,7 @@
 use super::*;
+use crate::StepEvent;
 use crate::event_file::testing::{fields, frames};
-use crate::{EndEvent, Metrics, StepEvent};
+use crate::samples::{self, end};
 use serde_json::json;
 use std::fs;
 
@@ -10,10 +11,6 @@ fn about(lr: f64) -> StartOfRun {
         unreachable!()
     };
     StartOfRun { spec: format!("seed = 7\n\n[optimizer]\nlr = {lr}\n# ```\n"), values }
-}
-
-fn end(exit_code: u8) -> Event {
-    Event::End(EndEvent { step: 8, epoch: 1, reason: "done".to_owned(), exit_code, seconds: 1.0 })
 }
 
 /// The plugin, its data and the tensor of the only summary value of an event with `tag`.
@@ -32,13 +29,13 @@ fn the_spec_is_a_text_and_its_values_are_those_of_the_last_start() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("tensorboard");
     let mut first = TensorBoardWriter::create(&folder, 0, &about(0.1)).unwrap();
-    first.write(&end(75)).unwrap();
+    first.write(&end(8, 75)).unwrap();
     let written = frames(&fs::read(first.events.path()).unwrap());
     let (name, _, tensor) = plugin(&written[1], "spec");
     let block = "    seed = 7\n    \n    [optimizer]\n    lr = 0.1\n    # ```\n";
     assert_eq!((name.as_str(), &fields(&tensor)[2]), ("text", &(8, block.as_bytes().to_vec())));
     let mut second = TensorBoardWriter::create(&folder, 8, &about(0.2)).unwrap();
-    second.write(&end(0)).unwrap();
+    second.write(&end(8, 0)).unwrap();
     let written = frames(&fs::read(folder.join(HPARAMS)).unwrap());
     let of = |at: usize, tag: &str| {
         let (name, data, tensor) = plugin(&written[at], tag);
@@ -133,21 +130,9 @@ fn tensorboard_reads_the_files() {
     }
     // Resumed at step 2: steps 3 and 4 of the first file are stale.
     let mut second = TensorBoardWriter::create(dir.path(), 2, &about(0.2)).unwrap();
-    second.write(&end(74)).unwrap();
+    second.write(&end(8, 74)).unwrap();
     second.scalars(3, &[("step/loss", 9.0)]).unwrap();
-    second
-        .write(&Event::Epoch(crate::EpochEvent {
-            epoch: 0,
-            train: Metrics::new(0.5),
-            val: Some(Metrics::new(0.25).with("accuracy", 0.75)),
-            seconds: 1.0,
-            step: 3,
-            lr: 0.1,
-            samples_per_s: 1.0,
-            data_wait: 0.0,
-            cut: false,
-        }))
-        .unwrap();
+    second.write(&Event::Epoch(samples::epoch(0, 0.75))).unwrap();
     let script = "import sys\n\
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator\n\
         a = EventAccumulator(sys.argv[1]); a.Reload()\n\

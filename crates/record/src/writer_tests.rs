@@ -1,42 +1,15 @@
 use super::*;
 use crate::lines::MAX_LINE;
-use crate::{CheckpointEvent, DivergenceEvent, EndEvent, EpochEvent, Metrics, RestartEvent, StepEvent};
+use crate::samples::{self, checkpoint, end, line, restart};
+use crate::{EndEvent, EpochEvent};
 use base::error::ExitCode;
 
 fn step(step: u64) -> Event {
-    Event::Step(StepEvent {
-        step,
-        epoch: (step - 1) / 4,
-        loss: 1.0 / step as f64,
-        lr: 0.1,
-        samples_per_s: 10.0,
-        ..StepEvent::default()
-    })
+    samples::step(step, 1.0 / step as f64)
 }
 
 fn epoch(epoch: u64) -> Event {
-    Event::Epoch(EpochEvent {
-        epoch,
-        train: Metrics::new(0.5),
-        val: None,
-        seconds: 1.0,
-        step: (epoch + 1) * 4,
-        lr: 0.1,
-        samples_per_s: 10.0,
-        data_wait: 0.0,
-        cut: false,
-    })
-}
-
-fn checkpoint(step: u64) -> Event {
-    Event::Checkpoint(CheckpointEvent {
-        step,
-        epoch: step / 4,
-        path: "c".into(),
-        bytes: 1,
-        seconds: 0.1,
-        held_up_s: None,
-    })
+    Event::Epoch(EpochEvent { step: (epoch + 1) * 4, ..samples::epoch(epoch, 0.5) })
 }
 
 fn written(events: &[Event]) -> (tempfile::TempDir, PathBuf, MetricsWriter) {
@@ -51,7 +24,6 @@ fn written(events: &[Event]) -> (tempfile::TempDir, PathBuf, MetricsWriter) {
 
 #[test]
 fn truncates_events_after_the_checkpoint() {
-    let restart = Event::Restart(RestartEvent { attempt: 1, reason: "killed".into() });
     let (_dir, path, mut writer) = written(&[
         step(1),
         step(2),
@@ -61,12 +33,12 @@ fn truncates_events_after_the_checkpoint() {
         epoch(0),
         step(5),
         step(6),
-        restart.clone(),
+        restart(),
         step(7),
     ]);
     writer.truncate_after(5, 1).unwrap();
     writer.write(&Stamped::now(&step(6))).unwrap();
-    let left = [step(1), step(2), step(3), step(4), checkpoint(4), epoch(0), step(5), restart, step(6)];
+    let left = [step(1), step(2), step(3), step(4), checkpoint(4), epoch(0), step(5), restart(), step(6)];
     assert_eq!(read_events(&path).unwrap(), left);
     assert!(!path.with_extension("jsonl.partial").exists());
 }
@@ -97,7 +69,7 @@ fn removes_a_torn_last_line_on_open() {
 
 #[test]
 fn removes_a_line_torn_at_any_byte_and_keeps_complete_lines() {
-    let line = |event: &Event| serde_json::to_string(event).unwrap();
+    let line = |event: &Event| line(event).trim_end().to_owned();
     let end = Event::End(EndEvent {
         step: 2,
         epoch: 0,
@@ -131,7 +103,7 @@ fn removes_a_line_torn_at_any_byte_and_keeps_complete_lines() {
 #[test]
 fn removes_a_partially_written_line() {
     let (_dir, path, mut writer) = written(&[step(1)]);
-    let full = writer.lines.write_by(&Stamped::now(&step(2)), |mut file, line| {
+    let full = writer.lines.append_by(line(&step(2)).as_bytes(), |mut file, line| {
         file.write_all(&line[..line.len() / 2])?;
         Err(std::io::ErrorKind::StorageFull.into())
     });
@@ -154,7 +126,6 @@ fn does_not_rewrite_an_unchanged_file() {
 /// Damaged lines, notes by hand, and events of a later version.
 #[test]
 fn keeps_and_reports_lines_that_are_not_events() {
-    let line = |event: &Event| serde_json::to_string(event).unwrap() + "\n";
     let damaged = line(&step(1)).replace("step", "\u{fffd}");
     let long = "x".repeat(3 * MAX_LINE) + "\n";
     for foreign in [
@@ -212,11 +183,7 @@ fn terminates_an_unterminated_foreign_line() {
 
 #[test]
 fn warns_about_missing_lines_before_the_checkpoint() {
-    let end = |step| {
-        let reason = "x".into();
-        Event::End(EndEvent { step, epoch: 0, reason, exit_code: 90, seconds: 1.0 })
-    };
-    let (_dir, path, mut writer) = written(&[step(10), step(20), end(47)]);
+    let (_dir, path, mut writer) = written(&[step(10), step(20), end(47, 90)]);
     let mut warnings = |at, every, own| {
         writer.truncate_after(at, 0).unwrap().warnings(at, every, own).pop().unwrap_or_default()
     };

@@ -81,33 +81,17 @@ impl FolderState {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::*;
+    use crate::samples::{self, checkpoint, end, resume};
     use proptest::prelude::*;
-    use serde_json::{from_str, json};
 
-    fn events(lines: &[serde_json::Value]) -> Vec<Event> {
-        lines.iter().map(|line| from_str(&line.to_string()).expect("an event")).collect()
+    fn step(step: u64) -> Event {
+        samples::step(step, 1.0)
     }
 
-    pub fn step(step: u64) -> serde_json::Value {
-        json!({ "event": "step", "step": step, "epoch": 0, "loss": 1.0, "lr": 0.1, "samples_per_s": 1.0, "data_wait": 0.0 })
-    }
-
-    pub fn checkpoint(step: u64) -> serde_json::Value {
-        json!({ "event": "checkpoint", "step": step, "epoch": 0, "path": "c", "bytes": 1, "seconds": 0.1 })
-    }
-
-    pub fn end(step: u64, code: u8) -> serde_json::Value {
-        json!({ "event": "end", "step": step, "epoch": 1, "reason": "x", "exit_code": code, "seconds": 1.0 })
-    }
-
-    fn resume(step: u64) -> serde_json::Value {
-        json!({ "event": "resume", "step": step, "epoch": 0, "path": "c", "world": 1, "global_batch": 8, "accumulate": 1 })
-    }
-
-    fn state(checkpoints: &[u64], lines: &[serde_json::Value]) -> FolderState {
-        FolderState { checkpoints: checkpoints.to_vec(), ..FolderState::of(&events(lines)) }
+    fn state(checkpoints: &[u64], events: &[Event]) -> FolderState {
+        FolderState { checkpoints: checkpoints.to_vec(), ..FolderState::of(events) }
     }
 
     #[test]
@@ -156,7 +140,7 @@ pub mod tests {
     #[test]
     fn a_run_is_complete_only_if_its_last_event_says_so() {
         assert!(state(&[8], &[step(8), checkpoint(8), end(8, 0)]).is_completed_at(8));
-        assert!(!state(&[8], &[end(8, 0), resume(8)]).is_completed_at(8));
+        assert!(!state(&[8], &[end(8, 0), resume(8, 1)]).is_completed_at(8));
         assert!(!state(&[8], &[end(8, 75)]).is_completed_at(8));
         assert!(!state(&[8], &[end(8, 0)]).is_completed_at(4));
     }
@@ -166,14 +150,14 @@ pub mod tests {
         #[test]
         fn saved_steps_are_never_overwritten(steps in prop::collection::btree_set(1u64..50, 1..6), from in 0usize..6) {
             let steps: Vec<u64> = steps.into_iter().collect();
-            let lines: Vec<_> = steps.iter().flat_map(|s| [step(*s), checkpoint(*s)]).collect();
+            let events: Vec<_> = steps.iter().flat_map(|s| [step(*s), checkpoint(*s)]).collect();
             let from = steps[from % steps.len()];
             let newest = *steps.last().expect("one at least");
             for known in [&steps[..], &[]] {
                 let expected = if from < newest { ToArchive::After(from) } else { ToArchive::Nothing };
-                prop_assert_eq!(state(known, &lines).to_archive(Some(from), true), expected);
+                prop_assert_eq!(state(known, &events).to_archive(Some(from), true), expected);
             }
-            prop_assert_eq!(state(&steps, &lines).to_archive(None, true), ToArchive::All);
+            prop_assert_eq!(state(&steps, &events).to_archive(None, true), ToArchive::All);
         }
     }
 }

@@ -1,13 +1,14 @@
-use super::folder_state::tests as events;
 use super::*;
+use crate::Event;
+use crate::samples::{self, line};
 use checkpoint::CheckpointStore;
 use std::fs;
 
 /// A folder with checkpoints of these steps and the other files of a run.
 struct Folder(tempfile::TempDir, PathBuf);
 
-fn line(event: serde_json::Value) -> String {
-    format!("{event}\n")
+fn trained(step: u64) -> Event {
+    samples::step(step, 1.0)
 }
 
 impl Folder {
@@ -20,10 +21,10 @@ impl Folder {
             let checkpoint = checkpoints(&out).join(format!("step-{step:08}"));
             fs::create_dir_all(&checkpoint).unwrap();
             fs::write(checkpoint.join("state.json"), step.to_string()).unwrap();
-            metrics.push_str(&(line(events::step(*step)) + &line(events::checkpoint(*step))));
+            metrics.push_str(&(line(&trained(*step)) + &line(&samples::checkpoint(*step))));
         }
         if let Some(last) = steps.last() {
-            metrics.push_str(&line(events::end(*last, 0)));
+            metrics.push_str(&line(&samples::end(*last, 0)));
         }
         for (name, text) in
             [("metrics.jsonl", metrics.as_str()), ("job.toml", "old"), ("report.html", "page")]
@@ -52,18 +53,8 @@ impl Folder {
 }
 
 fn start(name: &str) -> Provenance {
-    let start = provenance::Start {
-        name: "toy",
-        spec_hash: name,
-        source_dir: Path::new("/"),
-        world: 1,
-        devices: vec!["cpu".into()],
-        backend: "solo",
-        launcher: "ddp-run",
-        versions: provenance::Versions::default(),
-        run: RunId { job: name.into(), attempt: 1, start: name.into() },
-    };
-    Provenance::gather(start)
+    let run = RunId { job: name.into(), attempt: 1, start: name.into() };
+    Provenance { spec_hash: name.into(), run, ..provenance::sample(Path::new("/")) }
 }
 
 fn steps(out: &Path) -> Vec<u64> {
@@ -80,7 +71,7 @@ fn resuming_an_older_checkpoint_moves_later_files() {
     let whole = text(folder.1.join("metrics.jsonl"));
     assert_eq!(folder.accept(&start("b"), Some(folder.at(10))), Accepted::Begins);
     assert_eq!((steps(&folder.1), steps(&folder.beside(1))), (vec![10], vec![20, 30]));
-    assert_eq!(text(folder.1.join("metrics.jsonl")), line(events::step(10)) + &line(events::checkpoint(10)));
+    assert_eq!(text(folder.1.join("metrics.jsonl")), line(&trained(10)) + &line(&samples::checkpoint(10)));
     assert_eq!(text(folder.beside(1).join("metrics.jsonl")), whole);
     for (name, kept) in [
         ("job.toml", "old"),
@@ -134,7 +125,7 @@ fn what_others_put_beside_checkpoints_stays() {
 #[test]
 fn unsaved_steps_are_archived_only_if_the_plan_changes() {
     let folder = Folder::new(&[]);
-    let unsaved = line(events::step(3));
+    let unsaved = line(&trained(3));
     for run in ["a", "b"] {
         // The same plan in another start.
         let start = Provenance { spec_hash: "plan".into(), ..start(run) };

@@ -33,8 +33,10 @@ pub(super) fn comparable(runs: &[(&str, &Run)]) -> Comparable {
 
 /// The part below the charts.
 pub(super) fn rest(out: &mut String, runs: &[(&str, &Run)]) {
-    spec_differences(out, runs);
-    environments(out, runs);
+    let specs = runs.iter().map(|(_, run)| run.spec.as_deref().and_then(values).unwrap_or_default());
+    table(out, "Differences of the specs", "The resolved specs are the same.", runs, specs.collect());
+    let all = runs.iter().map(|(_, run)| run.start().map(environment).unwrap_or_default());
+    table(out, "Differences of the environments", "The environments are the same.", runs, all.collect());
 }
 
 fn results(out: &mut String, runs: &[(&str, &Run)]) {
@@ -108,30 +110,6 @@ fn winners(comparable: &Comparable, metric: &str, values: &[Option<f64>]) -> Vec
     winners
 }
 
-fn spec_differences(out: &mut String, runs: &[(&str, &Run)]) {
-    let specs: Vec<Values> =
-        runs.iter().map(|(_, run)| run.spec.as_deref().and_then(values).unwrap_or_default()).collect();
-    table(
-        out,
-        "Differences of the specs",
-        "The resolved specs are the same.",
-        runs,
-        &spec_section::differences(&specs),
-    );
-}
-
-fn environments(out: &mut String, runs: &[(&str, &Run)]) {
-    let all: Vec<Values> =
-        runs.iter().map(|(_, run)| run.start().map(environment).unwrap_or_default()).collect();
-    table(
-        out,
-        "Differences of the environments",
-        "The environments are the same.",
-        runs,
-        &spec_section::differences(&all),
-    );
-}
-
 /// The parts of a start's environment that may differ between runs.
 fn environment(start: &Provenance) -> Values {
     let host = &start.host;
@@ -151,13 +129,9 @@ fn environment(start: &Provenance) -> Values {
     rows.map(|(key, value)| (key.to_owned(), value)).into()
 }
 
-fn table(
-    out: &mut String,
-    title: &str,
-    none: &str,
-    runs: &[(&str, &Run)],
-    rows: &[(String, Vec<Option<String>>)],
-) {
+/// What differs between the values of each run.
+fn table(out: &mut String, title: &str, none: &str, runs: &[(&str, &Run)], all: Vec<Values>) {
+    let rows = spec_section::differences(&all);
     let _ = write!(out, "<section><h2>{title}</h2>");
     if rows.is_empty() {
         let _ = write!(out, "<p>{none}</p></section>");

@@ -2,7 +2,7 @@
 
 use super::records::Run;
 use super::timeline::{Axis as RunAxis, Kind, Mark};
-use crate::chart::{self, Axis, Chart, Look, Rule, Series};
+use crate::chart::{self, Axis, COLOURS, Chart, Look, Rule, Series, is_dashed};
 use base::numbers::significant;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -14,8 +14,6 @@ const MAX_POINTS: usize = 2 * GROUPS;
 const ROUGH: usize = 30;
 /// Per line; more markers overlap.
 const MAX_MARKERS: usize = 60;
-/// In the style sheet.
-const COLOURS: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -165,11 +163,6 @@ impl Line {
         }
         data
     }
-}
-
-/// Whether the line of a run is dashed: runs beyond the number of colours are.
-fn is_dashed(colour: usize) -> bool {
-    colour / COLOURS % 2 == 1
 }
 
 /// With six significant digits, which are shorter as text.

@@ -10,12 +10,11 @@ use super::records::{Anatomy, Record, Run};
 use super::run_figures::titles;
 use super::timeline::{Axis, Mark};
 use crate::events::Event;
-use crate::tail::{Found, Tail};
+use crate::tail::{FileStamp, Found, Tail, file_stamp};
 use base::error::Result;
 use serde::Serialize;
 use std::fmt;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,16 +58,8 @@ impl FromStr for Place {
     }
 }
 
-/// Inode, length and time of change of a file.
-type Stamp = Option<(u64, u64, i64, i64)>;
-
-fn stamp(path: &Path) -> Stamp {
-    let about = fs::metadata(path).ok()?;
-    Some((about.ino(), about.len(), about.mtime(), about.mtime_nsec()))
-}
-
 /// The stamps of the files, other than `metrics.jsonl`, that the page shows.
-type Stamps = Vec<(PathBuf, Stamp)>;
+type Stamps = Vec<(Option<FileStamp>, PathBuf)>;
 
 /// The time of the folder of evaluations would not do: two that follow each other at once may leave the same.
 fn stamps(folder: &Path) -> Stamps {
@@ -76,11 +67,7 @@ fn stamps(folder: &Path) -> Stamps {
     let mut files: Vec<PathBuf> = evaluations.map(|entry| entry.path()).collect();
     files.extend(["run.json", "prediction.json"].map(|name| folder.join(name)));
     files.sort();
-    let stamped = |file: PathBuf| {
-        let stamp = stamp(&file);
-        (file, stamp)
-    };
-    files.into_iter().map(stamped).collect()
+    files.into_iter().map(|file| (file_stamp(&file), file)).collect()
 }
 
 /// No two runs, and no two versions of one, have the same.
@@ -153,12 +140,9 @@ impl LiveRun {
                 windows: run.anatomy.windows[place.windows..].to_vec(),
                 ..Anatomy::default()
             },
-            evaluations: Vec::new(),
-            starts: Vec::new(),
             // Which runs compare depends on it.
             spec: run.spec.clone(),
-            prediction: None,
-            unread_prediction: None,
+            ..Run::default()
         }
     }
 

@@ -1,26 +1,14 @@
 use super::*;
+use crate::EpochEvent;
+use crate::samples::{self, append, line};
 use serde_json::Value;
-use std::fs::File;
-use std::io::Write;
 
 fn step(step: u64, loss: f64) -> String {
-    format!(
-        "{{\"event\":\"step\",\"step\":{step},\"epoch\":0,\"loss\":{loss},\"lr\":0.1,\"samples_per_s\":8.0,\"data_wait\":0.0,\"time\":{}.5}}\n",
-        1000 + step
-    )
+    line(&samples::step(step, loss))
 }
 
 fn epoch(epoch: u64, step: u64) -> String {
-    format!(
-        "{{\"event\":\"epoch\",\"epoch\":{epoch},\"train\":{{\"loss\":0.5,\"accuracy\":0.75}},\"val\":{{\"loss\":0.5,\"accuracy\":0.5}},\"seconds\":2.0,\
-         \"step\":{step},\"lr\":0.1,\"samples_per_s\":8.0,\"data_wait\":0.0,\"time\":{}.75}}\n",
-        1000 + step
-    )
-}
-
-fn append(folder: &Path, lines: &[String]) {
-    let mut file = File::options().create(true).append(true).open(folder.join("metrics.jsonl")).unwrap();
-    file.write_all(lines.concat().as_bytes()).unwrap();
+    line(&Event::Epoch(EpochEvent { step, ..samples::epoch(epoch, 0.5) }))
 }
 
 fn refreshed(live: &mut LiveRun) {
@@ -43,11 +31,11 @@ fn steps<'a>(news: &'a Value, title: &str, name: &str) -> &'a Value {
 #[test]
 fn steps_are_told_as_points() {
     let dir = tempfile::tempdir().unwrap();
-    append(dir.path(), &[step(1, 2.0), step(2, 1.5)]);
+    append(dir.path(), &(step(1, 2.0) + &step(2, 1.5)));
     let mut live = LiveRun::open(dir.path()).unwrap();
     let place = live.place();
     assert_eq!(told(&live, place), None);
-    append(dir.path(), &[step(3, 1.0), step(4, 0.5)]);
+    append(dir.path(), &(step(3, 1.0) + &step(4, 0.5)));
     assert!(live.refresh().unwrap());
     let news = told(&live, place).unwrap();
     assert_eq!(*steps(&news, "Loss", "training"), serde_json::json!([3.0, 4.0]));
@@ -65,10 +53,10 @@ fn steps_are_told_as_points() {
 #[test]
 fn an_epoch_is_told_with_what_is_around_the_charts() {
     let dir = tempfile::tempdir().unwrap();
-    append(dir.path(), &[step(1, 2.0)]);
+    append(dir.path(), &step(1, 2.0));
     let mut live = LiveRun::open(dir.path()).unwrap();
     let place = live.place();
-    append(dir.path(), &[step(2, 1.5), epoch(0, 2)]);
+    append(dir.path(), &(step(2, 1.5) + &epoch(0, 2)));
     live.refresh().unwrap();
     let news = told(&live, place).unwrap();
     assert_eq!(
@@ -86,7 +74,7 @@ fn an_epoch_is_told_with_what_is_around_the_charts() {
 #[test]
 fn a_page_of_another_file_is_loaded_again() {
     let dir = tempfile::tempdir().unwrap();
-    append(dir.path(), &[step(1, 2.0), step(2, 1.5)]);
+    append(dir.path(), &(step(1, 2.0) + &step(2, 1.5)));
     let mut live = LiveRun::open(dir.path()).unwrap();
     let place = live.place();
     let next = dir.path().join("next");
@@ -102,7 +90,7 @@ fn a_page_of_another_file_is_loaded_again() {
 #[test]
 fn a_new_start_and_a_prediction_are_told() {
     let dir = tempfile::tempdir().unwrap();
-    append(dir.path(), &[step(1, 2.0)]);
+    append(dir.path(), &step(1, 2.0));
     let mut live = LiveRun::open(dir.path()).unwrap();
     let place = live.place();
     let start = crate::provenance::sample(dir.path());
@@ -123,7 +111,7 @@ fn a_new_start_and_a_prediction_are_told() {
 fn an_evaluation_is_told() {
     use crate::evaluations::{EvaluationRecord, Evaluations, GeneratedText};
     let dir = tempfile::tempdir().unwrap();
-    append(dir.path(), &[step(1, 2.0)]);
+    append(dir.path(), &step(1, 2.0));
     let mut live = LiveRun::open(dir.path()).unwrap();
     let mut evaluations = Evaluations::open(dir.path(), 0, "val.loss", false);
     for (step, text) in [(1, "the first"), (2, "the second")] {
@@ -146,11 +134,11 @@ fn an_evaluation_is_told() {
 #[test]
 fn a_damaged_run_json_stops_no_chart() {
     let dir = tempfile::tempdir().unwrap();
-    append(dir.path(), &[step(1, 2.0)]);
+    append(dir.path(), &step(1, 2.0));
     let mut live = LiveRun::open(dir.path()).unwrap();
     let place = live.place();
     std::fs::write(dir.path().join("run.json"), "{").unwrap();
-    append(dir.path(), &[step(2, 1.0)]);
+    append(dir.path(), &step(2, 1.0));
     assert!(live.refresh().unwrap());
     assert_eq!(*steps(&told(&live, place).unwrap(), "Loss", "training"), serde_json::json!([2.0]));
 }
@@ -161,7 +149,7 @@ fn of_several_runs_an_epoch_tells_all_charts() {
     let folders = ["a", "b"].map(|name| dir.path().join(name));
     let mut runs = folders.each_ref().map(|folder| {
         std::fs::create_dir(folder).unwrap();
-        append(folder, &[step(1, 2.0), step(2, 1.0)]);
+        append(folder, &(step(1, 2.0) + &step(2, 1.0)));
         LiveRun::open(folder).unwrap()
     });
     let places = runs.each_ref().map(LiveRun::place);
@@ -169,12 +157,12 @@ fn of_several_runs_an_epoch_tells_all_charts() {
         let named = [("a", &runs[0]), ("b", &runs[1])];
         serde_json::from_str(&news(&named, &places).unwrap().unwrap()).unwrap()
     };
-    append(&folders[1], &[step(3, 0.5)]);
+    append(&folders[1], &step(3, 0.5));
     runs.iter_mut().for_each(refreshed);
     let some = told(&runs);
     assert_eq!(*steps(&some, "Training loss", "b"), serde_json::json!([3.0]));
     assert_eq!((&some["whole"], &some["axes"][0]["step"]), (&false.into(), &serde_json::json!([])));
-    append(&folders[0], &[epoch(0, 2)]);
+    append(&folders[0], &epoch(0, 2));
     runs.iter_mut().for_each(refreshed);
     let all = told(&runs);
     assert_eq!(all["whole"], true);

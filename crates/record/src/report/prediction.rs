@@ -130,17 +130,7 @@ mod tests {
         anatomy.add(1, &slow(30.0), None);
         anatomy.add(2, &times, None);
         let start = Provenance { world, ..provenance::sample(std::path::Path::new(".")) };
-        let prediction = Some(sample());
-        Run {
-            name: "a".into(),
-            records: Vec::new(),
-            anatomy,
-            evaluations: Vec::new(),
-            starts: vec![start],
-            spec: None,
-            prediction,
-            unread_prediction: None,
-        }
+        Run { anatomy, starts: vec![start], prediction: Some(sample()), ..Run::default() }
     }
 
     #[test]

@@ -49,6 +49,7 @@ struct Extras {
 }
 
 /// A run's folder.
+#[derive(Default)]
 pub(super) struct Run {
     pub name: String,
     pub records: Vec<Record>,
@@ -93,13 +94,12 @@ impl Run {
         };
         Ok(Self {
             name: starts.last().map_or(folder_name, |start| start.name.clone()),
-            records: Vec::new(),
-            anatomy: Anatomy::default(),
             evaluations: evaluations::read(folder),
             starts,
             spec: base::files::read_text(&folder.join("job.toml")).ok(),
             prediction,
             unread_prediction,
+            ..Self::default()
         })
     }
 
@@ -170,17 +170,7 @@ mod tests {
     use super::*;
 
     fn times(data: &[f64], comm: &[f64]) -> RankTimes {
-        let [data, comm] = [data, comm].map(<[f64]>::to_vec);
-        let none = vec![0.0; data.len()];
-        RankTimes {
-            data,
-            forward: none.clone(),
-            backward: none.clone(),
-            comm,
-            optimizer: none.clone(),
-            checkpoint: none.clone(),
-            other: none,
-        }
+        RankTimes { data: data.to_vec(), comm: comm.to_vec(), ..crate::samples::no_times(data.len()) }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::escape;
 use super::records::{Anatomy, Run};
 use super::table::{Cell, Wide};
-use crate::epochs::{rate_of, rate_over};
+use crate::epochs::{self, rate_of, rate_over};
 use crate::events::{EndEvent, EpochEvent, Event};
 use crate::provenance::{Git, Provenance};
 use base::display::count;
@@ -70,10 +70,8 @@ pub(super) fn prefers_larger(metric: &str) -> Option<bool> {
 
 /// The best value in validation and its epoch.
 pub(super) fn best(run: &Run, metric: &str) -> Option<(u64, f64)> {
-    let (larger, name) = (prefers_larger(metric)?, format!("val.{metric}"));
-    let measured = run.epochs().filter_map(|e| Some((e, e.score(&name, larger)?)));
-    let (best, _) = measured.reduce(|best, next| if next.1.beats(best.1) { next } else { best })?;
-    Some((best.epoch, best.value(&name)?))
+    let (best, value) = epochs::best(run.epochs(), &format!("val.{metric}"), prefers_larger(metric)?)?;
+    Some((best.epoch, value))
 }
 
 /// A metric's value in full.

@@ -1,25 +1,17 @@
 use super::*;
 use crate::provenance::{self, Provenance};
 use crate::rank_times::RankTimes;
-use crate::{EndEvent, EpochEvent, Event, Metrics, ResumeEvent, StepEvent};
+use crate::samples::{self, resume, step};
+use crate::{EndEvent, EpochEvent, Event, Metrics};
 use records::{Anatomy, Record};
 use serde_json::Value;
 
-pub(super) fn step(step: u64, loss: f64) -> Event {
-    Event::Step(StepEvent { step, loss, lr: 1e-3, samples_per_s: 3600.0, ..StepEvent::default() })
-}
-
 pub(super) fn epoch(epoch: u64, step: u64, loss: f64) -> Event {
     Event::Epoch(EpochEvent {
-        epoch,
+        step,
         train: Metrics::new(loss).with("accuracy", 1.0 - loss / 3.0),
         val: Some(Metrics::new(loss + 0.1).with("accuracy", 0.95 - loss / 3.0).samples(5000)),
-        seconds: 12.5,
-        step,
-        lr: 1e-3,
-        samples_per_s: 3600.0,
-        data_wait: 0.001,
-        cut: false,
+        ..samples::epoch(epoch, 0.5)
     })
 }
 
@@ -29,18 +21,7 @@ pub(super) fn end(step: u64, exit_code: u8, reason: &str) -> Event {
 
 pub(super) fn run(events: Vec<Event>) -> Run {
     let record = |event| Record { event, time: None };
-    let records = events.into_iter().map(record).collect();
-    let (anatomy, evaluations, starts) = (Anatomy::default(), Vec::new(), Vec::new());
-    Run {
-        name: "toy".into(),
-        records,
-        anatomy,
-        evaluations,
-        starts,
-        spec: None,
-        prediction: None,
-        unread_prediction: None,
-    }
+    Run { name: "toy".into(), records: events.into_iter().map(record).collect(), ..Run::default() }
 }
 
 /// A run of 20 epochs of 100 steps, resumed once.
@@ -55,14 +36,7 @@ pub(super) fn events() -> Vec<Event> {
             events.push(epoch(number / 100 - 1, number, loss));
         }
         if number == 1200 {
-            events.push(Event::Resume(ResumeEvent {
-                step: number,
-                epoch: 12,
-                path: "checkpoints/step-00001200".into(),
-                world: 1,
-                global_batch: 8,
-                accumulate: 1,
-            }));
+            events.push(resume(number, 1));
         }
     }
     events.push(end(2000, 0, "done"));
@@ -183,16 +157,8 @@ fn a_million_steps_make_a_page_of_less_than_two_megabytes() {
 fn the_slowest_rank_has_the_most_work_of_its_own() {
     let mut run = run(vec![step(10, 1.0), step(20, 1.0)]);
     for step in [10, 20] {
-        let none = || vec![0.0; 2];
-        let times = RankTimes {
-            data: none(),
-            forward: vec![0.010, 0.030],
-            backward: none(),
-            comm: vec![0.025, 0.001],
-            optimizer: none(),
-            checkpoint: none(),
-            other: none(),
-        };
+        let (forward, comm) = (vec![0.010, 0.030], vec![0.025, 0.001]);
+        let times = RankTimes { forward, comm, ..samples::no_times(2) };
         run.anatomy.add(step, &times, None);
     }
     let page = render(&run);
@@ -205,16 +171,7 @@ fn the_slowest_rank_has_the_most_work_of_its_own() {
 fn ranks_that_differ_by_little_are_not_marked() {
     let slow = |forward: &[f64]| {
         let mut run = run(vec![step(10, 1.0)]);
-        let none = || vec![0.0; forward.len()];
-        let times = RankTimes {
-            data: none(),
-            forward: forward.to_vec(),
-            backward: none(),
-            comm: none(),
-            optimizer: none(),
-            checkpoint: none(),
-            other: none(),
-        };
+        let times = RankTimes { forward: forward.to_vec(), ..samples::no_times(forward.len()) };
         run.anatomy.add(10, &times, None);
         let page = render(&run);
         assert!(page.contains("<h2>Time per step, by rank</h2>"), "{page}");

@@ -1,15 +1,6 @@
 use super::*;
-use crate::report::tests::{end, epoch, run, step};
-use crate::{RestartEvent, ResumeEvent};
-
-fn resume(step: u64, world: usize) -> Event {
-    let path = format!("checkpoints/step-{step:08}");
-    Event::Resume(ResumeEvent { step, epoch: 0, path, world, global_batch: 8, accumulate: 1 })
-}
-
-fn restart() -> Event {
-    Event::Restart(RestartEvent { attempt: 2, reason: "rank 1 was killed".into() })
-}
+use crate::report::tests::{end, epoch, run};
+use crate::samples::{restart, resume, step};
 
 /// With the second at which each event was written.
 fn timed(events: Vec<(f64, Event)>) -> Run {

@@ -1,6 +1,7 @@
 //! `csv`: two tables, one row a step line and one an epoch.
 
-use super::{FOLDER, SinkConfig};
+use super::{FOLDER, ObserverConfig};
+use crate::appender::Appender;
 use crate::{EventObserver, ObservedRun};
 use base::error::{Error, IoContext, Result};
 use base::files;
@@ -8,8 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use smart_default::SmartDefault;
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Writes `steps.csv` and `epochs.csv`, with a row for each `step` and `epoch` line of `metrics.jsonl`, without the times of ranks. A run that resumes removes
@@ -24,10 +24,10 @@ pub struct Csv {
     folder: PathBuf,
 }
 
-impl SinkConfig for Csv {
-    type Sink = Tables;
+impl ObserverConfig for Csv {
+    type Observer = Tables;
 
-    fn sink(&self) -> Tables {
+    fn observer(&self) -> Tables {
         Tables { folder: self.folder.clone(), tables: None }
     }
 }
@@ -81,10 +81,9 @@ fn flatten(keys: &Map<String, Value>, prefix: &str, cells: &mut Vec<(String, Str
 
 /// A file of rows. The names of its columns are its first line.
 struct Table {
-    path: PathBuf,
     /// Empty before the first row.
     columns: Vec<String>,
-    file: File,
+    rows: Appender,
 }
 
 impl Table {
@@ -112,8 +111,7 @@ impl Table {
             }
             columns = names;
         }
-        let file = append(&path)?;
-        Ok(Self { path, columns, file })
+        Ok(Self { columns, rows: Appender::open(&path)? })
     }
 
     fn add(&mut self, cells: &[(String, String)]) -> Result<()> {
@@ -121,40 +119,27 @@ impl Table {
         let new: Vec<String> = cells.iter().map(|(name, _)| name).filter(is_new).cloned().collect();
         let columns = [self.columns.as_slice(), &new].concat();
         if self.columns.is_empty() {
-            self.write(&line(&columns))?;
+            self.rows.append(&line(&columns))?;
             self.columns = columns;
-        } else if !new.is_empty() && self.path.is_file() {
+        } else if !new.is_empty() && self.rows.path().is_file() {
             self.widen(columns)?;
         }
         let cell =
             |column: &String| cells.iter().find(|(name, _)| name == column).map_or("", |(_, cell)| cell);
         let row: Vec<&str> = self.columns.iter().map(cell).collect();
-        self.write(&line(&row))
+        self.rows.append(&line(&row))
     }
 
     /// Writes the file anew with more columns, whose cells are empty so far.
     fn widen(&mut self, columns: Vec<String>) -> Result<()> {
-        let (_, mut rows) = parse(&self.path, &files::read(&self.path).doing("read", &self.path)?)?;
+        let path = self.rows.path().to_owned();
+        let (_, mut rows) = parse(&path, &files::read(&path).doing("read", &path)?)?;
         rows.iter_mut().for_each(|row| row.resize(columns.len(), String::new()));
-        files::replace(&self.path, &text(&columns, &rows))?;
-        self.file = append(&self.path)?;
+        files::replace(&path, &text(&columns, &rows))?;
+        self.rows = Appender::open(&path)?;
         self.columns = columns;
         Ok(())
     }
-
-    /// Writes a line. Nothing of it remains after an error.
-    fn write(&mut self, line: &[u8]) -> Result<()> {
-        let whole = self.file.metadata().doing("write", &self.path)?.len();
-        let written = self.file.write_all(line).inspect_err(|_| {
-            // If this fails too, the next start removes the row.
-            let _ = self.file.set_len(whole);
-        });
-        written.doing("write", &self.path)
-    }
-}
-
-fn append(path: &Path) -> Result<File> {
-    base::files::open_with(path, File::options().append(true).create(true)).doing("write", path)
 }
 
 /// Names of the columns and the rows that are complete.

@@ -13,7 +13,7 @@ fn column(table: &str, name: &str) -> Vec<String> {
 }
 
 fn started(folder: &Path, at: u64, epochs: u64) -> Tables {
-    let mut sink = Csv::default().sink();
+    let mut sink = Csv::default().observer();
     sink.start(&run(folder, at, epochs)).unwrap();
     sink
 }
@@ -85,7 +85,7 @@ fn another_table_is_left_alone() {
     let path = dir.path().join("steps.csv");
     for (mine, lacks) in [("name,price\na,1\n", "step"), ("step,epoch,cost\n7,0,1\n", "lr")] {
         fs::write(&path, mine).unwrap();
-        let mut sink = Csv { folder: dir.path().to_owned() }.sink();
+        let mut sink = Csv { folder: dir.path().to_owned() }.observer();
         let error = sink.start(&run(Path::new("/nowhere"), 0, 0)).unwrap_err();
         let why = format!("steps.csv is another table: it has no column `{lacks}`");
         assert!(error.message.ends_with(&why), "{error}");

@@ -1,6 +1,6 @@
 //! `exec`: a program that reads the events as JSON lines.
 
-use super::SinkConfig;
+use super::ObserverConfig;
 use crate::{EventObserver, ObservedRun};
 use base::display;
 use base::error::{Error, IoContext, Result};
@@ -37,15 +37,15 @@ pub struct Exec {
     command: Vec<String>,
 }
 
-impl SinkConfig for Exec {
-    type Sink = Bridge;
+impl ObserverConfig for Exec {
+    type Observer = Bridge;
 
     fn problem(&self) -> Option<(&'static str, String)> {
         let is_empty = self.command.first().is_none_or(String::is_empty);
         is_empty.then(|| ("command", "is empty: expected a program and its arguments".to_owned()))
     }
 
-    fn sink(&self) -> Bridge {
+    fn observer(&self) -> Bridge {
         Bridge { command: self.command.clone(), run: ObservedRun::default(), program: None, moment: MOMENT }
     }
 }

@@ -7,7 +7,7 @@ const HUNG: Duration = Duration::from_secs(60);
 
 fn started(folder: &Path, script: &str) -> (Bridge, ObservedRun, Result<()>) {
     let command = ["sh", "-c", script, "sh", folder.to_str().unwrap()].map(str::to_owned).to_vec();
-    let mut sink = Exec { command }.sink();
+    let mut sink = Exec { command }.observer();
     let run = run(folder, 4, 1);
     let done = sink.start(&run);
     (sink, run, done)
@@ -87,7 +87,7 @@ fn a_program_that_does_not_end_is_killed() {
 
 #[test]
 fn a_program_that_is_not_there() {
-    let mut sink = Exec { command: vec!["no-such-program".to_owned()] }.sink();
+    let mut sink = Exec { command: vec!["no-such-program".to_owned()] }.observer();
     let error = sink.start(&run(Path::new("."), 0, 0)).unwrap_err();
     assert!(error.message.starts_with("cannot start no-such-program: "), "{error}");
     sink.event(&step(1)).unwrap();

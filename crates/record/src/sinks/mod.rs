@@ -8,10 +8,9 @@ mod prometheus;
 #[cfg(test)]
 mod testing;
 
-use super::observers::{EventObserver, ObserverKind, ObserverPlan, defaults};
+use super::observers::{ObserverConfig, ObserverKind, ObserverPlan};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use spec::Fields;
 
@@ -31,10 +30,10 @@ pub struct SinksConfig {
 /// The names that ship with ddp-run.
 pub fn standard_kinds() -> [(&'static str, ObserverKind); 4] {
     [
-        ("csv", kind::<csv::Csv>()),
-        ("mlflow", kind::<mlflow::MlFlow>()),
-        ("prometheus", kind::<prometheus::Prometheus>()),
-        ("exec", kind::<exec::Exec>()),
+        ("csv", ObserverKind::of_config::<csv::Csv>()),
+        ("mlflow", ObserverKind::of_config::<mlflow::MlFlow>()),
+        ("prometheus", ObserverKind::of_config::<prometheus::Prometheus>()),
+        ("exec", ObserverKind::of_config::<exec::Exec>()),
     ]
 }
 
@@ -66,42 +65,6 @@ pub fn short_form(
         }
     }
     plans
-}
-
-/// The keys of a sink. The observer built from them has state, so it is another type.
-trait SinkConfig: Clone + Send + Sync + DeserializeOwned + JsonSchema + 'static {
-    type Sink: EventObserver;
-
-    /// A key that is wrong in a way that its type does not express, and why.
-    fn problem(&self) -> Option<(&'static str, String)> {
-        None
-    }
-
-    fn sink(&self) -> Self::Sink;
-}
-
-fn kind<C: SinkConfig>() -> ObserverKind {
-    fn plan<C: SinkConfig>(name: &str, config: C) -> ObserverPlan {
-        ObserverPlan::new(name, move || config.sink())
-    }
-    ObserverKind {
-        read: |name, fields| {
-            let config = fields.parse::<C>()?;
-            match config.problem() {
-                Some((key, why)) => {
-                    fields.problem(key, why);
-                    None
-                }
-                None => Some(plan(name, config)),
-            }
-        },
-        usual: |name| {
-            let config = defaults::<C>()?;
-            config
-                .problem()
-                .map_or_else(|| Ok(plan(name, config)), |(key, why)| Err(format!("`{key}` {why}")))
-        },
-    }
 }
 
 /// A number of an event; JSON has no NaN, so that is `null` there. `None` if the key is absent.

@@ -1,6 +1,6 @@
 //! `prometheus`: the run's state as a file in Prometheus' text format, for node_exporter's textfile collector.
 
-use super::{FOLDER, SinkConfig, metrics, number};
+use super::{FOLDER, ObserverConfig, metrics, number};
 use crate::{EventObserver, ObservedRun};
 use base::error::{Error, IoContext, Result};
 use base::files::{AtomicFile, folder, is_own, remove_begun};
@@ -30,10 +30,10 @@ pub struct Prometheus {
     path: PathBuf,
 }
 
-impl SinkConfig for Prometheus {
-    type Sink = TextFile;
+impl ObserverConfig for Prometheus {
+    type Observer = TextFile;
 
-    fn sink(&self) -> TextFile {
+    fn observer(&self) -> TextFile {
         TextFile { path: self.path.clone(), state: State::default(), unwritten: false, written: None }
     }
 }

@@ -1,5 +1,6 @@
-use super::super::testing::{checkpoint, end, epoch, restart, run, step};
+use super::super::testing::{end, epoch, run, step, value as line};
 use super::*;
+use crate::samples::{checkpoint, restart};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
 
@@ -78,7 +79,7 @@ fn started(folder: &Path) -> TextFile {
     let mut run = run(folder, 2, 0);
     run.name = "a \"run\"\\\n".to_owned();
     run.restarts = 3;
-    let mut sink = Prometheus::default().sink();
+    let mut sink = Prometheus::default().observer();
     sink.start(&run).unwrap();
     sink
 }
@@ -97,7 +98,7 @@ fn the_file_has_the_latest_values() {
     assert_eq!(is("world_size", &[]), Some(2.0));
     assert_eq!(is("info", &[("version", env!("CARGO_PKG_VERSION")), ("commit", "abc123")]), Some(1.0));
     assert_eq!((is("loss", &[("split", "train")]), is("exit_code", &[])), (None, None));
-    for event in [restart(), epoch(0, true), step(5), checkpoint(5), epoch(1, false)] {
+    for event in [line(&restart()), epoch(0, true), step(5), line(&checkpoint(5)), epoch(1, false)] {
         sink.event(&event).unwrap();
     }
     // Less than a second may have passed since the first write.
@@ -137,7 +138,7 @@ fn promtool(path: &Path) {
 #[test]
 fn a_file_that_cannot_be_written_is_an_error_each_time() {
     let dir = tempfile::tempdir().unwrap();
-    let mut sink = Prometheus { path: dir.path().join("collector/run.prom") }.sink();
+    let mut sink = Prometheus { path: dir.path().join("collector/run.prom") }.observer();
     let error = sink.start(&run(dir.path(), 0, 0)).unwrap_err();
     assert!(error.message.contains("run.prom: No such file"), "{error}");
     // The collector's folder is not made here, but may be made meanwhile.
@@ -152,7 +153,7 @@ fn a_file_of_another_program_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("node.prom");
     fs::write(&path, "node_load1 0.5\n").unwrap();
-    let mut sink = Prometheus { path: path.clone() }.sink();
+    let mut sink = Prometheus { path: path.clone() }.observer();
     let error = sink.start(&run(dir.path(), 0, 0)).unwrap_err();
     assert!(error.message.ends_with("node.prom is of another program: it has no `ddp_run_…`"), "{error}");
     sink.event(&step(1)).unwrap_err();

@@ -1,8 +1,6 @@
 //! What the tests of sinks share: a run's events as its observers get them.
 
-use crate::{
-    CheckpointEvent, EndEvent, EpochEvent, Event, Metrics, ObservedRun, RestartEvent, Stamped, StepEvent,
-};
+use crate::{EndEvent, EpochEvent, Event, Metrics, ObservedRun, Stamped, StepEvent, samples};
 use serde_json::Value;
 use std::path::Path;
 
@@ -42,7 +40,6 @@ pub fn step(step: u64) -> Value {
 pub fn epoch(epoch: u64, val: bool) -> Value {
     let metrics = Metrics::new(0.25).with("accuracy", 0.75).samples(40);
     value(&Event::Epoch(EpochEvent {
-        epoch,
         train: metrics.clone(),
         val: val.then_some(metrics),
         seconds: 1.5,
@@ -50,23 +47,7 @@ pub fn epoch(epoch: u64, val: bool) -> Value {
         lr: 0.5,
         samples_per_s: 99.0,
         data_wait: 0.25,
-        cut: false,
-    }))
-}
-
-pub fn restart() -> Value {
-    value(&Event::Restart(RestartEvent { attempt: 2, reason: "rank 1 was killed".to_owned() }))
-}
-
-pub fn checkpoint(step: u64) -> Value {
-    let path = format!("checkpoints/step-{step:08}");
-    value(&Event::Checkpoint(CheckpointEvent {
-        step,
-        epoch: 1,
-        path,
-        bytes: 9,
-        seconds: 0.5,
-        held_up_s: None,
+        ..samples::epoch(epoch, 0.75)
     }))
 }
 

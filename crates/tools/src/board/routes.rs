@@ -5,6 +5,7 @@ use super::page::{Html, runs_page, table_json, table_page};
 use super::shared::{Id, Shared};
 use super::stream::Stream;
 use crate::runs::{Filter, Listing, SortBy};
+use percent_encoding::percent_decode_str;
 use std::str::FromStr;
 
 /// The largest number of runs in a comparison; `board.js` has the same number.
@@ -171,22 +172,7 @@ impl Query {
 
 /// Without the escapes of a form: `+` and `%20`.
 fn decoded(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let (mut out, mut at) = (Vec::with_capacity(bytes.len()), 0);
-    while let Some(byte) = bytes.get(at) {
-        let escaped = text.get(at + 1..at + 3).filter(|two| *byte == b'%' && !two.starts_with('+'));
-        match escaped.and_then(|two| u8::from_str_radix(two, 16).ok()) {
-            Some(value) => {
-                out.push(value);
-                at += 3;
-            }
-            None => {
-                out.push(if *byte == b'+' { b' ' } else { *byte });
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 use super::access::Access;
 use super::server::{self, Site};
 use super::shared::Shared;
-use super::tests::{NOW, Runs, append, step};
+use super::tests::{NOW, Runs, step};
+use record::samples::append;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;

@@ -4,10 +4,10 @@ use super::routes::{Answer, Reply, Request, answer};
 use super::shared::{Id, KEPT, Shared};
 use super::stream::{Next, Stream, event};
 use base::files::LockedFile;
+use record::samples::{self, append, line};
 use serde_json::Value;
 use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,14 +18,7 @@ fn none(_: &str) -> Option<bool> {
 }
 
 pub(super) fn step(step: u64) -> String {
-    format!(
-        "{{\"event\":\"step\",\"step\":{step},\"epoch\":0,\"loss\":1.5,\"lr\":0.1,\"samples_per_s\":8.0,\"data_wait\":0.0}}\n"
-    )
-}
-
-pub(super) fn append(folder: &Path, text: &str) {
-    let mut file = File::options().create(true).append(true).open(folder.join("metrics.jsonl")).unwrap();
-    file.write_all(text.as_bytes()).unwrap();
+    line(&samples::step(step, 1.5))
 }
 
 /// A folder of runs, and a board of it that polls on request.
@@ -57,24 +50,26 @@ impl Runs {
         Id::of(&self.folder(name))
     }
 
-    /// The answer to a path behind the token.
-    fn get(&self, path: &str) -> Answer {
-        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    /// The answer to an address, with what follows `?`.
+    fn asked(&self, method: &str, host: &str, address: &str) -> Answer {
+        let (path, query) = address.split_once('?').unwrap_or((address, ""));
         let request = Request {
-            method: "GET".to_owned(),
-            hosts: vec!["localhost:9000".to_owned()],
-            path: format!("/{}/{path}", self.access.token()),
+            method: method.to_owned(),
+            hosts: vec![host.to_owned()],
+            path: path.to_owned(),
             query: query.to_owned(),
             last: None,
         };
         answer(&request, &self.access, &self.shared)
     }
 
+    /// The answer to a path behind the token.
+    fn get(&self, path: &str) -> Answer {
+        self.asked("GET", "localhost:9000", &format!("/{}/{path}", self.access.token()))
+    }
+
     fn reply(&self, path: &str) -> Reply {
-        match self.get(path) {
-            Answer::Whole(reply) => reply,
-            Answer::Events(_) => panic!("{path} is a stream"),
-        }
+        whole(self.get(path))
     }
 
     fn table(&self, query: &str) -> Value {
@@ -106,6 +101,13 @@ impl Runs {
     }
 }
 
+fn whole(answer: Answer) -> Reply {
+    match answer {
+        Answer::Whole(reply) => reply,
+        Answer::Events(_) => panic!("a stream"),
+    }
+}
+
 /// The labels in a table.
 fn names(table: &Value) -> Vec<&str> {
     table["rows"]
@@ -120,25 +122,15 @@ fn names(table: &Value) -> Vec<&str> {
 fn only_who_may_ask_is_answered() {
     let runs = Runs::new(&["a"]);
     let own = format!("/{}/", runs.access.token());
-    let status = |method: &str, host: &str, path: &str| {
-        let request = Request {
-            method: method.to_owned(),
-            hosts: vec![host.to_owned()],
-            path: path.to_owned(),
-            ..Request::default()
-        };
-        match answer(&request, &runs.access, &runs.shared) {
-            Answer::Whole(reply) => (reply.status, reply.text),
-            Answer::Events(_) => panic!("{path} is a stream"),
-        }
-    };
-    assert_eq!(status("GET", "localhost:80", &own).0, 200);
-    assert_eq!(status("HEAD", "127.0.0.1:7", &own).0, 200);
-    assert_eq!(status("GET", "evil.example", &own).0, 403);
-    assert_eq!(status("GET", "localhost", "/").0, 403);
-    assert_eq!(status("GET", "localhost", "/runs.json").0, 403);
-    assert_eq!(status("POST", "localhost", &own).0, 405);
-    assert_eq!(status("POST", "localhost", "/").0, 403, "a stranger learns nothing");
+    let reply = |method: &str, host: &str, path: &str| whole(runs.asked(method, host, path));
+    let status = |method: &str, host: &str, path: &str| reply(method, host, path).status;
+    assert_eq!(status("GET", "localhost:80", &own), 200);
+    assert_eq!(status("HEAD", "127.0.0.1:7", &own), 200);
+    assert_eq!(status("GET", "evil.example", &own), 403);
+    assert_eq!(status("GET", "localhost", "/"), 403);
+    assert_eq!(status("GET", "localhost", "/runs.json"), 403);
+    assert_eq!(status("POST", "localhost", &own), 405);
+    assert_eq!(status("POST", "localhost", "/"), 403, "a stranger learns nothing");
     for path in [
         "nothing",
         "run/",
@@ -148,9 +140,9 @@ fn only_who_may_ask_is_answered() {
         "runs.json/",
         "../runs.json",
     ] {
-        assert_eq!(status("GET", "localhost", &(own.clone() + path)).0, 404, "{path}");
+        assert_eq!(status("GET", "localhost", &(own.clone() + path)), 404, "{path}");
     }
-    let (status, text) = status("GET", "localhost", "/0123/runs.json");
+    let Reply { status, text, .. } = reply("GET", "localhost", "/0123/runs.json");
     assert!(status == 403 && !text.contains(runs.access.token()), "{text}");
 }
 
@@ -210,10 +202,7 @@ fn runs_that_begin_and_end_while_it_serves_are_seen() {
     runs.poller.poll(NOW);
     assert!(matches!(runs.next(&mut table), Next::Send(_)));
     assert_eq!(names(&runs.table("sort=folder")), ["a", "b"]);
-    append(
-        &runs.folder("b"),
-        "{\"event\":\"end\",\"step\":1,\"epoch\":0,\"reason\":\"done\",\"exit_code\":0,\"seconds\":1.0}\n",
-    );
+    append(&runs.folder("b"), &line(&samples::end(1, 0)));
     runs.poller.poll(NOW);
     assert_eq!(runs.table("filter=state%3Ddone")["rows"][0]["kind"], "good");
     // As a later start archives it.
@@ -302,25 +291,17 @@ fn a_folder_that_is_gone_hides_no_other() {
 fn a_page_is_found_without_its_last_slash() {
     let runs = Runs::new(&["a", "b"]);
     let [a, b] = ["a", "b"].map(|name| runs.id(name).as_str().to_owned());
-    let elsewhere = |path: &str, query: &str| {
-        let request = Request {
-            method: "GET".to_owned(),
-            hosts: vec!["localhost".to_owned()],
-            path: format!("/{}{path}", runs.access.token()),
-            query: query.to_owned(),
-            last: None,
-        };
-        match answer(&request, &runs.access, &runs.shared) {
-            Answer::Whole(reply) => (reply.status, reply.elsewhere),
-            Answer::Events(_) => panic!("{path} is a stream"),
-        }
+    let elsewhere = |path: &str| {
+        let address = format!("/{}{path}", runs.access.token());
+        let reply = whole(runs.asked("GET", "localhost", &address));
+        (reply.status, reply.elsewhere)
     };
-    assert_eq!(elsewhere("", ""), (308, Some(format!("{}/", runs.access.token()))));
-    assert_eq!(elsewhere(&format!("/run/{a}"), ""), (308, Some(format!("{a}/"))));
-    assert_eq!(elsewhere("/run/javascript:alert(1)", "").0, 404);
+    assert_eq!(elsewhere(""), (308, Some(format!("{}/", runs.access.token()))));
+    assert_eq!(elsewhere(&format!("/run/{a}")), (308, Some(format!("{a}/"))));
+    assert_eq!(elsewhere("/run/javascript:alert(1)").0, 404);
     let both = format!("run={a}&run={b}");
-    assert_eq!(elsewhere("/compare", &both), (308, Some(format!("compare/?{both}"))));
-    assert_eq!(elsewhere("/compare/", &both), (200, None));
+    assert_eq!(elsewhere(&format!("/compare?{both}")), (308, Some(format!("compare/?{both}"))));
+    assert_eq!(elsewhere(&format!("/compare/?{both}")), (200, None));
 }
 
 #[test]

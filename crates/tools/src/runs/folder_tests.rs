@@ -7,7 +7,7 @@ use base::files::TempPath;
 use checkpoint::format::step_dir_name;
 use record::history::{FILES, FolderLock};
 use record::provenance::RunFile;
-use record::{CheckpointEvent, EndEvent, Event, MetricsWriter, RestartEvent, RunId, Stamped};
+use record::{Event, MetricsWriter, RunId, Stamped, samples};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -64,26 +64,14 @@ fn a_folder_is_read_as_its_events_end() {
     assert!(matches!(&run.state, State::Failed { code: None, .. }), "{:?}", run.state);
     assert_eq!((run.course.epochs, run.course.step, run.problems.len()), (2, 20, 0));
     assert_eq!(run.course.best.as_ref().map(|best| (best.value, best.epoch.epoch)), Some((0.875, 0)));
-    let end = |exit_code| {
-        let reason = "x".to_owned();
-        Event::End(EndEvent { step: 20, epoch: 2, reason, exit_code, seconds: 5.0 })
-    };
     for (code, state) in [(75, State::Stopped), (0, State::Done)] {
-        add(end(code));
+        add(samples::end(20, code));
         assert_eq!(read(&folder).state, state);
     }
     // A checkpoint may be the last event of a run that is done; any other shows that it went on.
-    let path = "checkpoints/step-00000020".to_owned();
-    add(Event::Checkpoint(CheckpointEvent {
-        step: 20,
-        epoch: 2,
-        path,
-        bytes: 1,
-        seconds: 0.1,
-        held_up_s: None,
-    }));
+    add(samples::checkpoint(20));
     assert_eq!(read(&folder).state, State::Done);
-    add(Event::Restart(RestartEvent { attempt: 2, reason: "x".to_owned() }));
+    add(samples::restart());
     assert!(matches!(read(&folder).state, State::Failed { .. }));
     let held = FolderLock::take(&folder, &RunId::default(), std::time::Duration::ZERO, &|| false);
     assert_eq!(read(&folder).state, State::Running);

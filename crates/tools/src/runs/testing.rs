@@ -3,7 +3,7 @@
 use super::course::{Course, RankedBy};
 use super::folder::{RunFolder, State};
 use record::provenance::{Git, Provenance, RunFile, Versions};
-use record::{EndEvent, EpochEvent, Event, Host, RunId};
+use record::{EndEvent, Event, Host, RunId, samples};
 use spec::values;
 
 /// A start on the 21st of November.
@@ -35,7 +35,7 @@ pub fn provenance(name: &str) -> Provenance {
 }
 
 pub fn epoch(epoch: u64, accuracy: f64) -> Event {
-    Event::Epoch(EpochEvent::sample(epoch, accuracy))
+    Event::Epoch(samples::epoch(epoch, accuracy))
 }
 
 /// A run of three epochs, of which these were trained; it ended with `code` for this reason.

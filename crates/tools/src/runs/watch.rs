@@ -2,9 +2,8 @@
 
 use super::course::Course;
 use super::folder::{Ranking, RunFolder, reason, size, state};
-use record::{Found, Tail};
+use record::{FileStamp, Found, Tail, file_stamp};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// A run folder at the last poll.
@@ -16,23 +15,17 @@ pub(crate) struct Watched {
     others: u64,
 }
 
-/// The state of a file or folder: inode, length, time of the last change.
-type Stamp = Option<(u64, u64, i64, i64)>;
-
 /// The parts of a folder that are read again when they change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamps {
-    job: Stamp,
-    starts: Stamp,
-    checkpoints: Stamp,
+    job: Option<FileStamp>,
+    starts: Option<FileStamp>,
+    checkpoints: Option<FileStamp>,
 }
 
 impl Stamps {
     fn of(folder: &Path) -> Self {
-        let stamp = |name: &str| {
-            let about = fs::metadata(folder.join(name)).ok()?;
-            Some((about.ino(), about.len(), about.mtime(), about.mtime_nsec()))
-        };
+        let stamp = |name: &str| file_stamp(&folder.join(name));
         Self { job: stamp("job.toml"), starts: stamp("run.json"), checkpoints: stamp("checkpoints") }
     }
 }

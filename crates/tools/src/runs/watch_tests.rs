@@ -1,36 +1,20 @@
 use super::folder::{RunFolder, State};
 use super::watch::Watched;
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::Path;
+use record::samples::{self, append, line};
+use record::{EpochEvent, Event, Metrics};
+use std::fs;
 
 fn none(_: &str) -> Option<bool> {
     None
 }
 
-fn append(folder: &Path, lines: &[String]) {
-    let path = folder.join("metrics.jsonl");
-    let mut file = File::options().create(true).append(true).open(path).unwrap();
-    file.write_all(lines.concat().as_bytes()).unwrap();
-}
-
 fn step(step: u64) -> String {
-    format!(
-        "{{\"event\":\"step\",\"step\":{step},\"epoch\":0,\"loss\":1.0,\"lr\":0.1,\"samples_per_s\":1.0,\"data_wait\":0.0}}\n"
-    )
+    line(&samples::step(step, 1.0))
 }
 
 fn epoch(epoch: u64, step: u64, loss: f64) -> String {
-    format!(
-        "{{\"event\":\"epoch\",\"epoch\":{epoch},\"train\":{{\"loss\":{loss}}},\"val\":{{\"loss\":{loss}}},\"seconds\":2.0,\"step\":{step},\
-         \"lr\":0.1,\"samples_per_s\":8.0,\"data_wait\":0.0}}\n"
-    )
-}
-
-fn end(step: u64) -> String {
-    format!(
-        "{{\"event\":\"end\",\"step\":{step},\"epoch\":1,\"reason\":\"done\",\"exit_code\":0,\"seconds\":3.0}}\n"
-    )
+    let val = Some(Metrics::new(loss));
+    line(&Event::Epoch(EpochEvent { step, val, ..samples::epoch(epoch, 0.5) }))
 }
 
 /// A poll has the same result as a whole read.
@@ -50,11 +34,11 @@ fn looks_find_what_a_whole_read_finds() {
     assert_eq!(watched.run.state, State::Untrained);
     is_as_read(&watched);
     assert!(!watched.look(&none), "nothing has changed");
-    append(folder, &[step(1), step(2), epoch(0, 2, 0.5)]);
+    append(folder, &(step(1) + &step(2) + &epoch(0, 2, 0.5)));
     assert!(watched.look(&none));
     assert_eq!((watched.run.course.step, watched.run.course.epochs), (2, 1));
     is_as_read(&watched);
-    append(folder, &[epoch(1, 4, 0.75), end(4)]);
+    append(folder, &(epoch(1, 4, 0.75) + &line(&samples::end(4, 0))));
     assert!(watched.look(&none));
     assert_eq!(watched.run.course.best.as_ref().unwrap().value, 0.5, "that of the first look");
     assert_eq!(watched.run.state, State::Done);
@@ -70,7 +54,7 @@ fn what_can_be_read_again_is_no_problem_any_more() {
     let mut watched = Watched::open(folder, &none);
     assert!(watched.run.problems[0].starts_with("metrics.jsonl: "), "{:?}", watched.run.problems);
     fs::remove_dir(folder.join("metrics.jsonl")).unwrap();
-    append(folder, &[step(1)]);
+    append(folder, &step(1));
     assert!(watched.look(&none));
     assert_eq!(watched.run.problems, [""; 0]);
     is_as_read(&watched);
@@ -80,7 +64,7 @@ fn what_can_be_read_again_is_no_problem_any_more() {
 fn a_resume_and_another_spec_are_seen() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path();
-    append(folder, &[step(1), epoch(0, 1, 0.5), step(2), step(3)]);
+    append(folder, &(step(1) + &epoch(0, 1, 0.5) + &step(2) + &step(3)));
     let mut watched = Watched::open(folder, &none);
     assert!(watched.run.course.best.is_none(), "there is no spec, so nothing ranks");
     // As a resume at step 1 leaves it.

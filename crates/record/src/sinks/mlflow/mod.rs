@@ -10,7 +10,7 @@ mod facts;
 #[cfg(all(test, feature = "mlflow"))]
 mod tests;
 
-use super::{FOLDER, SinkConfig};
+use super::{FOLDER, ObserverConfig};
 use crate::{EventObserver, ObservedRun};
 use api::{Answered, Api, Failed, Metric, Pairs};
 use base::error::{Error, ExitCode, Result};
@@ -48,8 +48,8 @@ pub struct MlFlow {
     experiment: Option<String>,
 }
 
-impl SinkConfig for MlFlow {
-    type Sink = Tracking;
+impl ObserverConfig for MlFlow {
+    type Observer = Tracking;
 
     fn problem(&self) -> Option<(&'static str, String)> {
         if cfg!(not(feature = "mlflow")) {
@@ -58,7 +58,7 @@ impl SinkConfig for MlFlow {
         facts::wrong_uri(self.uri.as_deref()?).map(|why| ("uri", why.to_owned()))
     }
 
-    fn sink(&self) -> Tracking {
+    fn observer(&self) -> Tracking {
         Tracking::new(self.clone(), |name| std::env::var(name).ok(), Pace::default())
     }
 }
