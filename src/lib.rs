@@ -121,7 +121,7 @@ pub mod testing {
     pub use ddp::{BucketCaps, BucketLayout, HookState, Reducer, TapLadder};
     pub use job::plan::{BatchAlgebra, Plan, WorldRequest, one_line};
     pub use job::reference::{Component, Key, Reference, Table, description, json_schema, keys, section};
-    pub use job::worker::{Job, RecorderOptions, Resume, load_pretrained, train};
+    pub use job::worker::{RankJob, RecorderOptions, Resume, load_pretrained, train};
     pub use launch::nodes::{Limits, NodeRange, Nodes};
     pub use launch::{
         Endpoint, Failure, Handoff, JobHandoff, LocalLaunch, OnSecondSignal, Place, Received, StopFlag, logs,
@@ -132,6 +132,6 @@ pub mod testing {
     pub use train::models::{ALL, Model};
     pub use train::tasks::StandardLoss;
     pub use train::training::{
-        Ended, Observer, Parts, Position, RunTensors, StepReport, Sums, Trainer, Updater,
+        Observer, Position, RunTensors, StepReport, Sums, Trainer, TrainerParts, TrainingEnd, Updater,
     };
 }

@@ -7,7 +7,7 @@ use base::error::{ExitCode, Result};
 use base::numbers::metric_words;
 use job::registry::Registry;
 use job::start::{EvaluationRequest, evaluate, verdict};
-use job::worker::{Evaluated, Evaluation, Split, Wanted};
+use job::worker::{EvaluatedCheckpoint, Evaluation, EvaluationScope, Split};
 use launch::{Nproc, StopFlag};
 use record::Assertion;
 use serde_json::{Value as Json, json};
@@ -54,7 +54,7 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         edits: args.spec.overrides.edits(),
         nproc_per_node: args.nproc_per_node,
         checkpoint: args.checkpoint.as_deref(),
-        wanted: Wanted { split: args.split, averaged: !args.no_ema, per_class: args.per_class },
+        wanted: EvaluationScope { split: args.split, averaged: !args.no_ema, per_class: args.per_class },
     };
     let (code, found) = evaluate(request, registry, stop)?;
     let Some((of, found)) = found else { return Ok(code) };
@@ -82,7 +82,7 @@ fn held(assertion: &Assertion, found: &Evaluation, split: Split) -> (bool, Strin
     }
 }
 
-fn text(found: &Evaluation, of: &Evaluated, split: Split) -> String {
+fn text(found: &Evaluation, of: &EvaluatedCheckpoint, split: Split) -> String {
     let path = display::message(&of.path.display().to_string()).into_owned();
     let epochs = match (of.epochs, of.steps_in_epoch) {
         (epochs, 0) => display::count(epochs, "epoch"),
@@ -105,7 +105,7 @@ fn text(found: &Evaluation, of: &Evaluated, split: Split) -> String {
 }
 
 /// The metrics by name, `n` samples, and of what they are.
-fn json(found: &Evaluation, of: &Evaluated, split: Split) -> Json {
+fn json(found: &Evaluation, of: &EvaluatedCheckpoint, split: Split) -> Json {
     let mut all = found.json();
     let of = [
         ("checkpoint", json!(of.path.display().to_string())),

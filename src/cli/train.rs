@@ -155,7 +155,7 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         ..WorldRequest::default()
     };
     let plan = spec.plan(registry, request)?;
-    measured(&RankParts::of(&plan), &args.assertions)?;
+    measured(&RankParts::new(&plan), &args.assertions)?;
     if plan.sweep.is_some() && matches!(origin, Origin::Own) {
         status!("`[sweep]` is not used: this is one run, and `ddp-run sweep` starts all of them");
     }

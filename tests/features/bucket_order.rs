@@ -7,7 +7,7 @@ use burn::tensor::{Device, Tensor, TensorData, activation::tanh};
 use ddp_run::Registry;
 use ddp_run::model::{Input, Net};
 use ddp_run::testing::{
-    ALL, Compute, ComputeDevice, Ended, Job, JobTree, Plan, Position, ProgressMode, Provenance,
+    ALL, Compute, ComputeDevice, TrainingEnd, RankJob, JobTree, Plan, Position, ProgressMode, Provenance,
     RecorderOptions, Resume, RunId, Start, StepReport, WorldRequest, provenance, train,
 };
 use schemars::JsonSchema;
@@ -96,7 +96,7 @@ fn learns_the_order_of_readiness_and_two_ranks_have_the_same_bits_with_either() 
 }
 
 /// Trains in the run folder `out` to the end, or for `steps` more steps.
-fn run(out: &Path, world: usize, steps: u64) -> Ended {
+fn run(out: &Path, world: usize, steps: u64) -> TrainingEnd {
     std::fs::create_dir_all(out).unwrap();
     let plan = plan(world);
     let provenance = Provenance::gather(provenance::Start {
@@ -116,7 +116,7 @@ fn run(out: &Path, world: usize, steps: u64) -> Ended {
         let device = ComputeDevice::Cpu;
         let recorder = RecorderOptions { progress: ProgressMode::None, ..RecorderOptions::default() };
         let start = Start { out_dir: out, provenance: &provenance, job_toml: "" };
-        train(Job {
+        train(RankJob {
             failed: &|_| true,
             plan: &plan,
             local_rank: group.rank(),
@@ -144,13 +144,13 @@ fn a_resumed_run_uses_the_order_from_its_first_step() {
         ["model.safetensors", "optimizer.safetensors"].map(|f| std::fs::read(out.join(LAST).join(f)).unwrap())
     };
     let whole = dir.path().join("whole");
-    assert_eq!(run(&whole, 3, 10), Ended::Stopped);
+    assert_eq!(run(&whole, 3, 10), TrainingEnd::Stopped);
     for at in [1, 7] {
         let out = dir.path().join(format!("at-{at}"));
-        assert_eq!(run(&out, 3, at), Ended::Stopped);
+        assert_eq!(run(&out, 3, at), TrainingEnd::Stopped);
         let state = read_json(out.join(format!("checkpoints/step-{at:08}/state.json")));
         assert_eq!(state["extra"]["position"]["bucket_order"], serde_json::json!(LEARNT));
-        assert_eq!(run(&out, 3, 10 - at), Ended::Stopped);
+        assert_eq!(run(&out, 3, 10 - at), TrainingEnd::Stopped);
         assert!(files(&out) == files(&whole), "stopped at step {at}: model or optimizer differ");
     }
     assert!(trained(3, None).0 != trained(3, Some(&REGISTERED)).0, "the order has no effect to be seen");

@@ -3,7 +3,7 @@
 use ddp_run::Result;
 use ddp_run::hook::ProcessGroup;
 use ddp_run::testing::{
-    BatchAlgebra, Compute, HookState, Model, Observer, Parts, Plan, Position, RunTensors, StepReport, Sums,
+    BatchAlgebra, Compute, HookState, Model, Observer, TrainerParts, Plan, Position, RunTensors, StepReport, Sums,
     Trainer, Updater,
 };
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub fn train_steps(
     let updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries(), &on.device);
     let fresh = Position::new(plan.batching(group.world_size()));
     let position = Position { bucket_order: order.map(<[usize]>::to_vec), ..fresh };
-    let parts = Parts {
+    let parts = TrainerParts {
         group,
         splits,
         model,

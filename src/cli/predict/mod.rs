@@ -79,7 +79,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
     };
     args.check(encoding)?;
     let predictor =
-        Predictor::new(&RankParts::of(&used.plan), &used.usage, &used.loaded, !args.no_ema, device)?;
+        Predictor::new(&RankParts::new(&used.plan), &used.usage, &used.loaded, !args.no_ema, device)?;
     match encoding {
         Encoding::Text(encoding) => text::run(args, encoding, &predictor),
         Encoding::Images(_) | Encoding::Table(_) => {

@@ -46,7 +46,7 @@ use spec::{Declaration, Diagnostics, Examined, JobTree, Origin, ResolvedValue, V
 use std::collections::BTreeSet;
 use train::optim::{OptimizerPlan, Schedule};
 use train::tasks::TaskPlan;
-use train::training::{Batching, Details, EarlyStop, Ema, ReplicaConfig, Settings, TrainConfig};
+use train::training::{Batching, Details, EarlyStop, Ema, ReplicaConfig, TrainConfig, TrainSettings};
 
 /// A resolved job: the configurations of its components, and the values derived from them together.
 #[derive(Clone, Debug)]
@@ -182,8 +182,8 @@ impl Plan {
     }
 
     /// The settings of the training loop.
-    pub fn settings(&self) -> Settings {
-        Settings {
+    pub fn settings(&self) -> TrainSettings {
+        TrainSettings {
             seed: self.seed,
             epochs: self.epochs.unwrap_or(u64::MAX),
             precision: self.precision,
@@ -212,7 +212,7 @@ impl Plan {
 
     /// The composition of micro-batches and steps at the start of a run on `world` processes.
     pub fn batching(&self, world: usize) -> Batching {
-        Batching::of(world, self.batch_size, self.train.accumulate)
+        Batching::new(world, self.batch_size, self.train.accumulate)
     }
 
     /// Checks that a run from the beginning has no batch on which a batch norm can't train. Where sizes are only known once the

@@ -53,7 +53,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let sweep = root.section("sweep").config_if(swept);
 
     let world = request.resolve(nodes.nnodes.max, launch.nproc_per_node, device);
-    let batching = Batching::of(world.world_size, batch_size, train.accumulate);
+    let batching = Batching::new(world.world_size, batch_size, train.accumulate);
     let batch = match facts.train {
         Some(n) => batching.algebra(n, loader.drop_last),
         None => batching.algebra_without_data(),

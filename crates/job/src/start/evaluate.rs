@@ -5,7 +5,8 @@ use super::ready::{available, ready};
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
 use crate::worker::{
-    self, Evaluated, Evaluation, RankParts, Wanted, chosen, evaluate_external, keep_kernels,
+    self, EvaluatedCheckpoint, Evaluation, EvaluationScope, RankParts, chosen, evaluate_external,
+    keep_kernels,
 };
 use base::error::{Error, ExitCode, IoContext, Result};
 use base::files::{self, Temporary};
@@ -30,7 +31,7 @@ pub struct EvaluationRequest<'a> {
     pub nproc_per_node: Option<Nproc>,
     /// A path, or `best` or `last` of the run (the default).
     pub checkpoint: Option<&'a Path>,
-    pub wanted: Wanted,
+    pub wanted: EvaluationScope,
 }
 
 /// Evaluates in the role of this process. The result is `None` on other ranks than rank 0, and after a stop.
@@ -41,7 +42,7 @@ pub fn evaluate(
     request: EvaluationRequest<'_>,
     registry: &Registry,
     stop: &StopFlag,
-) -> Result<(ExitCode, Option<(Evaluated, Evaluation)>)> {
+) -> Result<(ExitCode, Option<(EvaluatedCheckpoint, Evaluation)>)> {
     let named = request.spec;
     let job = named.join("job.toml");
     let spec = if named.is_dir() { &job } else { named };
@@ -61,14 +62,14 @@ pub fn evaluate(
         stop.release();
         let loaded = find()?;
         available(&plan)?;
-        let (parts, device) = (RankParts::of(&plan), of_rank(plan.device, 0));
+        let (parts, device) = (RankParts::new(&plan), of_rank(plan.device, 0));
         let found =
             worker::evaluate(&parts, Some(&loaded), request.wanted, device, 0, &SoloGroup::default())?;
-        return Ok((ExitCode::Done, Some((Evaluated::new(&loaded), found))));
+        return Ok((ExitCode::Done, Some((EvaluatedCheckpoint::new(&loaded), found))));
     }
     // Without its tensors: rank 0 reads them again.
     let first = launcher.as_ref().is_none_or(|worker| worker.place.rank == 0);
-    let of = if first { Some(Evaluated::new(&find()?)) } else { None };
+    let of = if first { Some(EvaluatedCheckpoint::new(&find()?)) } else { None };
     let (code, found) = on_ranks(&request, &plan, of.as_ref(), &run, launcher, stop)?;
     // Rank 0 may have found a newer one.
     Ok((code, found.and_then(|found| Some((found.of.clone().or(of)?, found)))))
@@ -134,7 +135,7 @@ fn launcher(request: &EvaluationRequest<'_>) -> Result<(Option<WorkerEnv>, Optio
 fn on_ranks(
     request: &EvaluationRequest<'_>,
     plan: &Plan,
-    of: Option<&Evaluated>,
+    of: Option<&EvaluatedCheckpoint>,
     run: &Path,
     launcher: Option<WorkerEnv>,
     stop: &StopFlag,
@@ -184,7 +185,7 @@ fn supervised(plan: &Plan, job: JobHandoff, stop: &StopFlag) -> Result<ExitCode>
 fn job(
     request: &EvaluationRequest<'_>,
     plan: &Plan,
-    of: Option<&Evaluated>,
+    of: Option<&EvaluatedCheckpoint>,
     run: &Path,
     folder: &Path,
 ) -> JobHandoff {

@@ -1,7 +1,7 @@
 //! What must be true of this machine and this build before a run starts: devices, engine, data files, open files.
 
 use crate::plan::Plan;
-use crate::worker::{Fault, keep_kernels};
+use crate::worker::{InjectedFault, keep_kernels};
 use base::error::{Error, Result};
 use collectives::{Backend, mpi, nccl};
 use ddp::device::{self, supports_precision};
@@ -39,7 +39,7 @@ pub(super) fn ready(plan: &Plan, origin: &Origin) -> Result<()> {
     plan.devices_suffice(local, device::count(plan.device))?;
     supports_precision(plan.precision, device::of_rank(plan.device, 0))?;
     // The workers read it again; an error here prevents the start.
-    Fault::from_env(&|name| std::env::var(name).ok(), plan.world.world_size).map(drop)
+    InjectedFault::from_env(&|name| std::env::var(name).ok(), plan.world.world_size).map(drop)
 }
 
 /// Checks that this build can run the plan.

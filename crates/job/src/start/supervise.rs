@@ -35,7 +35,7 @@ pub(super) fn supervise(
         requeue_on_stop(plan.slurm.requeue, first).iter().for_each(SlurmJob::requeue_and_say_so);
         return Ok((ExitCode::Stopped, first));
     }
-    let start_state = StartState::of(&job);
+    let start_state = StartState::new(&job);
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
     launch.threads_per_worker = plan.launch.threads;
     launch.policy.grace = shutdown(plan);
@@ -94,7 +94,7 @@ fn take_folder(
 
 /// Checks what the run continues from.
 fn may_begin(plan: &Plan, job: &JobHandoff) -> Result<()> {
-    continues_the_run(OwnSpec::of(plan), job)?;
+    continues_the_run(OwnSpec::new(plan), job)?;
     // A run that continues resumes from its own checkpoints.
     if newest_step(job).is_none() {
         let resume = Resume::parse(&job.resume);

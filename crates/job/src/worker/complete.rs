@@ -30,12 +30,12 @@ fn prune(start: &Start<'_>, config: &CheckpointConfig) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use crate::worker::testing::{Run, SPEC};
+    use crate::worker::testing::{SPEC, TestRun};
     use std::fs;
 
     #[test]
     fn the_next_start_of_a_complete_run_finishes_what_a_kill_left() {
-        let run = Run::of(SPEC);
+        let run = TestRun::new(SPEC);
         let sets = ["checkpoint.keep_last=2", "checkpoint.keep_best=0"];
         run.train(1, &sets).unwrap();
         let (out, kept) = (run.out(), run.kept());

@@ -1,17 +1,17 @@
 //! Digests of whole runs whose ranks are threads: what they are equal for, and what is left of them after a resume.
 
-use super::testing::{Run, SPEC};
+use super::testing::{SPEC, TestRun};
 use record::{DigestGroup, DigestLine, read_digests};
 use std::collections::BTreeMap;
 
 const EACH: &str = "metrics.digests=\"1 step\"";
 
-fn of(run: &Run) -> BTreeMap<u64, DigestLine> {
+fn of(run: &TestRun) -> BTreeMap<u64, DigestLine> {
     read_digests(run.out()).unwrap()
 }
 
 fn trained(world: usize, sets: &[&str]) -> BTreeMap<u64, DigestLine> {
-    let run = Run::of(SPEC);
+    let run = TestRun::new(SPEC);
     run.train(world, &[&[EACH, "epochs=1"], sets].concat()).unwrap();
     of(&run)
 }
@@ -48,16 +48,16 @@ fn inputs_are_the_same_for_any_number_of_ranks() {
 #[test]
 fn a_resumed_run_has_each_step_once() {
     let sets = [EACH, "save_every=\"2 steps\"", "checkpoint.on_preempt=exit", "ema.decay=0.9"];
-    let whole = Run::of(SPEC);
+    let whole = TestRun::new(SPEC);
     whole.train(2, &sets).unwrap();
-    let parts = Run::of(SPEC);
+    let parts = TestRun::new(SPEC);
     parts.in_parts(2, &sets, &[5]);
     assert_eq!(of(&parts), of(&whole));
     assert!(!of(&whole)[&1].group(DigestGroup::Average).is_empty());
     let text = std::fs::read_to_string(parts.out().join("digests.jsonl")).unwrap();
     assert_eq!(text.lines().count(), of(&whole).len());
     // The cadence changes no result.
-    let without = Run::of(SPEC);
+    let without = TestRun::new(SPEC);
     without.train(2, &sets[1..]).unwrap();
     without.assert_same(&whole);
     assert!(!without.out().join("digests.jsonl").exists());
@@ -66,7 +66,7 @@ fn a_resumed_run_has_each_step_once() {
 #[test]
 fn checked_replicas_agree_and_have_the_same_results() {
     let run = |sets: &[&str]| {
-        let run = Run::of(SPEC);
+        let run = TestRun::new(SPEC);
         run.train(2, sets).unwrap();
         run
     };

@@ -1,13 +1,13 @@
 //! `[early_stop]` ends a run after the same epoch, however it was interrupted; more patience continues it.
 
-use super::testing::{Run, SPEC};
+use super::testing::{SPEC, TestRun};
 use base::numbers::significant;
 use record::Event;
 
 /// A learning rate at which the loss soon rises.
 const SETS: [&str; 4] = ["epochs=40", "optimizer.lr=0.4", "save_every=1", "early_stop.patience=2"];
 
-fn reason(run: &Run) -> String {
+fn reason(run: &TestRun) -> String {
     let mut ends = run
         .events()
         .into_iter()
@@ -21,7 +21,7 @@ fn a_run_ends_after_the_same_epoch_however_it_is_interrupted() {
 }
 
 fn ends_after_the_same_epoch(world: usize) {
-    let (whole, cut) = (Run::of(SPEC), Run::of(SPEC));
+    let (whole, cut) = (TestRun::new(SPEC), TestRun::new(SPEC));
     whole.train(world, &SETS).unwrap();
     let losses: Vec<f64> = whole.epochs().iter().map(|e| e.3.unwrap()).collect();
     let best = losses.iter().copied().fold(f64::INFINITY, f64::min);
@@ -40,7 +40,7 @@ fn ends_after_the_same_epoch(world: usize) {
 
 #[test]
 fn more_patience_continues_a_run_that_ended() {
-    let (whole, run) = (Run::of(SPEC), Run::of(SPEC));
+    let (whole, run) = (TestRun::new(SPEC), TestRun::new(SPEC));
     run.train(1, &SETS).unwrap();
     let ended = run.epochs().len();
     // The same command does nothing.

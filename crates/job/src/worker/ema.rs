@@ -45,7 +45,7 @@ pub fn start(
     group: &dyn ProcessGroup,
 ) -> Result<Option<WeightAverage>> {
     let Some(ema) = ema else { return Ok(None) };
-    let mut average = WeightAverage::of(model, ema)?;
+    let mut average = WeightAverage::new(model, ema)?;
     if position.ema.is_some() {
         for index in 0..model.entries().len() {
             average.values_mut().edit(index, |_, own| {

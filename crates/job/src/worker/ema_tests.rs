@@ -1,7 +1,7 @@
 //! `[ema]`: what is averaged, evaluated and saved, and what a resumed run makes of it.
 
-use super::testing::{Run, SPEC, plan};
-use super::{RankParts, Split, Wanted, evaluate};
+use super::testing::{SPEC, TestRun, plan};
+use super::{EvaluationScope, RankParts, Split, evaluate};
 use checkpoint::{Loaded, TensorMap, load};
 use collectives::SoloGroup;
 use ddp::device::ComputeDevice;
@@ -9,7 +9,7 @@ use std::path::Path;
 
 const EMA: [&str; 3] = ["ema.decay=0.9", "ema.every=3", "ema.warmup_power=0.75"];
 
-fn at(run: &Run, step: u64) -> Loaded {
+fn at(run: &TestRun, step: u64) -> Loaded {
     let entries = run.store().list().unwrap();
     load(&entries.iter().find(|entry| entry.step == step).unwrap().path).unwrap()
 }
@@ -19,14 +19,14 @@ fn values(map: &TensorMap) -> Vec<f32> {
 }
 
 /// Model, average and validation losses.
-fn results(run: &Run) -> (TensorMap, TensorMap, Vec<Option<f64>>) {
+fn results(run: &TestRun) -> (TensorMap, TensorMap, Vec<Option<f64>>) {
     let Loaded { model, ema, .. } = run.loaded();
     (model, ema, run.epochs().iter().map(|epoch| epoch.3).collect())
 }
 
 #[test]
 fn the_average_follows_the_saved_weights_of_every_step() {
-    let run = Run::of(SPEC);
+    let run = TestRun::new(SPEC);
     let sets = ["epochs=1", "save_every=1 steps", "checkpoint.keep_last=0", "ema.decay=0.75"];
     run.train(2, &sets).unwrap();
     let mut average: Vec<f32> = Vec::new();
@@ -44,14 +44,14 @@ fn the_average_follows_the_saved_weights_of_every_step() {
 
 #[test]
 fn the_average_is_what_is_evaluated() {
-    let run = Run::of(SPEC);
+    let run = TestRun::new(SPEC);
     let sets = [&EMA[..], &["epochs=2"]].concat();
     run.train(2, &sets).unwrap();
     let plan = plan(SPEC, &sets, 1);
     let loss = |averaged| {
         let (loaded, group) = (load(&run.newest()).unwrap(), SoloGroup::default());
-        let wanted = Wanted { split: Split::Val, averaged, per_class: false };
-        let metrics = evaluate(&RankParts::of(&plan), Some(&loaded), wanted, ComputeDevice::Cpu, 0, &group);
+        let wanted = EvaluationScope { split: Split::Val, averaged, per_class: false };
+        let metrics = evaluate(&RankParts::new(&plan), Some(&loaded), wanted, ComputeDevice::Cpu, 0, &group);
         metrics.unwrap().json()["loss"].as_f64().unwrap()
     };
     let reported = run.epochs().last().unwrap().3.unwrap();
@@ -64,35 +64,21 @@ fn the_average_is_what_is_evaluated() {
 #[test]
 fn a_run_that_is_interrupted_has_the_same_average() {
     for world in [1, 2] {
-        let (whole, cut) = (Run::of(SPEC), Run::of(SPEC));
+        let (whole, cut) = (TestRun::new(SPEC), TestRun::new(SPEC));
         whole.train(world, &EMA).unwrap();
         // Before an update is due, when one is, and in the last step of an epoch.
         cut.in_parts(world, &EMA, &[1, 2, 5, 3]);
         assert!(results(&cut) == results(&whole), "{world} ranks");
         // Training itself does not depend on the average.
-        let plain = Run::of(SPEC);
+        let plain = TestRun::new(SPEC);
         plain.train(world, &[]).unwrap();
         assert!(plain.bits() == whole.bits() && plain.loaded().ema.is_empty());
     }
 }
 
 #[test]
-fn a_run_goes_on_with_the_average_on_another_number_of_ranks() {
-    for (before, after) in [(2, 1), (1, 2)] {
-        let run = Run::of(SPEC);
-        let first = ["epochs=1", "ema.decay=0.9"];
-        run.train(before, &first).unwrap();
-        let average = run.loaded().ema;
-        let sets = ["epochs=2", "ema.decay=0.9", "ema.every=1000"];
-        run.train(after, &sets).unwrap();
-        let last = run.loaded();
-        assert!(last.ema == average && last.ema != last.model, "from {before} to {after} ranks");
-    }
-}
-
-#[test]
 fn an_average_begins_and_ends_with_its_table() {
-    let run = Run::of(SPEC);
+    let run = TestRun::new(SPEC);
     run.train(1, &["epochs=1"]).unwrap();
     let begun = run.loaded().model;
     run.train(1, &["epochs=2", "ema.decay=0.9", "ema.every=1000"]).unwrap();

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use train::training::{Details, evaluate_by_batches};
+use train::training::{Details, evaluate_by_batches, share_model};
 
 named! {
     /// The split to evaluate.
@@ -69,14 +69,14 @@ const LOOKS: usize = 10;
 
 /// The checkpoint that was evaluated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Evaluated {
+pub struct EvaluatedCheckpoint {
     pub path: PathBuf,
     pub step: u64,
     pub epochs: usize,
     pub steps_in_epoch: usize,
 }
 
-impl Evaluated {
+impl EvaluatedCheckpoint {
     /// Without its tensors.
     pub fn new(loaded: &Loaded) -> Self {
         let state = &loaded.state;
@@ -118,7 +118,7 @@ pub struct Evaluation {
     /// Predictions by class, if they were requested and samples have one class each.
     pub classes: Option<Classes>,
     /// On rank 0.
-    pub of: Option<Evaluated>,
+    pub of: Option<EvaluatedCheckpoint>,
     /// How the data and the spec differ from those of the checkpoint.
     pub warnings: Vec<String>,
 }
@@ -159,7 +159,7 @@ mod bits {
 
 /// What to evaluate.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct EvaluationScope {
     pub split: Split,
     /// Averaged weights, if there are some.
     pub averaged: bool,
@@ -175,7 +175,7 @@ const NOT_ENCODED: &str = "the checkpoint does not say how its data was encoded:
 pub fn evaluate(
     parts: &RankParts<'_>,
     loaded: Option<&Loaded>,
-    wanted: Wanted,
+    wanted: EvaluationScope,
     device: ComputeDevice,
     local_rank: usize,
     group: &dyn ProcessGroup,
@@ -213,7 +213,7 @@ pub fn evaluate(
     if group.world_size() > 1 {
         // Reading and sending have no deadline.
         group.barrier(Wait::WhilePeersLive)?;
-        state::share_model(&mut *model, group)?;
+        share_model(&mut *model, group)?;
     }
     let options = parts.data.loader.options(parts.batch_size, parts.seed);
     group.note(StepPhase {
@@ -222,12 +222,12 @@ pub fn evaluate(
     });
     let details = Details { per_class: wanted.per_class, samples: 0 };
     let evaluated = evaluate_by_batches(&*model, &*parts.task.build(), dataset, options, group, details)?;
-    let found = metrics::evaluation(&evaluated.sums, Reported::of(parts.task, parts.metrics.top5, &facts));
+    let found = metrics::evaluation(&evaluated.sums, Reported::new(parts.task, parts.metrics.top5, &facts));
     let encoding = splits.train.encoding();
     let names = encoding.as_ref().and_then(Encoding::classes).unwrap_or_default();
     let tally = evaluated.tally.as_ref();
     let classes = tally.and_then(|tally| Some(Classes::new(tally.per_class()?, tally.matrix(), names)));
-    Ok(Evaluation { warnings, classes, of: loaded.map(Evaluated::new), ..found })
+    Ok(Evaluation { warnings, classes, of: loaded.map(EvaluatedCheckpoint::new), ..found })
 }
 
 /// The checkpoint that was found before this rank was started, or the present one.
@@ -249,7 +249,7 @@ pub(super) fn evaluate_rank(
 ) -> Result<()> {
     let split = Split::parse(&handoff.split)
         .ok_or_else(|| Error::internal(format!("`{}` is not a split", handoff.split)))?;
-    let wanted = Wanted { split, averaged: handoff.averaged, per_class: handoff.per_class };
+    let wanted = EvaluationScope { split, averaged: handoff.averaged, per_class: handoff.per_class };
     let first = group.rank() == 0;
     let loaded = if first { Some(loaded(parts.checkpoint.best, handoff)?) } else { None };
     let found = evaluate(parts, loaded.as_ref(), wanted, device, local_rank, group)?;

@@ -7,7 +7,7 @@ use launch::{Failure, FlightRecord, Handoff, StopFlag, write_error_file_of};
 use std::cell::{Cell, OnceCell};
 use std::path::PathBuf;
 use std::sync::Arc;
-use train::training::Ended;
+use train::training::TrainingEnd;
 
 /// The report of a failing rank: a note for the supervisor and, if a collective failed, its last collectives. Written
 /// as soon as the failure is known, because the run is being taken down meanwhile.
@@ -85,11 +85,11 @@ impl<'a> FailureReport<'a> {
     }
 
     /// The process's exit code, or its error with the rank.
-    pub fn end(self, done: Result<Ended>) -> Result<ExitCode> {
+    pub fn end(self, done: Result<TrainingEnd>) -> Result<ExitCode> {
         let mut error = match done {
             Ok(ended) => {
                 self.stop.settle();
-                let stopped = ended == Ended::Stopped;
+                let stopped = ended == TrainingEnd::Stopped;
                 return Ok(if stopped { ExitCode::Stopped } else { ExitCode::Done });
             }
             Err(error) => error,

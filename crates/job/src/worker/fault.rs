@@ -36,7 +36,7 @@ enum FaultPoint {
 
 /// An injected fault; it occurs once, the first time that all conditions hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct InjectedFault {
     action: FaultAction,
     rank: usize,
     point: FaultPoint,
@@ -46,7 +46,7 @@ pub struct Fault {
     generation: Option<u64>,
 }
 
-impl Fault {
+impl InjectedFault {
     /// The fault that the environment (`get`) requests in a run of `world_size` ranks, if any.
     ///
     /// Errors (exit 2): the value is malformed, or could never apply.
@@ -99,7 +99,7 @@ impl Fault {
     }
 }
 
-impl FromStr for Fault {
+impl FromStr for InjectedFault {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -185,14 +185,14 @@ impl FromStr for FaultPoint {
 
 /// The fault of this rank, and what it does.
 struct ArmedFault {
-    fault: Fault,
-    trigger: fn(&Fault, &str),
+    fault: InjectedFault,
+    trigger: fn(&InjectedFault, &str),
     step: AtomicU64,
     triggered: AtomicBool,
 }
 
 impl ArmedFault {
-    fn new(fault: Fault, trigger: fn(&Fault, &str)) -> Self {
+    fn new(fault: InjectedFault, trigger: fn(&InjectedFault, &str)) -> Self {
         Self { fault, trigger, step: AtomicU64::new(0), triggered: AtomicBool::new(false) }
     }
 

@@ -5,31 +5,37 @@ use collectives::{
     CommError, DType, DeviceCollectives, DeviceSlice, FlightRecorder, ReduceOp, SoloGroup, Wait,
 };
 
-fn read(text: &str, world: usize) -> Result<Option<Fault>> {
-    Fault::from_env(&|name| (name == VARIABLE).then(|| text.to_owned()), world)
+fn read(text: &str, world: usize) -> Result<Option<InjectedFault>> {
+    InjectedFault::from_env(&|name| (name == VARIABLE).then(|| text.to_owned()), world)
 }
 
 #[test]
 fn faults_are_read() {
     let kill = read("kill:rank=1,phase=forward,step=3", 2).unwrap().unwrap();
     let point = FaultPoint::Phase(Phase::Forward);
-    assert_eq!(kill, Fault { action: FaultAction::Kill, rank: 1, point, step: Some(3), generation: None });
+    assert_eq!(
+        kill,
+        InjectedFault { action: FaultAction::Kill, rank: 1, point, step: Some(3), generation: None }
+    );
     assert!(kill.is_due_in(1) && kill.is_due_in(7));
     let exit = read("exit=7:phase=barrier,rank=0", 1).unwrap().unwrap();
     let point = FaultPoint::Call("barrier");
-    assert_eq!(exit, Fault { action: FaultAction::Exit(7), rank: 0, point, step: None, generation: None });
+    assert_eq!(
+        exit,
+        InjectedFault { action: FaultAction::Exit(7), rank: 0, point, step: None, generation: None }
+    );
     let stop = read("stop:rank=3,phase=connect,generation=2", 4).unwrap().unwrap();
     assert!(stop.is_due_in(2) && !stop.is_due_in(1));
     assert_eq!((stop.action, stop.point), (FaultAction::Stop, FaultPoint::Connect));
     let full = read("full:rank=0,phase=save,step=4", 1).unwrap().unwrap();
     assert_eq!((full.action, full.point), (FaultAction::Full, FaultPoint::Phase(Phase::Save)));
     assert_eq!(read("", 1).unwrap(), None);
-    assert_eq!(Fault::from_env(&|_| None, 1).unwrap(), None);
+    assert_eq!(InjectedFault::from_env(&|_| None, 1).unwrap(), None);
 }
 
 /// The indices of the calls in which the fault occurred.
 fn triggered(text: &str) -> Vec<usize> {
-    let fault: Fault = text.parse().unwrap();
+    let fault: InjectedFault = text.parse().unwrap();
     let group = InterceptedGroup::new(Arc::new(SoloGroup::default()), ArmedFault::new(fault, |_, _| {}));
     let note = |phase, step| group.note(StepPhase { step, phase });
     let steps: [&dyn Fn(); 7] = [
@@ -64,7 +70,7 @@ fn a_fault_triggers_once_at_its_point() {
 
 #[test]
 fn a_bit_is_not_flipped_before_there_are_parameters() {
-    let flip: Fault = "flip:rank=0,phase=update,step=3".parse().unwrap();
+    let flip: InjectedFault = "flip:rank=0,phase=update,step=3".parse().unwrap();
     assert_eq!((flip.action, flip.point), (FaultAction::Flip, FaultPoint::Phase(Phase::Update)));
     let early = read("flip:rank=0,phase=connect", 1).unwrap_err();
     assert!(early.message.contains("before there are parameters"), "{early}");
@@ -73,9 +79,9 @@ fn a_bit_is_not_flipped_before_there_are_parameters() {
 #[test]
 fn only_the_chosen_rank_gets_another_group() {
     let group: Arc<dyn ProcessGroup> = Arc::new(SoloGroup::default());
-    let other: Fault = "kill:rank=1,phase=save".parse().unwrap();
+    let other: InjectedFault = "kill:rank=1,phase=save".parse().unwrap();
     assert!(Arc::ptr_eq(&other.arm(group.clone()), &group));
-    let own: Fault = "kill:rank=0,phase=save".parse().unwrap();
+    let own: InjectedFault = "kill:rank=0,phase=save".parse().unwrap();
     assert!(!Arc::ptr_eq(&own.arm(group.clone()), &group));
 }
 
@@ -117,7 +123,7 @@ impl ProcessGroup for OnDevice {
 
 #[test]
 fn a_fault_triggers_in_device_collectives() {
-    let fault: Fault = "kill:rank=0,phase=all_reduce".parse().unwrap();
+    let fault: InjectedFault = "kill:rank=0,phase=all_reduce".parse().unwrap();
     let none = InterceptedGroup::new(Arc::new(SoloGroup::default()), ArmedFault::new(fault, |_, _| {}));
     assert!(none.device_collectives().is_none(), "it gives no group what that has not");
     let group =

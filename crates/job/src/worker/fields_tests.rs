@@ -1,7 +1,6 @@
 //! Runs whose samples have further fields.
 
-use super::testing::{self, Run, close, trained};
-use crate::plan::Plan;
+use super::testing::{TestRun, close};
 use crate::registry::Registry;
 use base::error::{Error, ExitCode, Result};
 use burn::tensor::{Int, Tensor};
@@ -15,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use train::models::{AnyNet, Input};
 use train::tasks::{Batch, MetricFacts, StepContext, StepOutput, Task};
-use train::training::Ended;
+use train::training::TrainingEnd;
 
 /// Four numbers of which only some count: `mask`; their sum; and how many they are: `count`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -152,13 +151,9 @@ const SPEC: &str = "name = \"run\"\nseed = 3\nepochs = 3\nbatch_size = 8\n[model
     [dataset]\nname = \"masked\"\n[optimizer]\nname = \"sgd\"\nlr = 0.1\n[metrics]\nlog_every = 1\n\
     [task]\nname = \"of-masked\"\n";
 
-fn plan_of(spec: &str, sets: &[&str], world: usize) -> Plan {
-    testing::resolved(&registry(), spec, sets, world).unwrap_or_else(|e| panic!("{e}"))
-}
-
-fn run(spec: &str, sets: &[&str], world: usize) -> Run {
-    let run = Run::of(spec);
-    assert_eq!(trained(&plan_of(spec, sets, world), run.out(), u64::MAX).unwrap(), Ended::Done);
+fn run(spec: &str, sets: &[&str], world: usize) -> TestRun {
+    let run = TestRun::with(registry(), spec);
+    assert_eq!(run.train(world, sets).unwrap(), TrainingEnd::Done);
     run
 }
 
@@ -181,11 +176,8 @@ fn two_ranks_train_by_further_fields_as_one_does() {
 #[test]
 fn a_resumed_run_has_the_same_bits() {
     let sets = ["train.accumulate=2", "batch_size=2", "dataset.workers=2"];
-    let (whole, parts) = (run(SPEC, &sets, 2), Run::of(SPEC));
-    for stop_at in [3, 9] {
-        assert_eq!(trained(&plan_of(SPEC, &sets, 2), parts.out(), stop_at).unwrap(), Ended::Stopped);
-    }
-    assert_eq!(trained(&plan_of(SPEC, &sets, 2), parts.out(), u64::MAX).unwrap(), Ended::Done);
+    let (whole, parts) = (run(SPEC, &sets, 2), TestRun::with(registry(), SPEC));
+    parts.in_parts(2, &sets, &[3, 9]);
     for name in ["loss", "part"] {
         assert_eq!(whole.measured(name), parts.measured(name), "{name}");
     }
@@ -212,8 +204,7 @@ fn what_is_standard_ignores_further_fields() {
 #[test]
 fn fields_that_do_not_fit_end_before_the_run() {
     let refused = |sets: &[&str]| {
-        let run = Run::of(SPEC);
-        let e = trained(&plan_of(SPEC, sets, 1), run.out(), 1).unwrap_err();
+        let e = TestRun::with(registry(), SPEC).train(1, sets).unwrap_err();
         assert_eq!(e.code, ExitCode::Spec);
         e.message
     };
@@ -241,9 +232,10 @@ fn fields_that_do_not_fit_end_before_the_run() {
 
 #[test]
 fn a_plan_names_further_fields() {
-    let text = plan_of(SPEC, &[], 1).text();
+    let plan = |sets: &[&str]| TestRun::with(registry(), SPEC).plan(1, sets);
+    let text = plan(&[]).text();
     assert!(text.contains("count: one of 5 classes; mask: [4] numbers"), "{text}");
-    let json = |sets: &[&str]| plan_of(SPEC, sets, 1).json()["data"].clone();
+    let json = |sets: &[&str]| plan(sets).json()["data"].clone();
     assert_eq!(json(&[])["fields"]["mask"]["shape"], serde_json::json!([4]));
     assert_eq!(json(&["dataset.plain=true"]).get("fields"), None);
 }

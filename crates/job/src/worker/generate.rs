@@ -117,7 +117,7 @@ fn choose(logits: &[f32], sampling: Sampling, draw: f32) -> usize {
 mod tests {
     use super::*;
     use crate::registry::Registry;
-    use crate::worker::testing::Run;
+    use crate::worker::testing::TestRun;
     use crate::worker::{Predictor, RankParts, Usage};
     use data::Encoding;
     use ddp::device::ComputeDevice;
@@ -152,14 +152,14 @@ mod tests {
              [dataset]\nname = \"text\"\npath = '{}'\nblock_size = 8\nworkers = 0\n[optimizer]\nname = \"adamw\"\nlr = 0.01\n",
             text.display()
         );
-        let run = Run::of(&spec);
+        let run = TestRun::new(&spec);
         run.train(1, &[]).unwrap();
         let loaded = run.loaded();
         let (usage, plan) =
             Usage::read(loaded.usage.as_deref().unwrap(), &loaded, &Registry::standard()).unwrap();
         let Some(Encoding::Text(encoding)) = &usage.encoding else { panic!("it is a text") };
         assert_eq!((encoding.vocabulary.as_str(), encoding.block_size), (" abcd", 8));
-        (Predictor::new(&RankParts::of(&plan), &usage, &loaded, true, ComputeDevice::Cpu).unwrap(), 5)
+        (Predictor::new(&RankParts::new(&plan), &usage, &loaded, true, ComputeDevice::Cpu).unwrap(), 5)
     }
 
     #[test]

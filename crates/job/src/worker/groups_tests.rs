@@ -1,7 +1,7 @@
 //! `[[optimizer.group]]`: runs with frozen parameters, interrupted, and continued with other groups.
 
 use super::optimizer::{Trained, freeze};
-use super::testing::{Run, SPEC, plan, trained};
+use super::testing::{SPEC, TestRun, plan, trained};
 use crate::plan::Plan;
 use base::error::ExitCode;
 use checkpoint::Loaded;
@@ -51,7 +51,7 @@ fn initial(plan: &Plan, name: &str) -> Vec<f32> {
 fn a_run_with_groups_ends_with_the_same_bits_however_it_is_interrupted() {
     for world in [1, 2] {
         let sets = with(&[GROUPS, "epochs=3", "train.accumulate=2", "train.clip_norm=0.5"]);
-        let (whole, cut) = (Run::of(SPEC), Run::of(SPEC));
+        let (whole, cut) = (TestRun::new(SPEC), TestRun::new(SPEC));
         whole.train(world, &sets).unwrap();
         cut.in_parts(world, &sets, &[1, 3]);
         cut.assert_same(&whole);
@@ -67,7 +67,7 @@ fn a_run_with_groups_ends_with_the_same_bits_however_it_is_interrupted() {
 #[test]
 fn groups_change_only_their_parameters() {
     let after_a_step = |group: &'static str| {
-        let run = Run::of(SPEC);
+        let run = TestRun::new(SPEC);
         run.train(1, &with(&[group, "train.max_steps=1"])).unwrap();
         run.loaded()
     };
@@ -89,7 +89,7 @@ fn groups_change_only_their_parameters() {
 
 #[test]
 fn a_parameter_that_is_trained_later_takes_the_step_of_a_new_run() {
-    let run = Run::of(SPEC);
+    let run = TestRun::new(SPEC);
     run.train(1, &with(&[FROZEN, "train.max_steps=8"])).unwrap();
     let before = run.loaded();
     assert_eq!(with_state(&before), ["2.weight", "2.bias"]);
@@ -115,7 +115,7 @@ fn a_parameter_that_is_trained_later_takes_the_step_of_a_new_run() {
 
 #[test]
 fn a_parameter_that_is_frozen_later_loses_its_state_only() {
-    let run = Run::of(SPEC);
+    let run = TestRun::new(SPEC);
     run.train(1, &with(&["epochs=1"])).unwrap();
     let before = run.loaded();
     run.train(1, &with(&[FROZEN, "epochs=2"])).unwrap();
@@ -135,7 +135,7 @@ fn a_resume_tells_what_is_trained_now() {
         let mut model = plan.model.source.build(&plan.dataset.facts, 1, &Compute::host()).unwrap();
         freeze(&plan.optimizer, &mut *model).unwrap();
         let updater = Updater::new(&plan.optimizer, None, model.entries(), model.device());
-        (Trained::of(model.entries(), &updater), plan, model.entries().to_vec())
+        (Trained::new(model.entries(), &updater), plan, model.entries().to_vec())
     };
     let ((whole, free, all), (part, freezes, some)) = (entries("optimizer.group=[]"), entries(FROZEN));
     assert!(whole.is_all() && !part.is_all());
@@ -156,7 +156,7 @@ fn a_resume_tells_what_is_trained_now() {
 #[test]
 fn a_group_with_other_state_is_refused() {
     let sgd = ["model.name=mlp", "model.hidden=[6]"];
-    let run = Run::of(SPEC);
+    let run = TestRun::new(SPEC);
     run.train(1, &[&sgd[..], &["epochs=1"]].concat()).unwrap();
     let momentum = "optimizer.group=[{match=\"2.weight\", momentum=0.9}]";
     let error = run.train(1, &[&sgd[..], &[momentum]].concat()).unwrap_err();
@@ -167,7 +167,7 @@ fn a_group_with_other_state_is_refused() {
 /// The names of a model whose size follows from the data are known when it is built.
 #[test]
 fn a_group_that_does_not_fit_the_model_ends_the_run_before_it_begins() {
-    let run = Run::of("");
+    let run = TestRun::new("");
     let data = run.out().join("a.csv");
     std::fs::write(&data, "a,b,y\n".to_owned() + &"1,2,3\n".repeat(20)).unwrap();
     let spec = format!(

@@ -20,7 +20,7 @@ pub struct HookLayout {
 
 impl HookLayout {
     /// The saved state of a hook with these keys.
-    pub fn of(hook: &HookState, keys: &Values) -> Self {
+    pub fn new(hook: &HookState, keys: &Values) -> Self {
         Self { name: hook.name.clone(), buckets: hook.buckets.clone(), keys: Some(keys.clone()) }
     }
 

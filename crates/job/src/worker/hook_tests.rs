@@ -2,7 +2,7 @@
 
 use super::hook::HookLayout;
 use super::spec_changes::OwnSpec;
-use super::testing::{self, Run, SPEC};
+use super::testing::{self, SPEC, TestRun};
 use crate::plan::Plan;
 use crate::registry::Registry;
 use collectives::{CommError, ProcessGroup, ReduceOp};
@@ -71,8 +71,11 @@ fn plan(sets: &[&str]) -> Plan {
 
 #[test]
 fn the_state_of_a_hook_with_other_keys_is_left_out() {
-    let (whole, parts, fresh) =
-        (Run::with(registry(), &spec()), Run::with(registry(), &spec()), Run::with(registry(), &spec()));
+    let (whole, parts, fresh) = (
+        TestRun::with(registry(), &spec()),
+        TestRun::with(registry(), &spec()),
+        TestRun::with(registry(), &spec()),
+    );
     whole.train(2, &[]).unwrap();
     parts.until(2, &[], 9).unwrap();
     let changed = parts.copied();
@@ -87,8 +90,8 @@ fn the_state_of_a_hook_with_other_keys_is_left_out() {
 #[test]
 fn changed_keys_are_told_by_their_names() {
     let state = HookState { name: "carry".to_owned(), buckets: vec![4], values: vec![vec![vec![1.0]]; 2] };
-    let layout = HookLayout::of(&state, &OwnSpec::of(&plan(&[])).hook_keys());
-    let why = |sets: &[&str]| layout.has_other_keys(OwnSpec::of(&plan(sets)));
+    let layout = HookLayout::new(&state, &OwnSpec::new(&plan(&[])).hook_keys());
+    let why = |sets: &[&str]| layout.has_other_keys(OwnSpec::new(&plan(sets)));
     assert_eq!(
         why(&["distributed.hook.part=0.25"]).as_deref(),
         Some(
@@ -103,9 +106,9 @@ fn changed_keys_are_told_by_their_names() {
     let mut json = serde_json::to_value(&layout).unwrap();
     json["keys"].as_object_mut().unwrap().remove("distributed.hook.newer").unwrap();
     let older: HookLayout = serde_json::from_value(json.clone()).unwrap();
-    assert_eq!(older.has_other_keys(OwnSpec::of(&plan(&[]))), None);
-    assert!(older.has_other_keys(OwnSpec::of(&plan(&["distributed.hook.newer=true"]))).is_some());
+    assert_eq!(older.has_other_keys(OwnSpec::new(&plan(&[]))), None);
+    assert!(older.has_other_keys(OwnSpec::new(&plan(&["distributed.hook.newer=true"]))).is_some());
     json.as_object_mut().unwrap().remove("keys").unwrap();
     let oldest: HookLayout = serde_json::from_value(json).unwrap();
-    assert_eq!(oldest.has_other_keys(OwnSpec::of(&plan(&["distributed.hook.part=0.25"]))), None);
+    assert_eq!(oldest.has_other_keys(OwnSpec::new(&plan(&["distributed.hook.part=0.25"]))), None);
 }

@@ -1,7 +1,6 @@
 //! Runs of models that are written for Burn's `Learner`.
 
-use super::testing::{self, Run, close, fixed, trained};
-use crate::plan::Plan;
+use super::testing::{self, TestRun, close, fixed};
 use crate::registry::Registry;
 use base::error::{ExitCode, Result};
 use burn::module::Module;
@@ -9,12 +8,11 @@ use burn::nn::{Linear, loss::CrossEntropyLossConfig};
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor};
 use burn_train::{ClassificationOutput, InferenceStep, TrainOutput, TrainStep};
-use checkpoint::load_any;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use train::models::Net;
 use train::tasks::{Batch, MetricFacts, StepContext, StepOutput, Task};
-use train::training::Ended;
+use train::training::TrainingEnd;
 
 #[derive(Clone)]
 struct Images {
@@ -116,13 +114,13 @@ const SPEC: &str = "name = \"run\"\nseed = 3\nepochs = 3\nbatch_size = 8\n[model
     [dataset]\nname = \"shapes\"\ntrain = 100\nval = 30\nsize = 16\nclasses = 4\nworkers = 0\n\
     [optimizer]\nname = \"sgd\"\nlr = 0.02\nmomentum = 0.9\n[metrics]\nlog_every = 1\n[task]\nname = \"classifier\"\n";
 
-fn plan_of(sets: &[&str], world: usize) -> Plan {
-    testing::resolved(&registry(), SPEC, sets, world).unwrap_or_else(|e| panic!("{e}"))
+fn new_run() -> TestRun {
+    TestRun::with(registry(), SPEC)
 }
 
-fn run(sets: &[&str], world: usize) -> Run {
-    let run = Run::of(SPEC);
-    assert_eq!(trained(&plan_of(sets, world), run.out(), u64::MAX).unwrap(), Ended::Done);
+fn run(sets: &[&str], world: usize) -> TestRun {
+    let run = new_run();
+    assert_eq!(run.train(world, sets).unwrap(), TrainingEnd::Done);
     run
 }
 
@@ -152,7 +150,7 @@ fn short_micro_batches_weigh_by_their_samples() {
     let sets = ["train.accumulate=2", "batch_size=9", "task.name=same"];
     let (learner, same) = (run(&sets[..2], 1), run(&sets, 1));
     assert!(close(&learner.measured("loss"), &same.measured("loss")));
-    let weights = |run: &Run| load_any(run.out()).unwrap().model.get("layer.weight").unwrap().to_f32_vec();
+    let weights = |run: &TestRun| run.loaded().model.get("layer.weight").unwrap().to_f32_vec();
     for (a, b) in weights(&learner).iter().zip(weights(&same)) {
         assert!((a - b).abs() < 1e-6, "{a} and {b}");
     }
@@ -160,15 +158,12 @@ fn short_micro_batches_weigh_by_their_samples() {
 
 #[test]
 fn two_ranks_train_as_one_does_and_resume_with_the_same_bits() {
-    let (one, two, parts) = (run(&["batch_size=16"], 1), run(&[], 2), Run::of(SPEC));
+    let (one, two, parts) = (run(&["batch_size=16"], 1), run(&[], 2), new_run());
     for name in ["loss", "accuracy"] {
         let (one, two) = (one.measured(name), two.measured(name));
         assert!(close(&one, &two), "{name}: {one:?} and {two:?}");
     }
-    for stop_at in [2, 9] {
-        assert_eq!(trained(&plan_of(&[], 2), parts.out(), stop_at).unwrap(), Ended::Stopped);
-    }
-    assert_eq!(trained(&plan_of(&[], 2), parts.out(), u64::MAX).unwrap(), Ended::Done);
+    parts.in_parts(2, &[], &[2, 9]);
     assert_eq!(two.measured("loss"), parts.measured("loss"));
     assert!(two.bits() == parts.bits());
 }
@@ -176,7 +171,7 @@ fn two_ranks_train_as_one_does_and_resume_with_the_same_bits() {
 #[test]
 fn a_train_step_runs_a_backward_pass() {
     for world in [1, 2] {
-        let e = trained(&plan_of(&["model.passes=0"], world), Run::of(SPEC).out(), u64::MAX).unwrap_err();
+        let e = new_run().train(world, &["model.passes=0"]).unwrap_err();
         assert_eq!(e.code, ExitCode::Spec);
         assert!(e.message.contains("ran no backward pass"), "{}", e.message);
     }
@@ -186,7 +181,7 @@ fn a_train_step_runs_a_backward_pass() {
 #[test]
 #[should_panic(expected = "graph tape has already been consumed")]
 fn a_second_backward_pass_through_the_same_parameters_ends_the_run() {
-    let _ = trained(&plan_of(&["model.passes=2"], 1), Run::of(SPEC).out(), u64::MAX);
+    let _ = new_run().train(1, &["model.passes=2"]);
 }
 
 #[test]
@@ -196,7 +191,6 @@ fn what_does_not_fit_is_refused() {
     assert!(f16.contains("runs its backward pass itself") && f16.contains("bf16"), "{f16}");
     assert!(refused(&["task.key=1"]).contains("unknown key"));
     let other = SPEC.replace("name = \"classifier\"\npasses = 1", "name = \"linear\"");
-    let plan = testing::resolved(&registry(), &other, &[], 1).unwrap();
-    let e = trained(&plan, Run::of(SPEC).out(), 1).unwrap_err();
+    let e = TestRun::with(registry(), &other).train(1, &[]).unwrap_err();
     assert!(e.message.contains("task `classifier` trains models of type"), "{}", e.message);
 }

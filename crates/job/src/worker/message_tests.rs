@@ -1,6 +1,6 @@
 //! The messages of a rank that can't start or continue, and about what is saved, as a snapshot.
 
-use super::{fault::Fault, fit, same_data, same_devices, start_state};
+use super::{fault::InjectedFault, fit, same_data, same_devices, start_state};
 use base::error::{Error, ExitCode};
 use collectives::GpuUuid;
 use data::Fingerprint;
@@ -40,7 +40,7 @@ fn faults() -> String {
         "kill:rank=2,phase=connect",
     ];
     let errors = wrong.map(|text| {
-        let error = Fault::from_env(&|_| Some(text.to_owned()), 2).expect_err(text);
+        let error = InjectedFault::from_env(&|_| Some(text.to_owned()), 2).expect_err(text);
         assert_eq!(error.code, ExitCode::Usage, "{text}");
         error.to_string()
     });
@@ -49,7 +49,7 @@ fn faults() -> String {
 
 fn data_sets() -> String {
     let all = [has(399, "a"), has(899, "b"), has(399, "a"), has(399, "c")];
-    let mut position = Position::new(Batching::of(2, 4, 1));
+    let mut position = Position::new(Batching::new(2, 4, 1));
     (position.micro, position.step_in_epoch) = (10, 10);
     let error = |done: Result<Option<String>, Error>| done.expect_err("too few").to_string();
     [
@@ -67,7 +67,7 @@ fn devices_and_batches() -> String {
         same_devices::compare(&devices, false).expect_err("two kinds").to_string(),
         same_devices::compare(&[gpu.clone(), gpu], false).expect_err("one GPU").to_string(),
         Nproc::Gpu.resolve(8, || 0).expect_err("no device").to_string(),
-        fit::batches(true, &Position::new(Batching::of(2, 8, 1)), 10).expect_err("none").to_string(),
+        fit::batches(true, &Position::new(Batching::new(2, 8, 1)), 10).expect_err("none").to_string(),
     ]
     .join("\n\n")
 }

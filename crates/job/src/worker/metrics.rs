@@ -9,7 +9,7 @@ use record::{Assertion, Metrics, MetricsFound, MetricsWriter, Top5};
 use spec::did_you_mean;
 use std::path::Path;
 use train::tasks::{StandardLoss, TaskPlan};
-use train::training::{Position, Settings, Sums};
+use train::training::{Position, Sums, TrainSettings};
 
 /// The metrics to report besides the loss and the task's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Reported {
 
 impl Reported {
     /// The metrics of a job.
-    pub fn of(task: &TaskPlan, top5: Top5, facts: &DataFacts) -> Self {
+    pub fn new(task: &TaskPlan, top5: Top5, facts: &DataFacts) -> Self {
         let classes = match facts.target.as_ref().map(|t| t.kind) {
             Some(FieldKind::Index(classes)) => classes,
             _ => 0,
@@ -61,7 +61,7 @@ pub fn named(sums: &Sums, reported: Reported) -> Vec<(&str, f64)> {
 pub fn names(parts: &RankParts<'_>) -> Vec<String> {
     let facts = parts.data.facts;
     let kind = facts.target.as_ref().map(|target| target.kind);
-    let reported = Reported::of(parts.task, parts.metrics.top5, facts);
+    let reported = Reported::new(parts.task, parts.metrics.top5, facts);
     let mut names = vec!["loss"];
     if reported.standard && !matches!(kind, Some(FieldKind::Index(_))) {
         names.extend(["mae", "mse", "r2"]);
@@ -116,7 +116,7 @@ pub fn evaluation(sums: &Sums, reported: Reported) -> Evaluation {
 pub fn metrics_until(
     position: &Position,
     own: bool,
-    settings: &Settings,
+    settings: &TrainSettings,
     out_dir: &Path,
 ) -> Result<(MetricsWriter, MetricsFound)> {
     let mut metrics = MetricsWriter::open(&out_dir.join("metrics.jsonl"))?;
@@ -126,7 +126,7 @@ pub fn metrics_until(
 }
 
 /// The epochs whose lines stay.
-pub fn epochs_until(position: &Position, settings: &Settings) -> u64 {
+pub fn epochs_until(position: &Position, settings: &TrainSettings) -> u64 {
     // If `max_steps` ended an epoch early and there are no more steps, the epoch's line stays.
     let cut = position.step_in_epoch > 0 && settings.is_over(position);
     position.epoch + u64::from(cut)

@@ -2,7 +2,6 @@
 //! in this order.
 
 mod checkpoints;
-mod common;
 mod complete;
 mod compute;
 mod connect;
@@ -20,6 +19,7 @@ mod fit;
 mod fit_tests;
 mod generate;
 mod hook;
+mod initial_state;
 mod intercepted_group;
 mod kernels;
 mod messages;
@@ -40,6 +40,7 @@ mod recorder;
 mod replicas;
 mod resize;
 mod resume;
+mod run_folder;
 mod same_data;
 mod same_devices;
 mod snapshot;
@@ -53,8 +54,6 @@ mod usage;
 
 #[cfg(test)]
 mod burn_layers_tests;
-#[cfg(test)]
-mod burn_modules_tests;
 #[cfg(test)]
 mod digests_tests;
 #[cfg(test)]
@@ -84,8 +83,8 @@ mod stop_after_tests;
 #[cfg(test)]
 mod testing;
 
-pub use evaluate::{Evaluated, Evaluation, Split, Wanted, chosen, evaluate};
-pub use fault::{Fault, VARIABLE as FAULT};
+pub use evaluate::{EvaluatedCheckpoint, Evaluation, EvaluationScope, Split, chosen, evaluate};
+pub use fault::{InjectedFault, VARIABLE as FAULT};
 pub use generate::{Generator, Sampling};
 pub use kernels::keep_kernels;
 pub use metrics::measured;
@@ -100,5 +99,5 @@ pub use spec_changes::{OwnSpec, continues_the_run};
 pub use start_state::{StartState, newest_step, provenance_of};
 pub use step_times::{STEP_TIMES, StepTime, StepTimes};
 pub use stop_at::STOP_AT;
-pub use training::{Job, train};
+pub use training::{RankJob, train};
 pub use usage::Usage;

@@ -154,7 +154,7 @@ mod tests {
                  [model]\nname = 'normed'\neach = {each}\n"
             );
             let plan = resolved(&registry, &spec, &["dataset.samples=33"], 1).unwrap();
-            let (parts, splits) = (RankParts::of(&plan), plan.dataset.source.open().unwrap());
+            let (parts, splits) = (RankParts::new(&plan), plan.dataset.source.open().unwrap());
             let on = compute(ComputeDevice::Cpu, parts.precision).unwrap();
             let mut model = parts.model.source.build(&plan.dataset.facts, 1, &on).unwrap();
             let values = |model: &dyn Model| {
@@ -165,9 +165,9 @@ mod tests {
             let before = values(&*model);
             let mut found = |plan: &Plan, position: &Position| {
                 let facts = &plan.dataset.facts;
-                check(&RankParts::of(plan), facts, &*splits.train, position, &mut *model).is_err()
+                check(&RankParts::new(plan), facts, &*splits.train, position, &mut *model).is_err()
             };
-            let begun = |batch| Position::new(Batching::of(1, batch, 1));
+            let begun = |batch| Position::new(Batching::new(1, batch, 1));
             assert_eq!(found(&plan, &begun(4)), expected, "the last of 33 samples");
             assert_eq!(found(&plan, &begun(1)), expected);
             assert!(!found(&plan, &begun(5)), "three are left");

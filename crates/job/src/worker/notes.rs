@@ -16,7 +16,7 @@ use record::evaluations::{
 use std::path::Path;
 use std::time::Instant;
 use train::models::{Evaluator, Model};
-use train::training::{Details, Judged, Position, Settings, TEXT_TIME, Tally};
+use train::training::{Details, Judged, Position, TEXT_TIME, Tally, TrainSettings};
 
 /// Texts of an evaluation.
 const TEXTS: u64 = 2;
@@ -59,7 +59,7 @@ impl Notes {
         out_dir: &Path,
         step: u64,
         best: RankBy,
-        settings: &Settings,
+        settings: &TrainSettings,
         tokens: bool,
         encoding: Option<Encoding>,
     ) -> Self {
@@ -174,7 +174,7 @@ fn texts(
         };
         prompt.truncate(PROMPT.min(encoding.block_size / 2).max(1));
         let before = encoding.decode(&prompt);
-        let next = Next { evaluator: &evaluator, encoding, vocabulary, sampling, number };
+        let next = Continuation { evaluator: &evaluator, encoding, vocabulary, sampling, number };
         let tokens = next.tokens(prompt, || begun.elapsed() < TEXT_TIME)?;
         let cut = tokens.len() < TOKENS;
         let (text, place) = (encoding.decode(&tokens), dataset.place(sample));
@@ -184,7 +184,7 @@ fn texts(
 }
 
 /// What continues a prompt.
-struct Next<'a> {
+struct Continuation<'a> {
     evaluator: &'a Evaluator,
     encoding: &'a TextEncoding,
     vocabulary: usize,
@@ -193,7 +193,7 @@ struct Next<'a> {
     number: u64,
 }
 
-impl Next<'_> {
+impl Continuation<'_> {
     /// [`TOKENS`] tokens, or fewer, but one, if there is no time. When the context is full, it continues with its second half: so nearly every
     /// token is computed once, as beyond the context none of the keys and values would remain valid.
     fn tokens(&self, mut window: Vec<i64>, in_time: impl Fn() -> bool) -> Result<Vec<i64>> {

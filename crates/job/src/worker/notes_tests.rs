@@ -1,17 +1,15 @@
 //! The notes of a run's evaluations, and that nothing else depends on them.
 
 use super::evaluate::loaded;
-use super::testing::{Run, SPEC, plan};
-use super::{Evaluation, RankParts, Split, Wanted, evaluate};
+use super::testing::{SPEC, TestRun, plan};
+use super::{Evaluation, EvaluationScope, RankParts, Split, evaluate};
 use checkpoint::load;
-use collectives::gloo::GlooOptions;
-use collectives::testing::{HANG, form};
-use collectives::{ProcessGroup, SoloGroup};
+use collectives::{ProcessGroup, SoloGroup, spawn};
 use ddp::device::ComputeDevice;
 use launch::EvaluationHandoff;
 use record::evaluations::{EvaluationRecord, read};
-use std::path::PathBuf;
-use train::training::Ended;
+use std::path::{Path, PathBuf};
+use train::training::TrainingEnd;
 
 const SHAPES: &str = "name = \"run\"\nseed = 3\nepochs = 3\nbatch_size = 8\n\
     [model]\nname = \"linear\"\n\
@@ -22,13 +20,22 @@ const SHAPES: &str = "name = \"run\"\nseed = 3\nepochs = 3\nbatch_size = 8\n\
 
 const OFF: [&str; 2] = ["metrics.samples=0", "metrics.per_class=false"];
 
-fn notes(run: &Run) -> Vec<EvaluationRecord> {
+fn notes(run: &TestRun) -> Vec<EvaluationRecord> {
     read(run.out())
+}
+
+/// A run whose data is a table with the classes `sold`.
+fn of_table(file: &Path, more: &str) -> TestRun {
+    let table = format!(
+        "name = \"csv\"\npath = {file:?}\ntarget = \"sold\"\ntask = \"classification\"\nval_split = 0.4\n{more}\n"
+    );
+    let shapes = "name = \"shapes\"\ntrain = 64\nval = 50\nsize = 16\nclasses = 4\n";
+    TestRun::new(&SHAPES.replace(shapes, &table))
 }
 
 #[test]
 fn evaluations_note_classes_and_the_worst_samples() {
-    let run = Run::of(SHAPES);
+    let run = TestRun::new(SHAPES);
     run.train(2, &[]).unwrap();
     let (notes, accuracies) = (notes(&run), run.measured("accuracy"));
     assert_eq!(
@@ -72,14 +79,7 @@ fn a_sample_is_named_by_its_line_and_its_cells() {
     let text: String = (0..60).map(row).collect();
     std::fs::write(&file, format!("size,colour,sold\n{text}")).unwrap();
     let lines: Vec<String> = format!("size,colour,sold\n{text}").lines().map(str::to_owned).collect();
-    let spec = SHAPES.replace(
-        "name = \"shapes\"\ntrain = 64\nval = 50\nsize = 16\nclasses = 4\n",
-        &format!(
-            "name = \"csv\"\npath = '{}'\ntarget = \"sold\"\ntask = \"classification\"\nblanks = \"drop\"\nval_split = 0.4\n",
-            file.display()
-        ),
-    );
-    let run = Run::of(&spec);
+    let run = of_table(&file, "blanks = \"drop\"");
     run.train(1, &["epochs=1"]).unwrap();
     let worst = &notes(&run)[0].worst;
     assert_eq!(worst.len(), 5);
@@ -102,14 +102,7 @@ fn long_cells_and_names_are_shortened() {
     let row = |i: usize| format!("{i},{long}{},{long}{}\n", i % 3, ["no", "yes"][usize::from(i % 7 < 3)]);
     let text: String = (0..60).map(row).collect();
     std::fs::write(&file, format!("size,{long}x,sold\n{text}")).unwrap();
-    let spec = SHAPES.replace(
-        "name = \"shapes\"\ntrain = 64\nval = 50\nsize = 16\nclasses = 4\n",
-        &format!(
-            "name = \"csv\"\npath = '{}'\ntarget = \"sold\"\ntask = \"classification\"\nval_split = 0.4\n",
-            file.display()
-        ),
-    );
-    let run = Run::of(&spec);
+    let run = of_table(&file, "");
     run.train(1, &["epochs=1"]).unwrap();
     let note = &notes(&run)[0];
     let is_short = |text: &str| text.chars().count() == 120 && text.contains("é…é");
@@ -123,24 +116,24 @@ fn long_cells_and_names_are_shortened() {
 
 #[test]
 fn results_do_not_depend_on_the_notes() {
-    let (noted, silent) = (Run::of(SHAPES), Run::of(SHAPES));
+    let (noted, silent) = (TestRun::new(SHAPES), TestRun::new(SHAPES));
     noted.train(1, &[]).unwrap();
     silent.train(1, &OFF).unwrap();
     noted.assert_same(&silent);
     assert!(!silent.out().join("evaluations").exists());
     // Pictures are left out alone.
-    let counted = Run::of(SHAPES);
+    let counted = TestRun::new(SHAPES);
     counted.train(1, &OFF[..1]).unwrap();
     assert!(notes(&counted).iter().all(|note| note.worst.is_empty() && note.classes.is_some()));
     // Numbers have no classes.
-    let numbers = Run::of(SPEC);
+    let numbers = TestRun::new(SPEC);
     numbers.train(1, &[]).unwrap();
     assert!(!numbers.out().join("evaluations").exists());
 }
 
 #[test]
 fn a_resumed_run_has_the_notes_of_one_without_interruption() {
-    let (whole, parts) = (Run::of(SHAPES), Run::of(SHAPES));
+    let (whole, parts) = (TestRun::new(SHAPES), TestRun::new(SHAPES));
     whole.train(1, &[]).unwrap();
     parts.in_parts(1, &["save_every=\"3 steps\""], &[5, 9]);
     assert_eq!(notes(&whole), notes(&parts));
@@ -158,7 +151,7 @@ fn a_language_model_generates_texts_from_the_seed_alone() {
          [train]\nmax_steps = 6\n",
         text.display()
     );
-    let (first, second, silent) = (Run::of(&spec), Run::of(&spec), Run::of(&spec));
+    let (first, second, silent) = (TestRun::new(&spec), TestRun::new(&spec), TestRun::new(&spec));
     first.train(1, &[]).unwrap();
     second.train(1, &[]).unwrap();
     silent.train(1, &OFF).unwrap();
@@ -185,29 +178,24 @@ fn a_language_model_generates_texts_from_the_seed_alone() {
 }
 
 /// Every rank's evaluation of the run's checkpoint.
-fn evaluations(run: &Run, world: usize, split: Split) -> Vec<Evaluation> {
+fn evaluations(run: &TestRun, world: usize, split: Split) -> Vec<Evaluation> {
     let (plan, newest) = (plan(SHAPES, &[], world), run.newest());
-    let wanted = Wanted { split, averaged: true, per_class: true };
+    let wanted = EvaluationScope { split, averaged: true, per_class: true };
     let of = |group: &dyn ProcessGroup| {
         let loaded = (group.rank() == 0).then(|| load(&newest).unwrap());
-        evaluate(&RankParts::of(&plan), loaded.as_ref(), wanted, ComputeDevice::Cpu, group.rank(), group)
+        evaluate(&RankParts::new(&plan), loaded.as_ref(), wanted, ComputeDevice::Cpu, group.rank(), group)
             .unwrap()
     };
     if world == 1 {
         return vec![of(&SoloGroup::default())];
     }
-    let groups = form(world, HANG, |_| GlooOptions::default());
-    std::thread::scope(|scope| {
-        let of = &of;
-        let ranks: Vec<_> = groups.into_iter().map(|group| scope.spawn(move || of(&group))).collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
+    spawn(world, |group| Ok(of(&*group))).unwrap()
 }
 
 #[test]
 fn an_evaluation_is_the_same_at_every_world_size() {
-    let run = Run::of(SHAPES);
-    assert_eq!(run.train(1, &[]).unwrap(), Ended::Done);
+    let run = TestRun::new(SHAPES);
+    assert_eq!(run.train(1, &[]).unwrap(), TrainingEnd::Done);
     for split in [Split::Val, Split::Train] {
         let alone = evaluations(&run, 1, split).remove(0);
         let matrix = alone.classes.as_ref().unwrap().matrix.as_ref().unwrap();
@@ -228,7 +216,7 @@ fn an_evaluation_is_the_same_at_every_world_size() {
 
 #[test]
 fn rank_0_takes_another_checkpoint_if_a_training_has_removed_the_one_that_was_found() {
-    let run = Run::of(SHAPES);
+    let run = TestRun::new(SHAPES);
     run.train(1, &[]).unwrap();
     let (plan, newest) = (plan(SHAPES, &[], 1), run.newest());
     let all = newest.parent().unwrap().to_owned();
@@ -249,12 +237,12 @@ fn rank_0_takes_another_checkpoint_if_a_training_has_removed_the_one_that_was_fo
 /// Only pages and TensorBoard read them.
 #[test]
 fn files_that_only_pages_read_end_no_run() {
-    let (whole, run) = (Run::of(SHAPES), Run::of(SHAPES));
+    let (whole, run) = (TestRun::new(SHAPES), TestRun::new(SHAPES));
     whole.train(1, &[]).unwrap();
     for name in ["evaluations", "tensorboard"] {
         std::fs::create_dir_all(run.out()).unwrap();
         std::fs::write(run.out().join(name), "not a folder").unwrap();
     }
-    assert_eq!(run.train(1, &[]).unwrap(), Ended::Done);
+    assert_eq!(run.train(1, &[]).unwrap(), TrainingEnd::Done);
     run.assert_same(&whole);
 }

@@ -24,7 +24,7 @@ pub struct Trained {
 }
 
 impl Trained {
-    pub fn of(entries: &[StateEntry], updater: &Updater) -> Self {
+    pub fn new(entries: &[StateEntry], updater: &Updater) -> Self {
         let named = |role| move |e: &&StateEntry| e.role == role;
         let frozen = entries.iter().filter(named(Role::Frozen)).map(|e| e.name.clone()).collect();
         let since = entries.iter().zip(updater.since()).filter(|(_, since)| **since > 0);
@@ -148,15 +148,15 @@ pub fn kept(spec: OwnSpec<'_>, state: &State, slots: &[&str]) -> Option<String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worker::testing::{Run, SPEC, plan};
+    use crate::worker::testing::{SPEC, TestRun, plan};
     use base::error::ExitCode;
 
     const ADAMW: &[&str] = &["optimizer.name=adamw"];
     const SGD: &[&str] = &[];
     const MOMENTUM: &[&str] = &["optimizer.momentum=0.9"];
 
-    fn after_an_epoch_of(sets: &[&str]) -> Run {
-        let run = Run::of(SPEC);
+    fn after_an_epoch_of(sets: &[&str]) -> TestRun {
+        let run = TestRun::new(SPEC);
         run.train(1, &[sets, &["epochs=1"]].concat()).unwrap();
         run
     }
@@ -188,10 +188,10 @@ mod tests {
         let loaded = checkpoint::load_any(&run.newest()).unwrap();
         let slots = ["exp_avg", "exp_avg_sq"];
         let same = plan(SPEC, ADAMW, 1);
-        assert_eq!(kept(OwnSpec::of(&same), &loaded.state, &slots), None);
+        assert_eq!(kept(OwnSpec::new(&same), &loaded.state, &slots), None);
         let sets = ["seed=7", "optimizer.name=adamw", "optimizer.lr=0.01", "optimizer.weight_decay=0.5"];
         let now = plan(SPEC, &sets, 1);
-        let told = kept(OwnSpec::of(&now), &loaded.state, &slots).unwrap();
+        let told = kept(OwnSpec::new(&now), &loaded.state, &slots).unwrap();
         assert_eq!(told, "the optimizer has changed; kept: exp_avg, exp_avg_sq, the number of steps");
         let optimizer = [
             "optimizer.lr            0.05, now 0.01; from the next step; its state is kept where it fits",
@@ -199,9 +199,9 @@ mod tests {
         ];
         // Also if the earlier spec is missing.
         std::fs::remove_file(run.out().join("job.toml")).unwrap();
-        assert_eq!(spec_changes::since(OwnSpec::of(&now), &loaded, &now.to_toml()), optimizer);
+        assert_eq!(spec_changes::since(OwnSpec::new(&now), &loaded, &now.to_toml()), optimizer);
         std::fs::write(run.out().join("job.toml"), same.to_toml()).unwrap();
-        let told = spec_changes::since(OwnSpec::of(&now), &loaded, &now.to_toml());
+        let told = spec_changes::since(OwnSpec::new(&now), &loaded, &now.to_toml());
         assert_eq!(told[..2], optimizer);
         assert!(told.len() == 3 && told[2].contains("3, now 7"), "{told:?}");
         run.train(1, &sets[1..]).unwrap();

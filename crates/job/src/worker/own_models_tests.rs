@@ -1,18 +1,18 @@
 //! A run of a user-defined module with every kind of field that Burn's modules may have: the evaluated state is the saved one,
 //! and a run that was stopped and resumed ends in the same bits as an uninterrupted one.
 
-use super::testing::{Run, fixed as linear};
-use super::{RankParts, Split, Wanted, evaluate};
+use super::testing::{TestRun, fixed as linear};
+use super::{EvaluationScope, RankParts, Split, evaluate};
 use crate::registry::Registry;
 use base::error::ExitCode;
 use burn::module::{Module, Param, RunningState};
 use burn::nn::{BatchNorm, BatchNormConfig, Linear};
 use burn::tensor::{Device, Tensor, activation::tanh};
-use checkpoint::{TensorMap, load_any};
+use checkpoint::TensorMap;
 use collectives::SoloGroup;
 use ddp::device::{ComputeDevice, drawn};
 use train::models::{Input, Net};
-use train::training::Ended;
+use train::training::TrainingEnd;
 
 const WIDTH: usize = 5;
 
@@ -108,14 +108,14 @@ impl Net for Zoo {
     }
 }
 
-fn run(buffers: &str) -> Run {
+fn run(buffers: &str) -> TestRun {
     let spec = format!(
         "name = \"zoo\"\nbatch_size = 6\nepochs = 3\n[model]\nname = \"zoo\"\n[dataset]\nname = \"random\"\nsamples = 100\n\
          features = 4\nval_split = 0.2\n[train]\nbuffers = \"{buffers}\"\n[optimizer]\nname = \"adamw\"\nlr = 0.01\n\
          weight_decay = 0.1\n[metrics]\nlog_every = 1\n"
     );
     let registry = Registry::standard().model("zoo", |_: &Config, _, device| Zoo::new(4, device));
-    Run::with(registry, &spec)
+    TestRun::with(registry, &spec)
 }
 
 #[test]
@@ -123,14 +123,14 @@ fn every_kind_of_field_is_evaluated_saved_and_resumed_as_it_is() {
     let mut models = Vec::new();
     for buffers in ["broadcast", "mean"] {
         let (whole, parts) = (run(buffers), run(buffers));
-        assert_eq!(whole.train(2, &[]).unwrap(), Ended::Done);
-        let model = |run: &Run| load_any(run.out()).unwrap().model;
+        assert_eq!(whole.train(2, &[]).unwrap(), TrainingEnd::Done);
+        let model = |run: &TestRun| run.loaded().model;
         let saved = model(&whole);
-        let (loaded, group) = (load_any(whole.out()).unwrap(), SoloGroup::default());
-        let wanted = Wanted { split: Split::Val, averaged: true, per_class: false };
+        let (loaded, group) = (whole.loaded(), SoloGroup::default());
+        let wanted = EvaluationScope { split: Split::Val, averaged: true, per_class: false };
         let plan = whole.plan(2, &[]);
         let evaluated =
-            evaluate(&RankParts::of(&plan), Some(&loaded), wanted, ComputeDevice::Cpu, 0, &group).unwrap();
+            evaluate(&RankParts::new(&plan), Some(&loaded), wanted, ComputeDevice::Cpu, 0, &group).unwrap();
         let (in_training, alone) = (whole.measured("loss")[2][1], evaluated.json()["loss"].as_f64().unwrap());
         assert!((in_training / alone - 1.0).abs() < 1e-6, "{buffers}: {in_training} and {alone}");
         // In mid-epoch, twice.
@@ -187,7 +187,7 @@ fn a_builder_may_fail_before_the_run() {
             .map_err(|e| base::error::Error::data(format!("no number of outputs: {e}")))?;
         Ok(Sole { head: linear(4, size, device) })
     });
-    let run = Run::with(registry, &spec);
+    let run = TestRun::with(registry, &spec);
     for (text, expected) in [
         (None, "cannot build the model: No such file or directory"),
         (Some("one"), "cannot build the model: no number of outputs: invalid digit"),
@@ -198,5 +198,5 @@ fn a_builder_may_fail_before_the_run() {
         assert!(e.message.contains(expected), "{e}");
     }
     std::fs::write(&file, "1").unwrap();
-    assert_eq!(run.train(1, &[]).unwrap(), Ended::Done);
+    assert_eq!(run.train(1, &[]).unwrap(), TrainingEnd::Done);
 }

@@ -17,7 +17,7 @@ use spec::{Origin, ResolvedValue, Values};
 use std::net::IpAddr;
 use train::optim::OptimizerPlan;
 use train::tasks::TaskPlan;
-use train::training::{Batching, Ema, Position, Settings, TrainConfig};
+use train::training::{Batching, Ema, Position, TrainConfig, TrainSettings};
 
 /// The parts of a job, each for the component that it configures.
 #[derive(Clone, Copy)]
@@ -77,7 +77,7 @@ pub struct DataParts<'a> {
 }
 
 impl<'a> RankParts<'a> {
-    pub fn of(plan: &'a Plan) -> Self {
+    pub fn new(plan: &'a Plan) -> Self {
         Self {
             plan,
             name: &plan.name,
@@ -118,7 +118,7 @@ impl<'a> RankParts<'a> {
     }
 
     /// The settings of the training loop.
-    pub fn settings(&self) -> Settings {
+    pub fn settings(&self) -> TrainSettings {
         self.plan.settings()
     }
 
@@ -157,7 +157,7 @@ impl<'a> RankParts<'a> {
 
     /// The spec as a whole, to be compared with that of a checkpoint.
     pub fn spec(&self) -> OwnSpec<'a> {
-        OwnSpec::of(self.plan)
+        OwnSpec::new(self.plan)
     }
 }
 
@@ -166,7 +166,7 @@ impl<'a> RankParts<'a> {
 /// # Errors
 /// It is missing or damaged (exit 78).
 pub fn present_data(plan: &Plan) -> Result<Fingerprint> {
-    same_data::present(&RankParts::of(plan).data)
+    same_data::present(&RankParts::new(plan).data)
 }
 
 /// `plan` with what only the data tells. Downloads and opens it like a run, and checks what a run checks before it builds the model.
@@ -174,7 +174,7 @@ pub fn present_data(plan: &Plan) -> Result<Fingerprint> {
 /// # Errors
 /// Those of a run: the data is missing or damaged, or does not fit the spec (exit 78 or 74).
 pub fn with_data(plan: &Plan) -> Result<Plan> {
-    let parts = RankParts::of(plan);
+    let parts = RankParts::new(plan);
     parts.data.source.check_files().map_err(Error::of_data)?;
     let splits = open_data(&parts.data, None, &SoloGroup::default(), 0)?;
     say_lacking(&splits);

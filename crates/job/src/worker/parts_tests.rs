@@ -100,7 +100,7 @@ fn a_model_of_unknown_size_is_compared_with_the_memory_once_the_data_is_open() {
         let plan = Plan::resolve(&tree, &registry, WorldRequest { memory, ..WorldRequest::of(1) }).unwrap();
         assert_eq!(plan.memory_warning(), None, "the model's size is not known");
         let facts = facts_of(&plan.dataset.source.open().unwrap());
-        RankParts::of(&plan).memory_warning(&facts)
+        RankParts::new(&plan).memory_warning(&facts)
     };
     // As above, with the copy for saves.
     assert_eq!(warned(1056 + 612), None);

@@ -1,6 +1,6 @@
 //! `reduce-on-plateau`: the rate falls after the same evaluations, however a run is interrupted, and not in its warm-up.
 
-use super::testing::{Run, SPEC};
+use super::testing::{SPEC, TestRun};
 
 /// No evaluation but the first one is an improvement.
 const SETS: [&str; 7] = [
@@ -14,7 +14,7 @@ const SETS: [&str; 7] = [
 ];
 
 /// The rate of the last step of each epoch, as a share of the base rate.
-fn rates(run: &Run) -> Vec<f64> {
+fn rates(run: &TestRun) -> Vec<f64> {
     let steps = run.steps();
     let at = |step: u64| steps.iter().find(|s| s.0 == step).unwrap().1 / 0.05;
     run.epochs().iter().map(|epoch| at(epoch.1)).collect()
@@ -23,7 +23,7 @@ fn rates(run: &Run) -> Vec<f64> {
 #[test]
 fn the_rate_falls_after_the_same_evaluations_however_a_run_is_interrupted() {
     for world in [1, 2] {
-        let (whole, cut) = (Run::of(SPEC), Run::of(SPEC));
+        let (whole, cut) = (TestRun::new(SPEC), TestRun::new(SPEC));
         whole.train(world, &SETS).unwrap();
         assert_eq!(rates(&whole), [1.0, 1.0, 0.5, 0.25, 0.125, 0.0625]);
         let per_epoch = 8 / world as u64;
@@ -35,7 +35,7 @@ fn the_rate_falls_after_the_same_evaluations_however_a_run_is_interrupted() {
 
 #[test]
 fn the_rate_goes_on_with_another_number_of_ranks_and_another_metric() {
-    let run = Run::of(SPEC);
+    let run = TestRun::new(SPEC);
     run.train(2, &[&SETS[1..], &["epochs=3"]].concat()).unwrap();
     run.train(1, &[&SETS[1..], &["epochs=4"]].concat()).unwrap();
     // The wait begins anew: the next evaluation is the best one.
@@ -45,11 +45,11 @@ fn the_rate_goes_on_with_another_number_of_ranks_and_another_metric() {
 
 #[test]
 fn evaluations_in_a_warm_up_and_epochs_without_one_do_not_count() {
-    let run = Run::of(SPEC);
+    let run = TestRun::new(SPEC);
     run.train(1, &[&SETS[..], &["scheduler.warmup_epochs=2", "scheduler.warmup_start_factor=1.0"]].concat())
         .unwrap();
     assert_eq!(rates(&run), [1.0, 1.0, 1.0, 1.0, 0.5, 0.25]);
-    let run = Run::of(SPEC);
+    let run = TestRun::new(SPEC);
     run.train(1, &[&SETS[..], &["train.eval_every=2"]].concat()).unwrap();
     assert_eq!(rates(&run), [1.0, 1.0, 1.0, 1.0, 0.5, 0.5]);
 }
@@ -58,7 +58,7 @@ fn evaluations_in_a_warm_up_and_epochs_without_one_do_not_count() {
 #[test]
 fn the_evaluation_of_a_last_epoch_alone_does_not_count() {
     let sets = [&SETS[1..], &["train.eval_every=3", "early_stop.patience=9"]].concat();
-    let (whole, extended) = (Run::of(SPEC), Run::of(SPEC));
+    let (whole, extended) = (TestRun::new(SPEC), TestRun::new(SPEC));
     whole.train(1, &[&sets[..], &["epochs=9"]].concat()).unwrap();
     extended.train(1, &[&sets[..], &["epochs=4"]].concat()).unwrap();
     assert!(extended.epochs()[3].3.is_some(), "the last epoch is evaluated");
@@ -66,7 +66,7 @@ fn the_evaluation_of_a_last_epoch_alone_does_not_count() {
     assert_eq!(rates(&whole), [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.5, 0.5]);
     assert_eq!(extended.steps(), whole.steps());
     assert!(extended.bits() == whole.bits(), "other tensors");
-    let waited = |run: &Run| run.loaded().state.extra["position"]["early_stop"].clone();
+    let waited = |run: &TestRun| run.loaded().state.extra["position"]["early_stop"].clone();
     assert_eq!(waited(&extended), waited(&whole));
     assert!(waited(&whole).is_object());
 }

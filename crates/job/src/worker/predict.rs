@@ -156,7 +156,7 @@ impl Dataset for Inputs {
 mod tests {
     use super::*;
     use crate::registry::Registry;
-    use crate::worker::testing::{Run, SPEC, fixed};
+    use crate::worker::testing::{SPEC, TestRun, fixed};
     use burn::module::Module;
     use burn::nn::Linear;
     use burn::tensor::{Device, Tensor};
@@ -184,13 +184,13 @@ mod tests {
 
     #[test]
     fn a_users_model_predicts_with_the_weights_of_the_checkpoint() {
-        let run = Run::with(registry(), SPEC);
+        let run = TestRun::with(registry(), SPEC);
         run.train(1, &["model.name=mine"]).unwrap();
         let loaded = run.loaded();
         let text = loaded.usage.as_deref().unwrap();
         let (usage, plan) = Usage::read(text, &loaded, &registry()).unwrap();
         let predictor =
-            Predictor::new(&RankParts::of(&plan), &usage, &loaded, true, ComputeDevice::Cpu).unwrap();
+            Predictor::new(&RankParts::new(&plan), &usage, &loaded, true, ComputeDevice::Cpu).unwrap();
         let inputs = vec![vec![1.0, -2.0, 0.5, 4.0], vec![0.0, 0.0, 1.0, 0.0]];
         let outputs = predictor.outputs(0, inputs.clone()).unwrap();
         let weight = loaded.model.get("fc.weight").unwrap().to_f32_vec();
@@ -204,7 +204,7 @@ mod tests {
         let Some(Encoding::Table(table)) = &mut other.encoding else { panic!("it is one of numbers") };
         table.columns.pop();
         let error =
-            Predictor::new(&RankParts::of(&plan), &other, &loaded, true, ComputeDevice::Cpu).err().unwrap();
+            Predictor::new(&RankParts::new(&plan), &other, &loaded, true, ComputeDevice::Cpu).err().unwrap();
         assert!(error.message.contains("it gives [3] numbers, and samples are [4] numbers"), "{error}");
         // A program without the model reports it.
         let error = Usage::read(text, &loaded, &Registry::standard()).unwrap_err();

@@ -4,31 +4,29 @@ use super::connect::connect;
 use super::evaluate::evaluate_rank;
 use super::failure_report::FailureReport;
 use super::parts::GroupParts;
-use super::spec_changes::continues_the_run;
+use super::run_folder::{EndOfRun, LogAccess, RunFolder, open_log};
 use super::start_state::{StartState, provenance_of};
 use super::step_times::measured;
 use super::stop_at::StopAt;
-use super::{Fault, Job, RankParts, RecorderOptions, Resume, keep_kernels, train};
+use super::{InjectedFault, RankJob, RankParts, RecorderOptions, Resume, keep_kernels, train};
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
-use base::error::{Error, ExitCode, IoContext, Result};
+use base::error::{Error, ExitCode, Result};
 use collectives::Backend;
 use collectives::rendezvous::Secret;
 use ddp::device;
 use launch::clusters::slurm::SlurmJob;
 use launch::clusters::{self, Ancestor, WorkerEnv};
 use launch::logs::ALREADY_PRINTED;
-use launch::{Endpoint, Handoff, JobHandoff, OnSecondSignal, Place, SelfExit, StopFlag, clear_notes, logs};
-use record::history::{FolderLock, Start, log_of_others, writes_to_no_others};
-use record::{MetricsBaseline, Profile};
+use launch::{Endpoint, Handoff, JobHandoff, OnSecondSignal, Place, SelfExit, StopFlag, logs};
+use record::Profile;
+use record::history::Start;
 use spec::JobTree;
-use std::cell::OnceCell;
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use train::training::Ended;
+use train::training::TrainingEnd;
 
 /// `ddp-run worker`: all input comes over the supervisor's pipe.
 pub fn run(registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
@@ -42,14 +40,14 @@ pub fn run(registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     let failure_report = FailureReport::new(&handoff, stop);
     let done = caught(|| {
         let plan = resolved(&handoff, registry)?;
-        work(&plan, received.listener, &failure_report, NO_LOCK, profile)
+        work(&plan, received.listener, &failure_report, None, profile)
     });
     // The supervisor's report shows the failure note; printing the error here would repeat it.
     failure_report.end(done).or_else(|e| Ok(e.code))
 }
 
 /// A panic is a bug, with the exit code for bugs; the hook has already written it to the log. An error of a forward pass is none.
-fn caught(work: impl FnOnce() -> Result<Ended>) -> Result<Ended> {
+fn caught(work: impl FnOnce() -> Result<TrainingEnd>) -> Result<TrainingEnd> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| match panic.downcast::<Error>() {
         Ok(error) => Err(*error),
         Err(panic) => Err(Error::internal(format!("panicked: {}", base::panics::message(&*panic)))),
@@ -64,77 +62,41 @@ pub fn run_external(
     stop: &StopFlag,
 ) -> Result<ExitCode> {
     let (launcher, starter) = (environment.to_string(), Ancestor::launcher());
-    let parts = RankParts::of(plan);
+    let parts = RankParts::new(plan);
     let mut handoff = handoff_of(environment, &parts.group, job)?;
     let first = handoff.place.rank == 0;
     let run = clusters::run_id(&|name| std::env::var(name).ok(), handoff.job.rdzv_id.as_deref())?;
-    let held_by_another_run = FolderLock::is_held_by_another_run(&handoff.job.out_dir, &run);
-    // Rank 0 reports the error of a file that no run has written, after the rendezvous too.
-    let others = match first && !held_by_another_run {
-        true => writes_to_no_others(&handoff.job.out_dir, &handoff.log_dir),
-        false => Ok(()),
-    };
-    let is_log_of_others = !matches!(log_of_others(&handoff.job.out_dir, &handoff.log_dir), Ok(None));
-    let writes = !held_by_another_run && !is_log_of_others && others.is_ok();
+    let LogAccess { others, writes } = LogAccess::new(&handoff, &run);
     if first {
         handoff.job.provenance = Some(provenance_of(plan, &handoff.job, &launcher, run));
     }
-    let start_state = StartState::of(&handoff.job);
+    let start_state = StartState::new(&handoff.job);
     if first {
         info!("launched by {launcher}");
     }
-    // Rank 0 reports the error when the other ranks can receive it.
-    let mut profile = None;
-    if !writes {
-        logs::init_without(&handoff.job)?;
-    } else {
-        std::fs::create_dir_all(&handoff.log_dir).doing("create", &handoff.log_dir)?;
-        drop(logs::open_with_header(&handoff)?);
-        clear_notes(&handoff.log_dir, handoff.place.rank);
-        profile = logs::init_worker(&handoff)?;
-        logs::record_panics(&handoff);
-    }
+    let profile = open_log(&handoff, writes)?;
     tracing::info!(target: ALREADY_PRINTED, "launched by {launcher}");
     let mut failure_report = FailureReport::new(&handoff, stop);
     failure_report.writes = writes;
     let requeue = requeue_on_stop(parts.requeue, first);
-    // Known once the folder is this run's.
-    let before = Arc::new(OnceLock::<MetricsBaseline>::new());
-    let folder_lock = OnceCell::new();
-    let conclude = {
-        let (before, out_dir) = (before.clone(), handoff.job.out_dir.clone());
-        move |ended: &Result<ExitCode>| {
-            if let Some(before) = before.get() {
-                before.conclude_or_warn(&out_dir, ended);
-            }
-        }
-    };
+    let end = EndOfRun::new(handoff.job.out_dir.clone());
     let last = {
-        let (start_state, conclude) = (start_state.clone(), conclude.clone());
+        let (start_state, end) = (start_state.clone(), end.clone());
         move |why| {
             if why == SelfExit::Overdue {
                 status!("{}", start_state.saved());
             }
-            conclude(&Ok(ExitCode::Stopped));
+            end.record(&Ok(ExitCode::Stopped));
         }
     };
     watch(stop, Some(*parts.checkpoint.grace), requeue.clone(), last)?;
     watch_launcher(starter, stop);
     let run = handoff.job.provenance.as_ref().map(|start| &start.run);
-    let patience = *parts.group.distributed.init_timeout;
-    let lock = run.map(|run| {
-        || {
-            others?;
-            // A stop request ends this process as any before training, and the other ranks with it.
-            let lock = FolderLock::take(&handoff.job.out_dir, run, patience, &|| false)?;
-            // As with the lock, the other ranks receive the error.
-            continues_the_run(parts.spec(), &handoff.job)?;
-            let _ = folder_lock.set(lock);
-            let _ = before.set(MetricsBaseline::of(&handoff.job.out_dir));
-            Ok(())
-        }
+    let mut folder = run.map(|run| {
+        let end = end.clone();
+        RunFolder { parts: &parts, job: &handoff.job, run, others, end, lock: None }
     });
-    let done = caught(|| work(plan, None, &failure_report, lock, profile));
+    let done = caught(|| work(plan, None, &failure_report, folder.as_mut(), profile));
     let ended = failure_report.end(done);
     if let Ok(ExitCode::Stopped) = ended {
         // If ranks do not share a folder, only rank 0 knows what is saved.
@@ -143,8 +105,8 @@ pub fn run_external(
         }
         requeue.iter().for_each(SlurmJob::requeue_and_say_so);
     }
-    conclude(&ended);
-    if let (Err(_), Some(Some(lock))) = (&ended, folder_lock.into_inner()) {
+    end.record(&ended);
+    if let (Err(_), Some(lock)) = (&ended, folder.and_then(|folder| folder.lock)) {
         lock.end_of_failed_start();
     }
     ended
@@ -158,13 +120,13 @@ pub fn evaluate_external(
     stop: &StopFlag,
 ) -> Result<ExitCode> {
     let starter = Ancestor::launcher();
-    let handoff = handoff_of(environment, &RankParts::of(plan).group, job)?;
+    let handoff = handoff_of(environment, &RankParts::new(plan).group, job)?;
     logs::init_without(&handoff.job)?;
     let mut failure_report = FailureReport::new(&handoff, stop);
     failure_report.writes = false;
     watch(stop, None, None, |_| ())?;
     watch_launcher(starter, stop);
-    let done = caught(|| work(plan, None, &failure_report, NO_LOCK, None));
+    let done = caught(|| work(plan, None, &failure_report, None, None));
     failure_report.end(done)
 }
 
@@ -257,9 +219,6 @@ fn resolved(handoff: &Handoff, registry: &Registry) -> Result<Plan> {
     Ok(Plan::resolve(&tree, registry, request)?)
 }
 
-/// Under a supervisor, the supervisor holds the lock.
-const NO_LOCK: Option<fn() -> Result<()>> = None;
-
 /// Starts rayon's global pool. An existing one (of a program that embeds ddp-run) is left alone.
 ///
 /// The main thread is one of the threads, so that it need not wake another for its own part. Not if it would be the only one: then
@@ -272,24 +231,24 @@ fn start_compute_threads(threads: usize) {
     let _ = if joins { pool.use_current_thread() } else { pool }.build_global();
 }
 
-/// Connects and trains. Passes the ranks' group and any error to `failure_report` as soon as they are known. `lock` takes
-/// the lock of the run's folder after the rendezvous, so that the other ranks receive its error.
+/// Connects and trains. Passes the ranks' group and any error to `failure_report` as soon as they are known. A `folder` is
+/// locked after the rendezvous, so that the other ranks receive the error; a supervisor has locked it otherwise.
 fn work(
     plan: &Plan,
     listener: Option<TcpListener>,
     failure_report: &FailureReport<'_>,
-    lock: Option<impl FnOnce() -> Result<()>>,
+    folder: Option<&mut RunFolder<'_>>,
     profile: Option<Profile>,
-) -> Result<Ended> {
+) -> Result<TrainingEnd> {
     let (handoff, stop) = (failure_report.handoff, failure_report.stop);
-    let parts = RankParts::of(plan);
+    let parts = RankParts::new(plan);
     let threads = parts.threads.unwrap_or(handoff.threads);
     start_compute_threads(threads);
     let Place { rank, world_size, .. } = handoff.place;
     let (job, generation) = (parts.name, handoff.generation);
     let _span = tracing::debug_span!("run", job, rank, world_size, generation).entered();
     // The value was checked before the start; this generation may have fewer ranks.
-    let fault = Fault::from_env(&|name| std::env::var(name).ok(), usize::MAX)?;
+    let fault = InjectedFault::from_env(&|name| std::env::var(name).ok(), usize::MAX)?;
     let fault = fault.filter(|f| f.is_due_in(handoff.generation));
     fault.iter().for_each(|f| f.at_connect(rank));
     let stop_at = StopAt::from_env(&|name| std::env::var(name).ok())?;
@@ -315,15 +274,15 @@ fn work(
     );
     let local_rank = handoff.place.local_rank;
     if let Some(evaluation) = &handoff.job.evaluation {
-        return evaluate_rank(&parts, evaluation, device, local_rank, &*group).map(|()| Ended::Done);
+        return evaluate_rank(&parts, evaluation, device, local_rank, &*group).map(|()| TrainingEnd::Done);
     }
     let JobHandoff { out_dir, provenance, job_toml, .. } = &handoff.job;
     let provenance = provenance.as_ref().filter(|_| rank == 0);
-    if let Some(take) = lock {
-        take()?;
+    if let Some(folder) = folder {
+        folder.lock()?;
     }
     let places = group.clone();
-    train(Job {
+    train(RankJob {
         plan,
         group,
         device,

@@ -1,9 +1,9 @@
 //! Which checkpoints are kept: each is ranked by measurements of exactly its own weights.
 
-use super::testing::{Run, SPEC};
+use super::testing::{SPEC, TestRun};
 use base::error::ExitCode;
 use checkpoint::read_state;
-use train::training::Ended;
+use train::training::TrainingEnd;
 
 /// The learning rate is too high: every evaluation is worse than the previous one. Four steps per epoch.
 const WORSE: [&str; 2] = ["optimizer.lr=1.2", "batch_size=16"];
@@ -15,7 +15,7 @@ fn worse<'a>(more: &[&'a str]) -> Vec<&'a str> {
 #[test]
 fn a_checkpoint_that_was_not_evaluated_is_not_ranked_by_another_ones_evaluation() {
     for asynchronous in ["checkpoint.async=true", "checkpoint.async=false"] {
-        let run = Run::of(SPEC);
+        let run = TestRun::new(SPEC);
         let sets =
             worse(&["train.eval_every=2", "checkpoint.keep_last=1", "checkpoint.keep_best=2", asynchronous]);
         run.train(1, &sets).unwrap();
@@ -30,7 +30,7 @@ fn a_checkpoint_that_was_not_evaluated_is_not_ranked_by_another_ones_evaluation(
 #[test]
 fn a_save_in_an_epochs_last_step_waits_for_the_evaluation_and_is_ranked_by_it() {
     for every in ["save_every=2 steps", "save_every=0.0001 ms"] {
-        let run = Run::of(SPEC);
+        let run = TestRun::new(SPEC);
         run.train(1, &worse(&[every, "checkpoint.keep_last=1"])).unwrap();
         assert_eq!(run.kept(), [4, 24], "{every}");
         let state = read_state(&run.store().list().unwrap()[0].path).unwrap();
@@ -43,16 +43,16 @@ fn a_save_in_an_epochs_last_step_waits_for_the_evaluation_and_is_ranked_by_it() 
 #[test]
 fn an_epoch_that_is_the_best_so_far_is_saved() {
     let sets = worse(&["save_every=24 steps", "checkpoint.keep_last=1"]);
-    let (whole, resumed) = (Run::of(SPEC), Run::of(SPEC));
+    let (whole, resumed) = (TestRun::new(SPEC), TestRun::new(SPEC));
     whole.train(2, &sets).unwrap();
     assert_eq!(whole.kept(), [2, 12]);
-    assert_eq!(resumed.until(2, &sets, 7).unwrap(), Ended::Stopped);
+    assert_eq!(resumed.until(2, &sets, 7).unwrap(), TrainingEnd::Stopped);
     assert_eq!(resumed.kept(), [2, 7]);
     resumed.train(2, &sets).unwrap();
     resumed.assert_same(&whole);
     assert_eq!(resumed.kept(), [2, 12]);
     for (forbids, kept) in [("checkpoint.keep_best=0", vec![12]), ("save_every=never", vec![])] {
-        let run = Run::of(SPEC);
+        let run = TestRun::new(SPEC);
         run.train(2, &[&sets[..], &[forbids]].concat()).unwrap();
         assert_eq!(run.kept(), kept, "{forbids}");
     }
@@ -60,7 +60,7 @@ fn an_epoch_that_is_the_best_so_far_is_saved() {
 
 #[test]
 fn the_training_loss_ranks_by_the_epoch_that_ended_there() {
-    let run = Run::of(SPEC);
+    let run = TestRun::new(SPEC);
     run.train(1, &worse(&["checkpoint.keep_last=1", "checkpoint.best=train.loss", "dataset.val_split=0.0"]))
         .unwrap();
     let (first, kept) = (run.epochs()[0], run.kept());
@@ -72,11 +72,11 @@ fn the_training_loss_ranks_by_the_epoch_that_ended_there() {
 /// A stop saves without waiting for the evaluation; the resumed run evaluates the same weights and saves again.
 #[test]
 fn a_save_of_a_stop_in_an_epochs_last_step_is_evaluated_on_resume() {
-    let (whole, run) = (Run::of(SPEC), Run::of(SPEC));
+    let (whole, run) = (TestRun::new(SPEC), TestRun::new(SPEC));
     let sets = worse(&["checkpoint.keep_last=1"]);
     whole.train(1, &sets).unwrap();
-    assert_eq!(run.until(1, &sets, 4).unwrap(), Ended::Stopped);
-    let state = |run: &Run| read_state(&run.store().list().unwrap()[0].path).unwrap();
+    assert_eq!(run.until(1, &sets, 4).unwrap(), TrainingEnd::Stopped);
+    let state = |run: &TestRun| read_state(&run.store().list().unwrap()[0].path).unwrap();
     assert_eq!((state(&run).global_step, state(&run).metric("val.loss")), (4, None));
     run.train(1, &sets).unwrap();
     assert_eq!(run.kept(), [4, 24]);
@@ -96,7 +96,7 @@ fn rejects_a_metric_that_the_targets_do_not_have() {
          [dataset]\nname = \"csv\"\npath = {path:?}\ntarget = \"y\"\ntask = \"classification\"\n"
     );
     let refused = |best: &str| {
-        let run = Run::of(&spec);
+        let run = TestRun::new(&spec);
         run.train(1, &[&format!("checkpoint.best={best}")]).map(drop).map_err(|e| (e.code, e.message))
     };
     let (code, message) = refused("val.r2").unwrap_err();
@@ -109,7 +109,7 @@ fn rejects_a_metric_that_the_targets_do_not_have() {
     // Nobody would notice that the run never ends early.
     let waits = |split: &str| {
         let sets = ["early_stop.patience=1", &format!("dataset.val_split={split}")];
-        Run::of(&spec).train(1, &sets).map(drop).map_err(|e| (e.code, e.message))
+        TestRun::new(&spec).train(1, &sets).map(drop).map_err(|e| (e.code, e.message))
     };
     let (code, message) = waits("0.0").unwrap_err();
     assert_eq!(code, ExitCode::Spec);

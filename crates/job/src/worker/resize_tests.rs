@@ -1,10 +1,10 @@
 //! A run resumed with another number of processes equals the uninterrupted one up to f32 rounding, also at the end of
 //! an epoch, and with everything that has a state or rules of its own.
 
-use super::testing::{Run, SPEC};
-use checkpoint::{Loaded, State, TensorMap, load, read_state};
+use super::testing::{SPEC, TestRun};
+use checkpoint::{Loaded, State, TensorMap, read_state};
 use record::Event;
-use train::training::Ended;
+use train::training::TrainingEnd;
 
 /// With 94 samples, the last batch of an epoch is not full with either number of processes.
 const TAIL: [&str; 5] =
@@ -21,8 +21,8 @@ fn micro_batches_weigh_by_their_samples_at_an_epochs_end() {
     ];
     for (before, after, accumulate, drop_last) in cases {
         let sets = [&TAIL[..], &[accumulate, drop_last]].concat();
-        let resized = Run::of(SPEC);
-        assert_eq!(resized.until(before, &sets, 3).unwrap(), Ended::Stopped);
+        let resized = TestRun::new(SPEC);
+        assert_eq!(resized.until(before, &sets, 3).unwrap(), TrainingEnd::Stopped);
         // Both continue from the same step, because ranks that are threads draw their initial weights from one generator.
         let whole = resized.copied();
         whole.train(before, &sets).unwrap();
@@ -32,7 +32,7 @@ fn micro_batches_weigh_by_their_samples_at_an_epochs_end() {
 }
 
 #[track_caller]
-fn near_steps(got: &Run, expected: &Run, at: &str) {
+fn near_steps(got: &TestRun, expected: &TestRun, at: &str) {
     let (got, expected) = (got.steps(), expected.steps());
     assert_eq!(got.len(), expected.len(), "{at}");
     for (a, b) in got.iter().zip(&expected) {
@@ -56,17 +56,13 @@ fn eight_samples<'a>(sets: &[&'a str], before: usize) -> Vec<&'a str> {
 }
 
 /// A run of `before` ranks that is stopped in step `step`, with its continuations: by as many ranks, and by `after`.
-fn continued(sets: &[&str], [before, after]: [usize; 2], step: u64) -> [Run; 3] {
-    let (resized, sets) = (Run::of(SPEC), &eight_samples(sets, before));
-    assert_eq!(resized.until(before, sets, step).unwrap(), Ended::Stopped);
+fn continued(sets: &[&str], [before, after]: [usize; 2], step: u64) -> [TestRun; 3] {
+    let (resized, sets) = (TestRun::new(SPEC), &eight_samples(sets, before));
+    assert_eq!(resized.until(before, sets, step).unwrap(), TrainingEnd::Stopped);
     let (begun, whole) = (resized.copied(), resized.copied());
     whole.train(before, sets).unwrap();
     resized.train(after, sets).unwrap();
     [begun, whole, resized]
-}
-
-fn newest(run: &Run) -> Loaded {
-    load(&run.newest()).unwrap()
 }
 
 /// A frozen layer, and a rate, momentum and decay of their own.
@@ -85,7 +81,7 @@ fn parameter_groups_keep_their_rules() {
         let [begun, whole, resized] = continued(&sets, worlds, 3);
         let at = format!("{worlds:?}");
         near_steps(&resized, &whole, &at);
-        let [begun, whole, resized] = [begun, whole, resized].map(|run| newest(&run));
+        let [begun, whole, resized] = [begun, whole, resized].map(|run| run.loaded());
         near_tensors(&resized.model, &whole.model, &at);
         near_tensors(&resized.optimizer, &whole.optimizer, &at);
         let of = |loaded: &Loaded, name: &str| loaded.model.get(name).unwrap().to_f32_vec();
@@ -103,11 +99,11 @@ fn the_average_is_updated_in_the_same_steps() {
     for worlds in [[2, 1], [1, 2]] {
         let [begun, whole, resized] = continued(&sets, worlds, 4);
         let at = format!("{worlds:?}");
-        let val = |run: &Run| run.epochs().into_iter().map(|epoch| epoch.3.unwrap()).collect::<Vec<_>>();
+        let val = |run: &TestRun| run.epochs().into_iter().map(|epoch| epoch.3.unwrap()).collect::<Vec<_>>();
         for (a, b) in val(&resized).iter().zip(val(&whole)) {
             assert!((a - b).abs() <= 1e-5 * b, "{at}: {a} against {b}");
         }
-        let [begun, whole, resized] = [begun, whole, resized].map(|run| newest(&run));
+        let [begun, whole, resized] = [begun, whole, resized].map(|run| run.loaded());
         near_tensors(&resized.ema, &whole.ema, &at);
         let updates = |loaded: &Loaded| loaded.state.extra["position"]["ema"].as_u64().unwrap();
         assert!(updates(&resized) == updates(&whole) && updates(&resized) > updates(&begun) + 1, "{at}");
@@ -120,13 +116,13 @@ fn the_average_is_updated_in_the_same_steps() {
 fn an_early_stop_waits_for_as_many_evaluations() {
     let sets = ["epochs=40", "optimizer.lr=0.4", "save_every=1", "early_stop.patience=2"];
     for [before, after] in [[2, 1], [1, 2]] {
-        let (whole, resized, sets) = (Run::of(SPEC), Run::of(SPEC), eight_samples(&sets, before));
+        let (whole, resized, sets) = (TestRun::new(SPEC), TestRun::new(SPEC), eight_samples(&sets, before));
         whole.train(before, &sets).unwrap();
         let epochs = whole.epochs();
         assert!((3..40).contains(&epochs.len()), "{epochs:?}");
         // In the last epoch, after the first evaluation without an improvement.
         let stop = (epochs.len() as u64 - 1) * 8 + 2;
-        assert_eq!(resized.until(before, &sets, stop).unwrap(), Ended::Stopped);
+        assert_eq!(resized.until(before, &sets, stop).unwrap(), TrainingEnd::Stopped);
         resized.train(after, &sets).unwrap();
         assert_eq!(resized.epochs().len(), epochs.len(), "from {before} to {after} ranks: {epochs:?}");
         near_steps(&resized, &whole, &format!("from {before} to {after} ranks"));
@@ -144,12 +140,12 @@ fn mixing_is_exact_after_a_change() {
         [optimizer]\nname = \"adamw\"\nlr = 0.01\n[metrics]\nlog_every = 1\n";
     let mixed = ["train.mixup=0.8", "train.cutmix=1.0"];
     for (before, after) in [(2, 1), (1, 2)] {
-        let start = Run::of(spec);
-        assert_eq!(start.until(before, &mixed, 3).unwrap(), Ended::Stopped);
+        let start = TestRun::new(spec);
+        assert_eq!(start.until(before, &mixed, 3).unwrap(), TrainingEnd::Stopped);
         let (whole, cut, plain) = (start.copied(), start.copied(), start.copied());
         whole.train(after, &mixed).unwrap();
         for stop_after in [1, 2] {
-            assert_eq!(cut.until(after, &mixed, stop_after).unwrap(), Ended::Stopped);
+            assert_eq!(cut.until(after, &mixed, stop_after).unwrap(), TrainingEnd::Stopped);
         }
         cut.train(after, &mixed).unwrap();
         assert_eq!((cut.steps(), cut.epochs()), (whole.steps(), whole.epochs()));
@@ -162,7 +158,7 @@ fn mixing_is_exact_after_a_change() {
 #[test]
 fn a_resumed_run_has_the_steps_of_its_batch() {
     for (rule, steps) in [("keep-global-batch", 36), ("keep-local-batch", 69)] {
-        let run = Run::of(SPEC);
+        let run = TestRun::new(SPEC);
         let rule = format!("train.on_resize={rule}");
         let sets = [&TAIL[..], &[&rule]].concat();
         run.until(2, &sets, 3).unwrap();
@@ -173,7 +169,7 @@ fn a_resumed_run_has_the_steps_of_its_batch() {
 
 #[test]
 fn training_time_sums_all_starts() {
-    let run = Run::of(SPEC);
+    let run = TestRun::new(SPEC);
     run.until(1, &[], 3).unwrap();
     let path = run.newest().join("state.json");
     let state = State { wall_seconds: 1e6, ..read_state(&run.newest()).unwrap() };

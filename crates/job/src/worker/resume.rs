@@ -4,7 +4,7 @@ use super::messages::{tell, warn};
 use super::parts::RankParts;
 use super::pretrained::start_from_weights;
 use super::state::Weights;
-use super::{Job, ema, hook, optimizer, same_data, spec_changes, state};
+use super::{RankJob, ema, hook, optimizer, same_data, spec_changes, state};
 use base::display;
 use base::error::{Error, Result};
 use base::numbers::of_all;
@@ -15,7 +15,7 @@ use launch::logs::ALREADY_PRINTED;
 use record::history::{Parent, checkpoints, is_within};
 use std::path::PathBuf;
 use train::models::Model;
-use train::training::{Position, Settings, Updater};
+use train::training::{Position, TrainSettings, Updater};
 
 /// The checkpoint that a run starts from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,9 +66,9 @@ pub(super) struct Resumed {
 /// Loads the checkpoint that rank 0 starts from, if there is one; else the weights of `model.pretrained`. The training
 /// split has `samples`, and the data sets `fingerprint`.
 pub(super) fn resume(
-    job: &Job<'_>,
+    job: &RankJob<'_>,
     parts: &RankParts<'_>,
-    settings: &Settings,
+    settings: &TrainSettings,
     fingerprint: &Fingerprint,
     samples: usize,
     model: &mut dyn Model,
@@ -119,7 +119,7 @@ pub(super) fn resume(
 }
 
 /// What is said beside a change of the data, if the run has a best epoch.
-fn earlier_best(job: &Job<'_>, settings: &Settings, loaded: &Loaded) -> Result<Option<String>> {
+fn earlier_best(job: &RankJob<'_>, settings: &TrainSettings, loaded: &Loaded) -> Result<Option<String>> {
     let Some(by) = settings.best.filter(|_| is_within(&loaded.path, job.out_dir)) else { return Ok(None) };
     let store = CheckpointStore::read_only(checkpoints(job.out_dir));
     let best = store.best_score(by, loaded.state.global_step)?;
@@ -129,7 +129,7 @@ fn earlier_best(job: &Job<'_>, settings: &Settings, loaded: &Loaded) -> Result<O
 }
 
 /// `resume` applies to the beginning of a run; a restarted run continues from its own checkpoints.
-fn find_checkpoint(job: &Job<'_>) -> Result<Option<Loaded>> {
+fn find_checkpoint(job: &RankJob<'_>) -> Result<Option<Loaded>> {
     let newest = || CheckpointStore::read_only(checkpoints(job.out_dir)).latest_verified();
     let begun = job.resume != Resume::Auto && job.start.is_some_and(|start| start.begun());
     if begun && let Some(own) = newest()? {
@@ -148,7 +148,7 @@ fn find_checkpoint(job: &Job<'_>) -> Result<Option<Loaded>> {
 /// keeps, what is trained now, and a new or dropped average. `job_toml` is this start's spec.
 fn announce(
     parts: &RankParts<'_>,
-    settings: &Settings,
+    settings: &TrainSettings,
     loaded: &Loaded,
     (here, epochs): (&Position, u64),
     changes: [Option<String>; 5],

@@ -118,31 +118,21 @@ mod tests {
 
     #[test]
     fn all_ranks_receive_the_same_error() {
-        let groups = collectives::testing::form(3, base::testing::HANG, |_| Default::default());
-        let threads: Vec<_> = groups
-            .into_iter()
-            .map(|group| {
-                std::thread::spawn(move || {
-                    let content = if group.rank() == 2 { "other" } else { "a" };
-                    let same = check_data_sets(&has(10, None, "a"), &group).is_ok();
-                    (same, check_data_sets(&has(10, None, content), &group).unwrap_err().message)
-                })
-            })
-            .collect();
-        for thread in threads {
-            let (same, message) = thread.join().unwrap();
-            assert!(same);
-            assert!(
-                message.ends_with("rank 2 has the same number of samples with different contents"),
-                "{message}"
-            );
+        let found = collectives::spawn(3, |group| {
+            let content = if group.rank() == 2 { "other" } else { "a" };
+            let same = check_data_sets(&has(10, None, "a"), &*group).is_ok();
+            Ok((same, check_data_sets(&has(10, None, content), &*group).unwrap_err().message))
+        });
+        for (same, message) in found.unwrap() {
+            let expected = "rank 2 has the same number of samples with different contents";
+            assert!(same && message.ends_with(expected), "{message}");
         }
     }
 
     #[test]
     fn a_changed_data_set_is_a_warning_as_long_as_the_position_fits() {
         let saved = has(399, Some(44), "a");
-        let mut position = Position::new(Batching::of(2, 8, 1));
+        let mut position = Position::new(Batching::new(2, 8, 1));
         // 320 samples of an epoch are finished.
         position.micro = 20;
         let ask = |now, position: &Position| since(&saved, &now, position, false);
@@ -159,7 +149,7 @@ mod tests {
             "the checkpoint was saved after 320 of an epoch's 399 samples, but the data set now has 300"
         );
         // At the end of an epoch, any number is valid.
-        let between = Position::new(Batching::of(2, 8, 1));
+        let between = Position::new(Batching::new(2, 8, 1));
         assert!(ask(has(300, None, "b"), &between).unwrap().is_some());
         // An epoch with a padded last batch is finished, although more samples were drawn than exist.
         position.micro = 25;

@@ -3,12 +3,12 @@
 
 use super::hook::{self, HookLayout};
 use super::metrics::Reported;
-use super::state::{RunFacts, Saved};
+use super::state::{RunFacts, SavedState};
 use base::error::{Error, Result};
 use checkpoint::{Dtype, Snapshot, State, TensorData, TensorMap};
 use ddp::HookState;
 use train::models::{ALL, Layout, Role, StateEntry};
-use train::training::{Position, RunTensors, Sums, Updater};
+use train::training::{Position, RunTensors, Sums};
 
 /// The tensors of a run's checkpoints, without values.
 pub fn empty(tensors: RunTensors<'_>) -> Result<Snapshot> {
@@ -23,14 +23,14 @@ pub fn empty(tensors: RunTensors<'_>) -> Result<Snapshot> {
     if average.is_some() {
         snapshot.ema = snapshot.model.clone();
     }
-    for_each_slot(model.entries(), updater, |index, name, slot| {
+    for (index, slot, name) in updater.arrays(model.entries()) {
         let entry = &model.entries()[index];
         let shape = match updater.state().len(index, slot) == entry.numel() {
             true => entry.shape.clone(),
             false => updater.slot_shape(index, slot, &entry.module_shape()),
         };
-        snapshot.optimizer.push(zeros(name, Dtype::F32, shape)?)
-    })?;
+        snapshot.optimizer.push(zeros(name, Dtype::F32, shape)?)?;
+    }
     Ok(snapshot)
 }
 
@@ -43,22 +43,6 @@ fn zeros(name: String, dtype: Dtype, shape: Vec<usize>) -> Result<TensorData> {
 pub(super) fn batches_tracked(entry: &StateEntry) -> Option<String> {
     let layer = entry.name.strip_suffix("running_var").filter(|_| entry.role == Role::Statistic)?;
     Some(format!("{layer}num_batches_tracked"))
-}
-
-/// Calls a function for every array of the optimizer: parameter number, name in checkpoints, slot number.
-fn for_each_slot(
-    entries: &[StateEntry],
-    updater: &Updater,
-    mut f: impl FnMut(usize, String, usize) -> Result<()>,
-) -> Result<()> {
-    for name in updater.all_slots() {
-        for (index, entry) in entries.iter().enumerate() {
-            if let Some(slot) = updater.slots(index).iter().position(|slot| *slot == name) {
-                f(index, format!("{name}.{}", entry.name), slot)?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Copies all arrays, in the module's layout, into `snapshot`, which comes from [`empty`] or from an earlier save of
@@ -79,9 +63,10 @@ pub fn copy(snapshot: &mut Snapshot, position: &Position, tensors: RunTensors<'_
         }
     })?;
     done?;
-    for_each_slot(model.entries(), updater, |index, name, slot| {
-        updater.state().read(index, slot, |values| copy_to(state, &name, bytemuck::cast_slice(values)))?
-    })
+    for (index, slot, name) in updater.arrays(model.entries()) {
+        updater.state().read(index, slot, |values| copy_to(state, &name, bytemuck::cast_slice(values)))??;
+    }
+    Ok(())
 }
 
 /// Copies a tensor of the model under each of its names.
@@ -110,7 +95,7 @@ fn copy_to(tensors: &mut TensorMap, name: &str, bytes: &[u8]) -> Result<()> {
 
 /// The run's position, for `state.json`. `seconds` is its training time.
 pub fn state(made: &RunFacts, position: &Position, hook: Option<&HookState>, seconds: f64) -> Result<State> {
-    let extra = Saved::new(made, position, hook.map(|hook| HookLayout::of(hook, &made.hook_keys)));
+    let extra = SavedState::new(made, position, hook.map(|hook| HookLayout::new(hook, &made.hook_keys)));
     let json = |e: serde_json::Error| Error::internal(format!("the state is not JSON: {e}"));
     Ok(State {
         spec_hash: made.spec_hash.clone(),
@@ -181,7 +166,7 @@ mod tests {
     use data::Fingerprint;
     use ddp::device::{Compute, ComputeDevice};
     use train::models::Model;
-    use train::training::Batching;
+    use train::training::{Batching, Updater};
 
     fn tensors<'a>(model: &'a dyn Model, updater: &'a Updater) -> RunTensors<'a> {
         RunTensors { model, updater, average: None }
@@ -212,10 +197,10 @@ mod tests {
                 updater.state_mut().edit(index, fill).unwrap();
             }
             let data = Fingerprint { train: 2048, val: None, content: "x".to_owned() };
-            let trained = Trained::of(&entries, &updater);
-            let parts = RankParts::of(&plan);
+            let trained = Trained::new(&entries, &updater);
+            let parts = RankParts::new(&plan);
             let made = RunFacts::new(&parts, ComputeDevice::Cpu, trained, data, "".into());
-            let mut position = Position::new(Batching::of(1, 4, 1));
+            let mut position = Position::new(Batching::new(1, 4, 1));
             let mut snapshot = empty(tensors(&*model, &updater)).unwrap();
             let places: Vec<*const u8> = snapshot.optimizer.iter().map(|t| t.bytes.as_ptr()).collect();
             for step in 1..=2 {
@@ -265,7 +250,7 @@ mod tests {
         let on = Compute { device: there.device.clone(), dtype: DType::F32 };
         let mut model = plan.model.source.build(&plan.dataset.facts, 1, &on).unwrap();
         let mut updater = Updater::new(&plan.optimizer, None, model.entries(), &on.device);
-        let position = Position::new(Batching::of(1, 4, 1));
+        let position = Position::new(Batching::new(1, 4, 1));
         let mut snapshot = empty(tensors(&*model, &updater)).unwrap();
         copy(&mut snapshot, &position, tensors(&*model, &updater)).unwrap();
         there.lose();

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 pub struct OwnSpec<'a>(&'a Plan);
 
 impl<'a> OwnSpec<'a> {
-    pub fn of(plan: &'a Plan) -> Self {
+    pub fn new(plan: &'a Plan) -> Self {
         Self(plan)
     }
 
@@ -213,7 +213,7 @@ mod tests {
     fn reports_changed_keys_with_both_values() {
         let plan = plan(SPEC, &[], 1);
         let between =
-            |before, now| in_words(OwnSpec::of(&plan), &values(before).unwrap(), &values(now).unwrap());
+            |before, now| in_words(OwnSpec::new(&plan), &values(before).unwrap(), &values(now).unwrap());
         let before = "name = \"a\"\nseed = 1\n[dataset]\nname = \"x\"\nshuffle = true\n[[scheduler]]\nname = \"step\"\n\
                       [launch]\nthreads = 1\n[checkpoint.map_location]\n\"cuda:0\" = \"cpu\"\n";
         let now = "name = \"b\"\nseed = 2\n[dataset]\nname = \"x\"\n[[scheduler]]\nname = \"linear\"\n\
@@ -252,7 +252,8 @@ mod tests {
         });
         let found = |path: &str, more: &str, known: Option<&Encoding>| {
             let spec = plan(&table(path, more), &[], 1);
-            let EvaluatedAs { warning, on_other_data } = EvaluatedAs::new(OwnSpec::of(&spec), &loaded, known);
+            let EvaluatedAs { warning, on_other_data } =
+                EvaluatedAs::new(OwnSpec::new(&spec), &loaded, known);
             (warning.and_then(|text| Some(text.split_once(" was made: ")?.1.to_owned())), on_other_data)
         };
         assert_eq!(found("t.csv", "workers = 0", Some(&known)), (None, false));
@@ -280,9 +281,9 @@ mod tests {
         std::fs::write(dir.path().join("job.toml"), plan(SPEC, &[], 1).to_toml()).unwrap();
         let other = plan(SPEC, &["optimizer.lr=0.1"], 1);
         // Nothing is saved that could be continued.
-        continues_the_run(OwnSpec::of(&other), &job).unwrap();
+        continues_the_run(OwnSpec::new(&other), &job).unwrap();
         std::fs::create_dir_all(dir.path().join("checkpoints/step-00000010")).unwrap();
-        let error = continues_the_run(OwnSpec::of(&other), &job).unwrap_err();
+        let error = continues_the_run(OwnSpec::new(&other), &job).unwrap_err();
         let message =
             format!("{} has a run with another spec\n  optimizer.lr  0.05, now 0.1", dir.path().display());
         assert_eq!((error.code, error.message), (base::error::ExitCode::Spec, message));
@@ -291,11 +292,11 @@ mod tests {
             assert!(hint.contains(way), "{hint}");
         }
         for sets in [&[][..], &["epochs=9", "name=another", "launch.max_restarts=2"]] {
-            continues_the_run(OwnSpec::of(&plan(SPEC, sets, 1)), &job).unwrap();
+            continues_the_run(OwnSpec::new(&plan(SPEC, sets, 1)), &job).unwrap();
         }
-        continues_the_run(OwnSpec::of(&other), &JobHandoff { accept_changes: true, ..job.clone() }).unwrap();
+        continues_the_run(OwnSpec::new(&other), &JobHandoff { accept_changes: true, ..job.clone() }).unwrap();
         for resume in ["never", "runs/another"] {
-            continues_the_run(OwnSpec::of(&other), &JobHandoff { resume: resume.to_owned(), ..job.clone() })
+            continues_the_run(OwnSpec::new(&other), &JobHandoff { resume: resume.to_owned(), ..job.clone() })
                 .unwrap();
         }
     }
@@ -308,16 +309,19 @@ mod tests {
         std::fs::write(run.path().join("job.toml"), "seed = 1\n").unwrap();
         let plan = plan(SPEC, &[], 1);
         let [before, now] = of_specs(&checkpoint, "seed = 2\n").unwrap();
-        assert_eq!(in_words(OwnSpec::of(&plan), &before, &now).as_deref(), Some("seed = 1, now 2"));
+        assert_eq!(in_words(OwnSpec::new(&plan), &before, &now).as_deref(), Some("seed = 1, now 2"));
         let loaded = Loaded { path: checkpoint, ..Loaded::default() };
         assert_eq!(
-            since(OwnSpec::of(&plan), &loaded, "epochs = 3\nseed = 2\n"),
+            since(OwnSpec::new(&plan), &loaded, "epochs = 3\nseed = 2\n"),
             [
                 "epochs  not given, now 3; schedules over the whole run have another length",
                 "seed    1, now 2; samples come in another order: those of a begun epoch may repeat or be missed",
             ]
         );
         let many: String = (0..20).map(|i| format!("k{i:02} = 1\n")).collect();
-        assert_eq!(since(OwnSpec::of(&plan), &loaded, &many).last().map(String::as_str), Some("and 13 more"));
+        assert_eq!(
+            since(OwnSpec::new(&plan), &loaded, &many).last().map(String::as_str),
+            Some("and 13 more")
+        );
     }
 }

@@ -19,7 +19,7 @@ pub struct StartState {
 }
 
 impl StartState {
-    pub fn of(job: &JobHandoff) -> Self {
+    pub fn new(job: &JobHandoff) -> Self {
         Self { job: job.clone(), found: newest_step(job) }
     }
 
@@ -44,7 +44,7 @@ pub fn newest_step(job: &JobHandoff) -> Option<u64> {
 /// This start's provenance, for `run.json`.
 pub fn provenance_of(plan: &Plan, job: &JobHandoff, launcher: &str, run: RunId) -> Provenance {
     let source_dir = Path::new(&job.spec_name).parent().filter(|p| !p.as_os_str().is_empty());
-    let parts = RankParts::of(plan);
+    let parts = RankParts::new(plan);
     let gathered = Provenance::gather(provenance::Start {
         name: parts.name,
         spec_hash: parts.group.plan_hash,

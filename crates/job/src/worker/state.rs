@@ -16,15 +16,15 @@ use serde_json::{Map, Value};
 use spec::Values;
 use std::collections::HashSet;
 use std::sync::Arc;
-use train::models::{ALL, Model, StateEntry, TensorFacts};
-use train::training::{Batching, Position, Updater};
+use train::models::{Model, StateEntry, TensorFacts};
+use train::training::{Batching, Position, Updater, share_model};
 
 /// No run reaches this value; numbers up to it can be added and multiplied by small ones without overflow.
 const LARGEST: u64 = 1 << 53;
 
 /// The part of `state.json` that only this program reads.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Saved {
+pub struct SavedState {
     pub position: Position,
     /// The device of the rank that saved.
     pub device: String,
@@ -84,7 +84,7 @@ impl RunFacts {
     }
 }
 
-impl Saved {
+impl SavedState {
     pub fn new(made: &RunFacts, position: &Position, comm_hook: Option<HookLayout>) -> Self {
         Self {
             position: position.clone(),
@@ -114,8 +114,8 @@ impl Saved {
 ///
 /// # Errors
 /// Exit code 74: the position is invalid.
-pub fn saved(loaded: &Loaded) -> Result<Saved> {
-    let saved: Saved = serde_json::from_value(loaded.state.extra.clone())
+pub fn saved(loaded: &Loaded) -> Result<SavedState> {
+    let saved: SavedState = serde_json::from_value(loaded.state.extra.clone())
         .map_err(|e| unfit(loaded, Error::checkpoint(format!("its state can't be decoded: {e}"))))?;
     if saved.is_valid(loaded.state.world) {
         return Ok(saved);
@@ -132,7 +132,7 @@ pub fn saved(loaded: &Loaded) -> Result<Saved> {
 pub fn restore(
     parts: &RankParts<'_>,
     loaded: &Loaded,
-    saved: &Saved,
+    saved: &SavedState,
     device: ComputeDevice,
     model: &mut dyn Model,
     updater: &mut Updater,
@@ -150,7 +150,7 @@ pub fn restore(
 pub fn restore_model(
     config: &CheckpointConfig,
     loaded: &Loaded,
-    saved: &Saved,
+    saved: &SavedState,
     device: ComputeDevice,
     weights: &TensorMap,
     model: &mut dyn Model,
@@ -221,7 +221,7 @@ fn put_optimizer(
     entries: &[StateEntry],
     updater: &mut Updater,
     file: &TensorMap,
-    saved: &Saved,
+    saved: &SavedState,
 ) -> Result<()> {
     for (index, entry) in entries.iter().enumerate().filter(|(_, e)| e.trainable()) {
         updater.since_mut()[index] = saved.trained.since(entry, saved.position.updates());
@@ -283,19 +283,6 @@ pub fn share(
     Ok(position)
 }
 
-/// Copies rank 0's parameters and buffers to all ranks.
-pub fn share_model(model: &mut dyn Model, group: &dyn ProcessGroup) -> Result<()> {
-    let mut flat = Vec::new();
-    model.read(ALL, &mut |_, values| flat.extend_from_slice(values))?;
-    group.broadcast(flat.as_mut_slice().into(), 0)?;
-    let mut rest = flat.as_slice();
-    model.edit(ALL, &mut |_, values| {
-        let (own, tail) = rest.split_at(values.len());
-        values.copy_from_slice(own);
-        rest = tail;
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -331,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_state_whose_steps_have_no_samples_is_refused() {
-        let saved = |batch_size, batching| Saved {
+        let saved = |batch_size, batching| SavedState {
             position: Position::new(batching),
             device: "cpu".to_owned(),
             batch_size,
@@ -340,21 +327,21 @@ mod tests {
             trained: Trained::default(),
             data: Fingerprint { train: 96, val: None, content: String::new() },
         };
-        assert!(saved(8, Batching::of(2, 8, 1)).is_valid(2));
-        let mut far = saved(8, Batching::of(2, 8, 1));
+        assert!(saved(8, Batching::new(2, 8, 1)).is_valid(2));
+        let mut far = saved(8, Batching::new(2, 8, 1));
         far.position.step = u64::MAX;
-        let mut first = saved(8, Batching::of(2, 8, 1));
+        let mut first = saved(8, Batching::new(2, 8, 1));
         first.position.first.accumulate = 0;
         let forged = [
-            saved(0, Batching::of(2, 8, 1)),
+            saved(0, Batching::new(2, 8, 1)),
             saved(8, Batching::default()),
-            saved(8, Batching::of(3, 8, 1)),
-            saved(8, Batching::of(2, 0, 1)),
-            saved(8, Batching::of(0, 8, 1)),
-            saved(8, Batching { kept: 1 << 63, ..Batching::of(2, 8, 1) }),
-            saved(8, Batching { unit: 1 << 63, ..Batching::of(2, 8, 1) }),
-            saved(8, Batching { batch_size: 1 << 63, ..Batching::of(2, 8, 1) }),
-            saved(1 << 63, Batching::of(2, 8, 1)),
+            saved(8, Batching::new(3, 8, 1)),
+            saved(8, Batching::new(2, 0, 1)),
+            saved(8, Batching::new(0, 8, 1)),
+            saved(8, Batching { kept: 1 << 63, ..Batching::new(2, 8, 1) }),
+            saved(8, Batching { unit: 1 << 63, ..Batching::new(2, 8, 1) }),
+            saved(8, Batching { batch_size: 1 << 63, ..Batching::new(2, 8, 1) }),
+            saved(1 << 63, Batching::new(2, 8, 1)),
             far,
             first,
         ];

@@ -1,12 +1,12 @@
 //! `train.stop_after` ends a run so that it can continue, whatever else it saves.
 
-use super::testing::{Run, SPEC};
+use super::testing::{SPEC, TestRun};
 
 const SETS: [&str; 3] = ["epochs=3", "optimizer.momentum=0.9", "ema.decay=0.9"];
 
 #[test]
 fn a_run_that_saves_nothing_else_goes_on_after_a_pause() {
-    let (whole, run) = (Run::of(SPEC), Run::of(SPEC));
+    let (whole, run) = (TestRun::new(SPEC), TestRun::new(SPEC));
     whole.train(1, &SETS).unwrap();
     let never = [&SETS[..], &["save_every=never"]].concat();
     for pause in ["train.stop_after=1", "train.stop_after=2"] {

@@ -1,22 +1,21 @@
 //! Whole runs whose ranks are threads of this process, for this module's tests.
 
-use super::{Job, RecorderOptions, Resume, train};
+use super::{RankJob, RecorderOptions, Resume, train};
 use crate::plan::Plan;
 pub use crate::plan::testing::resolved;
 use crate::registry::Registry;
 use base::error::Result;
+use burn::module::{Module, ModuleMapper, Param};
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor, TensorData};
 use checkpoint::{CheckpointStore, Loaded, load};
-use collectives::gloo::GlooOptions;
-use collectives::testing::{HANG, form};
-use collectives::{ProcessGroup, SoloGroup};
+use collectives::{ProcessGroup, SoloGroup, spawn};
 use ddp::device::ComputeDevice;
 use record::history::{Start, checkpoints};
 use record::{Event, ProgressMode, Provenance, RunId, provenance, read_events};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use train::training::Ended;
+use train::training::TrainingEnd;
 
 /// A regression with eight steps per epoch, and 16 samples for evaluation.
 pub const SPEC: &str = "name = \"run\"\nseed = 3\nepochs = 6\nbatch_size = 8\n\
@@ -34,17 +33,27 @@ pub fn close(a: &[[f64; 2]], b: &[[f64; 2]]) -> bool {
     a.len() == b.len() && a.iter().flatten().zip(b.iter().flatten()).all(|(a, b)| (a / b - 1.0).abs() < 1e-5)
 }
 
-/// Ranks are threads here and share one random stream, so these initial values follow from the layer's dimensions; the
-/// layer stays lazy.
+/// Initial values that do not depend on a random stream: ranks are threads here and share one. A
+/// lazy parameter stays lazy. Running state, which is not lazy, stays as it is.
+pub struct Fixed;
+
+impl ModuleMapper for Fixed {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        if param.is_initialized() {
+            return param;
+        }
+        param.init_mapper(|drawn| {
+            let shape = drawn.shape();
+            let values: Vec<f32> =
+                (0..shape.num_elements()).map(|i| 0.6 * ((i * i + 3 * i + 1) as f32).sin()).collect();
+            Tensor::from_data(TensorData::new(values, shape), &drawn.device())
+        })
+    }
+}
+
+/// A layer with [`Fixed`] values.
 pub fn fixed(inputs: usize, outputs: usize, device: &Device) -> Linear {
-    let layer = LinearConfig::new(inputs, outputs).with_bias(false).init(device);
-    let weight = layer.weight.clone().init_mapper(|drawn| {
-        let shape = drawn.shape();
-        let values: Vec<f32> =
-            (0..shape.num_elements()).map(|i| 0.6 * ((i * i + 3 * i) as f32).sin()).collect();
-        Tensor::from_data(TensorData::new(values, shape), &drawn.device())
-    });
-    Linear { weight, ..layer }
+    LinearConfig::new(inputs, outputs).with_bias(false).init(device).map(&mut Fixed)
 }
 
 /// The provenance of a start in a test.
@@ -63,7 +72,7 @@ pub fn provenance(plan: &Plan) -> Provenance {
 }
 
 /// Trains `plan` with one thread per rank; a stop is requested in step `stop_at`.
-pub fn trained(plan: &Plan, out_dir: &Path, stop_at: u64) -> Result<Ended> {
+pub fn trained(plan: &Plan, out_dir: &Path, stop_at: u64) -> Result<TrainingEnd> {
     std::fs::create_dir_all(out_dir).unwrap();
     let provenance = provenance(plan);
     let rank = |group: Arc<dyn ProcessGroup>| {
@@ -72,7 +81,7 @@ pub fn trained(plan: &Plan, out_dir: &Path, stop_at: u64) -> Result<Ended> {
             steps.set(steps.get() + 1);
             steps.get() >= stop_at
         };
-        train(Job {
+        train(RankJob {
             plan,
             local_rank: group.rank(),
             group,
@@ -89,30 +98,25 @@ pub fn trained(plan: &Plan, out_dir: &Path, stop_at: u64) -> Result<Ended> {
     if plan.world.world_size == 1 {
         return rank(Arc::new(SoloGroup::default()));
     }
-    let groups = form(plan.world.world_size, HANG, |_| GlooOptions::default());
-    std::thread::scope(|scope| {
-        let rank = &rank;
-        let ranks: Vec<_> =
-            groups.into_iter().map(|group| scope.spawn(move || rank(Arc::new(group)))).collect();
-        let both = |a: Result<Ended>, b: Result<Ended>| {
-            if let (Ok(a), Ok(b)) = (&a, &b) {
-                assert_eq!(a, b, "all ranks end in the same way");
-            }
-            a.and(b)
-        };
-        ranks.into_iter().map(|rank| rank.join().unwrap()).reduce(both).unwrap()
-    })
+    let ended = spawn(plan.world.world_size, |group| Ok(rank(group))).unwrap();
+    let both = |a: Result<TrainingEnd>, b: Result<TrainingEnd>| {
+        if let (Ok(a), Ok(b)) = (&a, &b) {
+            assert_eq!(a, b, "all ranks end in the same way");
+        }
+        a.and(b)
+    };
+    ended.into_iter().reduce(both).unwrap()
 }
 
 /// A run's folder and spec.
-pub struct Run {
+pub struct TestRun {
     dir: tempfile::TempDir,
     registry: Registry,
     spec: String,
 }
 
-impl Run {
-    pub fn of(spec: &str) -> Self {
+impl TestRun {
+    pub fn new(spec: &str) -> Self {
         Self::with(Registry::standard(), spec)
     }
 
@@ -144,12 +148,12 @@ impl Run {
     }
 
     /// Continues training from the folder's newest checkpoint.
-    pub fn train(&self, world: usize, sets: &[&str]) -> Result<Ended> {
+    pub fn train(&self, world: usize, sets: &[&str]) -> Result<TrainingEnd> {
         self.until(world, sets, u64::MAX)
     }
 
     /// The same, with a stop request that the ranks see in step `stop_at`.
-    pub fn until(&self, world: usize, sets: &[&str], stop_at: u64) -> Result<Ended> {
+    pub fn until(&self, world: usize, sets: &[&str], stop_at: u64) -> Result<TrainingEnd> {
         trained(&self.plan(world, sets), self.out(), stop_at)
     }
 
@@ -157,9 +161,9 @@ impl Run {
     #[track_caller]
     pub fn in_parts(&self, world: usize, sets: &[&str], stops: &[u64]) {
         for stop_after in stops {
-            assert_eq!(self.until(world, sets, *stop_after).unwrap(), Ended::Stopped);
+            assert_eq!(self.until(world, sets, *stop_after).unwrap(), TrainingEnd::Stopped);
         }
-        assert_eq!(self.train(world, sets).unwrap(), Ended::Done);
+        assert_eq!(self.train(world, sets).unwrap(), TrainingEnd::Done);
     }
 
     /// Asserts that both runs had the same steps and epochs, and have the same tensors.

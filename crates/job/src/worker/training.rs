@@ -1,37 +1,32 @@
-//! A training from its data to its last barrier. The parts are built in the order in which they need each other.
+//! A training from its data to its last barrier.
 
 use super::checkpoints::{Checkpoints, SAVE_DEADLINE};
-use super::common::Common;
 use super::complete;
-use super::compute::compute;
-use super::data::{facts_of, open_data, say_lacking};
-use super::exchange::share_json;
+use super::exchange::gathered;
+use super::initial_state::{InitialState, RunData};
 use super::messages::warn;
 use super::metrics::Reported;
 use super::optimizer::Trained;
-use super::recorder::Files;
-use super::resume::Resumed;
+use super::profile;
+use super::recorder::RecordedFiles;
 use super::state::RunFacts;
 use super::{RankParts, Recorder, RecorderOptions, Resume, Usage};
-use super::{ema, fit, norms, optimizer, profile, resume, same_data, state};
 use crate::plan::{Plan, Running};
 use base::display;
 use base::error::{Error, Result};
 use base::screen::forbid_bars;
-use checkpoint::CheckpointStore;
-use checkpoint::Score;
 use collectives::{CommErrorKind, Phase, ProcessGroup, StepPhase, Wait};
 use data::{DataFacts, Fingerprint};
 use ddp::device::ComputeDevice;
-use record::history::{Accepted, Parent, Start, checkpoints};
-use record::{ObservedRun, Profile, ProgressMode, StartOfRun};
+use record::history::{Accepted, Parent, Start};
+use record::{ObservedRun, Profile, ProgressMode, StartOfRun, host_name};
 use std::path::Path;
 use std::sync::Arc;
 use train::models::{Model, TensorFacts};
-use train::training::{Ended, Parts, Position, RunTensors, Settings, Trainer, Updater};
+use train::training::{Position, RunTensors, TrainSettings, Trainer, TrainerParts, TrainingEnd};
 
 /// Everything that one rank needs to run a plan.
-pub struct Job<'a> {
+pub struct RankJob<'a> {
     pub plan: &'a Plan,
     pub group: Arc<dyn ProcessGroup>,
     pub device: ComputeDevice,
@@ -51,7 +46,7 @@ pub struct Job<'a> {
 }
 
 /// Trains. Before it returns the error of a failed run, it aborts the group, so that the other ranks end at once.
-pub fn train(job: Job<'_>) -> Result<Ended> {
+pub fn train(job: RankJob<'_>) -> Result<TrainingEnd> {
     let report_failure = report_failure(&job);
     train_rank(job).inspect_err(|error| {
         report_failure(error);
@@ -59,7 +54,7 @@ pub fn train(job: Job<'_>) -> Result<Ended> {
 }
 
 /// Called first with an error: other ranks wait for this one, and the run is about to be taken down. Returns whether the run has failed.
-fn report_failure<'a>(job: &Job<'a>) -> impl Fn(&Error) -> bool + use<'a> {
+fn report_failure<'a>(job: &RankJob<'a>) -> impl Fn(&Error) -> bool + use<'a> {
     let (group, failed) = (job.group.clone(), job.failed);
     move |error| {
         let has_failed = failed(error);
@@ -70,75 +65,44 @@ fn report_failure<'a>(job: &Job<'a>) -> impl Fn(&Error) -> bool + use<'a> {
     }
 }
 
-fn train_rank(job: Job<'_>) -> Result<Ended> {
-    let (parts, group, report_failure) = (RankParts::of(job.plan), job.group.clone(), report_failure(&job));
+fn train_rank(job: RankJob<'_>) -> Result<TrainingEnd> {
+    let (parts, group, report_failure) = (RankParts::new(job.plan), job.group.clone(), report_failure(&job));
     group.note(StepPhase { step: 0, phase: Phase::Data });
     if matches!(job.recorder.progress, ProgressMode::Plain | ProgressMode::None) {
         forbid_bars();
     }
-    let splits = open_data(&parts.data, None, &*group, job.local_rank)?;
-    let (facts, fingerprint) = (facts_of(&splits), Fingerprint::of(&splits));
-    if group.rank() == 0 {
-        say_lacking(&splits);
-        RankParts::of(job.plan)
-            .memory_warning(&facts)
-            .iter()
-            .for_each(|why| warn(&format!("`model`: {why}")));
-    }
-    // One rank's disk may be much slower than another's.
-    group.barrier(Wait::WhilePeersLive)?;
-    same_data::check_data_sets(&fingerprint, &*group)?;
-    let Common { log_every, hosts } = Common::of(parts.metrics.log_every, &*group)?;
-    let settings = Settings { log_every, ..parts.settings() };
+    let data = RunData::open(&job, &parts)?;
+    let of_ranks = gathered(&(parts.metrics.log_every, host_name()), &*group)?;
+    let (log_every, hosts): (Vec<u64>, Vec<String>) = of_ranks.into_iter().unzip();
+    // Rank 0's: under a launcher each rank has its own command line, and a logged step has one more
+    // collective.
+    let settings = TrainSettings { log_every: log_every[0], ..parts.settings() };
     group.note(StepPhase { step: 0, phase: Phase::Setup });
-    parts.ranks_by(&facts)?;
-    let on = compute(job.device, parts.precision)?;
-    let mut model = parts.model.source.build(&facts, parts.seed, &on)?;
-    fit::model(&parts, &*splits.train, &*model)?;
-    optimizer::freeze(parts.optimizer, &mut *model)?;
-    let mut updater = Updater::new(parts.optimizer, parts.train.clip_norm, model.entries(), &on.device);
-    let Resumed { position, parent, hooks, average } = match group.rank() {
-        0 => {
-            let samples = splits.train.len();
-            resume::resume(&job, &parts, &settings, &fingerprint, samples, &mut *model, &mut updater)?
-        }
-        _ => Resumed::default(),
-    };
-    let position = state::share(&mut *model, &mut updater, position, &*group)?
-        .unwrap_or_else(|| Position::new(parts.batching(group.world_size())));
-    let average = ema::start(parts.ema, &*model, average, &position, &*group)?;
-    let best = best_so_far(&job, &settings, parent.as_ref(), &*group)?;
-    fit::batches(parts.data.loader.drop_last, &position, splits.train.len())?;
-    norms::check(&parts, &facts, &*splits.train, &position, &mut *model)?;
-    group.note(StepPhase { step: position.step, phase: Phase::Setup });
+    let mut start = InitialState::new(&job, &parts, &settings, &data)?;
+    group.note(StepPhase { step: start.position.step, phase: Phase::Setup });
     // All ranks are ready: from here on the run's folder changes.
     group.barrier(Wait::WhilePeersLive)?;
-    let epochs = settings.all_epochs(&position, splits.train.len());
-    let mut recorder = Recorder::new(Settings { epochs, ..settings.clone() }, group.rank());
-    let begun = job.start.is_some_and(|start| start.begun());
-    let accepted = group.rank() == 0 && accepted(&job, parent.as_ref())?;
-    if group.rank() == 0 && !accepted && parent.as_ref().is_some_and(|from| from.is_within(job.out_dir)) {
-        job.start.iter().for_each(|start| complete::tidy(start, parts.checkpoint));
-    }
-    if accepted {
-        if !begun {
-            show_brief(&job, &facts, &position, &*model);
-        }
-        let trained = Trained::of(model.entries(), &updater);
-        let usage = Usage::new(job.plan, &facts, splits.train.encoding());
-        let files = files(&job, &facts, fingerprint, trained, parent, hosts, &usage)?;
-        recorder.open(&*group, &position, files, job.recorder)?;
-    }
+    let mut recorder = open_recorder(&job, &parts, &settings, &data, &mut start, hosts)?;
     // Rank 0 may still be copying files to the archive.
     group.barrier(Wait::WhilePeersLive)?;
+    let InitialState { model, updater, average, position, best, hooks, .. } = start;
     recorder.reserve(RunTensors { model: &*model, updater: &updater, average: average.as_ref() })?;
-    let (stop, observer) = (job.stop, &mut recorder);
-    let trainer_parts =
-        Parts { group: group.clone(), splits, model, updater, average, position, best, stop, observer };
+    let (splits, stop, observer) = (data.splits, job.stop, &mut recorder);
+    let trainer_parts = TrainerParts {
+        group: group.clone(),
+        splits,
+        model,
+        updater,
+        average,
+        position,
+        best,
+        stop,
+        observer,
+    };
     let mut trainer = Trainer::new(settings, trainer_parts)?;
     trainer.restore_hook(hooks)?.iter().for_each(|left_out| warn(left_out));
     let ended = match trainer.run() {
-        Err(error) if !report_failure(&error) => Ok(Ended::Stopped),
+        Err(error) if !report_failure(&error) => Ok(TrainingEnd::Stopped),
         ended => ended,
     };
     let early = trainer.ended_early();
@@ -152,18 +116,35 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     Ok(ended)
 }
 
-/// How good the best checkpoint is that a run continues from or behind; the same on all ranks.
-fn best_so_far(
-    job: &Job<'_>,
-    settings: &Settings,
-    parent: Option<&Parent>,
-    group: &dyn ProcessGroup,
-) -> Result<Option<Score>> {
-    let Some(by) = settings.best else { return Ok(None) };
-    let own = parent.filter(|from| from.is_within(job.out_dir));
-    let store = || CheckpointStore::read_only(checkpoints(job.out_dir));
-    let best = own.map_or(Ok(None), |from| store().best_score(by, from.step))?;
-    share_json(best, group)
+/// The recorder of this rank. On rank 0 the run's folder accepts the start, and its files are
+/// opened unless nothing is left to do.
+fn open_recorder(
+    job: &RankJob<'_>,
+    parts: &RankParts<'_>,
+    settings: &TrainSettings,
+    data: &RunData,
+    start: &mut InitialState,
+    hosts: Vec<String>,
+) -> Result<Recorder> {
+    let (rank, parent) = (job.group.rank(), start.parent.take());
+    let epochs = settings.all_epochs(&start.position, data.splits.train.len());
+    let mut recorder = Recorder::new(TrainSettings { epochs, ..settings.clone() }, rank);
+    if rank != 0 {
+        return Ok(recorder);
+    }
+    let begun = job.start.is_some_and(|start| start.begun());
+    if accepted(job, parent.as_ref())? {
+        if !begun {
+            show_brief(job, &data.facts, &start.position, &*start.model);
+        }
+        let trained = Trained::new(start.model.entries(), &start.updater);
+        let usage = Usage::new(job.plan, &data.facts, data.splits.train.encoding());
+        let files = files(job, &data.facts, data.fingerprint.clone(), trained, parent, hosts, &usage)?;
+        recorder.open(&*job.group, &start.position, files, job.recorder.clone())?;
+    } else if parent.is_some_and(|from| from.is_within(job.out_dir)) {
+        job.start.iter().for_each(|start| complete::tidy(start, parts.checkpoint));
+    }
+    Ok(recorder)
 }
 
 /// Waits until all ranks have finished: none may leave while another one needs it. All wait for rank 0, which arrives
@@ -194,7 +175,7 @@ fn final_barrier(group: &dyn ProcessGroup, parts: &RankParts<'_>) -> Result<()> 
 }
 
 /// Prints a summary of the training, but not again after a restart.
-fn show_brief(job: &Job<'_>, facts: &DataFacts, position: &Position, model: &dyn Model) {
+fn show_brief(job: &RankJob<'_>, facts: &DataFacts, position: &Position, model: &dyn Model) {
     let (plan, options) = (job.plan, &job.recorder);
     if options.progress == ProgressMode::None {
         return;
@@ -217,15 +198,15 @@ fn show_brief(job: &Job<'_>, facts: &DataFacts, position: &Position, model: &dyn
 }
 
 /// Accepts this start in the run's folder; `false` if nothing needs to be written.
-fn accepted(job: &Job<'_>, parent: Option<&Parent>) -> Result<bool> {
+fn accepted(job: &RankJob<'_>, parent: Option<&Parent>) -> Result<bool> {
     let start = job.start.ok_or_else(|| Error::internal("rank 0 has no provenance of its start"))?;
     Ok(start.accept(parent)? == Accepted::Begins)
 }
 
 /// What observers receive about the run.
-fn observed(job: &Job<'_>) -> ObservedRun {
+fn observed(job: &RankJob<'_>) -> ObservedRun {
     let mut run = ObservedRun::default();
-    RankParts::of(job.plan).name.clone_into(&mut run.name);
+    RankParts::new(job.plan).name.clone_into(&mut run.name);
     run.folder = job.out_dir.to_owned();
     run.spec = job.plan.flat();
     run.run = job.start.and_then(|start| serde_json::to_value(start.provenance).ok()).unwrap_or_default();
@@ -235,14 +216,14 @@ fn observed(job: &Job<'_>) -> ObservedRun {
 }
 
 /// The keys that the command line or the environment sets.
-fn changed<'a>(job: &'a Job<'_>) -> impl Iterator<Item = &'a String> {
+fn changed<'a>(job: &'a RankJob<'_>) -> impl Iterator<Item = &'a String> {
     let set = job.start.map(|start| start.provenance.set.iter()).into_iter().flatten();
     set.filter(|(_, origin)| *origin != "spec" && !origin.starts_with("base ")).map(|(key, _)| key)
 }
 
 /// What TensorBoard shows of the run, and compares it with others by: what its results depend on, and what was set for this start. Observers
 /// may have tokens.
-fn described(job: &Job<'_>, world: usize) -> StartOfRun {
+fn described(job: &RankJob<'_>, world: usize) -> StartOfRun {
     let changed: Vec<&String> = changed(job).collect();
     let compared = |key: &String| job.plan.changes_results(key) || changed.contains(&key);
     let mut values = job.plan.flat();
@@ -253,20 +234,20 @@ fn described(job: &Job<'_>, world: usize) -> StartOfRun {
 
 /// The files that rank 0 records to.
 fn files(
-    job: &Job<'_>,
+    job: &RankJob<'_>,
     facts: &DataFacts,
     data: Fingerprint,
     trained: Trained,
     parent: Option<Parent>,
     hosts: Vec<String>,
     usage: &Usage,
-) -> Result<Files> {
-    let (parts, out_dir) = (RankParts::of(job.plan), job.out_dir);
+) -> Result<RecordedFiles> {
+    let (parts, out_dir) = (RankParts::new(job.plan), job.out_dir);
     let described = described(job, hosts.len());
     let made = RunFacts::new(&parts, job.device, trained, data, usage.json()?.into());
-    Ok(Files {
+    Ok(RecordedFiles {
         out_dir: out_dir.to_owned(),
-        reported: Reported::of(parts.task, parts.metrics.top5, facts),
+        reported: Reported::new(parts.task, parts.metrics.top5, facts),
         samples: facts.train.unwrap_or(0),
         checkpoints: Checkpoints::open(parts.checkpoint, parts.save_every, made, out_dir)?,
         best: parts.checkpoint.best,

@@ -69,7 +69,7 @@ impl Usage {
     fn parse(text: &str, loaded: &Loaded) -> Result<Self> {
         let place = place(loaded);
         let invalid = |e: serde_json::Error| Error::checkpoint(format!("{place} is invalid: {e}"));
-        let Version { version } = serde_json::from_str(text).map_err(invalid)?;
+        let UsageVersion { version } = serde_json::from_str(text).map_err(invalid)?;
         if version > VERSION {
             return Err(Error::checkpoint(format!("{place} has version {version}, from a newer ddp-run"))
                 .hint(format!("this one reads up to version {VERSION}")));
@@ -96,7 +96,7 @@ impl Usage {
 
     /// For a checkpoint of an earlier version: from the data set, which must be there.
     pub fn of_data(plan: &Plan) -> Result<Self> {
-        let data = RankParts::of(plan).data;
+        let data = RankParts::new(plan).data;
         let mut tell = |line: &str| info!("{}", display::message(line));
         data.source.prepare(&mut tell).map_err(Error::of_data)?;
         let splits = opened(&data, None)?;
@@ -110,19 +110,19 @@ fn place(loaded: &Loaded) -> String {
 }
 
 #[derive(Deserialize)]
-struct Version {
+struct UsageVersion {
     version: u32,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worker::testing::{Run, SPEC, plan};
+    use crate::worker::testing::{SPEC, TestRun, plan};
     use data::FieldKind;
 
     #[test]
     fn a_checkpoint_tells_its_job_and_its_data() {
-        let run = Run::of(SPEC);
+        let run = TestRun::new(SPEC);
         run.train(1, &[]).unwrap();
         let loaded = run.loaded();
         let text = loaded.usage.clone().expect("it is saved");
@@ -145,7 +145,7 @@ mod tests {
         use base::error::ExitCode;
         use data::{ColumnKind, ImageEncoding};
         use ddp::device::ComputeDevice;
-        let run = Run::of(SPEC);
+        let run = TestRun::new(SPEC);
         run.train(1, &[]).unwrap();
         let mut loaded = run.loaded();
         let registry = Registry::standard();
@@ -156,7 +156,7 @@ mod tests {
             change(&mut forged);
             let used = Usage::read(&forged.json().unwrap(), &loaded, &registry);
             let predictor = used.and_then(|(usage, _)| {
-                Predictor::new(&RankParts::of(&plan), &usage, &loaded, true, ComputeDevice::Cpu)
+                Predictor::new(&RankParts::new(&plan), &usage, &loaded, true, ComputeDevice::Cpu)
             });
             predictor.err().expect("it is refused")
         };

@@ -239,7 +239,7 @@ mod tests {
     fn faults_are_those_that_a_rank_reads() {
         for fault in wanted(4, 2, false).faults() {
             let (variable, rank) = fault.variable(4);
-            let read = job::worker::Fault::from_env(&|_| Some(variable.clone()), 4);
+            let read = job::worker::InjectedFault::from_env(&|_| Some(variable.clone()), 4);
             assert!(
                 read.is_ok_and(|fault| fault.is_some_and(|f| f.is_due_in(1) && !f.is_due_in(2))),
                 "{variable}"

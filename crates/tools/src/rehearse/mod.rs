@@ -1,5 +1,5 @@
 //! `ddp-run rehearse`: what a spec survives on this machine. The spec is made short (`reduce`), run once undisturbed, and then once for
-//! each fault (`matrix`), with the faults that ranks have for that (`worker::Fault`) and signals (`trial`, `nodes`). What happens
+//! each fault (`matrix`), with the faults that ranks have for that (`worker::InjectedFault`) and signals (`trial`, `nodes`). What happens
 //! is read from outside (`watch`), and the end compared with the undisturbed run to the bit.
 
 mod matrix;

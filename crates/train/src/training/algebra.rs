@@ -26,7 +26,7 @@ impl BatchAlgebra {
     /// ranks have the same number) and the loader's (no short last batch): it leaves out the samples beyond whole
     /// `unit`s, so a run resumed with another number of ranks leaves out the same samples as before, and its last batch
     /// may be short instead. The last step of an epoch may accumulate fewer than `accumulate` batches.
-    pub(super) fn of(batching: &Batching, n: usize, drop_last: bool) -> Self {
+    pub(super) fn new(batching: &Batching, n: usize, drop_last: bool) -> Self {
         let Batching { world, batch_size, accumulate, unit, kept } = *batching;
         let (world, batch_size, accumulate) = (world.max(1), batch_size.max(1), accumulate.max(1));
         // PyTorch rounds `(n - world) / world` up if `n` does not divide evenly; that equals `n / world` for n >= world.
@@ -100,7 +100,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn of(n: usize, world: usize, batch: usize, accumulate: usize, drop_last: bool) -> BatchAlgebra {
-        Batching::of(world, batch, accumulate).algebra(n, drop_last)
+        Batching::new(world, batch, accumulate).algebra(n, drop_last)
     }
 
     #[test]
@@ -141,7 +141,7 @@ mod tests {
         let found =
             |n: usize, world: usize, batch: usize, drop_last: bool, values: usize, max: Option<u64>| {
                 let found = of(n, world, batch, 1, drop_last);
-                found.too_few_for_norms(&Batching::of(world, batch, 1), values, max).is_some()
+                found.too_few_for_norms(&Batching::new(world, batch, 1), values, max).is_some()
             };
         assert!(found(33, 1, 32, false, 1, None) && found(66, 2, 32, false, 1, None));
         assert!(!found(33, 1, 32, true, 1, None) && !found(33, 1, 31, false, 1, None));
@@ -153,11 +153,11 @@ mod tests {
     #[test]
     fn another_world_size_leaves_out_the_same_samples() {
         let two = of(94, 2, 4, 1, true);
-        let one = Batching { unit: 8, ..Batching::of(1, 4, 2) }.algebra(94, true);
+        let one = Batching { unit: 8, ..Batching::new(1, 4, 2) }.algebra(94, true);
         assert_eq!((two.dropped, two.steps_per_epoch()), (Some(6), 11));
         assert_eq!((one.dropped, one.steps_per_epoch()), (Some(6), 11));
         // Three samples on each of four ranks are not a full batch, but part of the run's last step.
-        let four = Batching { unit: 4, ..Batching::of(4, 4, 1) }.algebra(94, true);
+        let four = Batching { unit: 4, ..Batching::new(4, 4, 1) }.algebra(94, true);
         assert_eq!((four.dropped, four.micro_batches(), four.taken_per_rank(4)), (Some(2), 6, 23));
     }
 

@@ -4,12 +4,11 @@
 use collectives::{CommError, Phase, ProcessGroup};
 use ddp::AveragingTime;
 use record::RankTimes;
-use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 /// What the training thread does; in the order of the fields of [`RankTimes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum StepPart {
     Data,
     Forward,
     Backward,
@@ -21,7 +20,7 @@ pub(super) enum Part {
 
 const PARTS: usize = 7;
 
-impl From<Phase> for Part {
+impl From<Phase> for StepPart {
     fn from(phase: Phase) -> Self {
         match phase {
             Phase::Data => Self::Data,
@@ -37,7 +36,7 @@ impl From<Phase> for Part {
 
 /// The times of all ranks since the previous step that was logged.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Anatomy {
+pub struct StepAnatomy {
     /// Number of steps.
     pub steps: u64,
     /// Seconds per step.
@@ -47,55 +46,49 @@ pub struct Anatomy {
     pub overlap: Option<f64>,
 }
 
-/// The clock of a rank's training thread.
+/// The clock of a rank's training thread: times since the last step that was logged.
 #[derive(Debug, Default)]
-pub(super) struct StepClock(RefCell<Window>);
-
-/// Times since the last step that was logged.
-#[derive(Debug, Default)]
-struct Window {
+pub(super) struct PhaseClock {
     /// What the thread does, and since when.
-    current: Option<(Part, Instant)>,
+    current: Option<(StepPart, Instant)>,
     parts: [Duration; PARTS],
     steps: u64,
 }
 
-impl Window {
-    /// The thread does something else from `now` on.
-    fn reach(&mut self, part: Part, now: Instant) {
+impl PhaseClock {
+    /// The thread does something else from now on.
+    pub fn reach(&mut self, part: StepPart) {
+        self.reach_at(part, Instant::now());
+    }
+
+    fn reach_at(&mut self, part: StepPart, now: Instant) {
         if let Some((last, since)) = self.current.replace((part, now)) {
             self.parts[last as usize] += now.saturating_duration_since(since);
         }
     }
 
-    /// The number of steps and the seconds per step; a new window begins.
+    pub fn count_step(&mut self) {
+        self.steps += 1;
+    }
+
+    /// The number of steps and the seconds per step; the times begin anew.
     fn take(&mut self) -> (u64, [f64; PARTS]) {
         let (steps, parts) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.parts));
         (steps, parts.map(|part| part.as_secs_f64() / steps.max(1) as f64))
     }
-}
 
-impl StepClock {
-    pub(super) fn reach(&self, part: Part) {
-        self.0.borrow_mut().reach(part, Instant::now());
-    }
-
-    /// Counts a step.
-    pub(super) fn step(&self) {
-        self.0.borrow_mut().steps += 1;
-    }
-
-    /// Ends the window and exchanges it. A collective: all ranks call it after the same steps. It ends as communication.
+    /// Takes the times and exchanges them. A collective: all ranks call it after the same steps. The time that ends
+    /// here is communication.
     ///
     /// # Errors
     /// A failed collective.
-    pub(super) fn exchange(
-        &self,
+    pub fn exchange(
+        &mut self,
         averaging: AveragingTime,
         group: &dyn ProcessGroup,
-    ) -> Result<Anatomy, CommError> {
-        self.reach(Part::Comm);
-        let (steps, parts) = self.0.borrow_mut().take();
+    ) -> Result<StepAnatomy, CommError> {
+        self.reach(StepPart::Comm);
+        let (steps, parts) = self.take();
         let AveragingTime { exposed, total } = averaging;
         let own: Vec<f64> = parts.into_iter().chain([exposed, total].map(|t| t.as_secs_f64())).collect();
         let mut all = own.clone();
@@ -108,22 +101,22 @@ impl StepClock {
 }
 
 /// From the parts and the averaging time of each rank, in rank order.
-fn of_ranks(steps: u64, all: &[f64]) -> Anatomy {
+fn of_ranks(steps: u64, all: &[f64]) -> StepAnatomy {
     let ranks: Vec<&[f64]> = all.chunks_exact(PARTS + 2).collect();
     // To the microsecond, because lines of all ranks are long.
-    let of = |part: Part| ranks.iter().map(|rank| (rank[part as usize] * 1e6).round() / 1e6).collect();
+    let of = |part: StepPart| ranks.iter().map(|rank| (rank[part as usize] * 1e6).round() / 1e6).collect();
     let sum = |at: usize| ranks.iter().map(|rank| rank[at]).sum::<f64>();
     let (exposed, total) = (sum(PARTS), sum(PARTS + 1));
-    Anatomy {
+    StepAnatomy {
         steps,
         times: RankTimes {
-            data: of(Part::Data),
-            forward: of(Part::Forward),
-            backward: of(Part::Backward),
-            comm: of(Part::Comm),
-            optimizer: of(Part::Optimizer),
-            checkpoint: of(Part::Checkpoint),
-            other: of(Part::Other),
+            data: of(StepPart::Data),
+            forward: of(StepPart::Forward),
+            backward: of(StepPart::Backward),
+            comm: of(StepPart::Comm),
+            optimizer: of(StepPart::Optimizer),
+            checkpoint: of(StepPart::Checkpoint),
+            other: of(StepPart::Other),
         },
         overlap: (ranks.len() > 1 && total > 0.0).then(|| (1.0 - exposed / total).clamp(0.0, 1.0)),
     }
@@ -135,9 +128,9 @@ mod tests {
     use collectives::SoloGroup;
 
     #[test]
-    fn parts_add_up_to_the_time_of_the_window() {
-        let (mut window, begin) = (Window::default(), Instant::now());
-        let mut reach = |part: Part, ms| window.reach(part, begin + Duration::from_millis(ms));
+    fn parts_add_up_to_the_whole_time() {
+        let (mut clock, begin) = (PhaseClock::default(), Instant::now());
+        let mut reach = |part: StepPart, ms| clock.reach_at(part, begin + Duration::from_millis(ms));
         // Two micro-batches, a save and an evaluation, in two steps.
         for (phase, ms) in [
             (Phase::Data, 5),
@@ -153,18 +146,18 @@ mod tests {
         ] {
             reach(phase.into(), ms);
         }
-        reach(Part::Other, 70);
-        reach(Part::Data, 105);
-        window.steps = 2;
-        let (steps, parts) = window.take();
+        reach(StepPart::Other, 70);
+        reach(StepPart::Data, 105);
+        clock.steps = 2;
+        let (steps, parts) = clock.take();
         assert_eq!(steps, 2);
         let ms = parts.map(|seconds| (seconds * 2e3).round() as u64);
         assert_eq!(ms, [2, 5, 9, 3, 6, 10, 65]);
         assert_eq!(ms.iter().sum::<u64>(), 100);
-        // The next window begins where this one ended.
-        window.reach(Part::Forward, begin + Duration::from_millis(108));
-        window.steps = 1;
-        assert_eq!(window.take().1.map(|s| (s * 1e3).round() as u64), [3, 0, 0, 0, 0, 0, 0]);
+        // The next times begin where these ended.
+        clock.reach_at(StepPart::Forward, begin + Duration::from_millis(108));
+        clock.steps = 1;
+        assert_eq!(clock.take().1.map(|s| (s * 1e3).round() as u64), [3, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]
@@ -184,9 +177,9 @@ mod tests {
 
     #[test]
     fn a_single_rank_has_no_overlap() {
-        let clock = StepClock::default();
-        clock.reach(Part::Data);
-        clock.step();
+        let mut clock = PhaseClock::default();
+        clock.reach(StepPart::Data);
+        clock.count_step();
         let averaging = AveragingTime { exposed: Duration::ZERO, total: Duration::from_secs(1) };
         let anatomy = clock.exchange(averaging, &SoloGroup::default()).unwrap();
         assert_eq!((anatomy.steps, anatomy.times.ranks(), anatomy.overlap), (1, 1, None));

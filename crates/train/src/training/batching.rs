@@ -31,14 +31,14 @@ pub struct Batching {
 
 impl Batching {
     /// Steps of `accumulate` micro-batches on `world` processes, as the global batch to keep.
-    pub fn of(world: usize, batch_size: usize, accumulate: usize) -> Self {
+    pub fn new(world: usize, batch_size: usize, accumulate: usize) -> Self {
         let unit = world.saturating_mul(batch_size);
         Self { world, batch_size, accumulate, kept: unit.saturating_mul(accumulate), unit }
     }
 
     /// The same micro-batches and accumulation for a run that begins on `world` processes.
     pub fn of_world(&self, world: usize) -> Self {
-        Self::of(world, self.batch_size, self.accumulate)
+        Self::new(world, self.batch_size, self.accumulate)
     }
 
     /// Samples of a micro-batch over all processes.
@@ -53,7 +53,7 @@ impl Batching {
 
     /// The sizes of an epoch of `samples`, or of the rest of one.
     pub fn algebra(&self, samples: usize, drop_last: bool) -> BatchAlgebra {
-        BatchAlgebra::of(self, samples, drop_last)
+        BatchAlgebra::new(self, samples, drop_last)
     }
 
     /// The sizes of an epoch whose number of samples is not known yet.
@@ -70,7 +70,7 @@ impl Batching {
                 let nearest = (2 * self.kept as u128 + per_micro) / (2 * per_micro);
                 Self { world, accumulate: usize::try_from(nearest).unwrap_or(usize::MAX).max(1), ..*self }
             }
-            OnResize::KeepLocalBatch => Self::of(world, self.batch_size, accumulate),
+            OnResize::KeepLocalBatch => Self::new(world, self.batch_size, accumulate),
         }
     }
 
@@ -101,22 +101,22 @@ mod tests {
 
     #[test]
     fn accumulation_keeps_the_global_batch() {
-        let four = Batching::of(4, 2, 3);
+        let four = Batching::new(4, 2, 3);
         let on = |world| four.on(world, 3, OnResize::KeepGlobalBatch);
         let accumulated = [1, 2, 3, 4, 6, 12].map(|world| (on(world).accumulate, on(world).global_batch()));
         assert_eq!(accumulated, [(12, 24), (6, 24), (4, 24), (3, 24), (2, 24), (1, 24)]);
         // The nearest multiple if it does not divide; one micro-batch if a single one per process already exceeds it.
         assert_eq!((on(5).accumulate, on(5).global_batch()), (2, 20));
         assert_eq!((on(7).accumulate, on(16).accumulate), (2, 1));
-        assert_eq!(four.on(1, 3, OnResize::KeepLocalBatch), Batching::of(1, 2, 3));
+        assert_eq!(four.on(1, 3, OnResize::KeepLocalBatch), Batching::new(1, 2, 3));
         // The largest values that specs may have, on many nodes.
-        let most = Batching::of(1 << 16, 1 << 30, 1 << 20);
+        let most = Batching::new(1 << 16, 1 << 30, 1 << 20);
         assert_eq!(most.on(1 << 16, 1 << 20, OnResize::KeepGlobalBatch).global_batch(), usize::MAX);
     }
 
     #[test]
     fn describes_a_change_of_batching() {
-        let four = Batching::of(4, 8, 1);
+        let four = Batching::new(4, 8, 1);
         let on = |world, rule| four.on(world, 1, rule).change_from(&four).unwrap();
         assert_eq!(
             on(1, OnResize::KeepGlobalBatch),
@@ -128,7 +128,7 @@ mod tests {
         );
         assert_eq!(four.change_from(&four), None);
         assert_eq!(
-            Batching::of(4, 4, 1).change_from(&four).unwrap(),
+            Batching::new(4, 4, 1).change_from(&four).unwrap(),
             "4 processes, 1 micro-batch of 4 samples per process and step: the global batch changes from 32 to 16"
         );
     }
@@ -138,7 +138,7 @@ mod tests {
         fn returning_to_the_first_world_restores_its_batching(
             world in 1usize..20, batch in 1usize..20, accumulate in 1usize..9, others in prop::collection::vec(1usize..20, 0..5),
         ) {
-            let first = Batching::of(world, batch, accumulate);
+            let first = Batching::new(world, batch, accumulate);
             let mut now = first;
             for other in others {
                 now = now.on(other, accumulate, OnResize::KeepGlobalBatch);

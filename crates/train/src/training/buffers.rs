@@ -44,6 +44,11 @@ pub(super) fn before_evaluation(
     over(Role::is_buffer, model, &mut |values| group.broadcast(values.into(), 0))
 }
 
+/// Copies rank 0's parameters and buffers to all ranks.
+pub fn share_model(model: &mut dyn Model, group: &dyn ProcessGroup) -> Result<()> {
+    over(|_| true, model, &mut |values| group.broadcast(values.into(), 0))
+}
+
 /// Runs `collective` on all tensors of the selected roles, as one array.
 fn over(
     selected: impl Fn(Role) -> bool,

@@ -140,7 +140,7 @@ impl TrainConfig {
 
 /// All settings of the training loop.
 #[derive(Clone)]
-pub struct Settings {
+pub struct TrainSettings {
     pub seed: u64,
     /// `u64::MAX` where only `max_steps` ends the run.
     pub epochs: u64,
@@ -166,7 +166,7 @@ pub struct Settings {
     pub check_replicas: EverySteps,
 }
 
-impl Settings {
+impl TrainSettings {
     /// Whether optimizer step `step` has a step event.
     pub fn logs(&self, step: u64) -> bool {
         step.is_multiple_of(self.log_every.max(1))

@@ -12,19 +12,19 @@ use ddp::device::{Readback, read};
 pub struct BatchSums {
     /// What is known on the host.
     known: Sums,
-    rest: Option<Rest>,
+    rest: Option<PendingSums>,
     /// [`HostBatch::target_scale`].
     target_scale: f64,
 }
 
 /// The sums that a device computes.
-struct Rest {
-    values: Values,
+struct PendingSums {
+    values: DeviceValues,
     /// What each of `values` is. Counts are exact up to 2^24 rows.
-    kinds: Vec<Kind>,
+    kinds: Vec<SumKind>,
 }
 
-enum Kind {
+enum SumKind {
     MeanLoss,
     Unsmoothed,
     Correct,
@@ -35,7 +35,7 @@ enum Kind {
     Denominator(String),
 }
 
-enum Values {
+enum DeviceValues {
     OnDevice(Box<Tensor<1>>),
     Pending(Readback),
 }
@@ -48,8 +48,8 @@ impl BatchSums {
         let StepOutput { loss, measured, ratios, unsmoothed, .. } = output;
         let target_scale = batch.target_scale;
         let mut known = Sums { samples: batch.len as f64, ..Sums::default() };
-        let mut values = vec![(Kind::MeanLoss, loss)];
-        values.extend(unsmoothed.map(|mean| (Kind::Unsmoothed, mean)));
+        let mut values = vec![(SumKind::MeanLoss, loss)];
+        values.extend(unsmoothed.map(|mean| (SumKind::Unsmoothed, mean)));
         match measured {
             Measured::Count(count) => known.rows = count as f64,
             Measured::Rows(outputs) if host => {
@@ -62,14 +62,14 @@ impl BatchSums {
             let ratio = known.ratios.entry(name.clone()).or_default();
             match numerator {
                 Term::Known(value) => ratio.numerator = value,
-                Term::Computed(value) => values.push((Kind::Numerator(name.clone()), value)),
+                Term::Computed(value) => values.push((SumKind::Numerator(name.clone()), value)),
             }
             match denominator {
                 Term::Known(value) => ratio.denominator = value,
-                Term::Computed(value) => values.push((Kind::Denominator(name), value)),
+                Term::Computed(value) => values.push((SumKind::Denominator(name), value)),
             }
         }
-        let (kinds, values): (Vec<Kind>, Vec<Tensor<1>>) = values.into_iter().unzip();
+        let (kinds, values): (Vec<SumKind>, Vec<Tensor<1>>) = values.into_iter().unzip();
         if host {
             let values: Result<Vec<f32>> = values.into_iter().map(|value| Ok(read(value)?[0])).collect();
             return Ok(Self { known: with(known, kinds, values?), rest: None, target_scale });
@@ -77,7 +77,7 @@ impl BatchSums {
         let values = Tensor::cat(values.into_iter().map(|value| value.cast(FloatDType::F32)).collect(), 0);
         Ok(Self {
             known,
-            rest: Some(Rest { values: Values::OnDevice(Box::new(values)), kinds }),
+            rest: Some(PendingSums { values: DeviceValues::OnDevice(Box::new(values)), kinds }),
             target_scale,
         })
     }
@@ -85,34 +85,39 @@ impl BatchSums {
     /// Requests the copy from the device now, without waiting for it, so that `read` does not wait for work enqueued
     /// later. See [`Readback::start`].
     pub fn fetch(mut self) -> Result<Self> {
-        if let Some(Rest { values: Values::OnDevice(values), kinds }) = self.rest {
-            self.rest = Some(Rest { values: Values::Pending(Readback::start(*values)?), kinds });
+        if let Some(PendingSums { values: DeviceValues::OnDevice(values), kinds }) = self.rest {
+            self.rest = Some(PendingSums { values: DeviceValues::Pending(Readback::start(*values)?), kinds });
         }
         Ok(self)
     }
 
     /// Returns the sums; waits for the device if they are being computed or copied.
     pub fn read(self) -> Result<Sums> {
-        let Some(Rest { values, kinds }) = self.rest else {
+        let Some(PendingSums { values, kinds }) = self.rest else {
             return Ok(self.known.in_units(self.target_scale));
         };
         let values = match values {
-            Values::OnDevice(values) => read(*values)?,
-            Values::Pending(values) => values.wait()?,
+            DeviceValues::OnDevice(values) => read(*values)?,
+            DeviceValues::Pending(values) => values.wait()?,
         };
         Ok(with(self.known, kinds, values).in_units(self.target_scale))
     }
 }
 
 /// As in [`Sums::of_batch`]. Labels are below the number of outputs, as the loss requires. Errors are summed in f32.
-fn rows(known: &mut Sums, outputs: Tensor<2>, target: &Target, batch: &HostBatch) -> [(Kind, Tensor<1>); 2] {
+fn rows(
+    known: &mut Sums,
+    outputs: Tensor<2>,
+    target: &Target,
+    batch: &HostBatch,
+) -> [(SumKind, Tensor<1>); 2] {
     known.rows = outputs.dims()[0] as f64;
     let outputs = outputs.cast(FloatDType::F32);
     let target = target.clone();
     if target.is_index() {
         let above = ranks(outputs, target.flat_index().inner());
         let [correct, top5] = [above.clone().equal_scalar(0), above.lower_scalar(5)].map(count);
-        return [(Kind::Correct, correct), (Kind::Top5, top5)];
+        return [(SumKind::Correct, correct), (SumKind::Top5, top5)];
     }
     match &batch.target.data {
         FieldData::Float(targets) => known.add_targets(targets),
@@ -121,24 +126,24 @@ fn rows(known: &mut Sums, outputs: Tensor<2>, target: &Target, batch: &HostBatch
     }
     let errors = outputs - target.rows().inner().cast(FloatDType::F32);
     let [absolute, squared] = [errors.clone().abs(), errors.clone() * errors].map(Tensor::sum);
-    [(Kind::Absolute, absolute), (Kind::Squared, squared)]
+    [(SumKind::Absolute, absolute), (SumKind::Squared, squared)]
 }
 
 /// `known` with the values that were computed.
-fn with(mut known: Sums, kinds: Vec<Kind>, values: Vec<f32>) -> Sums {
+fn with(mut known: Sums, kinds: Vec<SumKind>, values: Vec<f32>) -> Sums {
     for (kind, value) in kinds.into_iter().zip(values) {
         let value = f64::from(value);
         match kind {
-            Kind::MeanLoss => known.loss = value * known.rows,
-            Kind::Unsmoothed => {
+            SumKind::MeanLoss => known.loss = value * known.rows,
+            SumKind::Unsmoothed => {
                 known.unsmoothed = Ratio { numerator: value * known.rows, denominator: known.rows };
             }
-            Kind::Correct => known.correct = value,
-            Kind::Top5 => known.top5 = value,
-            Kind::Absolute => known.absolute = value,
-            Kind::Squared => known.squared = value,
-            Kind::Numerator(name) => known.ratios.entry(name).or_default().numerator = value,
-            Kind::Denominator(name) => known.ratios.entry(name).or_default().denominator = value,
+            SumKind::Correct => known.correct = value,
+            SumKind::Top5 => known.top5 = value,
+            SumKind::Absolute => known.absolute = value,
+            SumKind::Squared => known.squared = value,
+            SumKind::Numerator(name) => known.ratios.entry(name).or_default().numerator = value,
+            SumKind::Denominator(name) => known.ratios.entry(name).or_default().denominator = value,
         }
     }
     known

@@ -1,12 +1,13 @@
 //! Digests of a step's tensors, for `digests.jsonl`: of its inputs, averaged gradients and results. Arrays are
 //! digested in the layout of the state dict.
 
-use super::Trainer;
-use crate::models::{ALL, Layout, StateEntry};
+use super::state::TrainState;
+use crate::models::{Layout, StateEntry};
 use base::error::Result;
 use burn::tensor::Tensor;
 use collectives::ProcessGroup;
 use data::{FieldData, HostBatch};
+use ddp::Reducer;
 use ddp::device::read;
 use record::{Digest, DigestGroup, DigestLine};
 
@@ -94,97 +95,61 @@ pub(super) fn of_array(entry: &StateEntry, values: &[f32]) -> Digest {
 /// The digests of the current step.
 pub type StepDigests = Option<Box<DigestLine>>;
 
-impl Trainer<'_> {
-    /// Whether the step after `done` steps has digests.
-    pub(super) fn digests_after(&self, done: u64) -> bool {
-        self.settings.digests.is_due(done + 1)
+/// Begins the digests of step number `step` with its inputs, on rank 0; the other ranks only take part. A collective.
+pub(super) fn begin(
+    inputs: Option<InputDigests>,
+    step: u64,
+    epoch: u64,
+    group: &dyn ProcessGroup,
+) -> Result<StepDigests> {
+    let Some(inputs) = inputs else { return Ok(None) };
+    let inputs = inputs.exchange(group)?;
+    if group.rank() != 0 {
+        return Ok(None);
     }
+    let mut line = DigestLine::new(step, epoch, group.world_size());
+    inputs.iter().for_each(|(name, digest)| line.add(DigestGroup::Input, name, *digest));
+    Ok(Some(Box::new(line)))
+}
 
-    /// Begins the digests of step number `step` with its inputs, on rank 0; the other ranks only take part. A collective.
-    pub(super) fn begin_digests(&self, inputs: Option<InputDigests>, step: u64) -> Result<StepDigests> {
-        let Some(inputs) = inputs else { return Ok(None) };
-        let inputs = inputs.exchange(&*self.group)?;
-        if self.group.rank() != 0 {
-            return Ok(None);
+/// Adds the averaged gradients, which are in host memory.
+pub(super) fn add_gradients(digests: &mut StepDigests, entries: &[StateEntry], reducer: &Reducer) {
+    let Some(line) = digests else { return };
+    reducer.with_buckets(|buckets| {
+        for (index, entry) in entries.iter().enumerate() {
+            let Some(slot) = reducer.slot(index) else { continue };
+            let values = &buckets[slot.bucket][slot.offset..slot.offset + slot.len];
+            line.add(DigestGroup::Gradient, &entry.name, of_array(entry, values));
         }
-        let mut line = DigestLine::new(step, self.position.epoch, self.group.world_size());
-        inputs.iter().for_each(|(name, digest)| line.add(DigestGroup::Input, name, *digest));
-        Ok(Some(Box::new(line)))
-    }
+    });
+}
 
-    /// Adds the averaged gradients, which are in host memory.
-    pub(super) fn digest_gradients(&self, digests: &mut StepDigests) {
-        let Some(line) = digests else { return };
-        self.reducer.with_buckets(|buckets| {
-            for (index, entry) in self.model.entries().iter().enumerate() {
-                let Some(slot) = self.reducer.slot(index) else { continue };
-                let values = &buckets[slot.bucket][slot.offset..slot.offset + slot.len];
-                line.add(DigestGroup::Gradient, &entry.name, of_array(entry, values));
-            }
-        });
+/// Adds the averaged gradients, which are on a device, by parameter. Waits for the device.
+///
+/// # Errors
+/// The device fails.
+pub(super) fn add_device_gradients(
+    digests: &mut StepDigests,
+    entries: &[StateEntry],
+    gradients: &[Option<Tensor<1>>],
+) -> Result<()> {
+    let Some(line) = digests else { return Ok(()) };
+    for (entry, gradient) in entries.iter().zip(gradients) {
+        let Some(gradient) = gradient.clone().filter(|gradient| gradient.dims()[0] > 0) else { continue };
+        line.add(DigestGroup::Gradient, &entry.name, of_array(entry, &read(gradient)?));
     }
+    Ok(())
+}
 
-    /// Adds the averaged gradients, which are on a device, by parameter. Waits for the device.
-    ///
-    /// # Errors
-    /// The device fails.
-    pub(super) fn digest_device_gradients(
-        &self,
-        digests: &mut StepDigests,
-        gradients: &[Option<Tensor<1>>],
-    ) -> Result<()> {
-        let Some(line) = digests else { return Ok(()) };
-        for (entry, gradient) in self.model.entries().iter().zip(gradients) {
-            let Some(gradient) = gradient.clone().filter(|gradient| gradient.dims()[0] > 0) else { continue };
-            line.add(DigestGroup::Gradient, &entry.name, of_array(entry, &read(gradient)?));
-        }
-        Ok(())
-    }
-
-    /// Adds the step's results: buffers, optimizer state, parameters, averaged weights. Waits for a device.
-    ///
-    /// # Errors
-    /// The device fails.
-    pub(super) fn digest_state(&self, digests: &mut StepDigests) -> Result<()> {
-        let Some(line) = digests else { return Ok(()) };
-        let all = self.digests_of_state(|_| true, of_array)?;
-        all.iter().for_each(|(group, name, digest)| line.add(*group, name, *digest));
-        Ok(())
-    }
-
-    /// The digests of the tensors of the run's state, of the model's entries that are `included`. Waits for a device.
-    ///
-    /// # Errors
-    /// The device fails.
-    pub(super) fn digests_of_state(
-        &self,
-        included: impl Fn(&StateEntry) -> bool,
-        digest: impl Fn(&StateEntry, &[f32]) -> Digest,
-    ) -> Result<Vec<(DigestGroup, String, Digest)>> {
-        let (entries, mut all, mut done) = (self.model.entries(), Vec::new(), Ok(()));
-        self.model.read(ALL, &mut |index, values| {
-            let entry = &entries[index];
-            if !included(entry) {
-                return;
-            }
-            let group = if entry.role.is_buffer() { DigestGroup::Buffer } else { DigestGroup::Parameter };
-            all.push((group, entry.name.clone(), digest(entry, values)));
-            let Some(average) = self.average.as_ref().filter(|_| done.is_ok()) else { return };
-            let averaged = average.read(index, values, |values| digest(entry, values));
-            done = averaged.map(|digest| all.push((DigestGroup::Average, entry.name.clone(), digest)));
-        })?;
-        done?;
-        for slot in self.updater.all_slots() {
-            for (index, entry) in entries.iter().enumerate() {
-                let Some(number) = self.updater.slots(index).iter().position(|name| *name == slot) else {
-                    continue;
-                };
-                let digest = self.updater.state().read(index, number, |values| digest(entry, values))?;
-                all.push((DigestGroup::Optimizer, format!("{slot}.{}", entry.name), digest));
-            }
-        }
-        Ok(all)
-    }
+/// Adds the step's results: buffers, optimizer state, parameters, averaged weights. Waits for a device.
+///
+/// # Errors
+/// The device fails.
+pub(super) fn add_state(digests: &mut StepDigests, state: &TrainState) -> Result<()> {
+    let Some(line) = digests else { return Ok(()) };
+    let all = state.digests(|_| true, of_array)?;
+    all.iter().for_each(|(group, name, digest)| line.add(*group, name, *digest));
+    Ok(())
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub struct EarlyStop {
 
 /// Part of a run's position: equal on all ranks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Waiting {
+pub struct EarlyStopState {
     metric: String,
     /// `None` if no value was finite.
     best: Option<f64>,
@@ -56,7 +56,12 @@ impl EarlyStop {
     }
 
     /// The waiting after an epoch with these sums; unchanged if the metric was not measured.
-    pub(super) fn after(&self, before: Option<Waiting>, train: &Sums, val: Option<&Sums>) -> Option<Waiting> {
+    pub(super) fn after(
+        &self,
+        before: Option<EarlyStopState>,
+        train: &Sums,
+        val: Option<&Sums>,
+    ) -> Option<EarlyStopState> {
         let Some(value) = value(self.metric, train, val) else { return before };
         let name = self.metric.name();
         // After a change of the metric the wait begins anew.
@@ -67,17 +72,17 @@ impl EarlyStop {
             false => value < best - self.min_delta,
         });
         Some(match improves && value.is_finite() {
-            true => Waiting { metric: name.to_owned(), best: Some(value), waited: 0 },
+            true => EarlyStopState { metric: name.to_owned(), best: Some(value), waited: 0 },
             false => {
                 let waited = before.map_or(0, |before| before.waited) + 1;
-                Waiting { metric: name.to_owned(), best, waited }
+                EarlyStopState { metric: name.to_owned(), best, waited }
             }
         })
     }
 
     /// Why the run ends; `None` if it continues.
-    pub(super) fn ends(&self, waiting: Option<&Waiting>) -> Option<String> {
-        let Waiting { metric, best, waited } = waiting?;
+    pub(super) fn ends(&self, waiting: Option<&EarlyStopState>) -> Option<String> {
+        let EarlyStopState { metric, best, waited } = waiting?;
         if *metric != self.metric.name() || *waited < self.patience {
             return None;
         }
@@ -127,7 +132,7 @@ mod tests {
             waiting = rule.after(waiting.take(), &sums(1.0, 0.0), Some(&sums(*loss, 10.0 - loss)));
             // A checkpoint keeps it.
             let saved = serde_json::to_string(&waiting).unwrap();
-            assert_eq!(serde_json::from_str::<Option<Waiting>>(&saved).unwrap(), waiting);
+            assert_eq!(serde_json::from_str::<Option<EarlyStopState>>(&saved).unwrap(), waiting);
             rule.ends(waiting.as_ref()).is_some()
         };
         losses.iter().position(ends).map(|i| i + 1)

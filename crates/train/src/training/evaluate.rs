@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// What an evaluation finds.
 #[derive(Debug)]
-pub struct Evaluated {
+pub struct EvaluationResult {
     pub sums: Sums,
     /// `None` where no details are wanted, or samples do not have one class each.
     pub tally: Option<Tally>,
@@ -31,15 +31,15 @@ pub fn evaluate(
     options: LoaderOptions,
     group: &dyn ProcessGroup,
     details: Details,
-) -> Result<Evaluated> {
+) -> Result<EvaluationResult> {
     let shard = EvalShard { len: dataset.len(), world: group.world_size(), rank: group.rank() };
     let mut sums = Sums::of_metrics(&task.metrics());
     let mut tally = Tally::new(details, &dataset.target());
     let rank = group.rank() as u64;
-    let pass = Pass { model, task, dataset, options, group, stream: &|batch| (rank, batch) };
+    let pass = EvaluationPass { model, task, dataset, options, group, stream: &|batch| (rank, batch) };
     pass.run(shard, tally.as_mut(), &mut |these| sums.add(&these))?;
     sums.all_reduce(&mut [], group)?;
-    Ok(Evaluated { sums, tally: complete(tally, group)? })
+    Ok(EvaluationResult { sums, tally: complete(tally, group)? })
 }
 
 /// The same with a result that does not depend on the number of ranks, bit for bit: ranks take whole batches, which are added in
@@ -51,14 +51,14 @@ pub fn evaluate_by_batches(
     options: LoaderOptions,
     group: &dyn ProcessGroup,
     details: Details,
-) -> Result<Evaluated> {
+) -> Result<EvaluationResult> {
     let (world, rank, batch_size) = (group.world_size(), group.rank(), options.batch_size);
     let order = EvalBatches { len: dataset.len(), batch_size, world, rank };
     let none = Sums::of_metrics(&task.metrics());
     let mut tally = Tally::new(details, &dataset.target());
     let mut own: Vec<f64> = Vec::new();
     let stream = |batch: u64| (0, batch * world as u64 + rank as u64);
-    let pass = Pass { model, task, dataset, options, group, stream: &stream };
+    let pass = EvaluationPass { model, task, dataset, options, group, stream: &stream };
     pass.run(order, tally.as_mut(), &mut |these| {
         let mut sums = none.clone();
         sums.add(&these);
@@ -77,7 +77,7 @@ pub fn evaluate_by_batches(
         let at = (batch % world) * each + (batch / world) * width;
         sums.numbers().zip(&all[at..at + width]).for_each(|(sum, number)| *sum += number);
     }
-    Ok(Evaluated { sums, tally: complete(tally, group)? })
+    Ok(EvaluationResult { sums, tally: complete(tally, group)? })
 }
 
 /// What the ranks found together, unless the outputs could not be judged.
@@ -88,7 +88,7 @@ fn complete(tally: Option<Tally>, group: &dyn ProcessGroup) -> Result<Option<Tal
 }
 
 /// One rank's forward passes over its part of a split.
-struct Pass<'a> {
+struct EvaluationPass<'a> {
     model: &'a dyn Model,
     task: &'a dyn AnyTask,
     dataset: &'a Arc<dyn Dataset>,
@@ -98,7 +98,7 @@ struct Pass<'a> {
     stream: &'a dyn Fn(u64) -> (u64, u64),
 }
 
-impl Pass<'_> {
+impl EvaluationPass<'_> {
     /// Passes the sums of each batch to `add`, in order.
     fn run(
         self,
@@ -162,7 +162,7 @@ mod tests {
         LoaderOptions,
         &dyn ProcessGroup,
         Details,
-    ) -> Result<Evaluated>;
+    ) -> Result<EvaluationResult>;
 
     struct Ten;
 

@@ -38,10 +38,10 @@ impl Judged {
 pub(super) struct BatchJudged {
     indices: Vec<u64>,
     labels: Vec<i64>,
-    values: Values,
+    values: JudgedValues,
 }
 
-enum Values {
+enum JudgedValues {
     Known(Vec<f32>),
     Coming(Readback),
 }
@@ -60,10 +60,10 @@ impl BatchJudged {
         let values = if host {
             let outputs = read(outputs.clone())?;
             let rows = outputs.chunks_exact(width).zip(labels);
-            Values::Known(rows.flat_map(|(row, label)| judged(row, *label as usize)).collect())
+            JudgedValues::Known(rows.flat_map(|(row, label)| judged(row, *label as usize)).collect())
         } else {
             let outputs = outputs.clone().cast(FloatDType::F32);
-            Values::Coming(Readback::start(on_device(outputs, target.clone().flat_index().inner()))?)
+            JudgedValues::Coming(Readback::start(on_device(outputs, target.clone().flat_index().inner()))?)
         };
         Ok(Some(Self { indices: batch.indices.clone(), labels: labels.clone(), values }))
     }
@@ -72,8 +72,8 @@ impl BatchJudged {
     pub fn read(self) -> Result<Vec<Judged>> {
         let Self { indices, labels, values } = self;
         let values = match values {
-            Values::Known(values) => values,
-            Values::Coming(values) => values.wait()?,
+            JudgedValues::Known(values) => values,
+            JudgedValues::Coming(values) => values.wait()?,
         };
         if values.len() != 3 * indices.len() {
             return Err(Error::internal("the device returned another number of values than was asked for"));

@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn another_precision_has_gradients_of_another_size() {
         let continued = |before, scaled| {
-            let mut position = Position { loss_scale: before, ..Position::new(Batching::of(1, 1, 1)) };
+            let mut position = Position { loss_scale: before, ..Position::new(Batching::new(1, 1, 1)) };
             let factor = position.continue_scaled(scaled);
             (position.loss_scale, factor)
         };
@@ -65,7 +65,7 @@ mod tests {
     /// Optimizers correct their bias by the updates that there were.
     #[test]
     fn skipped_steps_are_no_updates_in_another_precision_either() {
-        let mut position = Position::new(Batching::of(1, 1, 1));
+        let mut position = Position::new(Batching::new(1, 1, 1));
         position.step = 10;
         for (scaled, skips, updates) in
             [(true, 3, 7), (false, 0, 7), (true, 2, 5), (true, 1, 4), (false, 0, 4)]

@@ -1,6 +1,7 @@
 //! The events of the training loop. Rank 0's observer writes metrics, progress and checkpoints; the others' write a log.
 
-use super::{BatchAlgebra, Divergence, Position, StepReport, Sums, Tally, Updater, WeightAverage};
+use super::digests::StepDigests;
+use super::{BatchAlgebra, Divergence, Position, StepAnatomy, Sums, Tally, Updater, WeightAverage};
 use crate::models::Model;
 use base::error::Result;
 use data::Dataset;
@@ -10,6 +11,22 @@ use std::time::Duration;
 
 /// How long rank 0 may generate texts after an evaluation; the other ranks wait so much longer than `distributed.timeout`.
 pub const TEXT_TIME: Duration = Duration::from_secs(2);
+
+/// Results of one optimizer step, over all ranks.
+#[derive(Clone, Debug)]
+pub struct StepReport {
+    pub sums: Sums,
+    /// This rank's part.
+    pub local: Sums,
+    pub lr: f64,
+    pub grad_norm: f64,
+    pub seconds: f64,
+    pub data_wait: f64,
+    /// In steps that are logged.
+    pub anatomy: Option<StepAnatomy>,
+    /// In steps that have them, on rank 0.
+    pub digests: StepDigests,
+}
 
 /// Receives the events of one rank's training, in order, on the training thread.
 pub trait Observer {

@@ -3,9 +3,10 @@
 use super::device_sums::BatchSums;
 use super::digests::InputDigests;
 use super::feed::{DeviceBatch, Feed};
-use super::flags::{Flags, exchange};
 use super::mixing::mixed;
-use super::{StepReport, Sums, Trainer, buffers, not_finite};
+use super::state::TrainState;
+use super::step_requests::{StepRequests, exchange};
+use super::{StepReport, Sums, Trainer, digests, not_finite};
 use crate::models::passed;
 use crate::tasks::{Gradients, StepContext};
 use base::error::{Error, Result};
@@ -53,16 +54,16 @@ pub(super) fn no_backward() -> Error {
 
 impl Trainer<'_> {
     /// Takes one optimizer step. Returns its requests, or on a device those of the step before.
-    pub(super) fn step(&mut self, feed: &mut Feed, micro_batches: u64) -> Result<Flags> {
+    pub(super) fn step(&mut self, feed: &mut Feed, micro_batches: u64) -> Result<StepRequests> {
         let begun = Instant::now();
         let ahead = self.ahead();
-        self.spans.step(self.group.rank(), ahead.step);
+        self.phases.begin_step(ahead.step);
         let left = (micro_batches - ahead.micro) as usize;
-        let count = self.position.batching.accumulate.min(left);
+        let count = self.state.position.batching.accumulate.min(left);
         let mut sums = Vec::with_capacity(count);
         let (mut full, mut weight) = (None, 0.0);
         let mut waited = Duration::ZERO;
-        let mut inputs = self.digests_after(ahead.step).then(InputDigests::default);
+        let mut inputs = self.settings.digests.is_due(ahead.step + 1).then(InputDigests::default);
         for micro in 0..count {
             self.report_phase(Phase::Data);
             let asked = Instant::now();
@@ -71,7 +72,7 @@ impl Trainer<'_> {
             waited += asked.elapsed();
             let (rank, world) = (self.group.rank(), self.group.world_size());
             inputs.iter_mut().for_each(|inputs| inputs.add(&batch.host, rank, world));
-            tracing::trace!(epoch = self.position.epoch, indices = ?batch.host.indices, "batch");
+            tracing::trace!(epoch = self.state.position.epoch, indices = ?batch.host.indices, "batch");
             let number = ahead.micro_total + micro as u64;
             // Each sample of a step has the same weight. The last micro-batch of an epoch may be short, on all ranks alike.
             let share = batch.host.len as f64 / *full.get_or_insert(batch.host.len) as f64;
@@ -79,9 +80,9 @@ impl Trainer<'_> {
             sums.push(self.micro_batch(feed, batch, number, share, micro, micro + 1 == count)?);
         }
         self.report_phase(Phase::Sync);
-        self.reducer.finish()?;
+        self.gradients.reducer.finish()?;
         let passes = Passes { sums, count, weight, begun, waited, inputs };
-        if self.host { self.update(passes) } else { self.launch(passes) }
+        if self.state.is_in_host_memory() { self.update(passes) } else { self.launch(passes) }
     }
 
     /// Forward and backward pass of one micro-batch: number `number` of the run and `micro` of its step, whose gradient
@@ -100,24 +101,29 @@ impl Trainer<'_> {
         let DeviceBatch { batch: given, host: batch } = batch;
         let target = given.target.clone();
         // Dropout draws from a stream keyed by (seed, rank, micro-batch), so a resumed run draws the same values.
-        drawn(self.model.device(), stream_key(self.settings.seed, self.group.rank() as u64, number), || ());
-        self.reducer.begin(micro, last);
+        drawn(
+            self.state.model.device(),
+            stream_key(self.settings.seed, self.group.rank() as u64, number),
+            || (),
+        );
+        self.gradients.reducer.begin(micro, last);
         let context = StepContext::new(true, &*self.group).mixed(lighter);
         let task = &*self.settings.task;
-        let factor = share * self.position.loss_factor();
-        let own =
-            task.runs_backward().then(|| Arc::new(OwnBackward::new(self.reducer.sink(), factor as f32)));
+        let factor = share * self.state.position.loss_factor();
+        let own = task
+            .runs_backward()
+            .then(|| Arc::new(OwnBackward::new(self.gradients.reducer.sink(), factor as f32)));
         let taps = match &own {
-            Some(own) => self.ladder.taps(own.clone()),
-            None => self.ladder.taps(self.reducer.sink()),
+            Some(own) => self.gradients.ladder.taps(own.clone()),
+            None => self.gradients.ladder.taps(self.gradients.reducer.sink()),
         };
-        let output = passed(&*self.model, Arc::new(taps), |net| task.step(net, given, &context))?;
+        let output = passed(&*self.state.model, Arc::new(taps), |net| task.step(net, given, &context))?;
         let loss = output.loss.clone();
         let ranks = match output.gradients {
             Gradients::Averaged => 1.0,
             Gradients::Added => self.group.world_size() as f64,
         };
-        let sums = BatchSums::new(output.inner(), &target, &batch, self.host)?;
+        let sums = BatchSums::new(output.inner(), &target, &batch, self.state.is_in_host_memory())?;
         feed.recycle(batch);
         self.report_phase(Phase::Backward);
         match own {
@@ -126,38 +132,32 @@ impl Trainer<'_> {
             None => drop(scaled(loss, ranks * factor).backward()),
         }
         if !last {
-            self.reducer.end_micro();
+            self.gradients.reducer.end_micro();
         }
         Ok(sums)
     }
 
     /// Ends a step in host memory and returns the ranks' requests.
-    pub(super) fn update(&mut self, passes: Passes) -> Result<Flags> {
+    pub(super) fn update(&mut self, passes: Passes) -> Result<StepRequests> {
         let Passes { sums, count, weight, begun, waited, inputs } = passes;
         let local = add(sums)?;
         let (sums, flags) = exchange(local.clone(), self.requests(), &*self.group)?;
-        let step = self.position.step + 1;
+        let step = self.state.position.step + 1;
         if !sums.mean_loss().is_finite() {
             return Err(not_finite::loss(step, sums.mean_loss()));
         }
         let anatomy = self.exchange_times(step)?;
-        let mut digests = self.begin_digests(inputs, step)?;
-        self.digest_gradients(&mut digests);
+        let mut digests = digests::begin(inputs, step, self.state.position.epoch, &*self.group)?;
+        digests::add_gradients(&mut digests, self.state.model.entries(), &self.gradients.reducer);
         self.report_phase(Phase::Update);
-        let lr = self.lr(&self.position);
-        let rates = self.updater.rates(|base| self.rate(base, &self.position));
-        let update = self.position.updates() + 1;
-        let grad_norm = self.updater.apply(&mut *self.model, &self.reducer, update, &rates, weight)?;
+        let (lr, rates) = (self.lr(&self.state.position), self.rates(&self.state.position));
+        let TrainState { model, updater, position, .. } = &mut self.state;
+        let update = position.updates() + 1;
+        let grad_norm = updater.apply(&mut **model, &self.gradients.reducer, update, &rates, weight)?;
         if !grad_norm.is_finite() {
-            return Err(self.with_hook_hint(not_finite::gradient(step, grad_norm)));
+            return Err(self.gradients.with_hook_hint(not_finite::gradient(step, grad_norm)));
         }
-        if let Some(order) = self.reducer.learn_order()? {
-            self.position.bucket_order = Some(order);
-        }
-        buffers::after_step(self.settings.train.buffers, &mut *self.model, &*self.group)?;
-        self.follow_weights(update)?;
-        self.digest_state(&mut digests)?;
-        self.check_replicas_after(step)?;
+        self.after_update(step, Some(update), &mut digests)?;
         let seconds = begun.elapsed().as_secs_f64();
         let data_wait = waited.as_secs_f64();
         let report = StepReport { sums, local, lr, grad_norm, seconds, data_wait, anatomy, digests };

@@ -1,23 +1,28 @@
 //! Shows a schedule that depends on it (`reduce-on-plateau`) what an epoch has measured.
 
 use super::early_stop::value;
-use super::{Sums, Trainer};
+use super::{Position, Sums, TrainSettings};
+use crate::optim::schedule::Plateau;
 
-impl Trainer<'_> {
-    /// At the end of an epoch, before its position is closed.
-    pub(super) fn schedule_sees(&mut self, train: &Sums, val: Option<&Sums>) {
-        let clock = self.clock(&self.position);
-        let schedule = &self.settings.schedule;
-        let Some(rule) = schedule.on_plateau() else {
-            self.position.plateau = None;
-            return;
-        };
-        let mut bases = self.updater.rates(|base| base);
-        bases.push(self.settings.lr);
-        if schedule.in_last_segment(clock.done, clock.steps_per_epoch)
+impl TrainSettings {
+    /// The state of the schedule after an epoch of `samples` with these sums, at its `position`,
+    /// which is not closed yet. `rates` are the optimizer's base rates.
+    pub(super) fn plateau_after(
+        &self,
+        position: &Position,
+        samples: usize,
+        mut rates: Vec<f64>,
+        train: &Sums,
+        val: Option<&Sums>,
+    ) -> Option<Plateau> {
+        let rule = self.schedule.on_plateau()?;
+        rates.push(self.lr);
+        let (clock, before) = (self.clock(position, samples), position.plateau.clone());
+        if self.schedule.in_last_segment(clock.done, clock.steps_per_epoch)
             && let Some(value) = value(rule.metric, train, val)
         {
-            self.position.plateau = Some(rule.after(self.position.plateau.take(), value, &bases));
+            return Some(rule.after(before, value, &rates));
         }
+        before
     }
 }

@@ -1,13 +1,13 @@
 //! A run's position: what `state.json` needs besides tensors.
 
-use super::early_stop::Waiting;
+use super::early_stop::EarlyStopState;
 use super::{BatchAlgebra, Batching, LossScale, Sums};
 use crate::optim::schedule::Plateau;
 use serde::{Deserialize, Serialize};
 
 /// Metrics at the end of an epoch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
+pub struct MeasuredSums {
     /// The epoch's sums, over the steps that led to these weights.
     pub train: Sums,
     /// The evaluation of these weights, if one was due.
@@ -42,7 +42,7 @@ pub struct Position {
     pub window: Sums,
     /// Metrics of exactly these weights, at the end of an epoch or where `max_steps` cut it short; cleared by the next
     /// step.
-    pub measured: Option<Measured>,
+    pub measured: Option<MeasuredSums>,
     /// The parameters in the order that fills the gradient buckets, learnt in the first step with several ranks. The
     /// order of summation, and so the bits of a resumed run, depend on it.
     pub bucket_order: Option<Vec<usize>>,
@@ -54,7 +54,7 @@ pub struct Position {
     pub skipped: u64,
     /// With `[early_stop]`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub early_stop: Option<Waiting>,
+    pub early_stop: Option<EarlyStopState>,
     /// With the schedule `reduce-on-plateau`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plateau: Option<Plateau>,
@@ -172,7 +172,7 @@ impl Position {
     /// Records the metrics at the end of an epoch. One that is not `whole` was cut short by `max_steps` and continues
     /// from here if there are more steps.
     pub(super) fn close(&mut self, whole: bool, val: Option<Sums>) {
-        self.measured = Some(Measured { train: self.epoch_sums.clone(), val });
+        self.measured = Some(MeasuredSums { train: self.epoch_sums.clone(), val });
         if whole {
             self.epoch += 1;
             (self.start, self.micro, self.step_in_epoch) = (0, 0, 0);
@@ -230,12 +230,12 @@ mod tests {
             n in 1usize..120, drop_last: bool, changes in changes(),
         ) {
             let (world, batch, accumulate, ..) = changes[0];
-            let mut position = Position::new(Batching::of(world, batch, accumulate));
+            let mut position = Position::new(Batching::new(world, batch, accumulate));
             let (mut all, mut padded, mut dropped) = (Vec::new(), 0, 0);
             for (i, &(world, batch, accumulate, steps, keep)) in changes.iter().enumerate() {
                 let next = match keep {
                     true => position.batching.on(world, accumulate, OnResize::KeepGlobalBatch),
-                    false => Batching::of(world, batch, accumulate),
+                    false => Batching::new(world, batch, accumulate),
                 };
                 position.regroup(next, n, drop_last);
                 let steps = if i + 1 == changes.len() { u64::MAX } else { steps };
@@ -263,7 +263,7 @@ mod tests {
         ) {
             let divides = (worlds.0 * accumulate).is_multiple_of(worlds.1);
             let accumulate = if divides { accumulate } else { accumulate * worlds.1 };
-            let first = Batching::of(worlds.0, batch, accumulate);
+            let first = Batching::new(worlds.0, batch, accumulate);
             let n = parts * worlds.0 * worlds.1;
             let all = first.algebra(n, drop_last);
             prop_assume!((n - all.dropped.unwrap()).is_multiple_of(worlds.1));
@@ -289,32 +289,32 @@ mod tests {
                 micro: in_epoch,
                 step_in_epoch: in_epoch,
                 step: 7 * epoch + in_epoch,
-                ..Position::new(Batching::of(1, 8, 1))
+                ..Position::new(Batching::new(1, 8, 1))
             };
             position.epochs_of(Some(max), 50, false)
         };
         assert_eq!([of(0, 0, 1), of(0, 0, 7), of(0, 0, 8), of(0, 0, 1000)], [1, 1, 2, 143]);
         assert_eq!([of(3, 2, 23), of(3, 2, 28), of(3, 2, 29), of(4, 0, 28)], [4, 4, 5, 4]);
-        let other = Position { batching: Batching::of(2, 8, 1), ..Position::new(Batching::of(1, 8, 1)) };
+        let other = Position { batching: Batching::new(2, 8, 1), ..Position::new(Batching::new(1, 8, 1)) };
         assert_eq!(other.epochs_of(Some(1000), 50, false), 250, "of four steps from here on");
     }
 
     #[test]
     fn the_next_step_clears_measured_metrics() {
         let sums = |loss| Sums { loss, rows: 1.0, ..Sums::default() };
-        let mut position = Position::new(Batching::of(1, 8, 1));
+        let mut position = Position::new(Batching::new(1, 8, 1));
         position.advance(1, &sums(3.0));
         position.close(true, Some(sums(2.0)));
-        assert_eq!(position.measured, Some(Measured { train: sums(3.0), val: Some(sums(2.0)) }));
+        assert_eq!(position.measured, Some(MeasuredSums { train: sums(3.0), val: Some(sums(2.0)) }));
         position.advance(1, &sums(1.0));
         assert_eq!(position.measured, None);
         position.close(true, None);
-        assert_eq!(position.measured, Some(Measured { train: sums(1.0), val: None }));
+        assert_eq!(position.measured, Some(MeasuredSums { train: sums(1.0), val: None }));
     }
 
     #[test]
     fn an_epoch_cut_short_by_max_steps_can_continue() {
-        let mut position = Position::new(Batching::of(1, 8, 1));
+        let mut position = Position::new(Batching::new(1, 8, 1));
         position.advance(1, &Sums { loss: 3.0, rows: 1.0, ..Sums::default() });
         let open = position.clone();
         assert!(!position.is_over(2, Some(1)), "it is not measured yet");
@@ -325,10 +325,10 @@ mod tests {
 
     #[test]
     fn a_completed_epoch_stays_completed_after_regrouping() {
-        let mut position = Position::new(Batching::of(4, 8, 1));
+        let mut position = Position::new(Batching::new(4, 8, 1));
         position.micro = position.batching.algebra(100, true).micro_batches();
         assert_eq!(position.micro, 3);
-        position.regroup(Batching::of(1, 1, 1), 100, true);
+        position.regroup(Batching::new(1, 1, 1), 100, true);
         assert_eq!((position.start, position.micro), (100, 0));
         assert_eq!(position.rest_algebra(100, true).micro_batches(), 0);
         assert!(position.epoch_is_done(100, true));

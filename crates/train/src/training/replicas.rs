@@ -4,10 +4,11 @@
 //! communication hooks, and batch-norm statistics unless they are averaged.
 
 use super::digests::gathered;
-use super::{BufferSync, Trainer};
+use super::state::TrainState;
+use super::{BufferSync, Observer};
 use crate::models::{Role, StateEntry};
 use base::error::{Error, ExitCode, Result};
-use collectives::Wait;
+use collectives::{ProcessGroup, Wait};
 use record::{Digest, DigestGroup};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -101,88 +102,81 @@ fn majority(digests: &[Digest]) -> Option<Digest> {
     digests.iter().copied().find(|digest| 2 * count(digest) > digests.len())
 }
 
-/// State of the check.
-#[derive(Debug, Default)]
-pub(super) struct Replicas {
+/// Whether an injected fault asks for a bit of this process's parameters to change; it asks once.
+pub(super) fn take_flip() -> bool {
+    FLIP.swap(false, Ordering::Relaxed)
+}
+
+/// The check of the replicas.
+#[derive(Debug)]
+pub(super) struct ReplicaCheck {
+    every: EverySteps,
+    /// With the mean of the ranks' statistics, they are equal too.
+    buffers: BufferSync,
     /// The last step after which all ranks agreed. A run begins with the same state on all ranks.
     agreed: u64,
 }
 
-impl Replicas {
-    pub(super) fn from(step: u64) -> Self {
-        Self { agreed: step }
+impl ReplicaCheck {
+    pub fn new(every: EverySteps, buffers: BufferSync, step: u64) -> Self {
+        Self { every, buffers, agreed: step }
     }
-}
 
-impl Trainer<'_> {
-    /// Compares the replicas if that is due after step number `step`. A collective.
+    /// Whether a check is due after step number `step`.
+    pub fn is_due(&self, step: u64) -> bool {
+        self.every.is_due(step)
+    }
+
+    /// Whether a check is due before a save, so that no checkpoint has a state on which the ranks do not agree.
+    pub fn is_due_before_save(&self) -> bool {
+        !self.every.is_never()
+    }
+
+    /// Compares the replicas after step number `step`. A collective.
     ///
     /// # Errors
     /// The replicas differ, with exit code 94 on the ranks that are wrong; a failed collective or device.
-    pub(super) fn check_replicas_after(&mut self, step: u64) -> Result<()> {
-        if self.settings.check_replicas.is_due(step) { self.check_replicas(step) } else { Ok(()) }
-    }
-
-    /// Compares the replicas before a save, so that no checkpoint has a state on which the ranks do not agree.
-    ///
-    /// # Errors
-    /// As [`Trainer::check_replicas_after`].
-    pub(super) fn check_replicas_before_save(&mut self) -> Result<()> {
-        let never = self.settings.check_replicas.is_never();
-        if never { Ok(()) } else { self.check_replicas(self.position.step) }
-    }
-
-    fn check_replicas(&mut self, step: u64) -> Result<()> {
-        if self.group.world_size() == 1 {
+    pub fn run(
+        &mut self,
+        step: u64,
+        state: &TrainState,
+        group: &dyn ProcessGroup,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
+        if group.world_size() == 1 {
             return Ok(());
         }
-        let (names, own): (Vec<String>, Vec<Digest>) = self.replica()?.into_iter().unzip();
+        let (names, own): (Vec<String>, Vec<Digest>) = self.replica(state)?.into_iter().unzip();
         let whole = Digest::of_all(own.iter().copied());
-        let digests: Vec<Digest> = gathered(&[whole], &*self.group)?.concat();
+        let digests: Vec<Digest> = gathered(&[whole], group)?.concat();
         if digests.iter().all(|digest| *digest == digests[0]) {
-            self.replicas.agreed = step;
-            self.observer.agreed(step, whole);
+            self.agreed = step;
+            observer.agreed(step, whole);
             return Ok(());
         }
         // All ranks see the same digests, so all come here.
-        let tensors = gathered(&own, &*self.group)?;
-        let found = Divergence::new(step, self.replicas.agreed, &names, &tensors, digests);
-        self.observer.diverged(&self.position, &found);
+        let tensors = gathered(&own, group)?;
+        let found = Divergence::new(step, self.agreed, &names, &tensors, digests);
+        observer.diverged(&state.position, &found);
         // No rank ends before rank 0 has recorded it.
-        self.group.barrier(Wait::Deadline)?;
-        if !found.concerns(self.group.rank()) {
+        group.barrier(Wait::Deadline)?;
+        if !found.concerns(group.rank()) {
             // Fails when a wrong rank ends, which is then the cause of all ends.
-            self.group.barrier(Wait::Deadline)?;
+            group.barrier(Wait::Deadline)?;
         }
         Err(found.error())
     }
 
     /// The digests of all tensors that must be equal on all ranks, in the layout of the module, which needs no copy.
-    fn replica(&self) -> Result<Vec<(String, Digest)>> {
-        let sync = self.settings.train.buffers;
-        let equal = |entry: &StateEntry| entry.role != Role::Statistic || sync == BufferSync::Mean;
+    fn replica(&self, state: &TrainState) -> Result<Vec<(String, Digest)>> {
+        let equal = |entry: &StateEntry| entry.role != Role::Statistic || self.buffers == BufferSync::Mean;
         let digest = |_: &StateEntry, values: &[f32]| Digest::of(bytemuck::cast_slice(values));
-        let all = self.digests_of_state(equal, digest)?;
+        let all = state.digests(equal, digest)?;
         let named = |(group, name, digest): (DigestGroup, String, Digest)| match group {
             DigestGroup::Optimizer => (format!("optimizer state {name}"), digest),
             other => (format!("{other} {name}"), digest),
         };
         Ok(all.into_iter().map(named).collect())
-    }
-
-    /// Changes a bit of the first parameter, if an injected fault requests it.
-    pub(super) fn flip_if_asked(&mut self) {
-        if !FLIP.swap(false, Ordering::Relaxed) {
-            return;
-        }
-        let first = self.model.entries().iter().position(|entry| entry.trainable() && entry.numel() > 0);
-        let flipped = self.model.edit(&|index| Some(index) == first, &mut |_, values| {
-            // Large enough for every later sum to differ, and finite as before.
-            values[0] = f32::from_bits(values[0].to_bits() ^ (1 << 20));
-        });
-        if let Err(e) = flipped {
-            tracing::warn!("no bit was flipped: {}", e.message);
-        }
     }
 }
 

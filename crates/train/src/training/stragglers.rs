@@ -1,6 +1,6 @@
 //! Ranks that are slower than the others, by the times that are exchanged in logged steps.
 
-use super::Anatomy;
+use super::StepAnatomy;
 use std::fmt;
 
 /// From how many times the others' median on a rank is slow.
@@ -38,7 +38,7 @@ struct Slow {
 
 impl Stragglers {
     /// The ranks to be named after these steps; each is named once.
-    pub fn after(&mut self, anatomy: &Anatomy) -> Vec<Straggler> {
+    pub fn after(&mut self, anatomy: &StepAnatomy) -> Vec<Straggler> {
         self.0.resize(anatomy.times.ranks(), Slow::default());
         let slow = slow(anatomy);
         let mut found = Vec::new();
@@ -60,7 +60,7 @@ impl Stragglers {
 
 /// The ranks that are slow in these steps. Waiting for others is not counted: it is in `comm`, where the others have to wait
 /// for a slow one.
-fn slow(anatomy: &Anatomy) -> Vec<Straggler> {
+fn slow(anatomy: &StepAnatomy) -> Vec<Straggler> {
     let [data, forward, backward, (_, comm), ..] = anatomy.times.parts();
     let own = [data, forward, backward];
     let total: Vec<f64> =
@@ -112,7 +112,7 @@ mod tests {
     use record::RankTimes;
 
     /// Times per step of forward passes, with equal ones for the rest.
-    fn steps(steps: u64, forward: &[f64]) -> Anatomy {
+    fn steps(steps: u64, forward: &[f64]) -> StepAnatomy {
         let same = |seconds| vec![seconds; forward.len()];
         let times = RankTimes {
             data: same(0.1),
@@ -123,7 +123,7 @@ mod tests {
             checkpoint: same(0.0),
             other: same(0.0),
         };
-        Anatomy { steps, times, overlap: None }
+        StepAnatomy { steps, times, overlap: None }
     }
 
     #[test]

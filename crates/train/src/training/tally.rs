@@ -152,9 +152,7 @@ fn sample(numbers: &[f64]) -> Option<Judged> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use collectives::SoloGroup;
-    use collectives::gloo::GlooOptions;
-    use collectives::testing::{HANG, form};
+    use collectives::{SoloGroup, spawn};
     use proptest::prelude::*;
 
     fn facts(classes: usize) -> FieldFacts {
@@ -173,13 +171,7 @@ mod tests {
         if world == 1 {
             return vec![of(0, &SoloGroup::default())];
         }
-        let groups = form(world, HANG, |_| GlooOptions::default());
-        std::thread::scope(|scope| {
-            let of = &of;
-            let ranks: Vec<_> =
-                groups.into_iter().map(|group| scope.spawn(move || of(group.rank(), &group))).collect();
-            ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-        })
+        spawn(world, |group| Ok(of(group.rank(), &*group))).unwrap()
     }
 
     fn samples(classes: usize) -> impl Strategy<Value = Vec<Judged>> {

@@ -64,6 +64,20 @@ impl Updater {
         all
     }
 
+    /// The state arrays of all parameters, by slot: number of the tensor, number of the slot, name
+    /// in checkpoints.
+    pub fn arrays(&self, entries: &[StateEntry]) -> Vec<(usize, usize, String)> {
+        let mut all = Vec::new();
+        for slot in self.all_slots() {
+            for (index, entry) in entries.iter().enumerate() {
+                if let Some(number) = self.slots(index).iter().position(|name| *name == slot) {
+                    all.push((index, number, format!("{slot}.{}", entry.name)));
+                }
+            }
+        }
+        all
+    }
+
     /// Shape of state array `slot` of tensor `index`, whose shape is `shape`.
     ///
     /// # Panics

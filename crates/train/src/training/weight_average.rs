@@ -1,7 +1,7 @@
 //! The average of a model's weights, kept where the model is. An evaluation swaps it in.
 
+use super::Ema;
 use super::optimizer_state::OptimizerState;
-use super::{Ema, Trainer};
 use crate::models::{Model, Role, StateEntry};
 use crate::optim::{average, average_on_device};
 use base::error::Result;
@@ -19,7 +19,7 @@ pub struct WeightAverage {
 
 impl WeightAverage {
     /// The weights of `model`, where the model is.
-    pub fn of(model: &dyn Model, ema: Ema) -> Result<Self> {
+    pub fn new(model: &dyn Model, ema: Ema) -> Result<Self> {
         let device = (!is_host(model.device())).then(|| model.device().clone().without_autodiff());
         Self::on(device, model, ema)
     }
@@ -89,19 +89,6 @@ impl WeightAverage {
             weights
         });
         Ok(())
-    }
-}
-
-impl Trainer<'_> {
-    /// Updates the average of the weights, if there is one, after an update; `update` counts them.
-    pub(super) fn follow_weights(&mut self, update: u64) -> Result<()> {
-        let Some(average) = &mut self.average else { return Ok(()) };
-        average.follow(&mut *self.model, update, self.position.ema.get_or_insert(0))
-    }
-
-    /// Exchanges the average of the weights, if there is one, and the model's.
-    pub(super) fn swap_average(&mut self) -> Result<()> {
-        self.average.as_mut().map_or(Ok(()), |average| average.swap(&mut *self.model))
     }
 }
 

@@ -9,7 +9,7 @@ const SPEC: &str = "name = \"run\"\nepochs = 6\nbatch_size = 8\n[model]\nname = 
     [optimizer]\nname = \"sgd\"\nlr = 0.05\n";
 
 fn position(epoch: u64, step_in_epoch: u64) -> Position {
-    Position { epoch, step_in_epoch, ..Position::new(Batching::of(1, 8, 1)) }
+    Position { epoch, step_in_epoch, ..Position::new(Batching::new(1, 8, 1)) }
 }
 
 #[test]

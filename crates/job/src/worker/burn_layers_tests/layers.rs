@@ -1,6 +1,6 @@
 //! A model for each layer of `burn::nn`, by name: the layer between two linear ones.
 
-use crate::worker::burn_modules_tests::Fixed;
+use crate::worker::testing::Fixed;
 use burn::module::Module;
 use burn::nn::activation::*;
 use burn::nn::attention::*;
@@ -43,6 +43,7 @@ struct Shapes {
     unshuffle: PixelUnshuffle,
     shuffle: PixelShuffle,
     average: AvgPool2d,
+    pool: MaxPool2d,
     adaptive: AdaptiveAvgPool2d,
     deep: AdaptiveAvgPool3d,
     longer: interpolate::Interpolate1d,
@@ -207,10 +208,11 @@ fn shapes(device: &Device) -> Shapes {
         response: LocalResponseNormConfig::new(1).init(),
         unfold: Unfold4dConfig::new([2, 2]).init(),
         fold: Fold4dConfig::new([SIDE, SIDE], [2, 2]).init(),
-        enlarge: interpolate::Interpolate2dConfig::new().with_output_size(Some([6, 6])).init(),
+        enlarge: interpolate::Interpolate2dConfig::new().with_output_size(Some([8, 8])).init(),
         unshuffle: PixelUnshuffleConfig::new(2).init(),
         shuffle: PixelShuffleConfig::new(2).init(),
         average: AvgPool2dConfig::new([2, 2]).with_strides([1, 1]).init(),
+        pool: MaxPool2dConfig::new([2, 2]).with_strides([1, 1]).init(),
         adaptive: AdaptiveAvgPool2dConfig::new([SIDE, SIDE]).init(),
         deep: AdaptiveAvgPool3dConfig::new([2, 2, SIDE]).init(),
         longer: interpolate::Interpolate1dConfig::new().with_output_size(Some(9)).init(),
@@ -233,7 +235,7 @@ impl Shapes {
     fn forward(&self, x: Tensor<4>) -> Tensor<3> {
         let x = self.fold.forward(self.unfold.forward(self.response.forward(x)));
         let x = self.shuffle.forward(self.unshuffle.forward(self.enlarge.forward(x)));
-        let x = self.adaptive.forward(self.average.forward(x));
+        let x = self.adaptive.forward(self.pool.forward(self.average.forward(x)));
         let batch = x.dims()[0];
         let x = self.deep.forward(x.reshape([batch, 1, 2, 2, SIDE])).reshape([batch, SIDE, SIDE]);
         let x = self.last.forward(self.mean.forward(self.largest.forward(self.longer.forward(x))));

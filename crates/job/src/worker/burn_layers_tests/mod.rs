@@ -3,35 +3,31 @@
 
 mod layers;
 
-use super::testing::{Run, close};
+use super::testing::{TestRun, close};
 use crate::registry::Registry;
 use base::error::ExitCode;
 use burn::nn::activation::RReluConfig;
 use burn::nn::{DropoutConfig, GaussianNoiseConfig};
 use burn::tensor::{Device, Tensor};
-use checkpoint::{TensorMap, load_any};
+use checkpoint::TensorMap;
 use ddp::device::drawn;
 use layers::Between;
-use train::training::Ended;
+use train::training::TrainingEnd;
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Config {
     layer: String,
 }
 
-fn run() -> Run {
+fn run() -> TestRun {
     let registry = Registry::standard()
         .model("layers", |config: &Config, _, device| Between::new(&config.layer, device));
-    Run::with(
+    TestRun::with(
         registry,
         "name = \"layers\"\nseed = 3\nepochs = 2\nbatch_size = 8\n[model]\nname = \"layers\"\n\
          [dataset]\nname = \"random\"\nsamples = 40\nfeatures = 16\nval_split = 0.2\nworkers = 0\n\
          [optimizer]\nname = \"sgd\"\nlr = 0.05\nmomentum = 0.9\n[metrics]\nlog_every = 1\n",
     )
-}
-
-fn weights(run: &Run) -> TensorMap {
-    load_any(run.out()).unwrap().model
 }
 
 /// Trains the layer `name`. `idle`: its parameters whose gradient is zero by its definition.
@@ -40,12 +36,12 @@ fn trains_exactly(name: &str, idle: &[&str]) {
     let sets = |more: &'static str| [layer.as_str(), more];
     let [start, one, two, parts] = [(); 4].map(|()| run());
     start.train(1, &[&layer, "optimizer.lr=0", "train.max_steps=1"]).unwrap();
-    assert_eq!(one.train(1, &sets("batch_size=8")).unwrap(), Ended::Done, "{name}");
-    assert_eq!(two.train(2, &sets("batch_size=4")).unwrap(), Ended::Done, "{name}");
+    assert_eq!(one.train(1, &sets("batch_size=8")).unwrap(), TrainingEnd::Done, "{name}");
+    assert_eq!(two.train(2, &sets("batch_size=4")).unwrap(), TrainingEnd::Done, "{name}");
     parts.in_parts(2, &sets("batch_size=4"), &[3, 3]);
     parts.assert_same(&two);
 
-    let (start, one_rank, two_ranks) = (weights(&start), weights(&one), weights(&two));
+    let [start, one_rank, two_ranks] = [&start, &one, &two].map(|run| run.loaded().model);
     let alike = name != "batch-norm";
     if alike {
         assert!(close(&one.measured("loss"), &two.measured("loss")), "{name}");

@@ -2,12 +2,11 @@
 
 mod components;
 
-use super::testing::{self, Run, SPEC, close, trained};
+use super::testing::{self, SPEC, TestRun, close, trained};
 use super::{Predictor, RankParts, Usage};
 use crate::plan::Plan;
 use crate::registry::Registry;
 use base::error::{ExitCode, Result};
-use checkpoint::load_any;
 use components::registry;
 use ddp::device::ComputeDevice;
 use record::Event;
@@ -26,8 +25,8 @@ fn resolved(spec: &str, sets: &[&str]) -> Result<Plan, String> {
     testing::resolved(&registry(), spec, sets, 1)
 }
 
-fn run_of(spec: &str) -> Run {
-    Run::with(registry(), spec)
+fn run_of(spec: &str) -> TestRun {
+    TestRun::with(registry(), spec)
 }
 
 #[test]
@@ -62,13 +61,14 @@ fn a_loss_of_all_ranks_samples_trains_as_in_one_process() {
     one.train(1, &[]).unwrap();
     two.train(2, &["batch_size=8"]).unwrap();
     // An evaluation has no samples of other ranks, so only training is the same.
-    let training = |run: &Run, name| run.measured(name).iter().map(|both| [both[0], 1.0]).collect::<Vec<_>>();
+    let training =
+        |run: &TestRun, name| run.measured(name).iter().map(|both| [both[0], 1.0]).collect::<Vec<_>>();
     for name in ["loss", "distance"] {
         let (one, two) = (training(&one, name), training(&two, name));
         assert!(close(&one, &two), "{name}: {one:?} and {two:?}");
     }
     assert!(one.measured("loss")[2][0] < one.measured("loss")[0][0], "it learns");
-    let weights = |run: &Run| load_any(run.out()).unwrap().model.get("left.weight").unwrap().to_f32_vec();
+    let weights = |run: &TestRun| run.loaded().model.get("left.weight").unwrap().to_f32_vec();
     for (a, b) in weights(&one).iter().zip(weights(&two)) {
         assert!((a - b).abs() < 1e-5, "{a} and {b}");
     }
@@ -81,7 +81,7 @@ fn a_model_of_an_own_task_cannot_predict() {
     let loaded = run.loaded();
     let (usage, plan) = Usage::read(loaded.usage.as_deref().unwrap(), &loaded, &registry()).unwrap();
     let error =
-        Predictor::new(&RankParts::of(&plan), &usage, &loaded, true, ComputeDevice::Cpu).err().unwrap();
+        Predictor::new(&RankParts::new(&plan), &usage, &loaded, true, ComputeDevice::Cpu).err().unwrap();
     assert_eq!(error.code, ExitCode::Spec);
     assert!(error.message.contains("trained by the task `contrastive`"), "{error}");
 }

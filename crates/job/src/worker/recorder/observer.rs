@@ -24,26 +24,21 @@ impl Observer for Recorder {
             steps: algebra.micro_batches(),
         });
         tracing::info!("{line}");
-        if let Some(first) = &mut self.first {
-            first.micro_batches = algebra.micro_batches();
-            first.before = position.epoch_sums.samples;
+        if let Some(run) = &mut self.run {
+            run.counts.begin_epoch(position, algebra);
         }
     }
 
     fn step(&mut self, position: &Position, report: &StepReport) {
-        let Some(first) = &mut self.first else { return };
-        first.last = (position.step, position.epoch);
-        let polled = first.checkpoints.poll();
-        let saved = first.note(polled).flatten();
-        first.saved(saved);
-        if let (Some(line), Some(digests)) = (&report.digests, &mut first.digests) {
-            let written = digests.write(line);
-            first.note(written);
+        let Some(run) = &mut self.run else { return };
+        run.counts.last = (position.step, position.epoch);
+        let saved = run.events.keep_error(run.checkpoints.poll()).flatten();
+        run.saved(saved);
+        if let (Some(line), Some(digests)) = (&report.digests, &mut run.digests) {
+            run.events.keep_error(digests.write(line));
         }
-        first.window.samples += report.sums.samples;
-        first.window.seconds += report.seconds;
-        first.window.data_wait += report.data_wait;
-        first.progress.step(StepLine {
+        run.counts.count(report);
+        run.progress.step(StepLine {
             epoch: position.epoch,
             step: position.step,
             loss: report.sums.mean_loss(),
@@ -51,19 +46,19 @@ impl Observer for Recorder {
             samples_per_s: report.sums.samples / report.seconds,
         });
         if self.settings.logs(position.step) {
-            let window = std::mem::take(&mut first.window);
-            first.write(&Event::Step(StepEvent {
+            let window = run.counts.take_window();
+            run.events.write(&Event::Step(StepEvent {
                 step: position.step,
                 epoch: position.epoch,
                 loss: position.window.mean_loss(),
                 lr: report.lr,
-                samples_per_s: window.samples / window.seconds,
+                samples_per_s: window.samples_per_s(),
                 grad_norm: Some(report.grad_norm),
-                data_wait: window.data_wait / window.seconds,
+                data_wait: window.data_wait(),
                 times: report.anatomy.as_ref().map(|anatomy| anatomy.times.clone()),
                 overlap: report.anatomy.as_ref().and_then(|anatomy| anatomy.overlap),
             }));
-            report.anatomy.iter().for_each(|anatomy| first.name_stragglers(anatomy));
+            report.anatomy.iter().for_each(|anatomy| run.slow_ranks.warn_of(anatomy));
         }
     }
 
@@ -74,9 +69,9 @@ impl Observer for Recorder {
         dataset: &dyn Dataset,
         tally: Option<&Tally>,
     ) {
-        let Some(first) = &mut self.first else { return };
-        let done = first.notes.evaluated(position, model, dataset, tally);
-        first.unshown.note(done);
+        let Some(run) = &mut self.run else { return };
+        let done = run.notes.evaluated(position, model, dataset, tally);
+        run.events.tolerate(done);
     }
 
     fn epoch(
@@ -88,25 +83,25 @@ impl Observer for Recorder {
         data_wait: Duration,
         lr: f64,
     ) {
-        let Some(first) = &mut self.first else { return };
+        let Some(run) = &mut self.run else { return };
         let seconds = training.as_secs_f64();
         let event = EpochEvent {
             epoch: position.epoch,
-            train: metrics(train, first.reported),
-            val: val.map(|v| metrics(v, first.reported)),
+            train: metrics(train, run.reported),
+            val: val.map(|v| metrics(v, run.reported)),
             seconds,
             step: position.step,
             lr,
-            samples_per_s: (train.samples - first.before) / seconds,
+            samples_per_s: run.counts.own_samples(train) / seconds,
             data_wait: data_wait.as_secs_f64() / seconds,
-            cut: position.micro < first.micro_batches,
+            cut: run.counts.is_cut(position),
         };
         tracing::info!(target: ALREADY_PRINTED, "{}", epoch_summary(&event, self.settings.epochs));
-        first.progress.epoch(&event, first.closing.as_ref().map_or("", |closing| closing.best.name()));
-        first.last = (position.step, event.completed());
-        let done = first.notes.measured(&event);
-        first.unshown.note(done);
-        first.write(&Event::Epoch(event));
+        run.progress.epoch(&event, run.closing.as_ref().map_or("", |closing| closing.best.name()));
+        run.counts.last = (position.step, event.completed());
+        let done = run.notes.measured(&event);
+        run.events.tolerate(done);
+        run.events.write(&Event::Epoch(event));
     }
 
     fn save(
@@ -117,33 +112,33 @@ impl Observer for Recorder {
         seconds: f64,
     ) -> Result<()> {
         let begun = Instant::now();
-        let Some(first) = &mut self.first else { return Ok(()) };
-        if let Some(e) = first.failed.take() {
+        let Some(run) = &mut self.run else { return Ok(()) };
+        if let Some(e) = run.events.take_error() {
             return Err(e);
         }
-        let before = first.checkpoints.flush()?;
-        first.saved(before);
-        let metrics = first.metrics.syncing()?;
-        let digests = first.digests.as_ref().map(DigestWriter::syncing).transpose()?;
+        let before = run.checkpoints.flush()?;
+        run.saved(before);
+        let metrics = run.events.metrics.syncing()?;
+        let digests = run.digests.as_ref().map(DigestWriter::syncing).transpose()?;
         let sync = move || metrics().and_then(|()| digests.map_or(Ok(()), |sync| sync()));
-        let seconds = first.trained + seconds;
-        let saved = first.checkpoints.save(begun, position, tensors, hook, seconds, sync)?;
-        first.saved(saved);
+        let seconds = run.time.before + seconds;
+        let saved = run.checkpoints.save(begun, position, tensors, hook, seconds, sync)?;
+        run.saved(saved);
         Ok(())
     }
 
     fn agreed(&mut self, step: u64, digest: Digest) {
-        let Some(first) = &mut self.first else { return };
-        if let Some((event, line)) = first.undecided.decided(step, digest) {
+        let Some(run) = &mut self.run else { return };
+        if let Some((event, line)) = run.undecided.decided(step, digest) {
             warn(&line);
-            first.write(&Event::Divergence(event));
+            run.events.write(&Event::Divergence(event));
         }
     }
 
     fn diverged(&mut self, position: &Position, found: &Divergence) {
         tracing::error!(target: ALREADY_PRINTED, "{}", found.message());
-        if let Some(first) = &mut self.first {
-            first.write(&Event::Divergence(event_of(position, found)));
+        if let Some(run) = &mut self.run {
+            run.events.write(&Event::Divergence(event_of(position, found)));
         }
     }
 }

@@ -5,15 +5,19 @@ use collectives::{CommError, ProcessGroup};
 
 /// Requests; after the exchange, set on all ranks if any rank set them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flags {
+pub struct StepRequests {
     pub stop: bool,
     pub save: bool,
 }
 
 /// Adds `sums` over the ranks and combines their `flags`, in one small all-reduce.
-pub fn exchange(mut sums: Sums, flags: Flags, group: &dyn ProcessGroup) -> Result<(Sums, Flags), CommError> {
+pub fn exchange(
+    mut sums: Sums,
+    flags: StepRequests,
+    group: &dyn ProcessGroup,
+) -> Result<(Sums, StepRequests), CommError> {
     let mut requests = [flags.stop, flags.save].map(f64::from);
     sums.all_reduce(&mut requests, group)?;
     let [stop, save] = requests.map(|ranks| ranks > 0.0);
-    Ok((sums, Flags { stop, save }))
+    Ok((sums, StepRequests { stop, save }))
 }
