@@ -60,9 +60,10 @@ pub mod optimizer;
 pub mod schedule;
 pub mod task;
 
-pub use base::error::{Error, ExitCode, Result};
+pub use base::error::{Error, ErrorKind, Result};
 pub use cli::Program;
 pub use job::Registry;
+pub use launch::ExitCode;
 /// For the configurations of users' components: `#[derive(JsonSchema)] #[schemars(crate = "ddp_run::schemars")]`.
 pub use schemars;
 /// For [`observer::EventObserver`].

@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // With its hint. Supervisors tell by the code whether a restart may help.
             eprintln!("error: {error}");
-            ExitCode::from(error.code as u8)
+            ExitCode::from(launch::ExitCode::from(error.kind) as u8)
         }
     }
 }

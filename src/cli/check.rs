@@ -1,9 +1,10 @@
 //! `ddp-run check SPEC...`: validates specs without touching devices, sockets or data.
 
 use super::spec_args::OverrideArgs;
-use base::error::{Error, ExitCode};
+use base::error::Error;
 use job::plan::{Plan, Purpose, WorldRequest};
 use job::registry::Registry;
+use launch::ExitCode;
 use serde_json::{Value as Json, json};
 use spec::{Diagnostics, Problem};
 use std::io::Write;
@@ -49,7 +50,7 @@ fn json(args: &Args, plan: impl Fn(&Path) -> Result<Plan, Diagnostics>) -> Resul
             Ok(plan) => (Vec::new(), plan.warnings()),
             Err(wrong) => {
                 let problems = wrong.problems().iter().map(|problem| of_problem(&wrong, problem)).collect();
-                code = Error::from(wrong).code;
+                code = Error::from(wrong).kind.into();
                 (problems, Vec::new())
             }
         };
@@ -100,12 +101,13 @@ fn text(args: &Args, plan: impl Fn(&Path) -> Result<Plan, Diagnostics>) -> Resul
         let error = Error::from(diagnostics);
         let _ = writeln!(std::io::stderr(), "error: {}\n", super::shown(&error));
     }
-    Err(Error::new(ExitCode::Spec, format!("{count} of {} specs are invalid", args.specs.len())))
+    Err(Error::spec(format!("{count} of {} specs are invalid", args.specs.len())))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::error::ErrorKind;
 
     const GOOD: &str = "name = \"a\"\nbatch_size = 8\nmodel.name = \"linear\"\ndataset.name = \"random\"\noptimizer.name = \"sgd\"\n";
 
@@ -129,11 +131,11 @@ mod tests {
     fn valid_specs_pass_and_invalid_ones_are_counted() {
         assert!(checked(&[("a.toml", GOOD), ("b.toml", GOOD)], &[]).is_ok());
         let one = checked(&[("a.toml", GOOD), ("b.toml", "")], &[]).expect_err("b is wrong");
-        assert_eq!(one.code, ExitCode::Spec);
+        assert_eq!(one.kind, ErrorKind::Spec);
         assert!(one.message.contains("problems in") && one.message.contains("b.toml"), "{}", one.message);
         let two = checked(&[("a.toml", "x = 1"), ("b.toml", GOOD), ("c.toml", "")], &[])
             .expect_err("two are wrong");
-        assert_eq!((two.code, two.message.as_str()), (ExitCode::Spec, "2 of 3 specs are invalid"));
+        assert_eq!((two.kind, two.message.as_str()), (ErrorKind::Spec, "2 of 3 specs are invalid"));
     }
 
     #[test]
@@ -156,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_problem_has_its_place_and_what_was_meant() {
-        let tree = spec::JobTree::parse("a.toml", &format!("sede = 3\n{GOOD}"), &[]).expect("TOML");
+        let tree = spec::JobTree::parse("a.toml", &format!("sede = 3\n{GOOD}"), &[]);
         let wrong = Plan::resolve(&tree, &Registry::standard(), WorldRequest::default()).expect_err("no key");
         let problems: Vec<Json> = wrong.problems().iter().map(|p| of_problem(&wrong, p)).collect();
         let expected = json!([{

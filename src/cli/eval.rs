@@ -3,12 +3,12 @@
 use super::eval_classes;
 use super::spec_args::SpecArgs;
 use base::display;
-use base::error::{ExitCode, Result};
+use base::error::Result;
 use base::numbers::metric_words;
 use job::registry::Registry;
 use job::start::{EvaluationRequest, evaluate, verdict};
 use job::worker::{EvaluatedCheckpoint, Evaluation, EvaluationScope, Split};
-use launch::{Nproc, StopFlag};
+use launch::{ExitCode, Nproc, StopFlag};
 use record::Assertion;
 use serde_json::{Value as Json, json};
 use spec::did_you_mean;

@@ -1,7 +1,7 @@
 //! `ddp-run explain`: what a key, a table or a component of specs means.
 
 use base::display::wrapped;
-use base::error::{Error, ExitCode, Result};
+use base::error::{Error, Result};
 use job::reference::{Component, EXTENDS, Key, Reference, Table, unlinked, without_indices};
 use job::registry::Registry;
 use spec::did_you_mean;
@@ -121,7 +121,7 @@ fn anywhere(reference: &Reference, name: &str) -> String {
 
 /// An error about a word that is none of those that are `known`.
 fn unknown(what: String, typed: &str, known: Vec<&str>) -> Error {
-    Error::new(ExitCode::Usage, what + &did_you_mean(typed, known))
+    Error::usage(what + &did_you_mean(typed, known))
 }
 
 fn tables_of(reference: &Reference) -> Vec<&str> {
@@ -212,6 +212,7 @@ fn prose(text: &str, indent: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::error::ErrorKind;
 
     fn of(path: &str) -> Result<String> {
         explained(&Reference::of(&Registry::standard()), path)
@@ -287,7 +288,7 @@ mod tests {
             ("optimizer.foo", "hint: `ddp-run explain optimizer` lists what is there"),
         ] {
             let error = of(path).unwrap_err();
-            assert_eq!(error.code, ExitCode::Usage);
+            assert_eq!(error.kind, ErrorKind::Usage);
             assert!(error.to_string().contains(part), "{error}");
         }
     }

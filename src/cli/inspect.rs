@@ -50,6 +50,6 @@ mod tests {
     #[test]
     fn a_missing_path_is_exit_code_74() {
         let args = InspectArgs { path: "/nonexistent/run".into(), format: InspectFormat::Text };
-        assert_eq!(run(&args).unwrap_err().code, base::error::ExitCode::Io);
+        assert_eq!(run(&args).unwrap_err().kind, base::error::ErrorKind::Io);
     }
 }

@@ -1,10 +1,10 @@
 //! `ddp-run launch -- PROGRAM`: any program in place of this one's training.
 
-use base::error::{ExitCode, Result};
+use base::error::Result;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use job::start::{ProgramLaunch, launch_program};
-use launch::StopFlag;
 use launch::clusters::{self, LaunchFlags};
+use launch::{ExitCode, StopFlag};
 use std::ffi::OsString;
 
 /// Start any program with the environment that torchrun gives it, and restart it after failures

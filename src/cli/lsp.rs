@@ -1,8 +1,9 @@
 //! `ddp-run lsp`: the language server for specs.
 
 use super::spec_args::OverrideArgs;
-use base::error::{ExitCode, Result};
+use base::error::Result;
 use job::registry::Registry;
+use launch::ExitCode;
 
 /// Serve an editor: problems, descriptions and completion of specs, by the Language Server Protocol
 #[derive(Clone, Debug, clap::Args)]

@@ -1,6 +1,6 @@
 //! `ddp-run man`: the manual, from the declarations of the command line.
 
-use base::error::{Error, ExitCode, Result};
+use base::error::{Error, Result};
 use clap_mangen::Man;
 use std::path::PathBuf;
 
@@ -18,9 +18,8 @@ pub struct Args {
 /// The folder can't be made or written (exit 74).
 pub fn run(args: &Args) -> Result<()> {
     let Some(folder) = &args.folder else { return super::print(&page()?) };
-    let unwritable = |e: std::io::Error| {
-        Error::new(ExitCode::Io, format!("cannot write the manual to {}: {e}", folder.display()))
-    };
+    let unwritable =
+        |e: std::io::Error| Error::io(format!("cannot write the manual to {}: {e}", folder.display()));
     std::fs::create_dir_all(folder).map_err(unwritable)?;
     for sub in all(&super::built()) {
         let name = sub.get_display_name().unwrap_or(sub.get_name()).to_owned();

@@ -36,10 +36,10 @@ mod train;
 mod used;
 mod words;
 
-use base::error::{Error, ExitCode};
+use base::error::Error;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use job::registry::Registry;
-use launch::{self, StopFlag};
+use launch::{self, ExitCode, StopFlag};
 use spec::Diagnostics;
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -157,7 +157,7 @@ pub fn main(registry: &Registry) -> ! {
     let code = done.map_err(Error::hint_of_unexpanded).unwrap_or_else(|error| {
         launch::write_error_file(&error);
         base::status::put(format!("error: {}\n", shown(&error)).into_bytes());
-        error.code
+        error.kind.into()
     });
     base::status::flush();
     std::process::exit(code as i32)
@@ -241,7 +241,7 @@ fn print(text: &str) -> Result<(), Error> {
 fn printed(result: std::io::Result<()>) -> Result<(), Error> {
     match result {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(Error::new(ExitCode::Io, format!("cannot write to standard output: {e}")))
+            Err(Error::io(format!("cannot write to standard output: {e}")))
         }
         _ => Ok(()),
     }
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn an_output_that_takes_no_more_is_a_file_that_cannot_be_written() {
         let full = std::io::Error::from(ErrorKind::StorageFull);
-        assert_eq!(printed(Err(full)).unwrap_err().code, ExitCode::Io);
+        assert_eq!(printed(Err(full)).unwrap_err().kind, base::error::ErrorKind::Io);
         assert!(printed(Err(ErrorKind::BrokenPipe.into())).is_ok());
     }
 

@@ -26,7 +26,7 @@ pub fn destroys_nothing(out: &Path, inputs: &[&Path]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::error::ExitCode;
+    use base::error::ErrorKind;
     use record::provenance;
     use std::fs;
 
@@ -38,7 +38,7 @@ mod tests {
         fs::write(&input, "a\n").unwrap();
         let refused = |name: &str| {
             let done = destroys_nothing(&path(name), &[&input, Path::new("-")]);
-            done.inspect_err(|e| assert_eq!(e.code, ExitCode::Usage)).is_err()
+            done.inspect_err(|e| assert_eq!(e.kind, ErrorKind::Usage)).is_err()
         };
         let checkpoint = path("checkpoints/step-00000008");
         fs::create_dir_all(&checkpoint).unwrap();

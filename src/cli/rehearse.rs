@@ -3,13 +3,13 @@
 use super::runs::TextFormat;
 use super::spec_args::SpecArgs;
 use base::display::message;
-use base::error::{ExitCode, Result};
+use base::error::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use ddp::device;
 use job::plan::WorldRequest;
 use job::registry::Registry;
 use job::start::available;
-use launch::{Nproc, StopFlag};
+use launch::{ExitCode, Nproc, StopFlag};
 use std::path::PathBuf;
 use tools::rehearse::{LEAST_STEPS, Moment, Request, TrialEvent, run as rehearse};
 

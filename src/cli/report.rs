@@ -1,7 +1,7 @@
 //! `ddp-run report RUN…`: writes the run's `report.html` again from its folder, or a page that compares several runs.
 
 use super::outputs::destroys_nothing;
-use base::error::{Error, ExitCode, Result};
+use base::error::{Error, ErrorKind, Result};
 use base::files;
 use record::{prediction, report};
 use std::path::{Path, PathBuf};
@@ -28,9 +28,9 @@ pub fn run(args: &Args) -> Result<()> {
         )));
     }
     // The files belong to a run's folder; a wrong `--out` is one of usage.
-    let of_folder = |e: Error| match e.code {
-        ExitCode::Usage => e,
-        _ => Error { code: ExitCode::Io, ..e },
+    let of_folder = |e: Error| match e.kind {
+        ErrorKind::Usage => e,
+        _ => Error { kind: ErrorKind::Io, ..e },
     };
     if let Some(file) = &args.prediction {
         let [run] = &args.runs[..] else {

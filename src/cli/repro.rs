@@ -2,9 +2,9 @@
 
 use super::runs::TextFormat;
 use base::display::message;
-use base::error::{ExitCode, Result};
+use base::error::Result;
 use job::registry::Registry;
-use launch::StopFlag;
+use launch::{ExitCode, StopFlag};
 use std::path::PathBuf;
 use tools::repro::{Report, Request, run as repeat};
 use tools::runs::of_argument;

@@ -3,10 +3,10 @@
 use super::runs::TableFormat;
 use super::spec_args::SpecArgs;
 use base::display::message;
-use base::error::{ExitCode, Result};
+use base::error::Result;
 use base::screen::columns_of_output;
 use job::registry::Registry;
-use launch::StopFlag;
+use launch::{ExitCode, StopFlag};
 use std::path::PathBuf;
 use tools::runs::ranking;
 use tools::sweep::{Flags, json, prepare, run as sweep, text};

@@ -1,7 +1,7 @@
 //! `ddp-run train SPEC`: resolves the plan and starts the run.
 
 use super::spec_args::SpecArgs;
-use base::error::{ExitCode, Result};
+use base::error::Result;
 use ddp::device;
 use job::plan::WorldRequest;
 use job::registry::Registry;
@@ -9,7 +9,7 @@ use job::start::{Start, start};
 use job::worker::{RankParts, measured};
 use launch::clusters::{self, LaunchFlags, Origin, flags};
 use launch::logs::{LogFormat, Verbosity};
-use launch::{JobHandoff, StopFlag};
+use launch::{ExitCode, JobHandoff, StopFlag};
 use record::{Assertion, ProfileSteps, ProgressMode};
 use spec::{Given, Override, shown_name};
 use std::path::PathBuf;

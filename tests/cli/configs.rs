@@ -15,9 +15,12 @@ fn every_config_resolves_and_its_resolution_resolves_to_itself() {
                 Plan::resolve(&tree, &registry, WorldRequest::of(world)).unwrap_or_else(|d| panic!("{d}"));
             assert_eq!(plan.world.world_size, world);
             let text = plan.to_toml();
-            let again = JobTree::parse("resolved.toml", &text, &[])
-                .and_then(|tree| Plan::resolve(&tree, &registry, WorldRequest::of(world)))
-                .unwrap_or_else(|d| panic!("{}: {d}\n{text}", path.display()));
+            let again = Plan::resolve(
+                &JobTree::parse("resolved.toml", &text, &[]),
+                &registry,
+                WorldRequest::of(world),
+            )
+            .unwrap_or_else(|d| panic!("{}: {d}\n{text}", path.display()));
             assert_eq!(again.hash, plan.hash, "{}", path.display());
             assert_eq!(again.to_toml(), text, "{}", path.display());
         }
@@ -140,6 +143,6 @@ fn hashes_are_those_of_earlier_versions() {
         let (_, known) = known.unwrap_or_else(|| panic!("{name}: its hash is to be listed here"));
         assert_eq!(hash(JobTree::load(&path, &[]).expect("readable")), *known, "{name}");
     }
-    let every_key = JobTree::parse("all.toml", EVERY_KEY, &[]).expect("readable");
+    let every_key = JobTree::parse("all.toml", EVERY_KEY, &[]);
     assert_eq!(hash(every_key), "0cc5ab1f3f6e8dad6d84679e2f87ea9276d6a054b21e5f6f37496243b78dcb98");
 }

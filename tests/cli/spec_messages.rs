@@ -3,7 +3,7 @@
 //! After a deliberate change: `INSTA_UPDATE=always cargo test --test cli spec_messages`, and read the diff.
 
 use ddp_run::testing::{JobTree, Override, Plan, WorldRequest};
-use ddp_run::{Error, ExitCode, Registry};
+use ddp_run::{Error, ErrorKind, Registry};
 use std::path::Path;
 
 /// A good spec, which each case breaks in its own way.
@@ -53,7 +53,7 @@ fn images(text: &str) -> String {
 }
 
 fn message(spec: &str, edits: &[Override]) -> Option<String> {
-    let tree = JobTree::parse("job.toml", spec, edits).unwrap_or_else(|d| panic!("{d}"));
+    let tree = JobTree::parse("job.toml", spec, edits);
     Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2)).err().map(|d| d.to_string())
 }
 
@@ -192,11 +192,11 @@ fn broken_bases_say_what_and_where() {
 
 #[test]
 fn a_broken_spec_is_exit_code_78_and_main_adds_its_error_prefix() {
-    let tree = JobTree::parse("job.toml", &with("epochs", "epoch"), &[]).expect("readable");
+    let tree = JobTree::parse("job.toml", &with("epochs", "epoch"), &[]);
     let diagnostics = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2)).expect_err("broken");
     let rendered = diagnostics.to_string();
     let error = Error::from(diagnostics);
-    assert_eq!(error.code, ExitCode::Spec);
+    assert_eq!(error.kind, ErrorKind::Spec);
     // Where the tests run in a terminal, the message has colours.
     assert!(error.message.contains("1 problem in job.toml"), "{}", error.message);
     assert!(rendered.starts_with("error: 1 problem in job.toml\n"), "{rendered}");

@@ -7,8 +7,8 @@ use burn::tensor::{Device, Tensor, TensorData, activation::tanh};
 use ddp_run::Registry;
 use ddp_run::model::{Input, Net};
 use ddp_run::testing::{
-    ALL, Compute, ComputeDevice, TrainingEnd, RankJob, JobTree, Plan, Position, ProgressMode, Provenance,
-    RecorderOptions, Resume, RunId, Start, StepReport, WorldRequest, provenance, train,
+    ALL, Compute, ComputeDevice, JobTree, Plan, Position, ProgressMode, Provenance, RankJob, RecorderOptions,
+    Resume, RunId, Start, StepReport, TrainingEnd, WorldRequest, provenance, train,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -67,7 +67,7 @@ fn plan(world: usize) -> Plan {
         inner: linear(16, 192, device),
         middle: linear(192, 192, device),
     });
-    let tree = JobTree::parse("crossed.toml", spec, &[]).unwrap_or_else(|e| panic!("{e}"));
+    let tree = JobTree::parse("crossed.toml", spec, &[]);
     Plan::resolve(&tree, &registry, WorldRequest::of(world)).unwrap_or_else(|e| panic!("{e}"))
 }
 

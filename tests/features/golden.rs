@@ -172,7 +172,7 @@ fn run(case: &Case, dir: &Path, deal: Deal, on: &Compute) -> Vec<Run> {
         case.model, case.table
     );
     let registry = Registry::standard().dataset("held", move |NoKeys {}| held.clone());
-    let tree = JobTree::parse("golden.toml", &spec, &[]).unwrap_or_else(|e| panic!("{e}"));
+    let tree = JobTree::parse("golden.toml", &spec, &[]);
     let world = if deal == Deal::Halves { 2 } else { 1 };
     let plan = Plan::resolve(&tree, &registry, WorldRequest::of(world)).unwrap_or_else(|e| panic!("{e}"));
     let init = dir.join(format!("{}_init.safetensors", case.model));

@@ -7,7 +7,7 @@ mod model;
 use crate::common::*;
 use burn::module::Module;
 use burn::tensor::Device;
-use ddp::module::{Cursor, ReadVisitor, State};
+use ddp::module::{Cursor, ModuleState, ReadVisitor};
 use model::Waves;
 use safetensors::SafeTensors;
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ fn processes_in(name: &str, folders: &[&Path]) -> Vec<Output> {
 /// The tensors of a model that Burn has saved.
 fn saved(model: impl Module, file: &Path) -> Tensors {
     let model = model.try_load_file(file).expect("the model is saved");
-    let state = State::of(&model, str::to_owned);
+    let state = ModuleState::from_module(&model, str::to_owned);
     let mut tensors = Tensors::new();
     let mut see = |number: usize, values: &[f32]| {
         let entry = &state.entries[number];

@@ -3,8 +3,8 @@
 use ddp_run::Result;
 use ddp_run::hook::ProcessGroup;
 use ddp_run::testing::{
-    BatchAlgebra, Compute, HookState, Model, Observer, TrainerParts, Plan, Position, RunTensors, StepReport, Sums,
-    Trainer, Updater,
+    BatchAlgebra, Compute, HookState, Model, Observer, Plan, Position, RunTensors, StepReport, Sums, Trainer,
+    TrainerParts, Updater,
 };
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,18 +1,66 @@
 //! The error type of the program.
 //!
-//! An [`Error`] says what went wrong, where, and what to do about it; `main` prints it once and exits with its
-//! [`ExitCode`]. Crates with more detailed errors (`collectives::CommError`, `spec::Diagnostics`) convert them to this one.
+//! An [`Error`] says what went wrong, where, and what to do about it; `main` prints it once and
+//! exits with the exit code of its [`ErrorKind`]. Crates with more detailed errors
+//! (`collectives::CommError`, `spec::Diagnostics`) convert them to this one.
 
 use crate::display;
-pub use crate::exit_code::ExitCode;
 use std::convert::Infallible;
 use std::fmt;
 
-/// What went wrong, what to do about it, and the resulting exit code.
+/// What kind of error it is. Each kind has an exit code (`launch::ExitCode`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// An `--assert` does not hold, or a comparison found a difference.
+    Unmet,
+    /// A bad command line, or a call with bad arguments.
+    Usage,
+    /// A device or backend that this machine or build lacks.
+    Unavailable,
+    /// A bug, or a failure of the operating system (except of its files) without a more specific
+    /// kind.
+    Internal,
+    /// A checkpoint or another file that can't be read or written.
+    Io,
+    /// Stopped on request.
+    Stopped,
+    /// An invalid spec, or missing or damaged data, which the spec names.
+    Spec,
+    /// A worker that failed for a reason that its supervisor does not know.
+    WorkerFailed,
+    /// A collective that timed out or lost a peer.
+    Collective,
+    /// A loss, gradient or weight that is not finite.
+    NonFinite,
+    /// Processes that did not connect to each other.
+    Rendezvous,
+    /// Ranks whose states differ.
+    Diverged,
+}
+
+impl ErrorKind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [Self; 12] = [
+        Self::Unmet,
+        Self::Usage,
+        Self::Unavailable,
+        Self::Internal,
+        Self::Io,
+        Self::Stopped,
+        Self::Spec,
+        Self::WorkerFailed,
+        Self::Collective,
+        Self::NonFinite,
+        Self::Rendezvous,
+        Self::Diverged,
+    ];
+}
+
+/// What went wrong, and what to do about it.
 #[derive(Debug)]
 pub struct Error {
-    /// The exit code of the process.
-    pub code: ExitCode,
+    /// What kind of error it is.
+    pub kind: ErrorKind,
     /// What went wrong, and where.
     pub message: String,
     /// What to do about it.
@@ -25,33 +73,37 @@ pub struct Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error with a code and a message, without a hint.
-    pub fn new(code: ExitCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hint: None, cause: None }
+    /// An error with a kind and a message, without a hint.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), hint: None, cause: None }
     }
-    /// A bad command line (2).
+    /// A bad command line.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self::new(ExitCode::Usage, message)
+        Self::new(ErrorKind::Usage, message)
     }
-    /// An invalid spec (78).
+    /// An invalid spec.
     pub fn spec(message: impl Into<String>) -> Self {
-        Self::new(ExitCode::Spec, message)
+        Self::new(ErrorKind::Spec, message)
     }
-    /// Missing or damaged data (78): the spec names the data, so the user corrects the spec or the file.
+    /// Missing or damaged data: the spec names the data, so the user corrects the spec or the file.
     pub fn data(message: impl Into<String>) -> Self {
-        Self::new(ExitCode::Spec, message)
+        Self::new(ErrorKind::Spec, message)
     }
-    /// A checkpoint or another file that can't be read or written (74).
+    /// A file that can't be read or written.
+    pub fn io(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Io, message)
+    }
+    /// A checkpoint that can't be read, written or used.
     pub fn checkpoint(message: impl Into<String>) -> Self {
-        Self::new(ExitCode::Io, message)
+        Self::new(ErrorKind::Io, message)
     }
-    /// A bug (70).
+    /// A bug.
     pub fn internal(message: impl Into<String>) -> Self {
-        Self::new(ExitCode::Internal, message)
+        Self::new(ErrorKind::Internal, message)
     }
-    /// A device or backend that this machine lacks (69).
+    /// A device or backend that this machine lacks.
     pub fn unavailable(message: impl Into<String>) -> Self {
-        Self::new(ExitCode::Unavailable, message)
+        Self::new(ErrorKind::Unavailable, message)
     }
     /// Adds a hint, printed on a separate line after `hint:`.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -63,12 +115,13 @@ impl Error {
         self.cause = Some(Box::new(cause));
         self
     }
-    /// Converts an I/O error of a data file: if the file is missing or unreadable, the spec is wrong (78).
+    /// Converts an I/O error of a data file: if the file is missing or unreadable, the spec is
+    /// wrong.
     pub fn of_data(self) -> Self {
         use std::io::ErrorKind as K;
         let lasting = [K::NotFound, K::PermissionDenied, K::IsADirectory, K::NotADirectory, K::InvalidInput];
         match self.caused_by::<std::io::Error>() {
-            Some(e) if lasting.contains(&e.kind()) => Self { code: ExitCode::Spec, ..self },
+            Some(e) if lasting.contains(&e.kind()) => Self { kind: ErrorKind::Spec, ..self },
             _ => self,
         }
     }
@@ -111,7 +164,6 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// For `?` in users' crates; better is a message that names the file.
 /// For conversions that can't fail.
 impl From<Infallible> for Error {
     fn from(never: Infallible) -> Self {
@@ -119,14 +171,15 @@ impl From<Infallible> for Error {
     }
 }
 
+/// For `?` in users' crates; better is a message that names the file.
 impl From<std::io::Error> for Error {
     fn from(e: std::io::Error) -> Self {
-        Self::checkpoint(e.to_string()).cause(e)
+        Self::io(e.to_string()).cause(e)
     }
 }
 
-/// Adds the operation and the path to an I/O error: `fs::read(p).doing("read", p)?`. Exit code 74; the cause tells
-/// whether it may be temporary.
+/// Adds the operation and the path to an I/O error: `fs::read(p).doing("read", p)?`. The cause
+/// tells whether it may be temporary.
 pub trait IoContext<T> {
     /// `verb`: the operation, in the infinitive ("read"); `path`: the file or folder it was applied to.
     fn doing(self, verb: &str, path: &std::path::Path) -> Result<T>;
@@ -136,7 +189,7 @@ impl<T> IoContext<T> for std::io::Result<T> {
     fn doing(self, verb: &str, path: &std::path::Path) -> Result<T> {
         self.map_err(|e| {
             let path = display::path(path);
-            Error::checkpoint(format!("cannot {verb} {path}: {e}")).cause(e)
+            Error::io(format!("cannot {verb} {path}: {e}")).cause(e)
         })
     }
 }
@@ -176,6 +229,11 @@ mod tests {
     }
 
     #[test]
+    fn kinds_are_listed_by_their_numbers() {
+        assert!(ErrorKind::ALL.iter().enumerate().all(|(number, kind)| *kind as usize == number));
+    }
+
+    #[test]
     fn a_file_name_is_one_line_of_an_error() {
         let failed: std::io::Result<()> = Err(std::io::Error::other("no"));
         let error = failed.doing("read", Path::new("a\nerror: \u{1b}[31m")).unwrap_err();
@@ -197,21 +255,21 @@ mod tests {
     }
 
     #[test]
-    fn io_errors_are_exit_74_and_transient_ones_are_recognised() {
+    fn io_errors_are_of_kind_io_and_transient_ones_are_recognised() {
         for (code, passes, of_data) in [
-            (libc::ENOENT, false, ExitCode::Spec),
-            (libc::EACCES, false, ExitCode::Spec),
-            (libc::ENOSPC, false, ExitCode::Io),
-            (libc::EFBIG, false, ExitCode::Io),
-            (libc::EROFS, false, ExitCode::Io),
-            (libc::EIO, true, ExitCode::Io),
-            (libc::ESTALE, true, ExitCode::Io),
-            (libc::EMFILE, true, ExitCode::Io),
+            (libc::ENOENT, false, ErrorKind::Spec),
+            (libc::EACCES, false, ErrorKind::Spec),
+            (libc::ENOSPC, false, ErrorKind::Io),
+            (libc::EFBIG, false, ErrorKind::Io),
+            (libc::EROFS, false, ErrorKind::Io),
+            (libc::EIO, true, ErrorKind::Io),
+            (libc::ESTALE, true, ErrorKind::Io),
+            (libc::EMFILE, true, ErrorKind::Io),
         ] {
             let error = failed(code);
-            assert_eq!(error.code, ExitCode::Io, "{error}");
+            assert_eq!(error.kind, ErrorKind::Io, "{error}");
             assert_eq!(error.caused_by().is_some_and(is_transient), passes, "{error}");
-            assert_eq!(error.of_data().code, of_data, "{code}");
+            assert_eq!(error.of_data().kind, of_data, "{code}");
         }
     }
 }

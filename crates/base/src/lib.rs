@@ -1,7 +1,7 @@
 //! What every crate of ddp-run needs: errors, files, text for people.
 //!
 //! * [`panics`]: panics of users' code as errors.
-//! * [`error`]: what went wrong, what to do about it, and the exit code.
+//! * [`error`]: what went wrong, of what kind it is, and what to do about it.
 //! * [`files`]: files that other processes see whole or not at all.
 //! * [`display`]: foreign text made safe to print, and tables that fit a terminal.
 //! * [`status`](mod@status): status lines on standard error that neither fail nor wait for a reader ([`status!`], [`info!`]).
@@ -21,7 +21,6 @@ struct Readme;
 
 pub mod display;
 pub mod error;
-mod exit_code;
 pub mod files;
 pub mod named;
 pub mod numbers;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::testing::{same, scratch, snapshot, snapshot_with_ema, snapshot_with_hook, snapshot_with_usage};
 use super::{CheckpointStore, load, read_state, verify};
-use base::error::ExitCode;
+use base::error::ErrorKind;
 
 const FILES: [&str; 3] = ["model.safetensors", "optimizer.safetensors", "state.json"];
 
@@ -110,7 +110,7 @@ fn each_damage_is_reported_and_the_previous_checkpoint_is_used() {
         let loaded = store.latest_verified().unwrap().unwrap();
         assert!(same(&loaded, &snapshot(240, 0)));
         let e = load(&newest).unwrap_err();
-        assert_eq!(e.code, ExitCode::Io);
+        assert_eq!(e.kind, ErrorKind::Io);
         assert!(verify(&newest).is_err());
         let shown = format!("{}\n{}\n\n", loaded.warnings.join("\n"), e.message);
         messages += &shown.replace(&*dir.path().to_string_lossy(), "DIR");
@@ -124,7 +124,7 @@ fn an_error_lists_every_checkpoint_if_none_can_be_read() {
     flip(&store.dir().join("step-00000240/state.json"), 5);
     fs::remove_file(store.dir().join("step-00000480/model.safetensors")).unwrap();
     let e = store.latest_verified().unwrap_err();
-    assert_eq!(e.code, ExitCode::Io);
+    assert_eq!(e.kind, ErrorKind::Io);
     assert!(e.message.contains("step-00000240: state.json is truncated or altered"), "{e}");
     assert!(e.message.contains("step-00000480: model.safetensors is missing"), "{e}");
 }

@@ -10,7 +10,7 @@ use super::fault::{Fault, FaultyFs};
 use super::snapshot::Snapshot;
 use super::testing::{same, scratch, snapshot, steps};
 use super::{CheckpointConfig, CheckpointStore, TensorData, TensorMap};
-use base::error::{ExitCode, is_transient};
+use base::error::{ErrorKind, is_transient};
 
 fn hidden(dir: &Path) -> Vec<String> {
     let names = fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned());
@@ -109,7 +109,7 @@ fn an_io_error_at_any_operation_fails_the_save_and_keeps_the_checkpoint() {
                 assert!(found.warnings.is_empty());
                 match result {
                     Err(e) => {
-                        assert_eq!(e.code, ExitCode::Io);
+                        assert_eq!(e.kind, ErrorKind::Io);
                         // EIO may succeed on the next attempt; a full disk will not.
                         assert_eq!(e.caused_by().is_some_and(is_transient), errno == libc::EIO, "{e}");
                         assert!(e.message.contains("step-00000480"), "{e}");
@@ -202,7 +202,7 @@ fn a_full_disk_keeps_the_last_good_checkpoint() {
     let store = CheckpointStore::open(disk.0.path().join("checkpoints")).unwrap();
     store.save(&big(1)).unwrap();
     let e = store.save(&big(2)).unwrap_err();
-    assert_eq!(e.code, ExitCode::Io);
+    assert_eq!(e.kind, ErrorKind::Io);
     assert!(e.message.contains("No space left on device"), "{e}");
     assert_eq!(hidden(store.dir()), [] as [&str; 0]);
     assert!(same(&store.latest_verified().unwrap().unwrap(), &big(1)));

@@ -43,7 +43,7 @@ pub struct ExportReport {
 /// Writes the model of a checkpoint to `out`, a `.safetensors` file, atomically. An existing file is replaced.
 ///
 /// # Errors
-/// Exit code 2 for an invalid name or type, 74 when `out` can't be written.
+/// `ErrorKind::Usage` for an invalid name or type, `ErrorKind::Io` when `out` can't be written.
 pub fn export(loaded: Loaded, out: &Path, options: &ExportOptions) -> Result<ExportReport> {
     if out.extension().is_none_or(|e| e != "safetensors") {
         let what = format!("cannot export to {}: the name must end in .safetensors", out.display());
@@ -66,7 +66,7 @@ pub fn export(loaded: Loaded, out: &Path, options: &ExportOptions) -> Result<Exp
 /// The tensors with other names and types.
 ///
 /// # Errors
-/// Exit code 2 for an invalid name or type.
+/// `ErrorKind::Usage` for an invalid name or type.
 pub fn converted(model: TensorMap, options: &ExportOptions) -> Result<TensorMap> {
     for (old, _) in &options.rename {
         if !model.iter().any(|t| t.name.starts_with(old.as_str())) {
@@ -102,7 +102,7 @@ mod tests {
     use super::super::testing::{snapshot, snapshot_with_ema};
     use super::super::{CheckpointStore, load_any, read_weights};
     use super::*;
-    use base::error::ExitCode;
+    use base::error::ErrorKind;
 
     fn exported(run: &Path, out: &Path, options: &ExportOptions) -> Result<ExportReport> {
         export(load_any(run)?, out, options)
@@ -164,12 +164,12 @@ mod tests {
             ..ExportOptions::default()
         };
         let e = exported(dir.path(), &out, &rename("nope", "x")).unwrap_err();
-        assert_eq!(e.code, ExitCode::Usage);
+        assert_eq!(e.kind, ErrorKind::Usage);
         assert!(e.to_string().contains("layer1.0.conv1.weight"), "{e}");
         let clash = rename("layer1.0.conv1.weight", "bn1.num_batches_tracked");
-        assert_eq!(exported(dir.path(), &out, &clash).unwrap_err().code, ExitCode::Usage);
+        assert_eq!(exported(dir.path(), &out, &clash).unwrap_err().kind, ErrorKind::Usage);
         let e = exported(dir.path(), &dir.path().join("m.onnx"), &ExportOptions::default()).unwrap_err();
-        assert_eq!(e.code, ExitCode::Usage);
+        assert_eq!(e.kind, ErrorKind::Usage);
         assert!(!out.exists());
     }
 }

@@ -84,7 +84,8 @@ pub struct TensorSummary {
 /// Inspects a checkpoint directory, a run folder (verifying all of its checkpoints) or a weight file.
 ///
 /// # Errors
-/// Exit code 74 if there is none of these at `path`. Damage is not an error; it is reported in the result.
+/// `ErrorKind::Io` if there is none of these at `path`. Damage is not an error; it is reported in
+/// the result.
 pub fn inspect(path: &Path) -> Result<Inspection> {
     let nothing = |why: String| Error::checkpoint(format!("cannot inspect {}: {why}", path.display()));
     if let Some(store) = find_store(path) {

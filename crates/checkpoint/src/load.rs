@@ -64,8 +64,9 @@ impl CheckpointStore {
     /// is not a checkpoint at all.
     ///
     /// # Errors
-    /// Exit code 74 if there are checkpoints but none can be read, since a run never starts over by itself, or if one
-    /// is unreadable at present but may be readable later: an older one can't replace it.
+    /// `ErrorKind::Io` if there are checkpoints but none can be read, since a run never starts over
+    /// by itself, or if one is unreadable at present but may be readable later: an older one can't
+    /// replace it.
     pub fn latest_verified(&self) -> Result<Option<Loaded>> {
         let mut rejected: Vec<(String, Rejected)> = Vec::new();
         for entry in self.list()?.iter().rev() {

@@ -46,8 +46,9 @@ pub struct ModelTensor {
 /// more names match without it; tensors outside the prefix (an optimizer's state) are then ignored.
 ///
 /// # Errors
-/// Exit code 78 if nothing matches. With `strict`, also if a tensor is missing, unexpected or of another shape
-/// (`num_batches_tracked` may be missing, as in PyTorch: files from before version 0.4.1 have none).
+/// `ErrorKind::Spec` if nothing matches. With `strict`, also if a tensor is missing, unexpected or
+/// of another shape (`num_batches_tracked` may be missing, as in PyTorch: files from before version
+/// 0.4.1 have none).
 pub fn match_weights<'a>(model: &[ModelTensor], file: &'a TensorMap, strict: bool) -> Result<Matched<'a>> {
     let prefix = wrapper_prefix(model, file);
     let mut found = Matched::default();

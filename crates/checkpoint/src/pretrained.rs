@@ -20,7 +20,7 @@ use base::files;
 /// sorted by name.
 ///
 /// # Errors
-/// Exit code 78, with the file and what is wrong with it; 74 for a folder.
+/// `ErrorKind::Spec`, with the file and what is wrong with it; `ErrorKind::Io` for a folder.
 pub fn read_weights(path: &Path) -> Result<TensorMap> {
     if path.is_dir() {
         return Ok(super::load_any(path)?.model);

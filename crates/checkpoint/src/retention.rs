@@ -13,7 +13,7 @@ impl CheckpointStore {
     /// The best checkpoint by a metric.
     ///
     /// # Errors
-    /// Exit code 74: none of them has the metric, or the best one can't be read.
+    /// `ErrorKind::Io`: none of them has the metric, or the best one can't be read.
     pub fn best(&self, by: RankBy) -> Result<Loaded> {
         let known = self.known()?;
         match rank(&known, by).first() {
@@ -30,7 +30,7 @@ impl CheckpointStore {
     /// How good the best checkpoint up to `step` is by a metric; `None` if none has it.
     ///
     /// # Errors
-    /// Exit code 74: the checkpoints can't be listed.
+    /// `ErrorKind::Io`: the checkpoints can't be listed.
     pub fn best_score(&self, by: RankBy, step: u64) -> Result<Option<Score>> {
         let known = self.known()?.into_iter().filter(|(entry, _)| entry.step <= step);
         let scores = known.filter_map(|(_, state)| score(&state, by));
@@ -66,7 +66,7 @@ impl CheckpointStore {
     /// The best checkpoint by a metric; without one that has it, the newest. All its files verify: damaged ones don't count.
     ///
     /// # Errors
-    /// Exit code 74: one that may be the best is out of reach at present.
+    /// `ErrorKind::Io`: one that may be the best is out of reach at present.
     pub fn best_or_newest(&self, by: Option<RankBy>) -> Result<Option<Entry>> {
         let mut known = Vec::new();
         for entry in self.list()? {
@@ -86,8 +86,8 @@ impl CheckpointStore {
     /// Removes all checkpoints but the one of `step`, which is [`Self::best_or_newest`].
     ///
     /// # Errors
-    /// Exit code 74: another one is that now, and nothing was removed; a checkpoint can't be removed, or another process writes to
-    /// the folder.
+    /// `ErrorKind::Io`: another one is that now, and nothing was removed; a checkpoint can't be
+    /// removed, or another process writes to the folder.
     pub fn keep_best(&self, by: Option<RankBy>, step: u64) -> Result<()> {
         let lock = self.lock()?;
         if self.best_or_newest(by)?.is_none_or(|best| best.step != step) {

@@ -2,7 +2,7 @@
 
 use super::format::State;
 use super::tensor::{Dtype, TensorData, TensorMap};
-use base::error::{Error, ExitCode, Result};
+use base::error::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
 /// What one checkpoint contains, except sizes and digests.
@@ -32,7 +32,8 @@ impl Snapshot {
     }
 
     /// # Errors
-    /// Exit code 92 if a value is NaN or infinite: training can't continue from such a state.
+    /// `ErrorKind::NonFinite` if a value is NaN or infinite: training can't continue from such a
+    /// state.
     pub(super) fn check_finite(&self) -> Result<()> {
         let parts = [
             ("model", &self.model),
@@ -46,7 +47,7 @@ impl Snapshot {
                 let message = format!(
                     "after step {step}, {part} tensor `{name}` is not finite; no checkpoint was saved"
                 );
-                return Err(Error::new(ExitCode::NonFinite, message)
+                return Err(Error::new(ErrorKind::NonFinite, message)
                     .hint("try a lower learning rate; earlier checkpoints are unaffected"));
             }
         }
@@ -96,7 +97,7 @@ mod tests {
         for (part, name) in [(0, "model"), (1, "optimizer"), (2, "ema"), (3, "comm_hook")] {
             for bad in [(0, f32::NAN), (4095, f32::INFINITY), (9_999, f32::NEG_INFINITY)] {
                 let e = of(part, Some(bad)).check_finite().unwrap_err();
-                assert_eq!(e.code, ExitCode::NonFinite);
+                assert_eq!(e.kind, ErrorKind::NonFinite);
                 assert!(e.message.contains(&format!("{name} tensor `fc.weight`")), "{e}");
             }
         }

@@ -124,8 +124,8 @@ impl CheckpointStore {
     /// survives a power failure.
     ///
     /// # Errors
-    /// Exit code 74 if anything can't be written (a full disk, for example). The partial checkpoint is removed, and all
-    /// earlier ones are untouched.
+    /// `ErrorKind::Io` if anything can't be written (a full disk, for example). The partial
+    /// checkpoint is removed, and all earlier ones are untouched.
     pub fn save(&self, snapshot: &Snapshot) -> Result<Saved> {
         let started = Instant::now();
         let step = snapshot.state.global_step;

@@ -94,7 +94,8 @@ impl AsyncSaver {
     /// completed since the last call: the previous one, or this one if synchronous.
     ///
     /// # Errors
-    /// The error of the previous save (exit code 74, or 92 for values that are not finite); `snapshot` is not saved then.
+    /// The error of the previous save (`ErrorKind::Io`, or `ErrorKind::NonFinite` for values that
+    /// are not finite); `snapshot` is not saved then.
     pub fn submit(&mut self, snapshot: Snapshot, finish: Finish) -> Result<Option<Saved>> {
         let before = self.flush()?;
         Ok(self.start(snapshot, Job::Save(finish))?.or(before))
@@ -211,7 +212,7 @@ mod tests {
     use super::super::fault::{Fault, FaultyFs};
     use super::super::testing::{same, scratch, snapshot, steps};
     use super::*;
-    use base::error::ExitCode;
+    use base::error::ErrorKind;
 
     fn unchanged() -> Finish {
         Box::new(|_| Ok(()))
@@ -264,7 +265,7 @@ mod tests {
         let (_dir, gate, mut saver) = gated(Duration::from_millis(20));
         saver.submit(snapshot(1, 0), unchanged()).unwrap();
         let e = saver.flush().unwrap_err();
-        assert_eq!(e.code, ExitCode::Io);
+        assert_eq!(e.kind, ErrorKind::Io);
         assert!(e.message.contains("the disk may have stalled"), "{e}");
         gate.send(()).unwrap();
     }
@@ -277,7 +278,7 @@ mod tests {
         let mut saver = AsyncSaver::new(store, CheckpointConfig::default(), SOON).unwrap();
         assert_eq!(saver.submit(snapshot(1, 0), unchanged()).unwrap(), None);
         let e = saver.submit(snapshot(2, 0), unchanged()).unwrap_err();
-        assert_eq!(e.code, ExitCode::Io);
+        assert_eq!(e.kind, ErrorKind::Io);
         assert!(e.message.contains("step-00000001"), "{e}");
         assert_eq!(saver.flush().unwrap(), None);
         saver.submit(snapshot(3, 0), unchanged()).unwrap();
@@ -296,7 +297,7 @@ mod tests {
         });
         saver.submit(snapshot(2, 0), spoil).unwrap();
         let e = saver.flush().unwrap_err();
-        assert_eq!(e.code, ExitCode::NonFinite);
+        assert_eq!(e.kind, ErrorKind::NonFinite);
         assert_eq!(steps(saver.store()), [1]);
         assert!(saver.take_spare().is_some(), "its memory is lost");
     }

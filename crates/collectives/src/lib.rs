@@ -256,13 +256,15 @@ impl CommError {
 
 impl From<CommError> for base::error::Error {
     fn from(e: CommError) -> Self {
-        use base::error::{Error, ExitCode};
+        use base::error::{Error, ErrorKind};
         let code = match e.kind {
-            CommErrorKind::Configuration => ExitCode::Usage,
-            CommErrorKind::Unavailable => ExitCode::Unavailable,
-            CommErrorKind::Rendezvous => ExitCode::Rendezvous,
-            CommErrorKind::Misuse | CommErrorKind::Mismatch => ExitCode::Internal,
-            CommErrorKind::PeerLost | CommErrorKind::Timeout | CommErrorKind::Aborted => ExitCode::Collective,
+            CommErrorKind::Configuration => ErrorKind::Usage,
+            CommErrorKind::Unavailable => ErrorKind::Unavailable,
+            CommErrorKind::Rendezvous => ErrorKind::Rendezvous,
+            CommErrorKind::Misuse | CommErrorKind::Mismatch => ErrorKind::Internal,
+            CommErrorKind::PeerLost | CommErrorKind::Timeout | CommErrorKind::Aborted => {
+                ErrorKind::Collective
+            }
         };
         Error { hint: e.hint.clone(), ..Error::new(code, e.message.clone()) }.cause(e)
     }

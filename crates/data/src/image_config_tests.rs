@@ -9,7 +9,7 @@ fn read(lines: &str) -> Result<Augment, String> {
 
 fn read_of(channels: usize, lines: &str) -> Result<Augment, String> {
     let usual = ChannelStats { mean: [0.5; 3], std: [0.5; 3] };
-    let job = JobTree::parse("job.toml", &format!("[dataset]\n{lines}\n"), &[]).unwrap();
+    let job = JobTree::parse("job.toml", &format!("[dataset]\n{lines}\n"), &[]);
     let read =
         job.read(|root| root.table("dataset").map(|mut f| TransformOptions::read(&mut f, channels, usual)));
     read.map(|(options, _)| options.unwrap().augment).map_err(|problems| problems.to_string())

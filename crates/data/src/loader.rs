@@ -231,7 +231,7 @@ impl WorkerPool {
                 Err(RecvTimeoutError::Timeout) => {
                     let what = format!("batch {number} was not read within {} s", self.deadline.as_secs());
                     // As with other errors of storage, a restart may help.
-                    return Err(Error::checkpoint(what)
+                    return Err(Error::io(what)
                         .cause(std::io::Error::from(std::io::ErrorKind::TimedOut))
                         .hint("check the file system of the data set"));
                 }

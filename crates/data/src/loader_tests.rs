@@ -1,6 +1,6 @@
 use super::*;
 use crate::{FieldData, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut};
-use base::error::{ExitCode, is_transient};
+use base::error::{ErrorKind, is_transient};
 use base::testing::HANG;
 use sampler::DistributedSampler;
 use std::sync::Mutex;
@@ -99,7 +99,7 @@ fn a_loader_starts_at_any_batch() {
     }
     // The data set has shrunk since the checkpoint.
     let beyond = Loader::new(data, order(50), LoaderOptions { start_batch: 14, ..options(2) }, false);
-    assert_eq!(beyond.err().map(|e| e.code), Some(base::error::ExitCode::Spec));
+    assert_eq!(beyond.err().map(|e| e.kind), Some(base::error::ErrorKind::Spec));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn a_target_that_is_not_a_class_is_an_error_at_its_batch() {
         let error = loader.next().unwrap().unwrap_err();
         let expected =
             format!("sample 6 has target {target}, but the data set declares 40 classes, counted from 0");
-        assert_eq!((error.code, error.message), (base::error::ExitCode::Spec, expected));
+        assert_eq!((error.kind, error.message), (base::error::ErrorKind::Spec, expected));
     }
     let data = Counting { target: Some((6, 39)), ..Counting::of(40) };
     assert_eq!(all(load(data, order(40), options(1))).len(), 10);
@@ -182,7 +182,7 @@ fn an_input_outside_of_the_vocabulary_is_an_error_at_its_batch() {
         let error = batches(tokens).swap_remove(0).unwrap_err();
         let expected =
             format!("sample 6 has index {wrong} in its input, but the data set declares indices below 5");
-        assert_eq!((error.code, error.message), (base::error::ExitCode::Spec, expected));
+        assert_eq!((error.kind, error.message), (base::error::ErrorKind::Spec, expected));
     }
     assert!(batches([4, 0]).iter().all(Result::is_ok));
 }
@@ -227,7 +227,7 @@ fn storage_that_hangs_is_reported_and_not_waited_for_again() {
     (pool.deadline, pool.leave) = (Duration::ZERO, Duration::ZERO);
     let error = loader.find_map(Result::err).unwrap();
     assert_eq!(error.message, "batch 1 was not read within 0 s");
-    assert!(error.code == ExitCode::Io && error.caused_by().is_some_and(is_transient), "{error:?}");
+    assert!(error.kind == ErrorKind::Io && error.caused_by().is_some_and(is_transient), "{error:?}");
     assert!(loader.next().is_none(), "the error is the last");
     let (done, dropped) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

@@ -17,7 +17,7 @@ const LISTED: usize = 20;
 /// The splits of data set `data` as `known` encodes them. A data set that does not say its encoding is left as it is.
 ///
 /// # Errors
-/// It has what the checkpoint does not know, or can't be encoded so (exit 78).
+/// It has what the checkpoint does not know, or can't be encoded so (`ErrorKind::Spec`).
 pub fn recoded(data: &str, splits: Splits, known: &Encoding) -> Result<Splits> {
     let Some(own) = splits.train.encoding().filter(|own| own != known) else { return Ok(splits) };
     let changes = changes(&own, known).map_err(|why| {

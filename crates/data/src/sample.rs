@@ -62,7 +62,7 @@ impl<'a> FieldsMut<'a> {
     /// Takes the buffer of the field `name` out.
     ///
     /// # Errors
-    /// The data set declares no such field, or it has been taken already (exit 78).
+    /// The data set declares no such field, or it has been taken already (`ErrorKind::Spec`).
     pub fn take(&mut self, name: &str) -> Result<FieldMut<'a>> {
         match self.0.iter().position(|(other, _)| *other == name) {
             Some(place) => Ok(self.0.remove(place).1),
@@ -91,7 +91,7 @@ pub fn no_field<'n>(name: &str, there: impl Iterator<Item = &'n str>) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::error::ExitCode;
+    use base::error::ErrorKind;
 
     #[test]
     fn fields_are_taken_by_name() {
@@ -101,7 +101,7 @@ mod tests {
         let FieldMut::Float(first) = fields.again().take("mask").unwrap() else { panic!() };
         first[0] = 1.0;
         let e = fields.take("masks").unwrap_err();
-        assert_eq!(e.code, ExitCode::Spec);
+        assert_eq!(e.kind, ErrorKind::Spec);
         assert_eq!(
             e.message,
             "the samples have no field `masks`: besides `input` and `target` there are `boxes`, `mask`"

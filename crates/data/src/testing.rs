@@ -12,7 +12,7 @@ pub fn configure(
     table: &str,
 ) -> Result<std::sync::Arc<dyn super::DatasetSource>, String> {
     let text = format!("[dataset]\n{table}\n");
-    let job = spec::JobTree::parse("job.toml", &text, &[]).map_err(|e| e.to_string())?;
+    let job = spec::JobTree::parse("job.toml", &text, &[]);
     let read = job.read(|fields| fields.table("dataset").map(|mut fields| kind.configure(&mut fields)));
     read.map(|(source, _)| source.unwrap()).map_err(|e| e.to_string())
 }

@@ -26,7 +26,7 @@ impl BucketValues {
         match self {
             BucketValues::Host(data) => Ok(data),
             BucketValues::Copying(values) => values.and_then(Readback::wait).map_err(|e| {
-                Error::new(e.code, format!("a gradient could not be read from its device: {}", e.message))
+                Error::new(e.kind, format!("a gradient could not be read from its device: {}", e.message))
             }),
         }
     }
@@ -159,7 +159,7 @@ impl Drop for CommThread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::error::ExitCode;
+    use base::error::ErrorKind;
     use collectives::SoloGroup;
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
         let data = BucketValues::Copying(Err(Error::unavailable("the device failed: it is lost")));
         comm.jobs.send(Some(BucketJob { bucket: 0, data, plain: true })).unwrap();
         let failed = comm.next().unwrap_err();
-        assert_eq!(failed.code, ExitCode::Unavailable);
+        assert_eq!(failed.kind, ErrorKind::Unavailable);
         assert!(failed.message.ends_with("the device failed: it is lost"), "{}", failed.message);
     }
 }

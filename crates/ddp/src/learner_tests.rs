@@ -4,7 +4,7 @@ use super::DdpStrategy;
 use crate::DdpOptions;
 use crate::device::drawn;
 use crate::tests::on_ranks;
-use base::error::ExitCode;
+use base::error::ErrorKind;
 use burn::data::dataloader::DataLoaderBuilder;
 use burn::data::dataloader::batcher::Batcher;
 use burn::data::dataset::{Dataset, DatasetError, InMemDataset};
@@ -132,8 +132,8 @@ fn ranks_that_start_at_different_epochs_are_refused() {
     let errors = on_ranks(2, |group| {
         let epoch = 1 + 2 * group.rank();
         let strategy = DdpStrategy::new(group, DdpOptions::default());
-        strategy.verify_epoch(epoch).err().map(|error| (error.code, error.message))
+        strategy.verify_epoch(epoch).err().map(|error| (error.kind, error.message))
     });
-    let expected = (ExitCode::Io, "the ranks start at different epochs, 1 to 3".to_owned());
+    let expected = (ErrorKind::Io, "the ranks start at different epochs, 1 to 3".to_owned());
     assert_eq!(errors, vec![Some(expected); 2]);
 }

@@ -29,7 +29,7 @@ pub mod tensors;
 #[cfg(test)]
 mod tests;
 
-pub use base::error::{Error, Result};
+pub use base::error::{Error, ErrorKind, Result};
 pub use buckets::{BucketCaps, BucketLayout, Slot};
 pub use config::{HookKeys, ReducerConfig};
 pub use hook::{CommHook, HookKind, HookSource, hook_kind};

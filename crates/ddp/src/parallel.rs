@@ -275,7 +275,8 @@ impl<M: Module> DistributedDataParallel<M> {
     /// two steps.
     ///
     /// # Errors
-    /// Parameters differ between ranks (exit 94), with a message that names a rank. A failed collective or device.
+    /// Parameters differ between ranks (`ErrorKind::Diverged`), with a message that names a rank. A
+    /// failed collective or device.
     pub fn state(&self) -> Result<Option<DdpState>> {
         verify_values(self.module(), &self.state, &*self.group)?;
         let hook = self.reducer.hook_state()?;

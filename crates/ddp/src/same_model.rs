@@ -5,7 +5,7 @@ use crate::module::{
     StateEntry, TensorCheck,
 };
 use crate::{DdpOptions, HookSource};
-use base::error::{Error, ExitCode, Result};
+use base::error::{Error, ErrorKind, Result};
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::{DType, Device, GradientCheckpointingStrategy, Tensor};
 use collectives::{CommError, Element, ProcessGroup};
@@ -69,14 +69,17 @@ impl ModuleVisitor for Devices {
 /// # Errors
 /// That of this rank, or else that of the first rank that has one. A failed collective.
 pub(crate) fn on_all_ranks<T>(own: Result<T>, group: &dyn ProcessGroup) -> Result<T> {
+    // 0 without an error, else 1 + the number of its kind.
     let mut codes = vec![0i64; group.world_size()];
-    group.all_gather((&[own.as_ref().err().map_or(0, |e| e.code as i64)][..]).into(), (&mut codes).into())?;
+    let own_code = own.as_ref().err().map_or(0, |e| 1 + e.kind as i64);
+    group.all_gather((&[own_code][..]).into(), (&mut codes).into())?;
     let Some(rank) = codes.iter().position(|code| *code != 0) else { return own };
-    let code = ExitCode::from_status(codes[rank] as i32).unwrap_or(ExitCode::Internal);
+    let kind = usize::try_from(codes[rank] - 1).ok().and_then(|number| ErrorKind::ALL.get(number));
+    let kind = kind.copied().unwrap_or(ErrorKind::Internal);
     let (message, hint) = own.as_ref().err().map(|e| (e.message.clone(), e.hint.clone())).unwrap_or_default();
     let message = broadcast_text(message, rank, group)?;
     let hint = broadcast_text(hint.unwrap_or_default(), rank, group)?;
-    own.and_then(|_| Err(Error::new(code, format!("rank {rank}: {message}")).hint(hint)))
+    own.and_then(|_| Err(Error::new(kind, format!("rank {rank}: {message}")).hint(hint)))
 }
 
 /// Checks that tensors with one parameter id have one value, because they stay tied.
@@ -189,7 +192,7 @@ pub(crate) fn verify_values<M: Module>(
     group.all_gather((&[digest.digest() as i64][..]).into(), (&mut all).into())?;
     let Some(rank) = all.iter().position(|other| *other != all[0]) else { return Ok(()) };
     let message = format!("the parameters of rank {rank} differ from those of rank 0");
-    Err(Error::new(ExitCode::Diverged, message)
+    Err(Error::new(ErrorKind::Diverged, message)
         .hint("load model and optimizer on every rank, and step with equal optimizers and learning rates"))
 }
 

@@ -113,7 +113,7 @@ fn values(data: &mut TensorData) -> Result<SliceMut<'_>> {
 mod tests {
     use super::*;
     use crate::tests::on_ranks;
-    use base::error::ExitCode;
+    use base::error::ErrorKind;
     use burn::tensor::{Device, Int};
 
     fn floats(values: [[f32; 2]; 2]) -> Tensor<2> {
@@ -187,7 +187,7 @@ mod tests {
         let solo = collectives::SoloGroup::default();
         let flags = Tensor::<1, Int>::from_data([1], (&Device::flex(), DType::I16));
         let error = all_reduce(flags, ReduceOp::Max, &solo).unwrap_err();
-        assert_eq!(error.code, ExitCode::Spec);
+        assert_eq!(error.kind, ErrorKind::Spec);
         assert!(error.message.contains("I16"), "{}", error.message);
     }
 }

@@ -3,7 +3,7 @@
 use super::{BucketCaps, BucketLayout, CommHook, HookSource, HookState, Reducer};
 use crate::buffers::buffer;
 use crate::device::Gradient;
-use base::error::ExitCode;
+use base::error::ErrorKind;
 use burn::backend::Flex;
 use burn::tensor::{Device, Tensor, TensorData};
 use collectives::{CommError, ProcessGroup, ReduceOp, SoloGroup, spawn};
@@ -249,7 +249,7 @@ fn a_hook_that_panics_is_a_bug_and_not_a_lost_peer() {
         reducer.finish().unwrap_err()
     });
     for error in failed {
-        assert_eq!(error.code, ExitCode::Internal);
+        assert_eq!(error.kind, ErrorKind::Internal);
         assert_eq!(error.message, "the communication thread panicked: no scale for this bucket");
     }
 }

@@ -124,7 +124,7 @@ pub(crate) fn thread_variables(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::error::ExitCode;
+    use base::error::ErrorKind;
 
     #[test]
     fn nproc_is_read_and_resolved() {
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(Nproc::Auto.resolve(8, || 0).expect("fine"), 8);
         assert_eq!(Nproc::Cpu.resolve(8, || 2).expect("fine"), 8);
         assert_eq!(Nproc::Count(3).resolve(8, || 2).expect("fine"), 3);
-        assert_eq!(Nproc::Gpu.resolve(8, || 0).expect_err("none").code, ExitCode::Unavailable);
+        assert_eq!(Nproc::Gpu.resolve(8, || 0).expect_err("none").kind, ErrorKind::Unavailable);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! `torch.distributed.elastic.multiprocessing.errors`, which shows `py_callstack`.
 
 use super::failure::{self, Failure, write_atomically};
-use base::error::{Error, ExitCode};
+use base::error::{Error, ErrorKind};
 use serde_json::{Value, json};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -85,7 +85,7 @@ fn read(path: &Path, rank: usize, pid: u32) -> Option<Failure> {
     let value: Value = serde_json::from_slice(&bytes).ok()?;
     let record = &value["message"];
     let message = record.as_str().or_else(|| record["message"].as_str())?;
-    let error = Error::new(ExitCode::WorkerFailed, message.lines().next().unwrap_or_default());
+    let error = Error::new(ErrorKind::WorkerFailed, message.lines().next().unwrap_or_default());
     let age = SystemTime::now().duration_since(written).unwrap_or_default();
     Some(Failure {
         pid,

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::error_file;
 use super::flight::FlightRecord;
-use base::error::{Error, ExitCode, is_transient};
+use crate::ExitCode;
+use base::error::{Error, ErrorKind, is_transient};
 use base::files::AtomicFile;
 use collectives::{CommError, CommErrorKind, ProcessGroup, StepPhase};
 use std::time::Duration;
@@ -76,19 +77,19 @@ pub enum Kind {
 impl Kind {
     fn of(error: &Error) -> Self {
         let comm = error.caused_by::<CommError>().map(|e| e.kind);
-        match (error.code, comm) {
-            (ExitCode::Collective, Some(CommErrorKind::Timeout)) => Kind::Timeout,
-            (ExitCode::Collective, Some(CommErrorKind::Aborted)) => Kind::Aborted,
-            (ExitCode::Collective, _) => Kind::PeerLost,
-            (ExitCode::Rendezvous, _) => Kind::Rendezvous,
-            (ExitCode::Usage, _) => Kind::Usage,
-            (ExitCode::Unavailable, _) => Kind::DeviceMissing,
-            (ExitCode::Io, _) if error.caused_by().is_some_and(is_transient) => Kind::Io,
-            (ExitCode::Io, _) => Kind::Checkpoint,
-            (ExitCode::Spec, _) => Kind::Spec,
-            (ExitCode::NonFinite, _) => Kind::NonFinite,
-            (ExitCode::Diverged, _) => Kind::Diverged,
-            (ExitCode::Internal, _) => Kind::Bug,
+        match (error.kind, comm) {
+            (ErrorKind::Collective, Some(CommErrorKind::Timeout)) => Kind::Timeout,
+            (ErrorKind::Collective, Some(CommErrorKind::Aborted)) => Kind::Aborted,
+            (ErrorKind::Collective, _) => Kind::PeerLost,
+            (ErrorKind::Rendezvous, _) => Kind::Rendezvous,
+            (ErrorKind::Usage, _) => Kind::Usage,
+            (ErrorKind::Unavailable, _) => Kind::DeviceMissing,
+            (ErrorKind::Io, _) if error.caused_by().is_some_and(is_transient) => Kind::Io,
+            (ErrorKind::Io, _) => Kind::Checkpoint,
+            (ErrorKind::Spec, _) => Kind::Spec,
+            (ErrorKind::NonFinite, _) => Kind::NonFinite,
+            (ErrorKind::Diverged, _) => Kind::Diverged,
+            (ErrorKind::Internal, _) => Kind::Bug,
             _ => Kind::Other,
         }
     }
@@ -164,7 +165,7 @@ impl Failure {
         Self {
             rank,
             pid: std::process::id(),
-            code: error.code as i32,
+            code: ExitCode::from(error.kind) as i32,
             kind: Kind::of(error),
             monotonic_ns: u64::try_from(monotonic().as_nanos()).unwrap_or(u64::MAX),
             message: error.message.clone(),

@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 use super::logs::{LogFormat, Verbosity};
 use super::os;
 use super::stop::StopFlag;
-use base::error::{Error, ExitCode, Result};
+use crate::ExitCode;
+use base::error::{Error, Result};
 use collectives::rendezvous::{Ports, Secret};
 use record::{ProfileSteps, ProgressMode, Provenance};
 
@@ -365,6 +366,6 @@ mod tests {
         assert!(other.message.contains("0.0.0-other"), "{other}");
         let mut big = handoff();
         big.job.job_toml = "x".repeat(MAX_BYTES);
-        assert_eq!(big.to_line().expect_err("too long").code, ExitCode::Spec);
+        assert_eq!(big.to_line().expect_err("too long").kind, base::error::ErrorKind::Spec);
     }
 }

@@ -76,12 +76,12 @@ fn no_program(e: &std::io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::error::ExitCode;
+    use base::error::ErrorKind;
 
     #[test]
     fn a_machine_without_proc_lacks_something_and_is_no_bug() {
         let error = no_program(&std::io::ErrorKind::NotFound.into());
-        assert_eq!(error.code, ExitCode::Unavailable);
+        assert_eq!(error.kind, ErrorKind::Unavailable);
         assert!(error.hint.is_some_and(|hint| hint.contains("/proc")));
     }
 }

@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::flight::FlightRecord;
 use super::logs;
 use super::verdict::{self, Class, End, Requested, WorkerStatus};
-use base::error::ExitCode;
+use crate::ExitCode;
 use collectives::rendezvous::name_ranks;
 
 /// How a node's part of a generation ended.

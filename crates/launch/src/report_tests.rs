@@ -32,7 +32,7 @@ fn silent(rank: usize) -> CommError {
 
 /// The report as it is printed, with a constant name of the log folder.
 fn printed(failed: &NodeFailure, context: NodeContext<'_>) -> String {
-    let error = Error { hint: failed.hint.clone(), ..Error::new(failed.code, &*failed.message) };
+    let error = Error { hint: failed.hint.clone(), ..Error::new(failed.code.error_kind(), &*failed.message) };
     error.to_string().replace(&context.log_dir.display().to_string(), "LOGS")
 }
 
@@ -59,7 +59,7 @@ fn a_killed_rank_is_reported_with_its_log_and_the_other_ranks() {
 fn a_rank_that_failed_and_was_killed_while_it_saved_is_not_said_to_be_out_of_memory() {
     let folder = tempfile::tempdir().expect("tempdir");
     let context = context(0, 2, &folder);
-    let error = Error::new(ExitCode::Io, "cannot write step-8: no space left on device");
+    let error = Error::io("cannot write step-8: no space left on device");
     let evidence = Evidence::of(Some(&note(0, error.hint("free some space"), context)));
     let killed = End { evidence, ..end(killed_by(9), Requested::Kill) };
     let consequence = end(WorkerStatus::Exited(91), Requested::Stop);
@@ -130,7 +130,7 @@ fn a_job_that_cannot_begin_is_one_error() {
     let (wrong, lost) =
         (end(WorkerStatus::Exited(74), Requested::Nothing), end(WorkerStatus::Exited(91), Requested::Stop));
     let failed = |culprit: usize, step: u64| {
-        let mut error = note(culprit, Error::checkpoint("there is no such folder"), context);
+        let mut error = note(culprit, Error::io("there is no such folder"), context);
         error.place = Some(StepPhase { step: 0, phase: Phase::Setup });
         error.write(folder.path()).expect("write");
         let mut other = note(1 - culprit, silent(culprit), context);

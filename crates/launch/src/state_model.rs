@@ -1,7 +1,7 @@
 //! Random histories of the state machine: in any order of events the run ends, and with the right verdict.
 
 use super::*;
-use base::error::ExitCode;
+use crate::ExitCode;
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]

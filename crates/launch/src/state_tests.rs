@@ -1,6 +1,6 @@
 use super::*;
+use crate::ExitCode;
 use crate::failure::Kind;
-use base::error::ExitCode;
 
 fn exited(rank: usize, code: i32) -> Event {
     Event::WorkerExited { rank, status: WorkerStatus::Exited(code), evidence: Evidence::default() }

@@ -25,7 +25,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::low_level::emulate_default_handler;
 
 use super::os;
-use base::error::{Error, ExitCode, Result};
+use crate::ExitCode;
+use base::error::{Error, Result};
 
 /// The signals that ask a run to save and stop.
 pub const STOP_SIGNALS: [i32; 5] = [SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGQUIT];

@@ -20,7 +20,8 @@ use super::report::{self, NodeEnd};
 use super::signals::Signals;
 use super::verdict::WorkerStatus;
 use super::worker::Process;
-use base::error::{Error, ExitCode, IoContext, Result};
+use crate::ExitCode;
+use base::error::{Error, IoContext, Result};
 use collectives::rendezvous::Secret;
 
 /// The workers of one generation on this node, with everything needed to start and watch them.

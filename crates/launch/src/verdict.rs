@@ -4,7 +4,7 @@ use signal_hook::consts::{SIGABRT, SIGKILL, SIGTERM};
 
 use super::failure::{Evidence, Kind};
 use super::stop::STOP_SIGNALS;
-use base::error::ExitCode;
+use crate::ExitCode;
 
 /// How a worker process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

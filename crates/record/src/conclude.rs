@@ -1,8 +1,8 @@
 //! The end of a run as its supervisor records it, when rank 0 knew less or could not write it.
 
-use super::events::{EndEvent, Event};
+use super::events::{EndEvent, Event, RunEnd};
 use super::{MetricsWriter, provenance, read_events, report};
-use base::error::{ExitCode, Result};
+use base::error::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
@@ -56,14 +56,15 @@ impl MetricsBaseline {
         Some(format!("cannot write {what}: {}{hint}", error.message))
     }
 
-    /// Records how a run has `ended`, with a warning about what can't be written.
-    pub fn conclude_or_warn(&self, run_dir: &Path, ended: &Result<ExitCode>) {
-        let (code, reason) = match ended {
-            Ok(ExitCode::Stopped) => (ExitCode::Stopped, "stopped"),
-            Ok(code) => (*code, "done"),
-            Err(e) => (e.code, e.message.lines().next().unwrap_or_default()),
+    /// Records that a run has ended with the exit code `code` and `error`, with a warning about
+    /// what can't be written.
+    pub fn conclude_or_warn(&self, run_dir: &Path, code: u8, error: Option<&Error>) {
+        let reason = match error {
+            Some(e) => e.message.lines().next().unwrap_or_default(),
+            None if RunEnd::from_exit_code(code.into()) == RunEnd::Stopped => "stopped",
+            None => "done",
         };
-        if let Some(problem) = self.conclude(run_dir, code as u8, reason) {
+        if let Some(problem) = self.conclude(run_dir, code, reason) {
             status!("warning: {problem}");
         }
     }

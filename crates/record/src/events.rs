@@ -178,6 +178,36 @@ pub struct EndEvent {
     pub seconds: f64,
 }
 
+/// How a run ended, according to the exit code of its end event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunEnd {
+    /// It is complete.
+    Done,
+    /// It stopped on request and can be resumed.
+    Stopped,
+    /// Any other exit code.
+    Failed,
+}
+
+impl RunEnd {
+    /// Only two of the program's exit codes are not failures of a run. `launch::ExitCode` has all
+    /// of them.
+    pub fn from_exit_code(code: u64) -> Self {
+        match code {
+            0 => Self::Done,
+            75 => Self::Stopped,
+            _ => Self::Failed,
+        }
+    }
+}
+
+impl EndEvent {
+    /// How the run ended.
+    pub fn outcome(&self) -> RunEnd {
+        RunEnd::from_exit_code(self.exit_code.into())
+    }
+}
+
 /// Written when the ranks have different states: silent data corruption; and again when the repeated steps have shown on which rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DivergenceEvent {

@@ -66,7 +66,7 @@ pub use epoch_summary::epoch_summary;
 pub use epochs::rate_of;
 pub use events::{
     CheckpointEvent, DivergenceEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent,
-    Stamped, StepEvent, nan_if_null,
+    RunEnd, Stamped, StepEvent, nan_if_null,
 };
 pub use host::{Host, host_name, memory_of};
 pub use observed::ObservedRun;

@@ -209,10 +209,10 @@ pub fn write(path: &Path, latest: Provenance) -> Result<()> {
 /// Reads a `run.json`.
 ///
 /// # Errors
-/// Exit code 74: it cannot be read, or is not such a file.
+/// `ErrorKind::Io`: it cannot be read, or is not such a file.
 pub fn read(path: &Path) -> Result<RunFile> {
     let text = base::files::read(path).doing("read", path)?;
-    let unreadable = |e| Error::checkpoint(format!("cannot read {}: {e}", path.display()));
+    let unreadable = |e| Error::io(format!("cannot read {}: {e}", path.display()));
     serde_json::from_slice(&text).map_err(unreadable)
 }
 

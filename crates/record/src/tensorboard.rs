@@ -2,9 +2,9 @@
 //! curves of all runs, and compares the runs by their keys.
 
 use super::event_file::{EventFile, bytes_field, key, now, plugin_value, varint_field, wall_time};
-use super::events::Event;
+use super::events::{Event, RunEnd};
 use super::hparams;
-use base::error::{ExitCode, IoContext, Result};
+use base::error::{IoContext, Result};
 use serde_json::{Map, Value};
 use std::fs;
 use std::path::Path;
@@ -80,8 +80,10 @@ impl TensorBoardWriter {
                 scalars.push(("epoch/seconds".to_owned(), e.seconds));
             }
             Event::End(e) => {
-                let stopped = e.exit_code == ExitCode::Stopped as u8;
-                let done = (!stopped).then_some(e.exit_code == 0);
+                let done = match e.outcome() {
+                    RunEnd::Stopped => None,
+                    end => Some(end == RunEnd::Done),
+                };
                 return self.hparams.values(0, &[hparams::end(done, now())]);
             }
             _ => return Ok(()),

@@ -2,7 +2,7 @@ use super::*;
 use crate::lines::MAX_LINE;
 use crate::samples::{self, checkpoint, end, line, restart};
 use crate::{EndEvent, EpochEvent};
-use base::error::ExitCode;
+use base::error::ErrorKind;
 
 fn step(step: u64) -> Event {
     samples::step(step, 1.0 / step as f64)
@@ -107,7 +107,7 @@ fn removes_a_partially_written_line() {
         file.write_all(&line[..line.len() / 2])?;
         Err(std::io::ErrorKind::StorageFull.into())
     });
-    assert_eq!(full.unwrap_err().code, ExitCode::Io);
+    assert_eq!(full.unwrap_err().kind, ErrorKind::Io);
     writer.write(&Stamped::now(&step(3))).unwrap();
     let lines: Vec<String> = fs::read_to_string(&path).unwrap().lines().map(str::to_owned).collect();
     assert_eq!(lines.len(), 2);

@@ -15,6 +15,9 @@ pub trait Order: Send + Sync {
     /// The data-set index at `position`, which is below `len`.
     fn get(&self, position: usize) -> u64;
     /// The indices in batches of `size`, for a loop without a loader. The last one may be shorter.
+    ///
+    /// # Panics
+    /// `size` is 0.
     fn batches(&self, size: usize) -> impl Iterator<Item = Vec<usize>>
     where
         Self: Sized,

@@ -12,7 +12,7 @@
 use super::source::{Role, Source, Span, SpanIndex};
 use anstyle::{AnsiColor, Style};
 use base::display::{self, count};
-use base::error::{Error, ExitCode};
+use base::error::{Error, ErrorKind};
 use std::fmt::{self, Write};
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -125,7 +125,7 @@ impl Diagnostics {
     }
 
     /// The whole message, without a trailing newline.
-    pub fn render(&self, colour: bool) -> String {
+    pub(crate) fn render(&self, colour: bool) -> String {
         let mut out = String::new();
         for (i, group) in self.groups().enumerate() {
             let gap = if i == 0 { "" } else { "\n" };
@@ -229,15 +229,16 @@ impl fmt::Display for Diagnostics {
 impl std::error::Error for Diagnostics {}
 
 impl From<Diagnostics> for Error {
-    /// The message without the leading `error: `, which the printer of the error adds. The command line alone is wrong (exit 2) if
-    /// its edits are not written as such, and nothing else is wrong.
+    /// The message without the leading `error: `, which the printer of the error adds. The command
+    /// line alone is wrong (`ErrorKind::Usage`) if its edits are not written as such, and nothing
+    /// else is wrong.
     fn from(diagnostics: Diagnostics) -> Self {
         let is_usage = diagnostics.problems.iter().all(|problem| problem.code() == USAGE);
-        let code = if is_usage { ExitCode::Usage } else { ExitCode::Spec };
+        let kind = if is_usage { ErrorKind::Usage } else { ErrorKind::Spec };
         let paint = Paint::for_stderr();
         let text = diagnostics.render(paint.on);
         let prefix = format!("{} ", paint.red("error:"));
-        Error::new(code, text.strip_prefix(&prefix).unwrap_or(&text)).cause(diagnostics)
+        Error::new(kind, text.strip_prefix(&prefix).unwrap_or(&text)).cause(diagnostics)
     }
 }
 

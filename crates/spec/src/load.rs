@@ -59,8 +59,8 @@ impl JobTree {
     }
 
     /// As [`JobTree::load`], for a text in memory; an `extends` in it is relative to the folder of `name`.
-    pub fn parse(name: &str, text: &str, edits: &[Override]) -> Result<JobTree, Diagnostics> {
-        Ok(Self::build(name, text.to_owned(), None, edits, &|_| None))
+    pub fn parse(name: &str, text: &str, edits: &[Override]) -> JobTree {
+        Self::build(name, text.to_owned(), None, edits, &|_| None)
     }
 
     fn build(

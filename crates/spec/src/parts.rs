@@ -46,7 +46,7 @@ mod tests {
     fn a_tree_has_parts_and_takes_further_edits() {
         let text =
             "name = \"a\"\n[sweep]\nparallel = 2\n[optimizer]\nlr = 0.1\n[[scheduler]]\nname = \"step\"\n";
-        let tree = JobTree::parse("job.toml", text, &[]).unwrap_or_else(|e| panic!("{e}"));
+        let tree = JobTree::parse("job.toml", text, &[]);
         assert_eq!(tree.only("sweep").to_toml(), "[sweep]\nparallel = 2\n");
         let edited = tree.without("sweep").edited(&[Override::Set("optimizer.lr=0.2".to_owned())]);
         let table: toml::Table = edited.to_toml().parse().expect("it is TOML");

@@ -115,7 +115,7 @@ fn name(dir: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::error::ExitCode;
+    use base::error::ErrorKind;
 
     #[test]
     fn a_project_has_the_name_of_its_folder() {
@@ -147,11 +147,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(".hidden"), "mine").unwrap();
         let error = run(&Args { dir: folder.path().into() }).unwrap_err();
-        assert_eq!(error.code, ExitCode::Usage);
+        assert_eq!(error.kind, ErrorKind::Usage);
         assert!(error.message.contains("is not empty"), "{error}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
         let file = folder.path().join(".hidden");
-        assert_eq!(run(&Args { dir: file.clone() }).unwrap_err().code, ExitCode::Usage);
+        assert_eq!(run(&Args { dir: file.clone() }).unwrap_err().kind, ErrorKind::Usage);
         assert_eq!(std::fs::read_to_string(file).unwrap(), "mine");
     }
 }

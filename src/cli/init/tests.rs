@@ -1,5 +1,5 @@
 use super::*;
-use base::error::ExitCode;
+use base::error::ErrorKind;
 use job::plan::{Plan, WorldRequest};
 use job::registry::Registry;
 use spec::JobTree;
@@ -15,7 +15,7 @@ fn init(words: &[&str]) -> Result<()> {
 #[test]
 fn the_templates_are_valid_specs() {
     for (name, text) in [("shapes", SHAPES), ("cifar10", CIFAR10), ("mnist", MNIST), ("text", TEXT)] {
-        let tree = JobTree::parse(name, text, &[]).unwrap_or_else(|d| panic!("{d}"));
+        let tree = JobTree::parse(name, text, &[]);
         let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2));
         assert_eq!(plan.unwrap_or_else(|d| panic!("{d}")).world.world_size, 2);
     }
@@ -31,7 +31,7 @@ fn the_templates_are_valid_with_what_they_leave_out() {
         };
         let all: String = text.lines().map(shown).collect();
         assert!(all.len() < text.len(), "{name} leaves nothing out");
-        let tree = JobTree::parse(name, &all, &[]).unwrap_or_else(|d| panic!("{d}"));
+        let tree = JobTree::parse(name, &all, &[]);
         Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2)).unwrap_or_else(|d| panic!("{d}"));
     }
 }
@@ -68,7 +68,7 @@ fn odd_names_are_quoted() {
         data["features"].as_array().unwrap().iter().filter_map(|f| f.as_str()).collect();
     assert_eq!(features, odd[..odd.len() - 1]);
     assert!(text.lines().all(|line| !line.contains('\u{1b}')), "{text}");
-    let tree = JobTree::parse("job.toml", &text, &[]).unwrap_or_else(|d| panic!("{d}"));
+    let tree = JobTree::parse("job.toml", &text, &[]);
     Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2)).unwrap_or_else(|d| panic!("{d}"));
 }
 
@@ -76,7 +76,7 @@ fn odd_names_are_quoted() {
 fn an_existing_file_is_not_overwritten() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let error = init(&[file.path().to_str().unwrap()]).unwrap_err();
-    assert_eq!(error.code, ExitCode::Usage);
+    assert_eq!(error.kind, ErrorKind::Usage);
     assert_eq!(std::fs::metadata(file.path()).unwrap().len(), 0);
 }
 
@@ -84,7 +84,7 @@ fn an_existing_file_is_not_overwritten() {
 fn an_unknown_template_is_named_with_the_nearest_one() {
     for words in [&["costum"][..], &["costum", "dir"]] {
         let error = init(words).unwrap_err();
-        assert_eq!(error.code, ExitCode::Usage);
+        assert_eq!(error.kind, ErrorKind::Usage);
         assert_eq!(error.message, "there is no template `costum`; did you mean `custom`?");
     }
     let error = init(&["no/where.toml", "more"]).unwrap_err();
@@ -95,7 +95,7 @@ fn an_unknown_template_is_named_with_the_nearest_one() {
 fn a_word_that_is_no_path_of_a_spec_is_refused() {
     for words in [&["mnist", "cifar10"][..], &["cifar10", "train"]] {
         let error = init(words).unwrap_err();
-        assert_eq!(error.code, ExitCode::Usage);
+        assert_eq!(error.kind, ErrorKind::Usage);
         assert!(error.message.contains("no dot and no slash"), "{error}");
         assert!(error.hint.is_some_and(|hint| hint.contains(&format!("`{}.toml`", words[1]))));
         assert!(!Path::new(words[1]).exists());
@@ -135,7 +135,7 @@ fn a_text_is_taken_as_csv_takes_a_table() {
     for (file, block_size) in [(&long, 64), (&short, 2)] {
         init(&["text", file.to_str().unwrap(), spec.to_str().unwrap()]).unwrap();
         let text = std::fs::read_to_string(&spec).unwrap();
-        let tree = JobTree::parse("job.toml", &text, &[]).unwrap_or_else(|d| panic!("{d}"));
+        let tree = JobTree::parse("job.toml", &text, &[]);
         let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2));
         let plan = plan.unwrap_or_else(|d| panic!("{d}"));
         let value = |key| plan.values.iter().find(|v| v.key == key).unwrap().value.clone();
@@ -148,12 +148,12 @@ fn a_text_is_taken_as_csv_takes_a_table() {
     }
     std::fs::write(&short, "too short").unwrap();
     let error = init(&["text", short.to_str().unwrap(), spec.to_str().unwrap()]).unwrap_err();
-    assert!(error.code == ExitCode::Spec && error.message.ends_with("it has 9 characters"), "{error}");
+    assert!(error.kind == ErrorKind::Spec && error.message.ends_with("it has 9 characters"), "{error}");
     // Without a text, the only path is that of the spec.
     init(&["text", spec.to_str().unwrap()]).unwrap();
     assert!(std::fs::read_to_string(&spec).unwrap().contains("name = \"tinyshakespeare\""));
     let error = init(&["text", "none.txt", folder.path().join("b.toml").to_str().unwrap()]).unwrap_err();
-    assert_eq!(error.code, ExitCode::Spec, "{error}");
+    assert_eq!(error.kind, ErrorKind::Spec, "{error}");
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn the_tables_of_a_folder_are_proposed_together() {
     init(&["csv", folder.path().to_str().unwrap(), spec.to_str().unwrap()]).unwrap();
     let text = std::fs::read_to_string(&spec).unwrap();
     assert!(text.contains("\n# Not used: more.csv.\n"), "{text}");
-    let tree = JobTree::parse("job.toml", &text, &[]).unwrap_or_else(|d| panic!("{d}"));
+    let tree = JobTree::parse("job.toml", &text, &[]);
     let plan =
         Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2)).unwrap_or_else(|d| panic!("{d}"));
     let splits = plan.dataset.source.open().unwrap();
@@ -203,7 +203,7 @@ fn images_with_a_table_are_recognised() {
         init(&[template, folder.path().to_str().unwrap(), spec.to_str().unwrap()]).unwrap();
         let text = std::fs::read_to_string(&spec).unwrap();
         assert!(text.contains("#   cat: 10\n#   dog: 10\n") && text.contains("channels = 1 "), "{text}");
-        let tree = JobTree::parse("job.toml", &text, &[]).unwrap_or_else(|d| panic!("{d}"));
+        let tree = JobTree::parse("job.toml", &text, &[]);
         let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2));
         let plan = plan.unwrap_or_else(|d| panic!("{d}"));
         let splits = plan.dataset.source.open().unwrap();

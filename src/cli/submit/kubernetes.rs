@@ -89,7 +89,7 @@ impl Args {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::error::ExitCode;
+    use base::error::ErrorKind;
     use clap::Parser;
 
     #[derive(Parser)]
@@ -162,9 +162,9 @@ mod tests {
             (SPEC.replace("My_Job.1", "___"), "", "--set name=NAME"),
         ] {
             let error = manifest(&spec, line).expect_err(line);
-            assert_eq!(error.code, ExitCode::Usage, "{error}");
+            assert_eq!(error.kind, ErrorKind::Usage, "{error}");
             assert!(error.to_string().contains(part), "{error}");
         }
-        assert_eq!(manifest(&SPEC.replace("sgd", "sgdd"), "").expect_err("wrong").code, ExitCode::Spec);
+        assert_eq!(manifest(&SPEC.replace("sgd", "sgdd"), "").expect_err("wrong").kind, ErrorKind::Spec);
     }
 }

@@ -5,7 +5,7 @@ mod slurm;
 
 use super::spec_args::SpecArgs;
 use base::display;
-use base::error::{Error, ExitCode, IoContext, Result};
+use base::error::{Error, IoContext, Result};
 use job::plan::{Plan, Purpose, WorldRequest};
 use job::registry::Registry;
 use launch::Nproc;
@@ -138,7 +138,7 @@ impl Command {
         let status = child.wait().map_err(|e| Error::internal(format!("cannot wait for {program}: {e}")))?;
         match status.success() {
             true => Ok(()),
-            false => Err(Error::new(ExitCode::Unavailable, format!("{program} refused the job ({status})"))),
+            false => Err(Error::unavailable(format!("{program} refused the job ({status})"))),
         }
     }
 }

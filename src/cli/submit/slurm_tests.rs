@@ -1,5 +1,5 @@
 use super::*;
-use base::error::ExitCode;
+use base::error::ErrorKind;
 use clap::Parser;
 
 const SPEC: &str = "name = \"job\"\nbatch_size = 4\n[model]\nname = \"linear\"\n[dataset]\nname = \"random\"\n\
@@ -24,7 +24,7 @@ fn script(spec: &str, line: &str) -> Result<String> {
 
 fn refused(spec: &str, line: &str) -> String {
     let error = script(spec, line).expect_err(line);
-    assert_eq!(error.code, ExitCode::Usage, "{line}");
+    assert_eq!(error.kind, ErrorKind::Usage, "{line}");
     format!("{} {}", error.message, error.hint.unwrap_or_default())
 }
 
@@ -129,5 +129,5 @@ fn rejects_options_that_slurm_cannot_run() {
 
 #[test]
 fn an_invalid_spec_is_not_submitted() {
-    assert_eq!(script(&SPEC.replace("sgd", "sgdd"), "").expect_err("wrong").code, ExitCode::Spec);
+    assert_eq!(script(&SPEC.replace("sgd", "sgdd"), "").expect_err("wrong").kind, ErrorKind::Spec);
 }

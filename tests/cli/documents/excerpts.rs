@@ -21,8 +21,8 @@ fn every_whole_spec_resolves() {
         let whole = text.starts_with("name =") && text.lines().any(|line| line == "[model]");
         if whole {
             specs += 1;
-            let plan = JobTree::parse(&document, &text, &[])
-                .and_then(|tree| Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2)));
+            let tree = JobTree::parse(&document, &text, &[]);
+            let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2));
             plan.unwrap_or_else(|problems| panic!("{problems}"));
         }
     }

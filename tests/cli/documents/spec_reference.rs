@@ -163,8 +163,8 @@ fn spec(table: &str, name: Option<&str>) -> String {
 }
 
 fn resolve(spec: &str, edit: Override) -> String {
-    let plan = JobTree::parse("job.toml", spec, &[edit])
-        .and_then(|tree| Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)));
+    let tree = JobTree::parse("job.toml", spec, &[edit]);
+    let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1));
     plan.expect_err("a wrong edit").to_string()
 }
 

@@ -13,7 +13,7 @@ use std::sync::mpsc;
 
 use crate::common::{HUNG, alone};
 use ddp_run::testing::{LocalLaunch, Nodes};
-use ddp_run::{Error, ExitCode};
+use ddp_run::{Error, ErrorKind, ExitCode};
 use roles::{shell, until, workers};
 use rustix::process::{Pid, test_kill_process};
 
@@ -77,7 +77,7 @@ fn a_failing_worker_takes_the_run_down_and_is_named_with_the_end_of_its_log() {
     let out = folder();
     let script = "[ $rank = 1 ] && { echo last words; exit 3; }; until_taken_down";
     let error = failed(patient(shell(3, out.path(), script)));
-    assert_eq!(error.code, ExitCode::WorkerFailed);
+    assert_eq!(error.kind, ErrorKind::WorkerFailed);
     assert!(error.message.starts_with("rank 1 of 3 (local rank 1, pid "), "{error}");
     assert!(
         error.message.contains("exited with 3\n") && error.message.contains("\n    last words\n"),
@@ -92,7 +92,7 @@ fn a_worker_killed_with_sigkill_is_named() {
     let _alone = alone();
     let out = folder();
     let error = failed(patient(shell(2, out.path(), "[ $rank = 0 ] && kill -9 $$; until_taken_down")));
-    assert_eq!(error.code, ExitCode::WorkerFailed);
+    assert_eq!(error.kind, ErrorKind::WorkerFailed);
     assert!(
         error.message.contains("rank 0 of 2") && error.message.contains("killed by signal 9 (SIGKILL;"),
         "{error}"
@@ -133,7 +133,7 @@ fn a_rank_that_lost_a_peer_is_not_blamed() {
     let script = "[ $rank = 0 ] && exit 91
         while [ ! -s $out/pid-0 ] || kill -0 $(cat $out/pid-0); do sleep 0.01; done 2> /dev/null; kill -SEGV $$";
     let error = failed(patient(shell(2, out.path(), script)));
-    assert_eq!(error.code, ExitCode::WorkerFailed);
+    assert_eq!(error.kind, ErrorKind::WorkerFailed);
     assert!(error.message.starts_with("rank 1 of 2") && error.message.contains("SIGSEGV"), "{error}");
     assert!(error.message.ends_with("rank 0 exited after losing this peer"), "{error}");
 }
@@ -146,7 +146,7 @@ fn a_worker_that_hangs_after_its_peer_failed_is_killed() {
         until grep -q '^State:.T' /proc/$(cat $out/pid-1)/status; do sleep 0.01; done 2> /dev/null
         exit 91";
     let error = failed(shell(2, out.path(), script));
-    assert_eq!(error.code, ExitCode::Collective);
+    assert_eq!(error.kind, ErrorKind::Collective);
     assert!(error.message.contains("rank 1 did not exit when told to"), "{error}");
     assert_gone(out.path(), &["pid-1"]);
 }
@@ -156,7 +156,7 @@ fn the_message_and_code_of_a_worker_are_reported() {
     let _alone = alone();
     let out = folder();
     let error = failed(workers(2, out.path(), "bad-data"));
-    assert_eq!(error.code, ExitCode::Spec);
+    assert_eq!(error.kind, ErrorKind::Spec);
     assert!(error.message.contains("data/x.bin is missing"), "{error}");
     assert_eq!(error.hint.as_deref(), Some("fetch it"));
 }
@@ -166,7 +166,7 @@ fn a_panic_reaches_the_log_and_the_report() {
     let _alone = alone();
     let out = folder();
     let error = failed(workers(2, out.path(), "panic"));
-    assert_eq!(error.code, ExitCode::WorkerFailed);
+    assert_eq!(error.kind, ErrorKind::WorkerFailed);
     assert!(
         error.message.contains("rank 0 of 2") && error.message.contains("thread `loader` panicked"),
         "{error}"
@@ -182,7 +182,7 @@ fn a_program_that_cannot_be_started_ends_the_run() {
     let mut launch = shell(2, out.path(), "");
     launch.program = "/nonexistent/ddp-run".into();
     let error = failed(launch);
-    assert_eq!(error.code, ExitCode::Internal);
+    assert_eq!(error.kind, ErrorKind::Internal);
     assert!(
         error.message.contains("could not be started") && error.message.contains("/nonexistent"),
         "{error}"
@@ -196,7 +196,7 @@ fn a_job_that_cannot_be_encoded_starts_nothing() {
     let out = folder();
     let mut launch = shell(2, out.path(), "");
     launch.job.job_toml = "x".repeat(5 << 20);
-    assert_eq!(failed(launch).code, ExitCode::Spec);
+    assert_eq!(failed(launch).kind, ErrorKind::Spec);
     // A worker's log is opened before it is started.
     assert!(!out.path().join("logs/rank-0.log").exists());
 }
@@ -230,7 +230,7 @@ fn unfinished_files_of_a_killed_worker_are_removed() {
     let _alone = alone();
     let out = folder();
     let error = failed(shell(1, out.path(), ": > $out/logs/failure-rank-0.json.tmp; kill -KILL $$"));
-    assert_eq!(error.code, ExitCode::WorkerFailed);
+    assert_eq!(error.kind, ErrorKind::WorkerFailed);
     assert!(!out.path().join("logs/failure-rank-0.json.tmp").exists());
 }
 

@@ -3,6 +3,7 @@
 use super::roles::{shell, spawn, until};
 use super::{folder, pid};
 use crate::common::{HUNG, Port, alone, finish};
+use ddp_run::ExitCode;
 use ddp_run::testing::{KeySource, Limits, NodeRange, Nodes};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
@@ -33,7 +34,7 @@ pub fn play(arguments: &str) -> i32 {
         Ok(code) => code as i32,
         Err(error) => {
             eprintln!("{error}");
-            error.code as i32
+            ExitCode::from(error.kind) as i32
         }
     }
 }

@@ -100,7 +100,7 @@ fn supervise(role: &str, out: &Path) -> i32 {
         Ok(code) => code as i32,
         Err(error) => {
             report(out, "error", &error.to_string());
-            error.code as i32
+            ExitCode::from(error.kind) as i32
         }
     }
 }
@@ -139,7 +139,7 @@ fn play(role: &str) -> i32 {
         "bad-data" => {
             let error = Error::data("data/x.bin is missing").hint("fetch it");
             Failure::of(rank, &error).write(&handoff.log_dir).expect("note");
-            error.code as i32
+            ExitCode::from(error.kind) as i32
         }
         "panic" => {
             logs::init_worker(handoff).expect("tracing");

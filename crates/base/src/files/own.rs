@@ -11,7 +11,7 @@ const SEARCHED: u64 = 64 << 10;
 /// writes there.
 ///
 /// # Errors
-/// Exit code 74: it can't be read, or is no regular file.
+/// `ErrorKind::Io`: it can't be read, or is no regular file.
 pub fn is_own(path: &Path, marks: &[&str]) -> Result<bool> {
     if path.symlink_metadata().is_err() {
         return Ok(true);
@@ -25,11 +25,11 @@ pub fn is_own(path: &Path, marks: &[&str]) -> Result<bool> {
 /// Checks that a file whose name no user has typed may be replaced.
 ///
 /// # Errors
-/// Exit code 74: another program, or a user, has written it, or it can't be read.
+/// `ErrorKind::Io`: another program, or a user, has written it, or it can't be read.
 pub fn replaces_no_other(path: &Path, marks: &[&str]) -> Result<()> {
     match is_own(path, marks)? {
         true => Ok(()),
-        false => Err(Error::checkpoint(format!("{} was not written by ddp-run", path.display()))
+        false => Err(Error::io(format!("{} was not written by ddp-run", path.display()))
             .hint("`--out` writes elsewhere; or move it away")),
     }
 }

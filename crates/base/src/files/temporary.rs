@@ -22,7 +22,7 @@ impl Temporary {
     /// In the system's folder for temporary files, from which the folders that killed commands of this kind have left are removed.
     ///
     /// # Errors
-    /// Exit code 74: it can't be made.
+    /// `ErrorKind::Io`: it can't be made.
     pub fn new(kind: &str) -> Result<Self> {
         let parent = std::env::temp_dir();
         Self::within(&parent, kind).doing("create a folder in", &parent)
@@ -89,7 +89,7 @@ impl Place {
     /// Checks a folder that the user has named with `--out`. `hint`: what it has to be.
     ///
     /// # Errors
-    /// It is not empty (2).
+    /// It is not empty (`ErrorKind::Usage`).
     pub fn check(out: Option<&Path>, hint: &str) -> Result<()> {
         match out.filter(|out| fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some())) {
             Some(out) => Err(Error::usage(format!("--out {}: it is not empty", out.display())).hint(hint)),
@@ -98,7 +98,7 @@ impl Place {
     }
 
     /// # Errors
-    /// Exit code 74: it can't be made.
+    /// `ErrorKind::Io`: it can't be made.
     pub fn new(out: Option<&Path>, kind: &str) -> Result<Self> {
         match out {
             None => Temporary::new(kind).map(Self::Temporary),
@@ -177,7 +177,7 @@ fn given_up(folder: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ExitCode;
+    use crate::error::ErrorKind;
 
     /// As a killed command leaves it: the lock is gone, and the folder is not.
     fn killed(mut temporary: Temporary) -> PathBuf {
@@ -238,7 +238,7 @@ mod tests {
         Place::check(Some(place.path()), "").unwrap();
         fs::write(place.path().join("x"), "").unwrap();
         let error = Place::check(Some(&out), "a new one").unwrap_err();
-        assert_eq!((error.code, error.hint.as_deref()), (ExitCode::Usage, Some("a new one")));
+        assert_eq!((error.kind, error.hint.as_deref()), (ErrorKind::Usage, Some("a new one")));
         drop(place);
         assert!(out.join("x").exists());
     }

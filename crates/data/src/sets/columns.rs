@@ -48,7 +48,7 @@ pub(super) trait RowSet: Send + Sync {
     /// The values of a column of bytes, for reading in any order. `say` receives progress messages.
     ///
     /// # Errors
-    /// A cell of the column holds no bytes (78).
+    /// A cell of the column holds no bytes (`ErrorKind::Spec`).
     fn blobs(&self, column: usize, say: &mut dyn FnMut(&str)) -> Result<Box<dyn Blobs>>;
 }
 

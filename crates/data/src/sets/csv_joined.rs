@@ -37,7 +37,7 @@ pub(super) fn without_targets(table: &RawTable, target: &str) -> Option<String> 
 /// Whether a table without targets has the feature columns of training, and rows.
 ///
 /// # Errors
-/// It has not (78).
+/// It has not (`ErrorKind::Spec`).
 pub(super) fn check_unlabelled(train: &RawTable, other: &RawTable, features: &[usize]) -> Result<()> {
     same_columns(train, other, features, false)?;
     has_rows(other)
@@ -46,7 +46,8 @@ pub(super) fn check_unlabelled(train: &RawTable, other: &RawTable, features: &[u
 /// The rows of all tables in the columns of training.
 ///
 /// # Errors
-/// A table lacks a column that is used, or has another where all are; it has texts where training has numbers only (78).
+/// A table lacks a column that is used, or has another where all are; it has texts where training
+/// has numbers only (`ErrorKind::Spec`).
 pub(super) fn joined(
     train: RawTable,
     others: Others,

@@ -3,7 +3,7 @@
 use crate::sets::csv;
 use crate::testing::{configure, sample};
 use crate::{Dataset, Encoding, Splits, TargetEncoding};
-use base::error::{ExitCode, Result};
+use base::error::{ErrorKind, Result};
 
 struct Folder(tempfile::TempDir);
 
@@ -29,7 +29,7 @@ impl Folder {
 
     fn refused(&self, more: &str) -> String {
         let error = self.open("train.csv", more).err().unwrap();
-        assert_eq!(error.code, ExitCode::Spec);
+        assert_eq!(error.kind, ErrorKind::Spec);
         error.to_string().replace(&format!("{}/", self.0.path().display()), "")
     }
 }

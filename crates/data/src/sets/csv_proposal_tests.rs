@@ -1,6 +1,6 @@
 use super::*;
 use crate::sets::csv_guessed::read_table;
-use base::error::ExitCode;
+use base::error::ErrorKind;
 use std::path::Path;
 
 fn propose_csv(path: &Path) -> Result<CsvProposal> {
@@ -184,7 +184,7 @@ fn files_that_are_no_tables_are_refused() {
         (table("a,y", 20, |r| format!("1,{}", r * r)), "besides the target `y`, no column can be a feature"),
     ] {
         let error = propose(&text).unwrap_err();
-        assert_eq!(error.code, ExitCode::Spec);
+        assert_eq!(error.kind, ErrorKind::Spec);
         assert!(error.message.contains(why), "{error}");
     }
     for (text, why, hint) in [
@@ -209,6 +209,6 @@ fn files_that_are_no_tables_are_refused() {
     let error = propose("fields,fields\n1,2\n").unwrap_err();
     assert!(error.message.contains("of an earlier column") && error.hint.is_none(), "{error}");
     let missing = propose_csv(Path::new("no/such.csv")).unwrap_err();
-    assert_eq!(missing.code, ExitCode::Spec);
+    assert_eq!(missing.kind, ErrorKind::Spec);
     assert!(missing.message.starts_with("cannot read /"), "{missing}");
 }

@@ -2,7 +2,7 @@ use super::*;
 use crate::sets::image_folder;
 use crate::testing::{configure, sample};
 use crate::{Dataset, FieldMut, SampleKey, StoredImages};
-use base::error::ExitCode;
+use base::error::ErrorKind;
 use image::{Rgb, RgbImage};
 
 struct Folder(tempfile::TempDir);
@@ -45,7 +45,7 @@ impl Folder {
 
     fn refused(&self, more: &str) -> String {
         let error = self.open(more).err().unwrap();
-        assert_eq!(error.code, ExitCode::Spec, "{error}");
+        assert_eq!(error.kind, ErrorKind::Spec, "{error}");
         error.to_string().replace(&format!("{}/", self.path().display()), "")
     }
 }

@@ -208,7 +208,7 @@ fn skips_unreadable_images_if_specified() {
     tear(&root, &["train/0/0.jpg", "train/0/2.jpg"]);
     let error = open(&root, &skip).err().unwrap();
     assert!(error.message.contains("no image of the class `0` can be read"), "{error}");
-    assert_eq!(error.code, base::error::ExitCode::Spec);
+    assert_eq!(error.kind, base::error::ErrorKind::Spec);
     // Without `skip`, an image that can't be read is an error when it is used.
     assert_eq!(open(&root, "").unwrap().train.len(), 4);
 }
@@ -237,7 +237,7 @@ fn unreadable_files_are_tried_again_at_each_start() {
         assert!(lines.iter().any(|line| line.contains("1 of 4 images can't be read")), "{lines:#?}");
     }
     let error = sample_error(&*open(&root, "val_split = 0.0").unwrap().train, 0);
-    assert_eq!(error.code, base::error::ExitCode::Spec);
+    assert_eq!(error.kind, base::error::ErrorKind::Spec);
     assert!(error.message.starts_with("cannot read ") && error.hint.is_none(), "{error}");
 }
 

@@ -34,7 +34,7 @@ pub fn read_image(encoding: &ImageEncoding, path: &Path) -> Result<Vec<f32>, Str
 /// The PNG and JPEG files in a folder and the folders in it, sorted by path; hidden ones are left out.
 ///
 /// # Errors
-/// A folder can't be listed (exit 74).
+/// A folder can't be listed (`ErrorKind::Io`).
 pub fn images_below(folder: &Path) -> Result<Vec<PathBuf>> {
     let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {

@@ -25,7 +25,7 @@ impl Listed {
     /// The labels as numbers.
     ///
     /// # Errors
-    /// One is none (78).
+    /// One is none (`ErrorKind::Spec`).
     pub fn numbers(&self) -> Result<Vec<f64>> {
         let number = |row: &ImageRow| {
             let label = self.table.label(row.row);

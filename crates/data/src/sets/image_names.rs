@@ -32,7 +32,7 @@ pub(super) struct ImageNames {
 
 impl ImageNames {
     /// # Errors
-    /// A folder can't be listed (74).
+    /// A folder can't be listed (`ErrorKind::Io`).
     pub fn list(root: &Path, folder: &Path) -> Result<Self> {
         let top = below(Path::new(""), folder).unwrap_or_default();
         let (mut images, mut folders) = (BTreeMap::new(), vec![top.clone()]);

@@ -75,7 +75,8 @@ impl ImageTable {
     /// The rows that have a label and an image of their own, in their order. With `skip`, those whose image is missing are left out.
     ///
     /// # Errors
-    /// A row has no label, no image or one out of the root, or an image has two labels (78).
+    /// A row has no label, no image or one out of the root, or an image has two labels
+    /// (`ErrorKind::Spec`).
     pub fn rows(
         &self,
         names: &mut ImageNames,

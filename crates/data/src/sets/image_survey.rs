@@ -125,7 +125,7 @@ mod tests {
         assert!(refused().hint.is_some_and(|hint| hint.contains("or remove it")));
         write("val/c/1.png");
         assert!(refused().message.ends_with("has a class that is missing from training: c"), "{}", refused());
-        assert_eq!(refused().code, base::error::ExitCode::Spec);
+        assert_eq!(refused().kind, base::error::ErrorKind::Spec);
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
             ("", "0 classes and 0 images"),
         ] {
             let error = survey_images(&folder.path().join(place)).unwrap_err();
-            assert_eq!(error.code, base::error::ExitCode::Spec);
+            assert_eq!(error.kind, base::error::ErrorKind::Spec);
             assert!(error.message.contains(why), "{error}");
         }
         fs::write(folder.path().join("a/1.png"), "no image").unwrap();

@@ -58,7 +58,7 @@ fn damaged_files_are_errors() {
         bytes[at] ^= 0x5a;
         std::fs::write(&train, &bytes).unwrap();
         if let Err(error) = folder.images("") {
-            assert_eq!(error.code, ExitCode::Spec, "{error}");
+            assert_eq!(error.kind, ErrorKind::Spec, "{error}");
             errors += 1;
         }
     }

@@ -38,7 +38,8 @@ struct Listed {
 }
 
 /// # Errors
-/// There are no training files, a split lacks some of its files, or it is not clear which configuration is meant (78).
+/// There are no training files, a split lacks some of its files, or it is not clear which
+/// configuration is meant (`ErrorKind::Spec`).
 pub(super) fn find(wanted: Wanted<'_>) -> Result<Found> {
     let Wanted { path, by_key, .. } = wanted;
     let meta = std::fs::metadata(path);

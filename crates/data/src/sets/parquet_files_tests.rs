@@ -1,5 +1,5 @@
 use super::*;
-use base::error::ExitCode;
+use base::error::ErrorKind;
 
 /// A folder with these empty files.
 fn folder(files: &[&str]) -> tempfile::TempDir {
@@ -22,7 +22,7 @@ fn found(
     by_key: [Option<&str>; 3],
 ) -> Result<([Vec<String>; 3], usize), String> {
     let found = find(Wanted { path: root, config, by_key }).map_err(|e| {
-        assert_eq!(e.code, ExitCode::Spec);
+        assert_eq!(e.kind, ErrorKind::Spec);
         e.to_string().replace(&root.display().to_string(), "DIR")
     })?;
     let base = if root.is_dir() { root } else { root.parent().unwrap() };

@@ -5,7 +5,7 @@ use crate::testing::parquet_file::{IMAGES, ParquetFile, Values, write_images};
 use crate::testing::{configure, sample};
 use crate::{FieldFacts, FieldKind, Splits};
 use ::parquet::basic::{Compression, ZstdLevel};
-use base::error::ExitCode;
+use base::error::ErrorKind;
 use std::path::Path;
 
 const CLASSES: &str = r#"{"info":{"features":{"image":{"_type":"Image"},
@@ -48,7 +48,7 @@ impl Folder {
     /// The message without the folder.
     fn error(&self, of: Result<Splits>) -> String {
         let error = of.err().expect("an error");
-        assert_eq!(error.code, ExitCode::Spec);
+        assert_eq!(error.kind, ErrorKind::Spec);
         error.to_string().replace(&self.at("").display().to_string(), "SET/")
     }
 }

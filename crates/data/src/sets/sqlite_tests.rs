@@ -3,7 +3,7 @@ use crate::Splits;
 use crate::images::class_facts;
 use crate::sets::columns_testing::{self, image_keys, read_until, seen, table_keys};
 use crate::testing::{configure, sample};
-use base::error::ExitCode;
+use base::error::ErrorKind;
 use rusqlite::{Connection, params};
 use serde::Serialize;
 
@@ -47,7 +47,7 @@ impl Folder {
     /// The message without the folder.
     fn error(&self, of: Result<Splits>) -> String {
         let error = of.err().expect("an error");
-        assert_eq!(error.code, ExitCode::Spec);
+        assert_eq!(error.kind, ErrorKind::Spec);
         error.to_string().replace(&self.0.path().display().to_string(), "DIR")
     }
 

@@ -13,7 +13,7 @@ impl TableKeys {
     /// may have no rows.
     ///
     /// # Errors
-    /// Training lacks the class of a row (78).
+    /// Training lacks the class of a row (`ErrorKind::Spec`).
     pub(super) fn check_classes(&self, table: &RawTable, target: usize, training: usize) -> Result<()> {
         let listed = self.class_names.is_some() || self.categories.contains_key(&table.header[target]);
         if self.task != Task::Classification || listed {

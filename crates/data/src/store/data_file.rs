@@ -82,7 +82,7 @@ mod tests {
         // Nobody writes to it: a reader would wait for ever.
         let pipe = base::testing::pipe(folder.path()).unwrap();
         let error = DataFile::open(&pipe).unwrap_err().of_data();
-        assert_eq!(error.code, base::error::ExitCode::Spec, "{error}");
+        assert_eq!(error.kind, base::error::ErrorKind::Spec, "{error}");
     }
 
     #[test]

@@ -175,7 +175,7 @@ mod tests {
         };
         let never_asked = Some("http://127.0.0.1:9/never-asked");
         let error = file(folder.path(), never_asked).prepare(&|_| Ok(()), &mut |_| ()).unwrap_err();
-        assert_eq!(error.code, base::error::ExitCode::Spec);
+        assert_eq!(error.kind, base::error::ErrorKind::Spec);
         assert_eq!(error.message, format!("{} is not a file", folder.path().display()));
         let missing = file(std::path::Path::new("no-such/t.csv"), None);
         let error = missing.prepare(&|_| Ok(()), &mut |_| ()).unwrap_err();
@@ -195,7 +195,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let read = |table: &str| {
             let text = format!("[dataset]\ncache = '{}'\n{table}\n", folder.path().display());
-            let job = spec::JobTree::parse("job.toml", &text, &[]).unwrap();
+            let job = spec::JobTree::parse("job.toml", &text, &[]);
             let read =
                 job.read(|fields| fields.table("dataset").map(|mut f| NamedFile::published(&mut f, &ABC)));
             read.unwrap().0.unwrap()

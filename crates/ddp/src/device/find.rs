@@ -43,7 +43,7 @@ pub fn count(spec: DeviceSpec) -> usize {
 /// Checks that this build and this machine have the device of `spec`.
 ///
 /// # Errors
-/// Exit code 69, with the reason, if there is no such device.
+/// `ErrorKind::Unavailable`, with the reason, if there is no such device.
 pub fn available(spec: DeviceSpec) -> Result<()> {
     let found = match spec {
         DeviceSpec::Auto | DeviceSpec::Cpu => return Ok(()),
@@ -81,7 +81,7 @@ pub fn among(spec: DeviceSpec, local_rank: usize, there: impl Fn() -> usize) -> 
 /// Checks that `device` supports this precision. CUDA devices are not asked: all current NVIDIA cards support all of them.
 ///
 /// # Errors
-/// Exit code 69 if it does not.
+/// `ErrorKind::Unavailable` if it does not.
 pub fn supports_precision(precision: Precision, device: ComputeDevice) -> Result<()> {
     let fits = match (precision, device) {
         (Precision::F32, _) | (_, ComputeDevice::Cuda(_)) => true,
@@ -99,7 +99,7 @@ impl ComputeDevice {
     /// The Burn device, without autodiff; `precision` is that of this process.
     ///
     /// # Errors
-    /// Exit code 69 if the build lacks the device's feature or there is no such device.
+    /// `ErrorKind::Unavailable` if the build lacks the device's feature or there is no such device.
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     pub fn open(self, precision: Precision) -> Result<Device> {
         #[cfg(feature = "cubecl-devices")]
@@ -122,13 +122,13 @@ impl ComputeDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::error::ExitCode;
+    use base::error::ErrorKind;
 
     #[test]
     fn a_missing_device_is_rejected_with_the_reason() {
         for spec in [DeviceSpec::Cuda(Some(4000)), DeviceSpec::Wgpu(Some(4000))] {
             let error = available(spec).expect_err("no machine has so many");
-            assert_eq!(error.code, ExitCode::Unavailable);
+            assert_eq!(error.kind, ErrorKind::Unavailable);
             assert!(error.message.contains(&spec.to_string()), "{}", error.message);
         }
         assert!(available(DeviceSpec::Auto).is_ok() && available(DeviceSpec::Cpu).is_ok());

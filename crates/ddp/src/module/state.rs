@@ -119,7 +119,7 @@ impl ModuleState {
     }
 
     /// # Errors
-    /// Two tensors have the same name, so one would be lost in a state dict (exit 78).
+    /// Two tensors have the same name, so one would be lost in a state dict (`ErrorKind::Spec`).
     pub fn check_names(&self) -> Result<()> {
         let mut seen = HashSet::new();
         let twice = self.entries.iter().flat_map(StateEntry::names).find(|e| !seen.insert(e.name.as_str()));

@@ -3,7 +3,7 @@
 use super::{Net, batch, parallel, small_buckets};
 use crate::tests::on_ranks;
 use crate::{DdpOptions, DistributedDataParallel, HookSource};
-use base::error::ExitCode;
+use base::error::ErrorKind;
 use burn::module::{Module, Param};
 use burn::tensor::{DType, Device, Tensor};
 use burn_optim::SgdConfig;
@@ -20,11 +20,11 @@ fn ranks_whose_parameters_differ_have_no_state_to_save() {
             let averaged = ddp.backward(loss).unwrap();
             let lr = if differ && rank == 1 { 0.1 } else { 0.2 };
             ddp.step(&mut SgdConfig::new().init(), lr, averaged);
-            ddp.state().map(drop).map_err(|e| (e.code, e.message))
+            ddp.state().map(drop).map_err(|e| (e.kind, e.message))
         })
     };
     let message = "the parameters of rank 1 differ from those of rank 0".to_owned();
-    assert_eq!(codes(true), vec![Err((ExitCode::Diverged, message)); 3]);
+    assert_eq!(codes(true), vec![Err((ErrorKind::Diverged, message)); 3]);
     // Each rank has its own running statistics.
     assert_eq!(codes(false), vec![Ok(()); 3]);
 }
@@ -38,9 +38,9 @@ fn an_option_that_differs_is_named_on_all_ranks() {
                 other(&mut options);
             }
             let error = DistributedDataParallel::new(Net::new(1, 4, false), group, options).err().unwrap();
-            (error.code, error.message)
+            (error.kind, error.message)
         });
-        assert!(errors.iter().all(|error| *error == errors[0] && error.0 == ExitCode::Spec));
+        assert!(errors.iter().all(|error| *error == errors[0] && error.0 == ErrorKind::Spec));
         errors[0].1.clone()
     };
     let start = "the ranks have different options: rank 1 has";
@@ -71,11 +71,11 @@ fn copies_with_other_values_than_their_original_are_refused() {
         let pair = Pair { a, b };
         let pair = if frozen { pair.no_grad() } else { pair };
         let made = DistributedDataParallel::new(pair, Arc::new(SoloGroup::default()), DdpOptions::default());
-        made.err().map(|e| (e.code, e.message))
+        made.err().map(|e| (e.kind, e.message))
     };
     let message = "`a`, `b` have the same parameter id, but different values".to_owned();
-    assert_eq!(refused(false), Some((ExitCode::Spec, message.clone())));
-    assert_eq!(refused(true), Some((ExitCode::Spec, message)));
+    assert_eq!(refused(false), Some((ErrorKind::Spec, message.clone())));
+    assert_eq!(refused(true), Some((ErrorKind::Spec, message)));
 }
 
 #[derive(Module, Debug)]
@@ -93,14 +93,14 @@ fn what_one_rank_refuses_is_an_error_on_all_ranks() {
         let dtype = if group.rank() == 1 { DType::F16 } else { DType::F32 };
         let module = single(&Device::flex().autodiff(), dtype);
         let error = DistributedDataParallel::new(module, group, DdpOptions::default()).err().unwrap();
-        (error.code, error.message, error.hint)
+        (error.kind, error.message, error.hint)
     });
     let message = "`w` of the module has type F16; only f32 is supported";
     assert_eq!(errors[1].1, message);
     for rank in [0, 2] {
         assert_eq!(errors[rank].1, format!("rank 1: {message}"));
     }
-    assert!(errors.iter().all(|e| e.0 == ExitCode::Spec && e.2 == errors[1].2));
+    assert!(errors.iter().all(|e| e.0 == ErrorKind::Spec && e.2 == errors[1].2));
     assert_eq!(errors[1].2.as_deref(), Some("keep parameters in f32, and cast inside of `forward`"));
 }
 
@@ -110,7 +110,7 @@ fn gradient_checkpointing_is_refused() {
     let error = DistributedDataParallel::new(module, Arc::new(SoloGroup::default()), DdpOptions::default());
     let error = error.err().unwrap();
     let message = "`w` of the module is on a device with gradient checkpointing, which data parallelism does not support";
-    assert_eq!((error.code, error.message.as_str()), (ExitCode::Spec, message));
+    assert_eq!((error.kind, error.message.as_str()), (ErrorKind::Spec, message));
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_loss_without_forward_is_refused() {
         first.and_then(|()| ddp.valid().map(drop).and_then(|()| ddp.state().map(drop))).unwrap_err()
     });
     let message = "no gradient has come from `forward`";
-    assert_eq!((errors[1].code, errors[1].message.as_str()), (ExitCode::Internal, message));
+    assert_eq!((errors[1].kind, errors[1].message.as_str()), (ErrorKind::Internal, message));
     assert!(errors[0].message.contains(&format!("rank 1 aborted: {message}")), "{}", errors[0].message);
 }
 
@@ -141,5 +141,5 @@ fn a_step_needs_a_gradient_in_one_of_its_backward_passes() {
         ddp.backward(without).unwrap();
     }
     let without = ddp.module().loss(batch(0, 2));
-    assert_eq!(ddp.backward(without).unwrap_err().code, ExitCode::Internal);
+    assert_eq!(ddp.backward(without).unwrap_err().kind, ErrorKind::Internal);
 }

@@ -3,7 +3,7 @@
 use super::{Net, batch, parallel, small_buckets, values};
 use crate::tests::on_ranks;
 use crate::{DdpOptions, DistributedDataParallel};
-use base::error::ExitCode;
+use base::error::ErrorKind;
 use burn::module::{Module, Param, RunningState};
 use burn::nn::LinearConfig;
 use burn::tensor::{Device, Tensor};
@@ -88,17 +88,17 @@ fn a_module_that_differs_is_named_on_all_ranks() {
     let errors = |other: fn() -> Net| {
         on_ranks(3, |group| {
             let net = if group.rank() == 2 { other() } else { Net::new(1, 4, false) };
-            DistributedDataParallel::new(net, group, DdpOptions::default()).err().map(|e| (e.code, e.message))
+            DistributedDataParallel::new(net, group, DdpOptions::default()).err().map(|e| (e.kind, e.message))
         })
     };
     let wider = "the ranks have different modules: rank 2 has parameter `inner.weight` of shape [3, 5] where rank 0 has \
                  parameter `inner.weight` of shape [3, 4]";
-    assert_eq!(errors(|| Net::new(1, 5, false)), vec![Some((ExitCode::Spec, wider.to_owned())); 3]);
+    assert_eq!(errors(|| Net::new(1, 5, false)), vec![Some((ErrorKind::Spec, wider.to_owned())); 3]);
     let frozen = "the ranks have different modules: rank 2 has frozen parameter `inner.weight` of shape [3, 4] where rank 0 has \
                   parameter `inner.weight` of shape [3, 4]";
     assert_eq!(
         errors(|| Net::new(1, 4, false).no_grad()),
-        vec![Some((ExitCode::Spec, frozen.to_owned())); 3]
+        vec![Some((ErrorKind::Spec, frozen.to_owned())); 3]
     );
 }
 
@@ -134,7 +134,7 @@ fn a_lost_rank_is_an_error_and_no_hang() {
         ddp.backward(loss).err()
     });
     let error = ranks[0].as_ref().expect("rank 1 is gone");
-    assert_eq!(error.code, ExitCode::Collective);
+    assert_eq!(error.kind, ErrorKind::Collective);
     assert!(error.message.contains("rank 1"), "{}", error.message);
 }
 

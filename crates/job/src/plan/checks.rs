@@ -322,24 +322,24 @@ pub(super) fn unmeasured(metric: RankBy, target: &FieldFacts) -> Option<String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::error::ExitCode;
+    use base::error::ErrorKind;
 
     #[test]
     fn requires_a_device_per_process_unless_sharing_is_allowed() {
         let fits = |device, processes, devices, share| {
-            devices_suffice(device, processes, devices, share).map_err(|e| e.code)
+            devices_suffice(device, processes, devices, share).map_err(|e| e.kind)
         };
         let (cpu, auto, cuda, one) =
             (DeviceSpec::Cpu, DeviceSpec::Auto, DeviceSpec::Cuda(None), DeviceSpec::Cuda(Some(1)));
         assert_eq!(fits(cpu, 64, 2, false), Ok(()));
         assert_eq!(fits(auto, 64, 0, false), Ok(()));
-        assert_eq!(fits(auto, 3, 2, false), Err(ExitCode::Usage));
+        assert_eq!(fits(auto, 3, 2, false), Err(ErrorKind::Usage));
         assert_eq!(fits(cuda, 2, 2, false), Ok(()));
-        assert_eq!(fits(cuda, 3, 2, false), Err(ExitCode::Usage));
+        assert_eq!(fits(cuda, 3, 2, false), Err(ErrorKind::Usage));
         assert_eq!(fits(cuda, 3, 2, true), Ok(()));
-        assert_eq!(fits(cuda, 1, 0, true), Err(ExitCode::Unavailable));
+        assert_eq!(fits(cuda, 1, 0, true), Err(ErrorKind::Unavailable));
         assert_eq!(fits(one, 1, 2, false), Ok(()));
-        assert_eq!(fits(one, 2, 2, false), Err(ExitCode::Usage));
-        assert_eq!(fits(one, 1, 1, false), Err(ExitCode::Unavailable));
+        assert_eq!(fits(one, 2, 2, false), Err(ErrorKind::Usage));
+        assert_eq!(fits(one, 1, 1, false), Err(ErrorKind::Unavailable));
     }
 }

@@ -11,7 +11,7 @@ fn machine(bytes: u64) -> Option<UsableMemory> {
 
 fn resolved(spec: &str, sets: &[&str], request: WorldRequest) -> Plan {
     let sets: Vec<Override> = sets.iter().map(|set| Override::Set((*set).to_owned())).collect();
-    let tree = JobTree::parse("job.toml", spec, &sets).unwrap();
+    let tree = JobTree::parse("job.toml", spec, &sets);
     Plan::resolve(&tree, &Registry::standard(), request).unwrap()
 }
 

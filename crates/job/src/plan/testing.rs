@@ -7,6 +7,6 @@ use spec::{JobTree, Override};
 /// The plan of a spec with the components of `registry`, or the spec's problems.
 pub fn resolved(registry: &Registry, spec: &str, sets: &[&str], world: usize) -> Result<Plan, String> {
     let sets: Vec<Override> = sets.iter().map(|set| Override::Set((*set).to_owned())).collect();
-    let tree = JobTree::parse("job.toml", spec, &sets).map_err(|e| e.to_string())?;
+    let tree = JobTree::parse("job.toml", spec, &sets);
     Plan::resolve(&tree, registry, WorldRequest::of(world)).map_err(|e| e.to_string())
 }

@@ -136,7 +136,7 @@ mod tests {
                     name = 'shapes'\ntrain = 33\nsize = 16\n";
         let of = |purpose: Purpose, sets: &[&str]| {
             let sets: Vec<Override> = sets.iter().map(|set| Override::Set((*set).to_owned())).collect();
-            let tree = JobTree::parse("job.toml", text, &sets).unwrap();
+            let tree = JobTree::parse("job.toml", text, &sets);
             Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1).to(purpose))
         };
         let all = [Purpose::Use, Purpose::Train, Purpose::Start];

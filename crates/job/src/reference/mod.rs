@@ -213,6 +213,5 @@ fn all_keys(declarations: &[Declaration]) -> Vec<Key> {
 
 /// What reading this text declares.
 fn declarations(text: &str, registry: &Registry) -> Vec<Declaration> {
-    let tree = JobTree::parse("reference", text, &[]);
-    tree.map(|tree| Plan::declarations(&tree, registry)).unwrap_or_default()
+    Plan::declarations(&JobTree::parse("reference", text, &[]), registry)
 }

@@ -1,6 +1,7 @@
 //! `--assert`: what must hold of a run's metrics when it is done.
 
-use base::error::{Error, ExitCode, Result};
+use base::error::{Error, ErrorKind, Result};
+use launch::ExitCode;
 use record::{Assertion, read_events};
 use std::path::Path;
 
@@ -30,7 +31,7 @@ pub fn verdict(verdicts: impl Iterator<Item = (bool, String)>) -> Result<()> {
         true => Ok(()),
         false => {
             let lines: Vec<String> = unmet.into_iter().map(|(_, line)| line).collect();
-            Err(Error::new(ExitCode::Unmet, lines.join("\n")))
+            Err(Error::new(ErrorKind::Unmet, lines.join("\n")))
         }
     }
 }

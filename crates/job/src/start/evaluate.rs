@@ -8,14 +8,14 @@ use crate::worker::{
     self, EvaluatedCheckpoint, Evaluation, EvaluationScope, RankParts, chosen, evaluate_external,
     keep_kernels,
 };
-use base::error::{Error, ExitCode, IoContext, Result};
+use base::error::{Error, IoContext, Result};
 use base::files::{self, Temporary};
 use checkpoint::{Loaded, load_any};
 use collectives::{Backend, SoloGroup};
 use ddp::device::{self, of_rank};
 use launch::clusters::{self, LaunchFlags, Origin, WorkerEnv};
 use launch::nodes::Nodes;
-use launch::{EvaluationHandoff, JobHandoff, LocalLaunch, Nproc, StopFlag, logs};
+use launch::{EvaluationHandoff, ExitCode, JobHandoff, LocalLaunch, Nproc, StopFlag, logs};
 use record::ProgressMode;
 use record::history::checkpoints;
 use spec::{JobTree, Override, shown_name};
@@ -234,7 +234,7 @@ fn find(plan: &Plan, run: &Path, checkpoint: Option<&Path>) -> Result<Loaded> {
         return load_any(if !path.exists() && named.is_dir() { &named } else { path });
     }
     if !run.exists() {
-        return Err(Error::checkpoint(format!("there is no run in {}", run.display())).hint(
+        return Err(Error::io(format!("there is no run in {}", run.display())).hint(
             "`ddp-run eval RUN` takes the run's folder in place of a spec; `--checkpoint PATH` names a checkpoint",
         ));
     }

@@ -1,11 +1,13 @@
 //! Any program under this process as the supervisor of its node, with torchrun's variables.
 
 use base::display;
-use base::error::{Error, ExitCode, IoContext, Result};
+use base::error::{Error, IoContext, Result};
 use ddp::device::{self, DeviceSpec};
 use launch::clusters::{LaunchFlags, Origin, Settings, key_of_environment};
 use launch::nodes::{Limits, NodeRange, Nodes};
-use launch::{JobHandoff, LocalLaunch, Nproc, Policy, StopFlag, TorchVariables, WorkerInput, cores, logs};
+use launch::{
+    ExitCode, JobHandoff, LocalLaunch, Nproc, Policy, StopFlag, TorchVariables, WorkerInput, cores, logs,
+};
 use record::RunId;
 use std::ffi::OsString;
 use std::fs::DirBuilder;

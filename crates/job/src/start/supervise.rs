@@ -6,11 +6,11 @@ use crate::worker::{
     OwnSpec, Resume, StartState, continues_the_run, newest_step, provenance_of, requeue_on_stop,
     weights_are_there,
 };
-use base::error::{ExitCode, Result};
+use base::error::{ErrorKind, Result};
 use launch::clusters::slurm::SlurmJob;
 use launch::clusters::{self, LaunchFlags, NodeEnv};
 use launch::nodes::{Limits, NodeRange, Nodes};
-use launch::{JobHandoff, LocalLaunch, StopFlag};
+use launch::{ExitCode, JobHandoff, LocalLaunch, StopFlag};
 use record::MetricsBaseline;
 use record::history::{FolderLock, writes_to_no_others};
 use std::time::Duration;
@@ -46,9 +46,9 @@ pub(super) fn supervise(
     let (out_dir, before) = (launch.job.out_dir.clone(), MetricsBaseline::of(&launch.job.out_dir));
     let ended = nodes.run(launch);
     if first {
-        before.conclude_or_warn(&out_dir, &ended);
+        before.conclude_or_warn(&out_dir, ExitCode::of(&ended) as u8, ended.as_ref().err());
     }
-    let may_go_on = [ExitCode::WorkerFailed, ExitCode::Collective, ExitCode::Rendezvous];
+    let may_go_on = [ErrorKind::WorkerFailed, ErrorKind::Collective, ErrorKind::Rendezvous];
     let _lock = match lock {
         Some(lock) if ended.is_err() => {
             lock.end_of_failed_start();
@@ -56,7 +56,7 @@ pub(super) fn supervise(
         }
         held => held,
     };
-    let code = ended.map_err(|e| match e.hint.is_none() && first && may_go_on.contains(&e.code) {
+    let code = ended.map_err(|e| match e.hint.is_none() && first && may_go_on.contains(&e.kind) {
         true => e.hint(start_state.saved()),
         false => e,
     })?;

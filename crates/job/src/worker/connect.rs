@@ -78,7 +78,7 @@ fn rendezvous(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::error::ExitCode;
+    use base::error::ErrorKind;
     use collectives::DistributedConfig;
     use collectives::gloo::GlooOptions;
     use collectives::rendezvous::Secret;
@@ -111,7 +111,7 @@ mod tests {
             let met = || have_met = true;
             let connected = connect(&handoff(0), &parts, ComputeDevice::Cpu, Some(listener), met);
             let error = connected.err().expect("rank 1 has left");
-            assert_eq!((error.code, have_met), (ExitCode::Collective, true), "{error}");
+            assert_eq!((error.kind, have_met), (ErrorKind::Collective, true), "{error}");
         });
     }
 }

@@ -1,7 +1,7 @@
 //! The rendezvous address of a worker, from its handoff and the spec.
 
 use super::parts::GroupParts;
-use base::error::{Error, ExitCode, Result};
+use base::error::{Error, ErrorKind, Result};
 use collectives::rendezvous::{Addresses, Endpoint as RendezvousEndpoint, Meeting, addresses};
 use launch::{Endpoint, Handoff};
 use std::net::{SocketAddr, TcpListener};
@@ -58,7 +58,7 @@ fn host_of_rank_0(handoff: &Handoff, parts: &GroupParts<'_>, host: &str) -> Resu
 fn bind_address(handoff: &Handoff, parts: &GroupParts<'_>, host: &str, port: u16) -> Result<SocketAddr> {
     meeting(handoff, parts, host, port)?.own_address()?.ok_or_else(|| {
         let what = format!("the address {host}:{port} to listen on is not known");
-        Error::new(ExitCode::Rendezvous, what)
+        Error::new(ErrorKind::Rendezvous, what)
             .hint("MASTER_ADDR (or --rdzv-endpoint) must be a name or an address of rank 0's machine")
     })
 }

@@ -1,9 +1,9 @@
 //! What a failing rank reports.
 
-use base::error::{Error, ExitCode, Result};
+use base::error::{Error, Result};
 use collectives::{CommError, CommErrorKind, ProcessGroup};
 use launch::logs::ALREADY_PRINTED;
-use launch::{Failure, FlightRecord, Handoff, StopFlag, write_error_file_of};
+use launch::{ExitCode, Failure, FlightRecord, Handoff, StopFlag, write_error_file_of};
 use std::cell::{Cell, OnceCell};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -114,6 +114,7 @@ fn is_lost(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::error::ErrorKind;
     use collectives::rendezvous::Secret;
     use launch::{Endpoint, JobHandoff, Place};
     use signal_hook::consts::SIGTERM;
@@ -152,7 +153,7 @@ mod tests {
         // Unless it was not asked, trains, or is told by another rank that the run has failed.
         let fails = |before: &dyn Fn(&StopFlag), kind| {
             let (end, note) = ends(before, kind);
-            assert_eq!((end.unwrap_err().code, note), (ExitCode::Collective, true));
+            assert_eq!((end.unwrap_err().kind, note), (ErrorKind::Collective, true));
         };
         fails(&|stop| stop.connected(), CommErrorKind::PeerLost);
         fails(&training, CommErrorKind::PeerLost);
@@ -164,6 +165,6 @@ mod tests {
         let report = FailureReport::new(&handoff, &stop);
         let lost = Error::from(CommError::new(CommErrorKind::PeerLost, Some(1), "rank 1 disconnected"));
         assert_eq!([report.write(&lost), report.write(&lost)], [false; 2]);
-        assert_eq!(report.end(Err(Error::checkpoint("disk full"))).unwrap_err().code, ExitCode::Io);
+        assert_eq!(report.end(Err(Error::io("disk full"))).unwrap_err().kind, ErrorKind::Io);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::testing::{TestRun, close};
 use crate::registry::Registry;
-use base::error::{Error, ExitCode, Result};
+use base::error::{Error, ErrorKind, Result};
 use burn::tensor::{Int, Tensor};
 use data::{
     DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, Fingerprint, Sample, SampleKey,
@@ -205,7 +205,7 @@ fn what_is_standard_ignores_further_fields() {
 fn fields_that_do_not_fit_end_before_the_run() {
     let refused = |sets: &[&str]| {
         let e = TestRun::with(registry(), SPEC).train(1, sets).unwrap_err();
-        assert_eq!(e.code, ExitCode::Spec);
+        assert_eq!(e.kind, ErrorKind::Spec);
         e.message
     };
     assert_eq!(

@@ -3,7 +3,7 @@
 use super::optimizer::{Trained, freeze};
 use super::testing::{SPEC, TestRun, plan, trained};
 use crate::plan::Plan;
-use base::error::ExitCode;
+use base::error::ErrorKind;
 use checkpoint::Loaded;
 use ddp::device::Compute;
 use train::models::{ALL, StateEntry};
@@ -160,7 +160,7 @@ fn a_group_with_other_state_is_refused() {
     run.train(1, &[&sgd[..], &["epochs=1"]].concat()).unwrap();
     let momentum = "optimizer.group=[{match=\"2.weight\", momentum=0.9}]";
     let error = run.train(1, &[&sgd[..], &[momentum]].concat()).unwrap_err();
-    assert_eq!(error.code, ExitCode::Io);
+    assert_eq!(error.kind, ErrorKind::Io);
     assert!(error.message.contains("state is none; the spec's optimizer needs momentum_buffer"), "{error}");
 }
 
@@ -178,7 +178,7 @@ fn a_group_that_does_not_fit_the_model_ends_the_run_before_it_begins() {
     let plan = plan(&spec, &[], 1);
     assert!(plan.sizes.is_none());
     let error = trained(&plan, &run.out().join("out"), u64::MAX).unwrap_err();
-    assert_eq!(error.code, ExitCode::Spec);
+    assert_eq!(error.kind, ErrorKind::Spec);
     let expected =
         "optimizer.group.match: `layer*` matches no parameter of the model; it has `weight`, `bias`";
     assert_eq!(error.message, expected);

@@ -2,7 +2,7 @@
 
 use super::testing::{self, TestRun, close, fixed};
 use crate::registry::Registry;
-use base::error::{ExitCode, Result};
+use base::error::{ErrorKind, Result};
 use burn::module::Module;
 use burn::nn::{Linear, loss::CrossEntropyLossConfig};
 use burn::optim::GradientsParams;
@@ -172,7 +172,7 @@ fn two_ranks_train_as_one_does_and_resume_with_the_same_bits() {
 fn a_train_step_runs_a_backward_pass() {
     for world in [1, 2] {
         let e = new_run().train(world, &["model.passes=0"]).unwrap_err();
-        assert_eq!(e.code, ExitCode::Spec);
+        assert_eq!(e.kind, ErrorKind::Spec);
         assert!(e.message.contains("ran no backward pass"), "{}", e.message);
     }
 }

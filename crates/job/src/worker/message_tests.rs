@@ -1,7 +1,7 @@
 //! The messages of a rank that can't start or continue, and about what is saved, as a snapshot.
 
 use super::{fault::InjectedFault, fit, same_data, same_devices, start_state};
-use base::error::{Error, ExitCode};
+use base::error::{Error, ErrorKind};
 use collectives::GpuUuid;
 use data::Fingerprint;
 use ddp::device::ComputeDevice;
@@ -41,7 +41,7 @@ fn faults() -> String {
     ];
     let errors = wrong.map(|text| {
         let error = InjectedFault::from_env(&|_| Some(text.to_owned()), 2).expect_err(text);
-        assert_eq!(error.code, ExitCode::Usage, "{text}");
+        assert_eq!(error.kind, ErrorKind::Usage, "{text}");
         error.to_string()
     });
     errors.join("\n")

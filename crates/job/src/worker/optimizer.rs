@@ -149,7 +149,7 @@ pub fn kept(spec: OwnSpec<'_>, state: &State, slots: &[&str]) -> Option<String> 
 mod tests {
     use super::*;
     use crate::worker::testing::{SPEC, TestRun, plan};
-    use base::error::ExitCode;
+    use base::error::ErrorKind;
 
     const ADAMW: &[&str] = &["optimizer.name=adamw"];
     const SGD: &[&str] = &[];
@@ -172,7 +172,7 @@ mod tests {
             let run = after_an_epoch_of(before);
             let bits = run.bits();
             let error = run.train(1, after).unwrap_err();
-            assert_eq!(error.code, ExitCode::Io);
+            assert_eq!(error.kind, ErrorKind::Io);
             for words in [&format!("state is {kept};"), &format!("needs {keeps}"), key] {
                 assert!(error.message.contains(words), "{words} in: {error}");
             }

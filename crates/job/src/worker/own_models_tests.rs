@@ -4,7 +4,7 @@
 use super::testing::{TestRun, fixed as linear};
 use super::{EvaluationScope, RankParts, Split, evaluate};
 use crate::registry::Registry;
-use base::error::ExitCode;
+use base::error::ErrorKind;
 use burn::module::{Module, Param, RunningState};
 use burn::nn::{BatchNorm, BatchNormConfig, Linear};
 use burn::tensor::{Device, Tensor, activation::tanh};
@@ -194,7 +194,7 @@ fn a_builder_may_fail_before_the_run() {
     ] {
         text.inspect(|text| std::fs::write(&file, text).unwrap());
         let e = run.train(1, &[]).unwrap_err();
-        assert_eq!(e.code, ExitCode::Spec, "{e}");
+        assert_eq!(e.kind, ErrorKind::Spec, "{e}");
         assert!(e.message.contains(expected), "{e}");
     }
     std::fs::write(&file, "1").unwrap();

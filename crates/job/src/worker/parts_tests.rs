@@ -2,7 +2,7 @@ use super::*;
 use crate::plan::WorldRequest;
 use crate::plan::testing::resolved;
 use crate::registry::Registry;
-use base::error::ExitCode;
+use base::error::ErrorKind;
 use spec::JobTree;
 use std::path::Path;
 
@@ -63,7 +63,7 @@ fn a_plan_with_data_has_its_values_and_what_only_the_data_tells() {
     // What `--format toml` writes with it is the same job.
     let toml = known.to_toml() + &known.toml_comments();
     assert!(toml.contains("\n#   steps in all: 12\n"), "{toml}");
-    let tree = JobTree::parse("job.toml", &toml, &[]).unwrap();
+    let tree = JobTree::parse("job.toml", &toml, &[]);
     let again = Plan::resolve(&tree, &registry, WorldRequest::of(2)).unwrap();
     assert_eq!((&again.hash, again.to_toml()), (&plan.hash, plan.to_toml()));
 }
@@ -80,13 +80,13 @@ fn a_plan_with_data_fails_as_the_run_would() {
         (&["checkpoint.best=\"val.mae\""], "`val.mae` needs numbers as targets"),
     ] {
         let error = refused(sets);
-        assert_eq!(error.code, ExitCode::Spec, "{error}");
+        assert_eq!(error.kind, ErrorKind::Spec, "{error}");
         assert!(error.message.contains(message), "{error}");
     }
     std::fs::remove_file(dir.path().join("rows.csv")).unwrap();
     let plan = resolved(&registry, &spec, &[], 1).unwrap();
     let (run, error) = (plan.dataset.source.check_files().map_err(Error::of_data).unwrap_err(), refused(&[]));
-    assert_eq!((error.code, error.message), (run.code, run.message));
+    assert_eq!((error.kind, error.message), (run.kind, run.message));
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_model_of_unknown_size_is_compared_with_the_memory_once_the_data_is_open() {
     let dir = tempfile::tempdir().unwrap();
     let (registry, spec) = (Registry::standard(), table(dir.path()));
     let warned = |bytes: u64| {
-        let tree = JobTree::parse("job.toml", &format!("device = 'cpu'\n{spec}"), &[]).unwrap();
+        let tree = JobTree::parse("job.toml", &format!("device = 'cpu'\n{spec}"), &[]);
         let memory = Some(UsableMemory { bytes, limited: false });
         let plan = Plan::resolve(&tree, &registry, WorldRequest { memory, ..WorldRequest::of(1) }).unwrap();
         assert_eq!(plan.memory_warning(), None, "the model's size is not known");

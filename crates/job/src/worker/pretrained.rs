@@ -134,7 +134,7 @@ fn with_linear_layouts(file: TensorMap, entries: &[StateEntry]) -> Result<Tensor
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::error::ExitCode;
+    use base::error::ErrorKind;
     use checkpoint::TensorData;
     use train::models::Layout;
 
@@ -219,7 +219,7 @@ mod tests {
         let error = check(Role::Parameter, f32::NAN).unwrap_err();
         let expected =
             "model.pretrained = w.pt: 1 of the 2 values of tensor `fc.weight` are not finite, such as NaN";
-        assert_eq!((error.code, error.message.as_str()), (ExitCode::Spec, expected));
+        assert_eq!((error.kind, error.message.as_str()), (ErrorKind::Spec, expected));
         check(Role::Statistic, f32::INFINITY).unwrap_err();
         check(Role::Buffer, f32::NAN).unwrap_err();
         check(Role::Buffer, f32::NEG_INFINITY).unwrap();

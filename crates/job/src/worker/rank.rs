@@ -11,14 +11,14 @@ use super::stop_at::StopAt;
 use super::{InjectedFault, RankJob, RankParts, RecorderOptions, Resume, keep_kernels, train};
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
-use base::error::{Error, ExitCode, Result};
+use base::error::{Error, Result};
 use collectives::Backend;
 use collectives::rendezvous::Secret;
 use ddp::device;
 use launch::clusters::slurm::SlurmJob;
 use launch::clusters::{self, Ancestor, WorkerEnv};
 use launch::logs::ALREADY_PRINTED;
-use launch::{Endpoint, Handoff, JobHandoff, OnSecondSignal, Place, SelfExit, StopFlag, logs};
+use launch::{Endpoint, ExitCode, Handoff, JobHandoff, OnSecondSignal, Place, SelfExit, StopFlag, logs};
 use record::Profile;
 use record::history::Start;
 use spec::JobTree;
@@ -43,7 +43,7 @@ pub fn run(registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
         work(&plan, received.listener, &failure_report, None, profile)
     });
     // The supervisor's report shows the failure note; printing the error here would repeat it.
-    failure_report.end(done).or_else(|e| Ok(e.code))
+    failure_report.end(done).or_else(|e| Ok(e.kind.into()))
 }
 
 /// A panic is a bug, with the exit code for bugs; the hook has already written it to the log. An error of a forward pass is none.
@@ -212,7 +212,7 @@ fn in_time(last: impl FnOnce() + Send + 'static) {
 }
 
 fn resolved(handoff: &Handoff, registry: &Registry) -> Result<Plan> {
-    let tree = JobTree::parse(&handoff.job.spec_name, &handoff.job.job_toml, &[])?;
+    let tree = JobTree::parse(&handoff.job.spec_name, &handoff.job.job_toml, &[]);
     let purpose = if handoff.job.evaluation.is_some() { Purpose::Use } else { Purpose::Train };
     let Place { world_size, local_world_size, .. } = handoff.place;
     let request = WorldRequest { local: Some(local_world_size), ..WorldRequest::of(world_size).to(purpose) };
@@ -308,6 +308,9 @@ mod tests {
     #[test]
     fn an_error_of_a_forward_pass_is_no_bug() {
         let refused = caught(|| base::panics::end_with(Error::spec("too few values"))).unwrap_err();
-        assert_eq!((refused.code, refused.message.as_str()), (ExitCode::Spec, "too few values"));
+        assert_eq!(
+            (refused.kind, refused.message.as_str()),
+            (base::error::ErrorKind::Spec, "too few values")
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Which checkpoints are kept: each is ranked by measurements of exactly its own weights.
 
 use super::testing::{SPEC, TestRun};
-use base::error::ExitCode;
+use base::error::ErrorKind;
 use checkpoint::read_state;
 use train::training::TrainingEnd;
 
@@ -97,22 +97,22 @@ fn rejects_a_metric_that_the_targets_do_not_have() {
     );
     let refused = |best: &str| {
         let run = TestRun::new(&spec);
-        run.train(1, &[&format!("checkpoint.best={best}")]).map(drop).map_err(|e| (e.code, e.message))
+        run.train(1, &[&format!("checkpoint.best={best}")]).map(drop).map_err(|e| (e.kind, e.message))
     };
     let (code, message) = refused("val.r2").unwrap_err();
     assert_eq!(
         (code, message.as_str()),
-        (ExitCode::Spec, "`val.r2` needs numbers as targets; the data set's targets are classes")
+        (ErrorKind::Spec, "`val.r2` needs numbers as targets; the data set's targets are classes")
     );
     assert!(refused("val.top5").unwrap_err().1.contains("of 2 classes is always 1"));
     assert_eq!(refused("val.accuracy"), Ok(()));
     // Nobody would notice that the run never ends early.
     let waits = |split: &str| {
         let sets = ["early_stop.patience=1", &format!("dataset.val_split={split}")];
-        TestRun::new(&spec).train(1, &sets).map(drop).map_err(|e| (e.code, e.message))
+        TestRun::new(&spec).train(1, &sets).map(drop).map_err(|e| (e.kind, e.message))
     };
     let (code, message) = waits("0.0").unwrap_err();
-    assert_eq!(code, ExitCode::Spec);
+    assert_eq!(code, ErrorKind::Spec);
     assert!(
         message.starts_with("`metric` in `[early_stop]` is `val.loss`, which is never measured"),
         "{message}"

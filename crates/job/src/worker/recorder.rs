@@ -12,17 +12,18 @@ use super::metrics::{Reported, epochs_until, metrics_until};
 use super::notes::Notes;
 use super::replicas::Undecided;
 use base::display;
-use base::error::{Error, ExitCode, Result};
+use base::error::{Error, Result};
 use base::screen::columns_of_errors;
 use checkpoint::RankBy;
 use collectives::ProcessGroup;
 use data::Encoding;
+use launch::ExitCode;
 use launch::logs::ALREADY_PRINTED;
 use record::history::{Parent, relative};
 use record::{
     CheckpointEvent, DigestWriter, EndEvent, Event, ObservedRun, ObserverPlan, Observers, Progress,
-    ProgressMode, RestartEvent, ResumeEvent, StartOfRun, SummaryOf, Totals, cut_digests,
-    read_events, report, summary,
+    ProgressMode, RestartEvent, ResumeEvent, StartOfRun, SummaryOf, Totals, cut_digests, read_events, report,
+    summary,
 };
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -221,7 +222,7 @@ impl RunRecord {
         let (reason, code) = match &ended {
             Ok(TrainingEnd::Done) => (early.clone().unwrap_or_else(|| "done".to_owned()), ExitCode::Done),
             Ok(TrainingEnd::Stopped) => ("stopped".to_owned(), ExitCode::Stopped),
-            Err(e) => (e.message.clone(), e.code),
+            Err(e) => (e.message.clone(), e.kind.into()),
         };
         let (step, epoch) = self.counts.last;
         let seconds = self.time.before + self.time.started.elapsed().as_secs_f64();

@@ -3,8 +3,8 @@
 
 use super::RankParts;
 use super::spec_changes::continues_the_run;
-use base::error::{ExitCode, IoContext, Result};
-use launch::{Handoff, JobHandoff, clear_notes, logs};
+use base::error::{IoContext, Result};
+use launch::{ExitCode, Handoff, JobHandoff, clear_notes, logs};
 use record::history::{FolderLock, log_of_others, writes_to_no_others};
 use record::{MetricsBaseline, Profile, RunId};
 use std::path::PathBuf;
@@ -86,7 +86,7 @@ impl EndOfRun {
 
     pub fn record(&self, ended: &Result<ExitCode>) {
         if let Some(baseline) = self.baseline.get() {
-            baseline.conclude_or_warn(&self.out_dir, ended);
+            baseline.conclude_or_warn(&self.out_dir, ExitCode::of(ended) as u8, ended.as_ref().err());
         }
     }
 }

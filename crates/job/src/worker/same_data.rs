@@ -76,7 +76,7 @@ pub fn since(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::error::ExitCode;
+    use base::error::ErrorKind;
     use train::training::Batching;
 
     fn has(train: u64, val: Option<u64>, content: &str) -> Fingerprint {
@@ -85,7 +85,7 @@ mod tests {
 
     fn compared(all: &[Fingerprint]) -> Option<String> {
         let error = compare(all).err()?;
-        assert_eq!(error.code, ExitCode::Spec);
+        assert_eq!(error.kind, ErrorKind::Spec);
         Some(error.message)
     }
 
@@ -143,7 +143,7 @@ mod tests {
         );
         assert!(ask(has(320, Some(44), "b"), &position).is_ok());
         let error = ask(has(300, Some(44), "b"), &position).unwrap_err();
-        assert_eq!(error.code, ExitCode::Spec);
+        assert_eq!(error.kind, ErrorKind::Spec);
         assert_eq!(
             error.message,
             "the checkpoint was saved after 320 of an epoch's 399 samples, but the data set now has 300"

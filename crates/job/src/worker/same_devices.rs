@@ -45,7 +45,7 @@ pub(super) fn compare(entries: &[Entry], may_share: bool) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::error::ExitCode;
+    use base::error::ErrorKind;
 
     fn on_gpu(uuid: Option<u8>) -> Entry {
         ("cuda".to_owned(), uuid.map(|byte| GpuUuid([byte; 16])))
@@ -54,7 +54,7 @@ mod tests {
     #[track_caller]
     fn assert_refused(entries: &[Entry], message: &str) {
         let error = compare(entries, false).expect_err(message);
-        assert_eq!((error.code, &*error.message), (ExitCode::Unavailable, message));
+        assert_eq!((error.kind, &*error.message), (ErrorKind::Unavailable, message));
     }
 
     #[test]

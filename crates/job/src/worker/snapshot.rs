@@ -241,7 +241,7 @@ mod tests {
     #[cfg(feature = "wgpu")]
     #[test]
     fn on_wgpu_a_device_that_is_lost_fails_a_save() {
-        use base::error::ExitCode;
+        use base::error::ErrorKind;
         use burn::tensor::DType;
         use ddp::device::testing::LosableDevice;
 
@@ -261,7 +261,7 @@ mod tests {
             model.edit(ALL, &mut |_, _| {}).unwrap_err(),
         ];
         for failed in failures {
-            assert_eq!(failed.code, ExitCode::Unavailable, "{}", failed.message);
+            assert_eq!(failed.kind, ErrorKind::Unavailable, "{}", failed.message);
             assert!(failed.message.starts_with("the device failed: "), "{}", failed.message);
         }
     }

@@ -286,7 +286,7 @@ mod tests {
         let error = continues_the_run(OwnSpec::new(&other), &job).unwrap_err();
         let message =
             format!("{} has a run with another spec\n  optimizer.lr  0.05, now 0.1", dir.path().display());
-        assert_eq!((error.code, error.message), (base::error::ExitCode::Spec, message));
+        assert_eq!((error.kind, error.message), (base::error::ErrorKind::Spec, message));
         let hint = error.hint.unwrap_or_default();
         for way in ["--set name=", "--out DIR", "--resume never", "--accept-changes"] {
             assert!(hint.contains(way), "{hint}");

@@ -6,7 +6,7 @@ use super::optimizer::{self, Trained};
 use super::parts::RankParts;
 use super::snapshot::batches_tracked;
 use base::display;
-use base::error::{Error, ExitCode, Result};
+use base::error::{Error, ErrorKind, Result};
 use checkpoint::{CheckpointConfig, Loaded, TensorData, TensorMap};
 use collectives::ProcessGroup;
 use data::Fingerprint;
@@ -174,7 +174,7 @@ pub(super) fn has_tensors(file: &TensorMap, tensors: &[TensorFacts]) -> Result<(
 
 pub(super) fn unfit(loaded: &Loaded, e: Error) -> Error {
     // A failing device is not a problem of the checkpoint.
-    if e.code != ExitCode::Io {
+    if e.kind != ErrorKind::Io {
         return e;
     }
     let message = format!("checkpoint {} does not fit the spec: {}", loaded.path.display(), e.message);
@@ -306,8 +306,8 @@ mod tests {
         assert_eq!(weights(&entries, &file).unwrap(), vec![Some(vec![1.0, 2.0]); 3]);
         let error = weights(&entries[..2], &file).unwrap_err();
         assert_eq!(
-            (error.code, error.message),
-            (ExitCode::Io, "the spec's model lacks its tensor `last`".into())
+            (error.kind, error.message),
+            (ErrorKind::Io, "the spec's model lacks its tensor `last`".into())
         );
         let error = weights(&entries[1..2], &file).unwrap_err();
         assert!(

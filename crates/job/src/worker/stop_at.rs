@@ -43,6 +43,6 @@ mod tests {
         let fifth = read("5").unwrap();
         assert_eq!([3, 4, 5].map(|step| due(fifth, step)), [false, true, true]);
         assert!(!due(read("").unwrap(), u64::MAX - 1) && !due(StopAt::default(), 7));
-        assert_eq!(read("soon").unwrap_err().code, base::error::ExitCode::Usage);
+        assert_eq!(read("soon").unwrap_err().kind, base::error::ErrorKind::Usage);
     }
 }

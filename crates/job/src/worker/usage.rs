@@ -45,10 +45,11 @@ impl Usage {
     /// The usage of a checkpoint, with its job.
     ///
     /// # Errors
-    /// Exit code 74: it is of a newer version, or can't be decoded. 78: the job names what this program lacks.
+    /// `ErrorKind::Io`: it is of a newer version, or can't be decoded. `ErrorKind::Spec`: the job
+    /// names what this program lacks.
     pub fn read(text: &str, loaded: &Loaded, registry: &Registry) -> Result<(Self, Plan)> {
         let usage = Self::parse(text, loaded)?;
-        let tree = JobTree::parse(&place(loaded), &usage.spec, &[])?;
+        let tree = JobTree::parse(&place(loaded), &usage.spec, &[]);
         let plan = Plan::resolve(&tree, registry, WorldRequest::of(1).to(Purpose::Use))?;
         Ok((usage, plan))
     }
@@ -142,7 +143,7 @@ mod tests {
     #[test]
     fn forged_sizes_are_refused_before_anything_is_allocated() {
         use crate::worker::Predictor;
-        use base::error::ExitCode;
+        use base::error::ErrorKind;
         use data::{ColumnKind, ImageEncoding};
         use ddp::device::ComputeDevice;
         let run = TestRun::new(SPEC);
@@ -164,7 +165,7 @@ mod tests {
         let huge = usize::MAX >> 4;
         for classes in [2, 1 << 36, huge] {
             let error = refused(&|forged| forged.facts.target = field(&[], FieldKind::Index(classes)));
-            assert_eq!(error.code, ExitCode::Io, "{classes}: {error}");
+            assert_eq!(error.kind, ErrorKind::Io, "{classes}: {error}");
         }
         for shape in [&[huge][..], &[1 << 20, 1 << 20], &[huge, huge, 16], &[huge, 0]] {
             for name in ["input", "target"] {
@@ -172,7 +173,7 @@ mod tests {
                     let of = if name == "input" { &mut forged.facts.input } else { &mut forged.facts.target };
                     *of = field(shape, FieldKind::Float);
                 });
-                assert_eq!(error.code, ExitCode::Io, "{error}");
+                assert_eq!(error.kind, ErrorKind::Io, "{error}");
                 assert!(
                     error.message.contains(&format!("usage.json is invalid: `{name}` has the shape")),
                     "{error}"

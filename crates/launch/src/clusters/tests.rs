@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::nodes::KeySource;
 use crate::{Endpoint, Place};
-use base::error::ExitCode;
+use base::error::ErrorKind;
 use collectives::rendezvous::{Ports, StoreKey};
 
 fn origin(vars: &[(&str, &str)], settings: &Settings) -> Result<Origin> {
@@ -45,7 +45,7 @@ fn agreed(host: &str, first: u16) -> Endpoint {
 #[track_caller]
 fn refused(vars: &[(&str, &str)], settings: &Settings, words: &[&str]) {
     let error = origin(vars, settings).expect_err(words[0]);
-    assert_eq!(error.code, ExitCode::Usage, "{error}");
+    assert_eq!(error.kind, ErrorKind::Usage, "{error}");
     for word in words {
         assert!(error.message.contains(word) && error.hint.is_some(), "{word}: {error}");
     }
@@ -291,7 +291,7 @@ fn mpirun_over_several_hosts_requires_an_address() {
 fn a_single_rank_needs_no_secret() {
     let homeless = worker(&with(&[("HOME", "")]));
     let error = homeless.secret(&homeless.endpoint(None).expect("known")).expect_err("no secret");
-    assert!(error.code == ExitCode::Usage && error.message.contains("no home folder"), "{error}");
+    assert!(error.kind == ErrorKind::Usage && error.message.contains("no home folder"), "{error}");
     let alone = worker(&[("RANK", "0"), ("WORLD_SIZE", "1")]);
     assert!(alone.secret(&alone.endpoint(None).expect("alone")).is_ok());
 }

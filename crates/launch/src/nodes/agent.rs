@@ -7,9 +7,10 @@ use super::events::NodeFailure;
 use super::message::{Closed, Hello, Link, Order, Report, no_link};
 use super::setup::{self, Setup, advertised_address};
 use super::{Limits, Nodes};
+use crate::ExitCode;
 use crate::{LocalLaunch, Signals, WorkerInput};
 use base::display;
-use base::error::{Error, ExitCode, Result};
+use base::error::{Error, ErrorKind, Result};
 use collectives::rendezvous::Target;
 use record::RunId;
 use std::collections::VecDeque;
@@ -138,7 +139,7 @@ impl Agent {
         }
         let ip = self.setup.ip;
         let cannot = |e| {
-            Error::new(ExitCode::Rendezvous, format!("cannot listen on {ip}: {e}"))
+            Error::new(ErrorKind::Rendezvous, format!("cannot listen on {ip}: {e}"))
                 .hint("it must be an address of this machine")
         };
         let listener = if inherits { TcpListener::bind((ip, 0)) } else { setup::reserve_port() };
@@ -210,11 +211,14 @@ impl Agent {
                     }
                 }
                 Order::Refused { why, .. } => {
-                    return Err(Error::new(ExitCode::Rendezvous, format!("node 0 refused this node: {why}")));
+                    return Err(Error::new(
+                        ErrorKind::Rendezvous,
+                        format!("node 0 refused this node: {why}"),
+                    ));
                 }
                 Order::Finish { code, failure: None } => return Ok(code),
                 Order::Finish { code, failure: Some(NodeFailure { message, hint, .. }) } => {
-                    return Err(Error { hint, ..Error::new(code, message) });
+                    return Err(Error { hint, ..Error::new(code.error_kind(), message) });
                 }
             }
         }
@@ -304,7 +308,7 @@ impl Agent {
         }
         if max_restarts == 0 && !nodes.is_elastic() {
             return Err(Error::new(
-                ExitCode::WorkerFailed,
+                ErrorKind::WorkerFailed,
                 format!("node 0 was lost: {}", self.loss_reason()),
             )
             .hint("`--max-restarts` lets a run survive this; `--resume auto` continues it"));
@@ -313,10 +317,10 @@ impl Agent {
         status!("{lost}; waiting for it to return");
         match self.connect(signals, rejoin) {
             // The workers had been started: a loss, and not a run whose nodes never met.
-            Err(e) if e.code == ExitCode::Rendezvous && self.generation > 0 => {
+            Err(e) if e.kind == ErrorKind::Rendezvous && self.generation > 0 => {
                 let generation = self.generation;
                 let what = format!("{lost} in generation {generation}, and it did not return: {}", e.message);
-                Err(Error::new(ExitCode::WorkerFailed, what)
+                Err(Error::new(ErrorKind::WorkerFailed, what)
                     .hint("the same command on every node resumes from the newest checkpoint"))
             }
             other => other,

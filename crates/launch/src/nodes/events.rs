@@ -1,9 +1,9 @@
 //! Input and output of the policy: events of a run's nodes, and the actions in response.
 
 use super::NodeRange;
+use crate::ExitCode;
 use crate::LaunchConfig;
 pub(crate) use crate::{Cause, NodeEnd, NodeFailure, Recall};
-use base::error::ExitCode;
 use std::time::Duration;
 
 /// Identifies a node's connection; never reused.

@@ -2,8 +2,9 @@
 //! with the run's secret (within node 0: over a socket pair).
 
 use super::events::{NodeEnd, NodeFailure, Recall};
+use crate::ExitCode;
 use crate::{Inbox, MAX_LINE, Part};
-use base::error::{Error, ExitCode};
+use base::error::{Error, ErrorKind};
 use collectives::rendezvous::write_by;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -155,7 +156,7 @@ impl Link {
 
 /// The error for a socket that could not be set up.
 pub fn no_link(e: std::io::Error) -> Error {
-    Error::new(ExitCode::Rendezvous, format!("cannot set up the connection between supervisors: {e}"))
+    Error::new(ErrorKind::Rendezvous, format!("cannot set up the connection between supervisors: {e}"))
 }
 
 #[cfg(test)]

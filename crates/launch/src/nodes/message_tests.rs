@@ -1,11 +1,12 @@
 //! What a user reads of restarts, and of nodes that are refused or missing, as a snapshot.
 
 use super::*;
+use crate::ExitCode;
 use crate::LocalLaunch;
 use crate::nodes::events::{Cause, NodeEnd, NodeFailure};
 use crate::nodes::setup::Setup;
 use crate::nodes::{KeySource, Limits, NodeRange, RdzvEndpoint};
-use base::error::ExitCode;
+use base::error::ErrorKind;
 
 fn hello(host: &str) -> Hello {
     Hello {
@@ -35,7 +36,7 @@ fn messages_of(limits: Limits, events: &[Event]) -> String {
         }
         Action::Start(Generation { reason, .. }) => reason,
         Action::Finish { failure: Some(NodeFailure { message, hint, .. }), .. } => {
-            Some(Error { hint, ..Error::new(ExitCode::Rendezvous, message) }.to_string())
+            Some(Error { hint, ..Error::new(ErrorKind::Rendezvous, message) }.to_string())
         }
         _ => None,
     });

@@ -22,8 +22,9 @@ pub use events::Limits;
 pub use rdzv::NodeRange;
 pub(crate) use rdzv_conf::{RdzvBackend, RdzvConf, RdzvId};
 
+use crate::ExitCode;
 use crate::{JobHandoff, LocalLaunch};
-use base::error::{Error, ExitCode, Result};
+use base::error::{Error, Result};
 use spec::Values;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;

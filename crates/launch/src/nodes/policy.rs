@@ -17,7 +17,7 @@ mod conclusion;
 mod membership;
 
 use super::events::{Action, Event, Generation, Limits, Member, NodeEnd, NodeFailure, Recall, Timer};
-use base::error::ExitCode;
+use crate::ExitCode;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

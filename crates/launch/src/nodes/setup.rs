@@ -2,7 +2,7 @@
 
 use super::background::Background;
 use super::{Addresses, Meeting, Nodes, RdzvEndpoint, addresses};
-use base::error::{Error, ExitCode, Result};
+use base::error::{Error, ErrorKind, Result};
 use collectives::rendezvous::file::{PublishedAddress, publish};
 use collectives::rendezvous::{self, Secret, Target};
 use std::io;
@@ -59,13 +59,13 @@ impl Setup {
                     addresses(nodes.bind, nodes.interface, nodes.limits.nodes.max)?;
                 let cannot = |e: std::io::Error| {
                     let what = format!("node 0 cannot listen on {listen} for the other nodes: {e}");
-                    Error::new(ExitCode::Rendezvous, what)
+                    Error::new(ErrorKind::Rendezvous, what)
                 };
                 let listener = TcpListener::bind((listen, 0)).map_err(cannot)?;
                 let address = SocketAddr::new(advertised, listener.local_addr().map_err(cannot)?.port());
                 let published = publish(path, &address.to_string()).map_err(|e| {
                     let what = format!("cannot write the address of node 0 to {}: {e}", path.display());
-                    Error::new(ExitCode::Rendezvous, what)
+                    Error::new(ErrorKind::Rendezvous, what)
                 })?;
                 let (listener, _published) = (Some(listener), Some(published));
                 Ok(Self { listener, _published, ..Self::at(listen, Some(advertised.to_string()), key) })
@@ -134,7 +134,7 @@ fn listen(host: &str, port: u16, nodes: &Nodes) -> Result<(TcpListener, IpAddr, 
             }
             Err(e) => {
                 let what = format!("node 0 cannot listen on {ip}, port {port}, for the other nodes: {e}");
-                return Err(Error::new(ExitCode::Rendezvous, what)
+                return Err(Error::new(ErrorKind::Rendezvous, what)
                     .hint("--rdzv-endpoint must be an address of node 0 with a free port"));
             }
         }

@@ -42,7 +42,7 @@ struct Archive {
 /// Moves a run's files to a numbered folder, with a copy of the logs, and returns its path.
 ///
 /// # Errors
-/// Exit code 74. Files that were not moved are still in place.
+/// `ErrorKind::Io`. Files that were not moved are still in place.
 pub fn archive_all(out_dir: &Path) -> Result<PathBuf> {
     let archive = Archive::new(out_dir)?;
     archive.fill(&["logs"], || {

@@ -1,8 +1,8 @@
 //! The state of a folder before a start, and which part of it does not lead to the start.
 
 use super::checkpoints;
-use crate::{Event, read_events};
-use base::error::{ExitCode, Result};
+use crate::{Event, RunEnd, read_events};
+use base::error::Result;
 use checkpoint::CheckpointStore;
 use std::path::Path;
 
@@ -30,7 +30,7 @@ pub enum ToArchive {
 
 impl FolderState {
     /// # Errors
-    /// Exit code 74: checkpoints that can't be listed, metrics that can't be read.
+    /// `ErrorKind::Io`: checkpoints that can't be listed, metrics that can't be read.
     pub fn read(out_dir: &Path) -> Result<Self> {
         let checkpoints = CheckpointStore::read_only(checkpoints(out_dir)).list()?;
         let metrics = out_dir.join("metrics.jsonl");
@@ -50,7 +50,7 @@ impl FolderState {
             match event {
                 Event::Step(_) | Event::Epoch(_) => state.trained = true,
                 Event::Checkpoint(saved) => state.reached = state.reached.max(Some(saved.step)),
-                Event::End(end) if end.exit_code == ExitCode::Done as u8 => {
+                Event::End(end) if end.outcome() == RunEnd::Done => {
                     state.completed_at = Some(end.step);
                     state.reached = state.reached.max(Some(end.step));
                 }

@@ -40,7 +40,7 @@ impl FolderLock {
     /// `patience` for it to end; returns `None` if `stop` becomes true meanwhile.
     ///
     /// # Errors
-    /// Exit code 74: another run holds the lock, or the folder can't be written.
+    /// `ErrorKind::Io`: another run holds the lock, or the folder can't be written.
     pub fn take(
         out_dir: &Path,
         run: &RunId,
@@ -157,7 +157,7 @@ fn note(file: &mut File, holder: &Holder) -> std::io::Result<()> {
 
 fn taken(out_dir: &Path, holder: Option<&Holder>) -> Error {
     let who = in_words(holder);
-    Error::checkpoint(format!("another run is writing to {}{who}", out_dir.display()))
+    Error::io(format!("another run is writing to {}{who}", out_dir.display()))
         .hint("`--out DIR` writes elsewhere")
 }
 
@@ -170,7 +170,7 @@ fn in_words(holder: Option<&Holder>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::error::ExitCode;
+    use base::error::ErrorKind;
     use base::testing::HANG;
 
     fn run(job: &str, attempt: u32) -> RunId {
@@ -182,7 +182,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::rename(base::testing::pipe(dir.path()).unwrap(), dir.path().join(".lock")).unwrap();
         let error = FolderLock::take(dir.path(), &run("a", 0), HANG, &|| false).unwrap_err();
-        assert_eq!(error.code, ExitCode::Io);
+        assert_eq!(error.kind, ErrorKind::Io);
         assert!(error.message.contains("no regular file"), "{error}");
     }
 
@@ -192,7 +192,7 @@ mod tests {
         let out = dir.path().join("runs/x");
         let held = FolderLock::take(&out, &run("a", 1), HANG, &|| false).unwrap().unwrap();
         let error = FolderLock::take(&out, &run("b", 2), 100 * HANG, &|| false).unwrap_err();
-        assert_eq!(error.code, ExitCode::Io);
+        assert_eq!(error.kind, ErrorKind::Io);
         let who = format!("(process {} on ", std::process::id());
         assert!(error.message.contains(&who) && error.message.ends_with(", run a)"), "{error}");
         assert!(

@@ -18,7 +18,7 @@ pub use lock::FolderLock;
 pub use others::{LOG_HEADERS, is_of_a_run, is_resolved, log_of_others, writes_to_no_others};
 
 use crate::{Provenance, RunId, provenance};
-use base::error::{Error, ExitCode, IoContext, Result};
+use base::error::{Error, ErrorKind, IoContext, Result};
 use base::files;
 use checkpoint::sha256_hex;
 use folder_state::{FolderState, ToArchive};
@@ -105,7 +105,7 @@ impl Start<'_> {
     /// Prepares the folder: archives what does not lead to this start, then writes the spec and, last, `run.json`.
     ///
     /// # Errors
-    /// Exit code 74: metrics to continue can't be read, or a file can't be written.
+    /// `ErrorKind::Io`: metrics to continue can't be read, or a file can't be written.
     pub fn accept(&self, from: Option<&Parent>) -> Result<Accepted> {
         let here = from.filter(|f| f.is_within(self.out_dir));
         if here.is_none() && from.is_some_and(|from| from.complete) {
@@ -195,7 +195,7 @@ pub fn is_within(checkpoint: &Path, out_dir: &Path) -> bool {
 }
 
 fn unwritable(e: Error) -> Error {
-    Error { code: ExitCode::Io, ..e }.hint("`--out DIR` writes elsewhere")
+    Error { kind: ErrorKind::Io, ..e }.hint("`--out DIR` writes elsewhere")
 }
 
 #[cfg(test)]

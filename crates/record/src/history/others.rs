@@ -19,7 +19,8 @@ const RESOLVED: &[u8] = b"# Resolved by ddp-run";
 /// Checks that a run in `out_dir`, with its logs in `log_dir`, writes to no file of others.
 ///
 /// # Errors
-/// Exit code 74: it would, and the file is named. Exit code 2: `out_dir` is the root of the file system.
+/// `ErrorKind::Io`: it would, and the file is named. `ErrorKind::Usage`: `out_dir` is the root of
+/// the file system.
 pub fn writes_to_no_others(out_dir: &Path, log_dir: &Path) -> Result<()> {
     if out_dir.canonicalize().is_ok_and(|whole| whole.parent().is_none()) {
         let what =
@@ -32,7 +33,7 @@ pub fn writes_to_no_others(out_dir: &Path, log_dir: &Path) -> Result<()> {
             path.display(),
             out_dir.display()
         );
-        Err(Error::checkpoint(what).hint("`--out DIR` writes elsewhere; or move it away"))
+        Err(Error::io(what).hint("`--out DIR` writes elsewhere; or move it away"))
     };
     let found = match of_others(out_dir) {
         Some(path) => Some(path),
@@ -70,7 +71,7 @@ fn checkpoint_of_others(out_dir: &Path) -> Option<PathBuf> {
 /// The first log of a rank in `log_dir` that no rank of a run has written.
 ///
 /// # Errors
-/// Exit code 74: one can't be read.
+/// `ErrorKind::Io`: one can't be read.
 pub fn log_of_others(out_dir: &Path, log_dir: &Path) -> Result<Option<PathBuf>> {
     if is_a_runs(out_dir) {
         return Ok(None);
@@ -150,12 +151,12 @@ fn is_nothing(path: &Path) -> bool {
 mod tests {
     use super::*;
     use crate::provenance::sample;
-    use base::error::ExitCode;
+    use base::error::ErrorKind;
 
     /// The name of the entry that a start in `out` refuses.
     fn refused(out: &Path) -> Option<String> {
         let error = writes_to_no_others(out, &out.join("logs")).err()?;
-        assert_eq!(error.code, ExitCode::Io, "{error}");
+        assert_eq!(error.kind, ErrorKind::Io, "{error}");
         let path = error.message.split(" was not written by a run").next().unwrap_or_default();
         Some(path.strip_prefix(&format!("{}/", out.display()))?.to_owned())
     }
@@ -241,7 +242,7 @@ mod tests {
     fn the_root_is_no_folder_for_a_run() {
         for root in ["/", "/tmp/.."] {
             let error = writes_to_no_others(Path::new(root), Path::new("/logs")).unwrap_err();
-            assert_eq!(error.code, ExitCode::Usage, "{error}");
+            assert_eq!(error.kind, ErrorKind::Usage, "{error}");
         }
     }
 }

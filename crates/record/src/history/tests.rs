@@ -217,7 +217,7 @@ fn unreadable_metrics_fail_only_a_start_that_continues_them() {
     let provenance = start("b");
     let start = Start { out_dir: &folder.1, provenance: &provenance, job_toml: "new" };
     let error = start.accept(Some(&folder.at(20))).unwrap_err();
-    assert_eq!(error.code, ExitCode::Io, "{error}");
+    assert_eq!(error.kind, ErrorKind::Io, "{error}");
     assert_eq!((text(folder.1.join("job.toml")).as_str(), folder.beside(1).exists()), ("old", false));
     start.accept(None).unwrap();
     assert!(folder.beside(1).join("metrics.jsonl").is_dir());

@@ -37,7 +37,7 @@ pub const MARK: &str = "· ddp-run</title>";
 /// Writes `report.html` to the run's folder and returns its path.
 ///
 /// # Errors
-/// As [`write_to`]; or the file there is no report (74).
+/// As [`write_to`]; or the file there is no report (`ErrorKind::Io`).
 pub fn write(run_dir: &Path) -> Result<PathBuf> {
     let path = path(run_dir);
     base::files::replaces_no_other(&path, &[MARK])?;

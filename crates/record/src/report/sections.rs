@@ -4,10 +4,9 @@ use super::escape;
 use super::records::{Anatomy, Run};
 use super::table::{Cell, Wide};
 use crate::epochs::{self, rate_of, rate_over};
-use crate::events::{EndEvent, EpochEvent, Event};
+use crate::events::{EndEvent, EpochEvent, Event, RunEnd};
 use crate::provenance::{Git, Provenance};
 use base::display::count;
-use base::error::ExitCode;
 use base::numbers::percent;
 use base::numbers::{exponent, rate, seconds, significant};
 use std::fmt::Write;
@@ -29,10 +28,10 @@ pub(super) fn ended(run: &Run) -> Option<&EndEvent> {
 /// The state of the run: a class of the style sheet, and a text.
 pub(super) fn state(run: &Run) -> (&'static str, String) {
     match ended(run) {
-        Some(end) => match ExitCode::from_status(end.exit_code.into()) {
-            Some(ExitCode::Done) => ("good", "done".to_owned()),
-            Some(ExitCode::Stopped) => ("open", "stopped, resumable".to_owned()),
-            _ => ("bad", format!("{} (exit code {})", end.reason, end.exit_code)),
+        Some(end) => match end.outcome() {
+            RunEnd::Done => ("good", "done".to_owned()),
+            RunEnd::Stopped => ("open", "stopped, resumable".to_owned()),
+            RunEnd::Failed => ("bad", format!("{} (exit code {})", end.reason, end.exit_code)),
         },
         None => ("open", "not ended".to_owned()),
     }

@@ -1,9 +1,8 @@
 //! The x axes of a run's charts (step, epoch and time of training), and the marks on them.
 
 use super::records::{Record, Run};
-use crate::events::{CheckpointEvent, EpochEvent, Event};
+use crate::events::{CheckpointEvent, EpochEvent, Event, RunEnd};
 use base::display::count;
-use base::error::ExitCode;
 use serde::Serialize;
 
 /// Rows of the axis table in the page; between them the page interpolates.
@@ -196,8 +195,7 @@ pub(super) fn marks(of: &Run, run: usize) -> Vec<Mark> {
                 continue;
             }
             Event::End(it) => {
-                let code = ExitCode::from_status(it.exit_code.into());
-                let bad = !matches!(code, Some(ExitCode::Done | ExitCode::Stopped));
+                let bad = it.outcome() == RunEnd::Failed;
                 (Kind::End, format!("ended at step {}: {}", it.step, it.reason), bad)
             }
             Event::Restart(it) => (Kind::Restart, format!("attempt {}: {}", it.attempt, it.reason), false),

@@ -81,14 +81,14 @@ fn extends_is_known_but_no_edit_changes_it() {
 
 #[test]
 fn an_edit_that_is_none_is_a_bad_command_line() {
-    use base::error::{Error, ExitCode};
+    use base::error::{Error, ErrorKind};
     let code = |text: &str, edits: &[Override]| {
         let problems = tree(text, edits).read(read_little).map(|_| ()).expect_err("problems");
-        Error::from(problems).code
+        Error::from(problems).kind
     };
     for edit in [set("seed"), set("=1"), set("a b=1"), set("a="), unset("a=1")] {
-        assert_eq!(code("", std::slice::from_ref(&edit)), ExitCode::Usage, "{edit:?}");
-        assert_eq!(code("a = 0", &[edit]), ExitCode::Spec, "the spec is wrong, too");
+        assert_eq!(code("", std::slice::from_ref(&edit)), ErrorKind::Usage, "{edit:?}");
+        assert_eq!(code("a = 0", &[edit]), ErrorKind::Spec, "the spec is wrong, too");
     }
-    assert_eq!(code("", &[set("a=0")]), ExitCode::Spec);
+    assert_eq!(code("", &[set("a=0")]), ErrorKind::Spec);
 }

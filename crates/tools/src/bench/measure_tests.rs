@@ -1,5 +1,5 @@
 use super::*;
-use base::error::ExitCode;
+use base::error::ErrorKind;
 use collectives::gloo::{AlgorithmChoice, GlooGroup, GlooOptions, Transport};
 use collectives::{Call, CommError, DType, testing};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -89,7 +89,7 @@ fn a_wrong_element_ends_the_measurement_on_every_rank_and_is_described() {
         let mut results = measured(2, case(DType::F32, 100), op, Some((1, at))).into_iter();
         let (first, second) = (results.next().unwrap(), results.next().unwrap());
         let errors = [first.unwrap_err(), second.unwrap_err()];
-        let culprit = errors.iter().find(|e| e.code == ExitCode::Internal).unwrap();
+        let culprit = errors.iter().find(|e| e.kind == ErrorKind::Internal).unwrap();
         assert!(culprit.message.starts_with("wrong result on rank "), "{op:?}: {culprit}");
         assert!(culprit.message.contains(": element 50 of 100 is "), "{culprit}");
         let tail = format!("({} of 400 B of f32, algorithm auto, transport auto)", op.name());

@@ -1,7 +1,8 @@
 //! Messages from workers to the parent: JSON lines on their standard output.
 
 use super::measure::Timing;
-use base::error::{Error, ExitCode, Result};
+use base::error::{Error, Result};
+use launch::ExitCode;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 

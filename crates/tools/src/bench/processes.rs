@@ -4,7 +4,7 @@
 use super::measure::Timing;
 use super::messages::Message;
 use super::plan::{Case, Plan};
-use base::error::{Error, ExitCode, IoContext, Result};
+use base::error::{Error, ErrorKind, IoContext, Result};
 use collectives::rendezvous::Secret;
 use launch::{
     Controller, Endpoint, Handoff, Inbox, Output, Place, Policy, Process, ProcessSet, Recall, Signals,
@@ -111,7 +111,7 @@ impl<'a> Monitor<'a> {
             }
             Ok(Message::Done) => self.results[rank] = Some(Ok(())),
             Ok(Message::Failed { code, message }) => {
-                self.results[rank] = Some(Err(Error::new(code, message)))
+                self.results[rank] = Some(Err(Error::new(code.error_kind(), message)))
             }
             Ok(message) => return Err(self.blame(rank, &format!("sent {message:?} out of order"))),
             // No worker writes anything else.
@@ -124,7 +124,7 @@ impl<'a> Monitor<'a> {
     }
 
     fn blame(&self, rank: usize, how: &str) -> Error {
-        Error::new(ExitCode::WorkerFailed, format!("rank {rank} {how}{}", self.during()))
+        Error::new(ErrorKind::WorkerFailed, format!("rank {rank} {how}{}", self.during()))
     }
 
     fn during(&self) -> String {
@@ -146,7 +146,7 @@ impl<'a> Monitor<'a> {
         };
         Err(match (self.results[rank].take(), ends[rank]) {
             (Some(Err(own)), _) => own,
-            (_, Some(WorkerStatus::NotStarted(why))) => Error::checkpoint(why.clone()),
+            (_, Some(WorkerStatus::NotStarted(why))) => Error::io(why.clone()),
             (_, Some(status)) => self.blame(rank, &describe(status)),
             (_, None) => self.blame(rank, "could not be killed"),
         })
@@ -166,7 +166,7 @@ impl Controller for Monitor<'_> {
         self.read_messages();
         if self.at.elapsed() >= self.patience && self.failure.is_none() {
             let silent = format!("no message for {} s{}", self.patience.as_secs(), self.during());
-            self.failure = Some(Error::new(ExitCode::Collective, silent));
+            self.failure = Some(Error::new(ErrorKind::Collective, silent));
         }
         self.failure.iter().map(|_| Recall::TakeDown).collect()
     }
@@ -177,6 +177,7 @@ mod tests {
     use super::*;
     use crate::bench::plan::tests::plan;
     use base::testing::HANG;
+    use launch::ExitCode;
     use std::io::Write;
 
     /// The outcome of this verdict after two ranks have written these lines, and whether they were recalled.
@@ -205,16 +206,16 @@ mod tests {
         let (error, recalled) = outcome([lost, ""], HANG, blamed(1, code), &[Some(&killed), Some(&killed)]);
         let expected = "rank 1 was killed by signal 9 (SIGKILL; often the kernel's out-of-memory killer) while measuring 4 B of f32, \
                         algorithm auto, transport tcp";
-        assert_eq!((error.code, &*error.message, recalled), (code, expected, false));
+        assert_eq!((error.kind, &*error.message, recalled), (ErrorKind::WorkerFailed, expected, false));
         let (error, _) = outcome([lost, ""], HANG, blamed(0, ExitCode::Collective), &[Some(&killed), None]);
-        assert_eq!((error.code, &*error.message), (ExitCode::Collective, "rank 1 is gone"));
+        assert_eq!((error.kind, &*error.message), (ErrorKind::Collective, "rank 1 is gone"));
         // Exited with 0 without having measured.
         let (well, done) = (WorkerStatus::Exited(0), Verdict { code: ExitCode::Done, culprit: None });
         let (error, _) = outcome(["{\"kind\":\"done\"}\n", ""], HANG, done, &[Some(&well), Some(&well)]);
         assert!(error.message.starts_with("rank 1 exited with 0 (done) while measuring 4 B"), "{error}");
         let all_done = ["{\"kind\":\"done\"}\n"; 2];
         let (error, _) = outcome(all_done, HANG, done, &[Some(&well), Some(&well)]);
-        assert_eq!((error.code, &*error.message), (ExitCode::Internal, "0 of 4 rows were measured"));
+        assert_eq!((error.kind, &*error.message), (ErrorKind::Internal, "0 of 4 rows were measured"));
     }
 
     #[test]
@@ -222,10 +223,10 @@ mod tests {
         let stopped = Verdict { code: ExitCode::Stopped, culprit: None };
         let (error, recalled) = outcome(["", "hello\n"], HANG, stopped, &[None, None]);
         assert!(error.message.starts_with("rank 1 wrote to its standard output: hello while"), "{error}");
-        assert_eq!((error.code, recalled), (ExitCode::WorkerFailed, true));
+        assert_eq!((error.kind, recalled), (ErrorKind::WorkerFailed, true));
         let (error, recalled) = outcome(["", ""], Duration::ZERO, stopped, &[None, None]);
         assert!(error.message.starts_with("no message for 0 s while measuring 4 B"), "{error}");
-        assert_eq!((error.code, recalled), (ExitCode::Collective, true));
+        assert_eq!((error.kind, recalled), (ErrorKind::Collective, true));
     }
 
     #[test]

@@ -4,11 +4,11 @@
 use super::measure::measure;
 use super::messages::Message;
 use super::plan::Plan;
-use base::error::{Error, ExitCode, Result};
+use base::error::{Error, Result};
 use collectives::SliceMut;
 use collectives::gloo::{AlgorithmChoice, GlooGroup, GlooOptions, Transport};
 use collectives::rendezvous::{Endpoint as RendezvousEndpoint, RendezvousConfig};
-use launch::{Endpoint, Handoff, Received, StopFlag};
+use launch::{Endpoint, ExitCode, Handoff, Received, StopFlag};
 use std::time::Duration;
 
 /// `ddp-run bench-worker`. A failure is sent to the parent, which prints it; it is not printed here.
@@ -21,8 +21,9 @@ pub fn run(stop: &StopFlag) -> Result<ExitCode> {
     match measure_all(&task) {
         Ok(()) => Message::Done.send().map(|()| ExitCode::Done),
         Err(e) => {
-            Message::Failed { code: e.code, message: e.message }.send()?;
-            Ok(e.code)
+            let code = e.kind.into();
+            Message::Failed { code, message: e.message }.send()?;
+            Ok(code)
         }
     }
 }

@@ -169,7 +169,7 @@ fn changes(sides: &[Side; 2], registry: &Registry) -> Vec<[String; 3]> {
 
 fn resolved(side: &Side, registry: &Registry) -> Result<Plan> {
     let name = side.folder.join("job.toml").display().to_string();
-    let tree = JobTree::parse(&name, &side.job_toml, &[])?;
+    let tree = JobTree::parse(&name, &side.job_toml, &[]);
     Ok(Plan::resolve(&tree, registry, WorldRequest::of(side.world))?)
 }
 

@@ -2,11 +2,11 @@
 
 use super::side::Side;
 use crate::repro::{Job, Trainer};
-use base::error::{ExitCode, IoContext, Result};
+use base::error::{IoContext, Result};
 use base::files::{Temporary, folder as folder_of};
 use checkpoint::Entry;
 use job::worker::STOP_AT;
-use launch::{OnSecondSignal, StopFlag};
+use launch::{ExitCode, OnSecondSignal, StopFlag};
 use record::Digests;
 use std::path::Path;
 

@@ -43,7 +43,7 @@ impl Side {
         let path = folder.join("job.toml");
         let job_toml = files::read_text(&path).doing("read", &path)?;
         let values = values(&job_toml)
-            .ok_or_else(|| Error::checkpoint(format!("cannot read {}: it is not TOML", path.display())))?;
+            .ok_or_else(|| Error::io(format!("cannot read {}: it is not TOML", path.display())))?;
         let starts = provenance::read(&folder.join("run.json"))?;
         let digests = Digests::read(folder)?;
         let mut checkpoints = CheckpointStore::read_only(checkpoints(folder)).list()?;

@@ -20,7 +20,7 @@ fn load(text: &str) -> Result<Cluster, String> {
     let dir = folder();
     let path = dir.path().join("box.toml");
     std::fs::write(&path, text).unwrap();
-    Cluster::load(&path).map_err(|problems| problems.render(false))
+    Cluster::load(&path).map_err(|problems| problems.to_string())
 }
 
 const WHOLE: &str = "processes_per_node = 4\ncores_per_node = 2\nprice_per_hour = 3\n\

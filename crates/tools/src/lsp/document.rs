@@ -138,7 +138,7 @@ impl Document {
         loop {
             let tree = match &self.path {
                 Some(path) => JobTree::load_with(path, &edits, unsaved)?,
-                None => JobTree::parse("", &self.text.text, &edits)?,
+                None => JobTree::parse("", &self.text.text, &edits),
             };
             // A user's component may panic on values that it does not check.
             let examined = catch_model_panic(|| {

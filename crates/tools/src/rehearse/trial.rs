@@ -3,10 +3,10 @@
 use super::matrix::Fault;
 use super::watch::{Course, held_worker};
 use crate::repro::{Child, Outcomes, Trainer, checkpoint_mismatch, send, waits_for};
-use base::error::{Error, ExitCode, IoContext, Result};
+use base::error::{Error, IoContext, Result};
 use checkpoint::CheckpointStore;
 use job::worker::FAULT;
-use launch::StopFlag;
+use launch::{ExitCode, StopFlag};
 use record::history::checkpoints;
 use record::{Event, read_events};
 use rustix::process::Signal;

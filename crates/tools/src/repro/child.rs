@@ -1,10 +1,10 @@
 //! A run of this program's own binary in a folder of its own, started and watched by this process.
 
 use base::display;
-use base::error::{Error, ExitCode, IoContext, Result};
+use base::error::{Error, ErrorKind, IoContext, Result};
 use job::worker::{FAULT, STEP_TIMES, STOP_AT};
 use launch::clusters::Launcher;
-use launch::{ProcessStat, StopFlag, bind_to_supervisor, own_program};
+use launch::{ExitCode, ProcessStat, StopFlag, bind_to_supervisor, own_program};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -105,7 +105,7 @@ impl Child {
     /// This process was asked to stop (75).
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         if let Some(signal) = self.stop.signal() {
-            return Err(Error::new(ExitCode::Stopped, format!("stopped by signal {signal}")));
+            return Err(Error::new(ErrorKind::Stopped, format!("stopped by signal {signal}")));
         }
         self.process.try_wait().doing("wait for the run of", &self.told)
     }
@@ -126,14 +126,14 @@ impl Child {
     pub fn failed(&self, status: ExitStatus, what: &str) -> Error {
         // Its own messages, each at the beginning of a line.
         base::status::put(format!("{}\n", display::painted(self.told().trim_end())).into_bytes());
-        Error::new(code_of(status), format!("{what} failed ({status})"))
+        Error::new(kind_of(status), format!("{what} failed ({status})"))
     }
 }
 
-/// The exit code of a command whose run should not have ended like that: the run's, unless that says nothing about the command.
-fn code_of(status: ExitStatus) -> ExitCode {
-    let own = status.code().and_then(ExitCode::of_worker).filter(|code| *code != ExitCode::Done);
-    own.unwrap_or(ExitCode::Internal)
+/// The kind of the error of a command whose run should not have ended like that: the run's, unless
+/// that says nothing about the command.
+fn kind_of(status: ExitStatus) -> ErrorKind {
+    status.code().and_then(ExitCode::of_worker).map_or(ErrorKind::Internal, ExitCode::error_kind)
 }
 
 impl Drop for Child {
@@ -187,11 +187,11 @@ mod tests {
     #[test]
     fn a_command_ends_with_the_exit_code_of_its_run() {
         use std::os::unix::process::ExitStatusExt;
-        let of = |code: i32| code_of(ExitStatus::from_raw(code << 8)) as i32;
+        let of = |code: i32| ExitCode::from(kind_of(ExitStatus::from_raw(code << 8))) as i32;
         assert_eq!([75, 78, 91].map(of), [75, 78, 91]);
         // Done, an assertion that doesn't hold, a difference, and what no ddp-run ends with.
         assert_eq!([0, 1, 3, 101].map(of), [70; 4]);
-        assert_eq!(code_of(ExitStatus::from_raw(9)), ExitCode::Internal);
+        assert_eq!(kind_of(ExitStatus::from_raw(9)), ErrorKind::Internal);
     }
 
     #[test]

@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(read["launch"], Value::Table("requeue = false\nmax_restarts = 0".parse().unwrap()));
         assert_eq!((read.get("observer"), &read["epochs"]), (None, &Value::Integer(3)));
         assert_eq!(read["checkpoint"]["keep_last"].as_integer(), Some(0));
-        assert_eq!(parse("[").unwrap_err().code, base::error::ExitCode::Spec);
+        assert_eq!(parse("[").unwrap_err().kind, base::error::ErrorKind::Spec);
         let other = parse("epochs = 9\nsave_every = 2\n[metrics]\nlog_every = 1\n").unwrap();
         let with = job.with(&other, &["save_every", "metrics.log_every", "checkpoint.keep_last"]);
         let read: Table = with.text().parse().unwrap();

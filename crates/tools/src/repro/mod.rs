@@ -83,7 +83,7 @@ impl Recorded {
         }
         let lacks = |name: &str| {
             let why = run.problems.first().map_or_else(|| "it is missing".to_owned(), Clone::clone);
-            Error::checkpoint(format!("{} can't be repeated without {name}: {why}", folder.display()))
+            Error::io(format!("{} can't be repeated without {name}: {why}", folder.display()))
         };
         let starts = run.starts.clone().ok_or_else(|| lacks("run.json"))?;
         let metrics = folder.join("metrics.jsonl");
@@ -102,9 +102,7 @@ impl Recorded {
             history.worlds().chain([starts.latest.world]).find(|world| !WORLDS.contains(world))
         {
             let what = format!("{} records a start with {world} processes", folder.display());
-            return Err(
-                Error::checkpoint(what).hint("run.json and metrics.jsonl have their number as `world`")
-            );
+            return Err(Error::io(what).hint("run.json and metrics.jsonl have their number as `world`"));
         }
         let damaged = same::damaged_lines(&metrics)?;
         let done = run.state == State::Done;
@@ -247,7 +245,7 @@ fn real(path: &Path) -> Option<PathBuf> {
 
 /// The plan of one of the recorded specs on as many processes as a start had.
 fn planned(spec: &Spec, world: usize, registry: &Registry) -> Result<Plan> {
-    let tree = JobTree::parse(&spec.file.display().to_string(), &spec.text, &[])?;
+    let tree = JobTree::parse(&spec.file.display().to_string(), &spec.text, &[]);
     let request = WorldRequest { devices: device::count, ..WorldRequest::of(world) };
     Ok(Plan::resolve(&tree, registry, request)?)
 }

@@ -266,7 +266,7 @@ fn same_bytes(a: &Path, b: &Path) -> Result<bool> {
 /// The first tensor that differs, with the first value of it that does.
 fn tensor_change(file: &str, a: &Path, b: &Path) -> Result<(String, String, String)> {
     let read = |path: &Path| {
-        let unread = |why| Error::checkpoint(format!("cannot read {}: {why}", path.display()));
+        let unread = |why| Error::io(format!("cannot read {}: {why}", path.display()));
         read_tensor_file(path).map(|(tensors, _)| tensors).map_err(unread)
     };
     let [before, now] = [read(a)?, read(b)?];

@@ -2,14 +2,14 @@
 
 use super::course::{Course, RankedBy};
 use base::display;
-use base::error::{ExitCode, IoContext, Result};
+use base::error::{IoContext, Result};
 use base::files;
 use checkpoint::{CheckpointStore, Entry, RankBy};
 use job::plan::{Plan, Purpose, WorldRequest};
 use job::registry::Registry;
 use record::history::{FolderLock, checkpoints, is_resolved};
 use record::provenance::{self, RunFile};
-use record::{Provenance, rfc3339};
+use record::{Provenance, RunEnd, rfc3339};
 use spec::{JobTree, Values, values};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -179,7 +179,7 @@ fn part<T>(
 /// The ranking by metrics that the components of `registry` measure.
 pub fn ranking(registry: &Registry) -> impl Fn(&str) -> Option<bool> {
     move |job_toml: &str| {
-        let tree = JobTree::parse("job.toml", job_toml, &[]).ok()?;
+        let tree = JobTree::parse("job.toml", job_toml, &[]);
         let plan = Plan::resolve(&tree, registry, WorldRequest::of(1).to(Purpose::Use)).ok()?;
         Some(plan.checkpoint.best.prefers_larger())
     }
@@ -242,9 +242,11 @@ pub(super) fn state(folder: &Path, course: &Course) -> State {
         return State::Removing;
     }
     match &course.end {
-        Some(end) if end.exit_code == ExitCode::Done as u8 => State::Done,
-        Some(end) if end.exit_code == ExitCode::Stopped as u8 => State::Stopped,
-        Some(end) => State::Failed { code: Some(end.exit_code), reason: end.reason.clone() },
+        Some(end) => match end.outcome() {
+            RunEnd::Done => State::Done,
+            RunEnd::Stopped => State::Stopped,
+            RunEnd::Failed => State::Failed { code: Some(end.exit_code), reason: end.reason.clone() },
+        },
         None if course.trained || !course.resumes.is_empty() => State::Failed {
             code: None,
             reason: "it ended without a word: all its processes were killed, or the machine went down"

@@ -139,10 +139,10 @@ fn numbered_folders_are_listed_where_they_are_asked_for() {
         ["x.1", "y.1"]
     );
     let missing = find(&[dir.path().join("none")], false, &|_| None).unwrap_err();
-    assert_eq!(missing.code, base::error::ExitCode::Io);
+    assert_eq!(missing.kind, base::error::ErrorKind::Io);
     let error = of_argument(dir.path()).unwrap_err();
     assert!(error.message.ends_with("is not a run folder: no run has written to it"), "{error}");
-    assert_eq!(error.code, base::error::ExitCode::Usage);
+    assert_eq!(error.kind, base::error::ErrorKind::Usage);
     assert!(of_argument(&dir.path().join("none")).unwrap_err().message.starts_with("there is no run "));
 }
 

@@ -5,7 +5,7 @@
 
 use super::folder::{REMOVING, RunFolder, State, is_being_removed, size};
 use base::display;
-use base::error::{Error, ExitCode, IoContext, Result};
+use base::error::{Error, ErrorKind, IoContext, Result};
 use checkpoint::{CheckpointStore, RankBy, format::step_dir_name};
 use record::RunId;
 use record::history::{FILES, FolderLock, checkpoints, has_mount};
@@ -127,7 +127,7 @@ impl Removal {
     /// Exit code 74: a run has begun to write to it meanwhile, or something can't be removed; what is left can be removed again.
     pub fn carry_out(&self) -> Result<()> {
         if !self.folder.is_dir() {
-            return Err(Error::checkpoint(format!("{} is gone", self.folder.display())));
+            return Err(Error::io(format!("{} is gone", self.folder.display())));
         }
         let own = RunId { job: "ddp-run runs rm".to_owned(), attempt: 1, start: RunId::draw()? };
         let lock = FolderLock::take(&self.folder, &own, Duration::ZERO, &|| false);
@@ -256,6 +256,6 @@ fn remove_folder(folder: &Path) -> Result<()> {
         .for_each(|path| status!("{} is a mount point: it stays, and is empty", base::display::path(path)));
     match fs::remove_dir(folder) {
         Err(e) if e.kind() == io::ErrorKind::ResourceBusy || !stay.is_empty() => Ok(()),
-        removed => removed.doing("remove", folder).map_err(|e| Error { code: ExitCode::Io, ..e }),
+        removed => removed.doing("remove", folder).map_err(|e| Error { kind: ErrorKind::Io, ..e }),
     }
 }

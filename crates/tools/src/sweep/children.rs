@@ -2,9 +2,9 @@
 //! lead separate process groups and die with this process (Linux), and their workers with them.
 
 use super::prepare::Prepared;
-use base::error::{Error, ExitCode, IoContext, Result};
+use base::error::{Error, IoContext, Result};
 use launch::clusters::{Launcher, quoted};
-use launch::{Signal, Signals, StopFlag, bind_to_supervisor, own_program, wait_for};
+use launch::{ExitCode, Signal, Signals, StopFlag, bind_to_supervisor, own_program, wait_for};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal as Kill, kill_process};
 use std::fs::File;

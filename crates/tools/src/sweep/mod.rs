@@ -24,10 +24,10 @@ pub use prepare::{Prepared, prepare};
 
 use crate::runs::Ranking;
 use base::display::count;
-use base::error::{Error, ExitCode, IoContext, Result};
+use base::error::{Error, IoContext, Result};
 use base::files::{self, LockedFile};
 use children::Children;
-use launch::StopFlag;
+use launch::{ExitCode, StopFlag};
 use progress::Progress;
 use record::{Event, read_events};
 use schedule::{Ended, Schedule, State};
@@ -213,7 +213,7 @@ fn lock(folder: &Path) -> Result<LockedFile> {
     // Any other error means a file system without locks.
     while let Err(TryLockError::WouldBlock) = file.try_lock() {
         if begun.elapsed() >= PATIENCE {
-            return Err(Error::checkpoint(format!("another sweep is writing to {}", folder.display()))
+            return Err(Error::io(format!("another sweep is writing to {}", folder.display()))
                 .hint("`--out DIR` writes elsewhere"));
         }
         std::thread::sleep(PAUSE);

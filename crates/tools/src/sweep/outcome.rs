@@ -4,8 +4,9 @@ use super::Outcome;
 use super::schedule::State;
 use super::state::{File, Record};
 use base::display::{self, Column, Table};
-use base::error::{Error, ExitCode};
+use base::error::Error;
 use base::numbers::metric_words;
+use launch::ExitCode;
 use serde_json::{Value as Json, json};
 use unicode_width::UnicodeWidthStr;
 
@@ -32,7 +33,7 @@ impl Outcome {
             names.join(", ")
         );
         let logs = self.folder.join(super::children::LOGS);
-        Err(Error::new(self.code, what)
+        Err(Error::new(self.code.error_kind(), what)
             .hint(format!("the logs are in {}; the same command tries what failed again", logs.display())))
     }
 }
@@ -128,6 +129,7 @@ pub fn json(outcome: &Outcome) -> Json {
 mod tests {
     use super::*;
     use crate::sweep::state::tests::file;
+    use base::error::ErrorKind;
 
     fn outcome() -> Outcome {
         let mut file = file(&[
@@ -182,8 +184,8 @@ mod tests {
     fn the_exit_code_says_that_runs_failed() {
         let error = outcome().verdict().unwrap_err();
         assert_eq!(
-            (error.code, error.message.as_str()),
-            (ExitCode::WorkerFailed, "1 of 3 runs failed: 02_lr-0.2")
+            (error.kind, error.message.as_str()),
+            (ErrorKind::WorkerFailed, "1 of 3 runs failed: 02_lr-0.2")
         );
         let done = Outcome { code: ExitCode::Done, ..outcome() };
         assert_eq!(done.verdict().unwrap(), ExitCode::Done);

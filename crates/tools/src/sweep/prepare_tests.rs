@@ -1,5 +1,5 @@
 use super::*;
-use base::error::ExitCode;
+use base::error::ErrorKind;
 
 const SPEC: &str = "name = \"run\"\nepochs = 9\nbatch_size = 8\n[model]\nname = \"linear\"\n\
     [dataset]\nname = \"random\"\nsamples = 80\nfeatures = 4\nval_split = 0.2\n[optimizer]\nname = \"sgd\"\n\
@@ -20,9 +20,9 @@ fn grid(values: &[&str]) -> Flags {
     Flags { grid: values.iter().map(|text| (*text).to_owned()).collect(), ..Flags::default() }
 }
 
-fn refused(more: &str, flags: &Flags) -> (ExitCode, String) {
+fn refused(more: &str, flags: &Flags) -> (ErrorKind, String) {
     let error = prepared(more, flags).err().expect("it is refused");
-    (error.code, error.to_string())
+    (error.kind, error.to_string())
 }
 
 #[test]
@@ -88,13 +88,13 @@ fn a_flag_moves_a_key_between_grid_and_samples() {
 #[test]
 fn a_child_that_is_no_run_is_refused_before_any_starts() {
     let (code, message) = refused("", &grid(&["optimizer.lr=0.1", "model.name=linear,lineer"]));
-    assert_eq!(code, ExitCode::Spec);
+    assert_eq!(code, ErrorKind::Spec);
     assert!(message.contains("--set model.name=lineer"), "{message}");
     let flags = Flags { metric: Some("val.acuracy".to_owned()), ..grid(&["optimizer.lr=0.1"]) };
     assert!(refused("", &flags).1.contains("--metric val.acuracy"));
-    assert_eq!(refused("", &grid(&["optimizer.lr"])).0, ExitCode::Usage);
-    assert_eq!(refused("", &grid(&["optimizer.lr=0.1,,"])).0, ExitCode::Usage);
-    assert_eq!(refused("[sweep]\npralel = 2\n", &grid(&["optimizer.lr=0.1"])).0, ExitCode::Spec);
+    assert_eq!(refused("", &grid(&["optimizer.lr"])).0, ErrorKind::Usage);
+    assert_eq!(refused("", &grid(&["optimizer.lr=0.1,,"])).0, ErrorKind::Usage);
+    assert_eq!(refused("[sweep]\npralel = 2\n", &grid(&["optimizer.lr=0.1"])).0, ErrorKind::Spec);
 }
 
 #[test]
@@ -122,10 +122,10 @@ fn rungs_end_at_epochs_with_any_schedule_and_at_steps_only_with_one_that_is_free
         ["train.max_steps=20", "train.max_steps=60"]
     );
     let (code, message) = refused(cosine, &by_steps);
-    assert!(code == ExitCode::Spec && message.contains("`cosine` depends on the length"), "{message}");
+    assert!(code == ErrorKind::Spec && message.contains("`cosine` depends on the length"), "{message}");
     let (code, message) = refused("", &Flags { min_epochs: Some(9), ..grid(&values) });
     assert!(
-        code == ExitCode::Spec && message.contains("begins with 9 epochs, and the longest run has 9"),
+        code == ErrorKind::Spec && message.contains("begins with 9 epochs, and the longest run has 9"),
         "{message}"
     );
     let (_, message) = refused("", &Flags { min_steps: Some(72), ..grid(&values) });
@@ -148,26 +148,26 @@ fn a_key_has_one_name_and_one_flag() {
     let names: Vec<&str> = sweep.children.iter().map(|child| child.name.as_str()).collect();
     assert_eq!(names, ["01_lr-0.1_seed-1", "02_lr-0.1_seed-2"]);
     let (code, message) = refused("", &grid(&["optimizer.lr=0.1", "\"name\"=a,b"]));
-    assert!(code == ExitCode::Usage && message.contains("can't vary `name`"), "{message}");
+    assert!(code == ErrorKind::Usage && message.contains("can't vary `name`"), "{message}");
     let (code, message) = refused("", &grid(&["optimizer.lr=0.1", "optimizer.lr=0.2"]));
-    assert!(code == ExitCode::Usage && message.contains("`optimizer.lr` is given twice"), "{message}");
+    assert!(code == ErrorKind::Usage && message.contains("`optimizer.lr` is given twice"), "{message}");
 }
 
 #[test]
 fn what_would_have_no_effect_is_refused() {
     let eta = Flags { eta: Some(2), ..grid(&["optimizer.lr=0.1,0.2"]) };
     let (code, message) = refused("", &eta);
-    assert!(code == ExitCode::Usage && message.contains("--min-epochs"), "{message}");
+    assert!(code == ErrorKind::Usage && message.contains("--min-epochs"), "{message}");
     let unmeasured = Flags { min_epochs: Some(1), ..grid(&["optimizer.lr=0.1,0.2", "dataset.val_split=0"]) };
     let (code, message) = refused("", &unmeasured);
-    assert!(code == ExitCode::Spec && message.contains("`val.loss` is never measured"), "{message}");
+    assert!(code == ErrorKind::Spec && message.contains("`val.loss` is never measured"), "{message}");
     assert!(
         prepared("", &Flags { min_epochs: None, ..unmeasured }).is_ok(),
         "the runs are of use without a rank"
     );
     let two = grid(&["optimizer.lr=0.1", "checkpoint={best=\"val.mae\"},{best=\"val.r2\"}"]);
     let (code, message) = refused("", &two);
-    assert!(code == ExitCode::Usage && message.contains("ranked by one metric"), "{message}");
+    assert!(code == ErrorKind::Usage && message.contains("ranked by one metric"), "{message}");
 }
 
 /// The loss with smoothed labels is larger, whatever the model has learnt.

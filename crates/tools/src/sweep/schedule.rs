@@ -142,7 +142,7 @@ impl Schedule {
             Ended::Stopped if self.stopping => child.state = State::Waiting,
             // This sweep did not ask for it: started again at once, it might never end.
             Ended::Stopped => {
-                (child.state, child.exit_code) = (State::Failed, Some(base::error::ExitCode::Stopped as i32))
+                (child.state, child.exit_code) = (State::Failed, Some(launch::ExitCode::Stopped as i32))
             }
             Ended::Failed(code) => {
                 (child.state, child.exit_code) = (State::Failed, code);

@@ -77,7 +77,7 @@ pub fn cuda_names(count: usize, visible: Option<&str>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::error::ExitCode;
+    use base::error::ErrorKind;
 
     fn machine(cuda: usize) -> Machine {
         Machine { cores: 8, cuda: cuda_names(cuda, None), others: 0 }
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!((devices(&share), share.processes), (vec!["0", "1", "2"], 1));
         assert_eq!(devices(&machine(4).share(1, Nproc::Devices, false).unwrap()), ["all"]);
         let few = machine(1).share(2, Nproc::Devices, false).unwrap_err();
-        assert_eq!((few.code, few.message.contains("1 CUDA device here")), (ExitCode::Usage, true), "{few}");
+        assert_eq!((few.kind, few.message.contains("1 CUDA device here")), (ErrorKind::Usage, true), "{few}");
         let shared = machine(1).share(2, Nproc::Devices, true).unwrap();
         assert_eq!((devices(&shared), shared.processes), (vec!["all", "all"], 1));
     }

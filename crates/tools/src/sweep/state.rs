@@ -104,7 +104,7 @@ impl File {
         }
         let text = files::read_text(&path).doing("read", &path)?;
         let wrong = |why: String| {
-            Error::checkpoint(format!("{} is not the file of a sweep: {why}", path.display()))
+            Error::io(format!("{} is not the file of a sweep: {why}", path.display()))
                 .hint("`--out DIR` starts a sweep elsewhere")
         };
         let file: Self = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;

@@ -1,7 +1,7 @@
 //! A user's own module: the names of its tensors, and consistent values in every view of it.
 
 use super::{ALL, Input, Model, Net, NetModel, Role};
-use base::error::ExitCode;
+use base::error::ErrorKind;
 use burn::module::{Module, Param, RunningState};
 use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig, LinearLayout};
 use burn::tensor::{DType, Device, FloatDType, Tensor};
@@ -303,7 +303,7 @@ fn rejects_modules_that_a_checkpoint_can_not_store() {
     };
     fn refused<N: Net>(build: impl FnOnce(&Device) -> N, rename: &str) {
         let error = NetModel::new(&Compute::host(), 1, |device| Ok(build(device))).err().unwrap();
-        assert_eq!(error.code, ExitCode::Spec);
+        assert_eq!(error.kind, ErrorKind::Spec);
         assert!(error.message.contains(rename), "{error}");
     }
     refused(two, "two tensors of the model are named `weight`");

@@ -182,6 +182,6 @@ fn only_images_with_classes_are_mixed() {
         (image.clone(), field(&[], FieldKind::Float)),
         (image.clone(), field(&[16], FieldKind::Index(50))),
     ] {
-        assert_eq!(BOTH.fits(&input, &target).unwrap_err().code, base::error::ExitCode::Spec);
+        assert_eq!(BOTH.fits(&input, &target).unwrap_err().kind, base::error::ErrorKind::Spec);
     }
 }

@@ -1,6 +1,6 @@
 //! Errors for values that are not finite.
 
-use base::error::{Error, ExitCode};
+use base::error::{Error, ErrorKind};
 
 pub(super) fn gradient(step: u64, norm: f64) -> Error {
     error(format!(
@@ -13,6 +13,6 @@ pub(super) fn loss(step: u64, loss: f64) -> Error {
 }
 
 fn error(message: String) -> Error {
-    Error::new(ExitCode::NonFinite, message)
+    Error::new(ErrorKind::NonFinite, message)
         .hint("try a lower learning rate or `train.clip_norm`, and check the data of this step")
 }

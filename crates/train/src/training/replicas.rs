@@ -7,7 +7,7 @@ use super::digests::gathered;
 use super::state::TrainState;
 use super::{BufferSync, Observer};
 use crate::models::{Role, StateEntry};
-use base::error::{Error, ExitCode, Result};
+use base::error::{Error, ErrorKind, Result};
 use collectives::{ProcessGroup, Wait};
 use record::{Digest, DigestGroup};
 use schemars::JsonSchema;
@@ -89,7 +89,7 @@ impl Divergence {
     }
 
     fn error(&self) -> Error {
-        Error::new(ExitCode::Diverged, self.message()).hint(
+        Error::new(ErrorKind::Diverged, self.message()).hint(
             "every checkpoint is from before it: `--max-restarts`, or the same command, continues from the newest; check memory and \
              processor or GPU of the rank's host",
         )

@@ -30,7 +30,7 @@ fn the_majority_names_the_wrong_ranks() {
 fn only_wrong_ranks_end_by_themselves() {
     let ends = |digests: &[u128]| {
         let found = found(digests);
-        assert_eq!(found.error().code, ExitCode::Diverged);
+        assert_eq!(found.error().kind, ErrorKind::Diverged);
         (0..digests.len()).map(|rank| found.concerns(rank)).collect::<Vec<_>>()
     };
     assert_eq!(ends(&[7, 9, 7]), [false, true, false]);

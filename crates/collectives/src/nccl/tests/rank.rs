@@ -62,7 +62,7 @@ fn play(case: &str, rank: usize, device: usize, folder: &Path) -> String {
         Ok(group) => group,
         Err(e) => {
             let error = base::error::Error::from(e);
-            return format!("{}: {error}", error.code as u8);
+            return format!("{:?}: {error}", error.kind);
         }
     };
     assert_eq!((group.backend(), group.rank()), ("nccl", rank));

@@ -218,7 +218,7 @@ fn mirrors_are_asked_in_order() {
             known(&file),
         )
     );
-    assert_eq!(error.code, base::error::ExitCode::Spec);
+    assert_eq!(error.kind, base::error::ErrorKind::Spec);
     assert!(error.hint.unwrap().contains("by hand"));
     assert_eq!(place.left(), 0);
     let right = Server::script(vec![Answer::File(file.clone())]);

@@ -136,7 +136,7 @@ fn resolve_for(text: &str, sets: &[&str], world: WorldRequest) -> Result<Plan, D
         .comm_hook("mine", || StubHook)
         .comm_hook_with("keyed", |_: &KeyedHook| StubHook);
     let edits: Vec<Override> = sets.iter().map(|s| Override::Set((*s).to_owned())).collect();
-    Plan::resolve(&JobTree::parse("job.toml", text, &edits)?, &registry, world)
+    Plan::resolve(&JobTree::parse("job.toml", text, &edits), &registry, world)
 }
 
 fn resolve(sets: &[&str]) -> Plan {

@@ -2,7 +2,7 @@
 
 use super::{JOB, resolve, resolve_for};
 use crate::plan::WorldRequest;
-use base::error::ExitCode;
+use base::error::ErrorKind;
 use data::{FieldFacts, FieldKind};
 use spec::values;
 use train::tasks::StandardLoss;
@@ -68,6 +68,6 @@ fn a_task_is_compared_with_the_data_when_they_are_read() {
     let target = |kind| FieldFacts { shape: vec![], kind };
     assert_eq!(plan.task.fits(&input, &target(FieldKind::Float)).map_err(|e| e.message), Ok(()));
     let e = plan.task.fits(&input, &target(FieldKind::Index(3))).unwrap_err();
-    assert_eq!(e.code, ExitCode::Spec);
+    assert_eq!(e.kind, ErrorKind::Spec);
     assert!(e.message.starts_with("`task.name`: the task `regression` requires numbers"), "{e}");
 }

@@ -5,7 +5,7 @@ mod layers;
 
 use super::testing::{TestRun, close};
 use crate::registry::Registry;
-use base::error::ExitCode;
+use base::error::ErrorKind;
 use burn::nn::activation::RReluConfig;
 use burn::nn::{DropoutConfig, GaussianNoiseConfig};
 use burn::tensor::{Device, Tensor};
@@ -102,7 +102,7 @@ fn activations_tables_and_what_has_no_parameters() {
 #[test]
 fn parameters_that_are_no_part_of_the_module_are_refused() {
     let error = run().train(1, &["model.layer=swiglu-inside"]).unwrap_err();
-    assert_eq!(error.code, ExitCode::Spec);
+    assert_eq!(error.kind, ErrorKind::Spec);
     assert!(error.message.contains("parameters that are not part of its module"), "{error}");
 }
 

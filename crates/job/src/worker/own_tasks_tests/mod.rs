@@ -6,7 +6,7 @@ use super::testing::{self, SPEC, TestRun, close, trained};
 use super::{Predictor, RankParts, Usage};
 use crate::plan::Plan;
 use crate::registry::Registry;
-use base::error::{ExitCode, Result};
+use base::error::{ErrorKind, Result};
 use components::registry;
 use ddp::device::ComputeDevice;
 use record::Event;
@@ -82,7 +82,7 @@ fn a_model_of_an_own_task_cannot_predict() {
     let (usage, plan) = Usage::read(loaded.usage.as_deref().unwrap(), &loaded, &registry()).unwrap();
     let error =
         Predictor::new(&RankParts::new(&plan), &usage, &loaded, true, ComputeDevice::Cpu).err().unwrap();
-    assert_eq!(error.code, ExitCode::Spec);
+    assert_eq!(error.kind, ErrorKind::Spec);
     assert!(error.message.contains("trained by the task `contrastive`"), "{error}");
 }
 
@@ -184,7 +184,7 @@ fn what_does_not_fit_ends_before_the_run() {
     let refused = |spec: &str| {
         let run = run_of(spec);
         let e = trained(&resolved(spec, &[]).unwrap(), run.out(), 1).unwrap_err();
-        assert_eq!(e.code, ExitCode::Spec);
+        assert_eq!(e.kind, ErrorKind::Spec);
         e.message
     };
     let message = refused(&NUMBERS.replace("towers", "linear"));

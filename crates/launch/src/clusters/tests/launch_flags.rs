@@ -81,7 +81,7 @@ fn a_run_on_one_machine_may_name_an_endpoint_of_its_own() {
     alone("", &[("PET_RDZV_ENDPOINT", "localhost:0")]);
     alone("", &[("PET_MASTER_ADDR", "127.0.0.1")]);
     let error = settings("--nnodes 2 --rdzv-endpoint n0:0", &[]).expect_err("no port");
-    assert!(error.code == ExitCode::Usage && error.message.contains("n0:0 has no port"), "{error}");
+    assert!(error.kind == ErrorKind::Usage && error.message.contains("n0:0 has no port"), "{error}");
     let several = settings("--rdzv-endpoint n0:1", &[]).expect("consistent");
     assert!(Origin::Own.is_alone(false, several.rdzv_endpoint.as_ref()).is_err());
 }
@@ -159,7 +159,7 @@ fn standalone_is_one_node() {
         ("--standalone --rdzv-endpoint n0:1", "--rdzv-endpoint n0:1"),
     ] {
         let error = settings(flags, &[]).expect_err(word);
-        assert!(error.code == ExitCode::Usage && error.message.contains(word), "{error}");
+        assert!(error.kind == ErrorKind::Usage && error.message.contains(word), "{error}");
     }
     let settings = settings("--standalone", &[]).expect("consistent");
     refused(&TORCHRUN, &settings, &["--standalone starts all processes", "rank 5 of 8"]);

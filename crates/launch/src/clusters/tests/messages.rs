@@ -33,7 +33,7 @@ fn messages() {
     let mut text = String::new();
     for (title, vars, settings) in refusals {
         let error = origin(&vars, settings).expect_err(title);
-        assert_eq!(error.code, ExitCode::Usage, "{error}");
+        assert_eq!(error.kind, ErrorKind::Usage, "{error}");
         text += &format!("== {title}\n{error}\n\n");
     }
     let alone = Origin::Own.is_alone(false, nodes.rdzv_endpoint.as_ref()).expect_err("an endpoint");

@@ -64,7 +64,7 @@ fn a_pod_of_an_indexed_job_supervises_its_node() {
     for index in ["0", "1"] {
         let found =
             origin(&[("JOB_COMPLETION_INDEX", index)], &Settings::default()).expect("the spec may say it");
-        assert_eq!(found.is_alone(false, None).expect_err("of several").code, ExitCode::Usage);
+        assert_eq!(found.is_alone(false, None).expect_err("of several").kind, ErrorKind::Usage);
         assert!(found.is_alone(true, None).is_ok());
     }
     // The PyTorchJob operator sets the ranks of its pods' processes itself.
@@ -120,6 +120,6 @@ fn an_endpoint_requires_several_nodes() {
     let at = "n1:1".parse().ok();
     let alone = origin(&[], &settings(None, None, Some("n1:1"))).expect("the spec may say how many");
     assert_eq!(alone, Origin::Own);
-    assert_eq!(alone.is_alone(false, at.as_ref()).expect_err("of several").code, ExitCode::Usage);
+    assert_eq!(alone.is_alone(false, at.as_ref()).expect_err("of several").kind, ErrorKind::Usage);
     assert!(alone.is_alone(true, at.as_ref()).is_ok() && alone.is_alone(false, None).is_ok());
 }

@@ -43,7 +43,7 @@ impl Agent {
             // The other nodes receive the error, and not only the loss of this node.
             Err(e) => {
                 let message = format!("{}: {}", self.name(), e.message);
-                let failure = NodeFailure::new(e.code, Cause::Root, message);
+                let failure = NodeFailure::new(e.kind.into(), Cause::Root, message);
                 // The next generation needs another socket.
                 let port = if Failure::may_pass(&e) { self.listen().ok() } else { None };
                 let retry = port.is_some();

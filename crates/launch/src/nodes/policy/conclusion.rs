@@ -2,7 +2,7 @@
 
 use super::super::events::{Action, Cause, NodeEnd, NodeFailure};
 use super::{Phase, State};
-use base::error::ExitCode;
+use crate::ExitCode;
 use std::time::Duration;
 
 impl State {

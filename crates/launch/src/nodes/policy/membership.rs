@@ -2,8 +2,8 @@
 
 use super::super::events::{Action, Cause, Member, NodeEnd, NodeFailure, Recall, Timer};
 use super::{NodeSlot, Phase, State};
+use crate::ExitCode;
 use crate::nodes::NodeRange;
-use base::error::ExitCode;
 
 impl State {
     fn seat_of(&self, member: Member) -> Option<usize> {

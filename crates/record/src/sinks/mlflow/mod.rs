@@ -11,9 +11,9 @@ mod facts;
 mod tests;
 
 use super::{FOLDER, ObserverConfig};
-use crate::{EventObserver, ObservedRun};
+use crate::{EventObserver, ObservedRun, RunEnd};
 use api::{Answered, Api, Failed, Metric, Pairs};
-use base::error::{Error, ExitCode, Result};
+use base::error::{Error, Result};
 use base::files;
 use client::Client;
 use facts::{Env, Server};
@@ -130,9 +130,9 @@ impl EventObserver for Tracking {
             return Ok(());
         }
         if event["event"] == "end" {
-            self.status = match event["exit_code"].as_u64().map(|code| ExitCode::from_status(code as i32)) {
-                Some(Some(ExitCode::Done)) => "FINISHED",
-                Some(Some(ExitCode::Stopped)) => "KILLED",
+            self.status = match event["exit_code"].as_u64().map(RunEnd::from_exit_code) {
+                Some(RunEnd::Done) => "FINISHED",
+                Some(RunEnd::Stopped) => "KILLED",
                 _ => "FAILED",
             };
         }

@@ -1,6 +1,8 @@
 //! The table of exit codes, from which `--help`, failure reports, restarts and docs/failures.md take theirs. Scripts
 //! depend on these codes.
 
+use base::error::{ErrorKind, Result};
+
 macro_rules! exit_codes {
     ($($(#[$more:meta])* $code:ident = $number:literal, $name:literal, $meaning:literal, restart: $restart:expr;)*) => {
         /// The exit code of a process.
@@ -70,6 +72,16 @@ impl ExitCode {
         Self::from_status(code).filter(|known| !matches!(known, Self::Unmet | Self::Differ))
     }
 
+    /// The exit code of a process that has `ended` with a result.
+    pub fn of(ended: &Result<ExitCode>) -> Self {
+        ended.as_ref().map_or_else(|e| e.kind.into(), |code| *code)
+    }
+
+    /// The kind of the error that a process reports whose workers ended with this code.
+    pub fn error_kind(self) -> ErrorKind {
+        ErrorKind::ALL.into_iter().find(|kind| Self::from(*kind) == self).unwrap_or(ErrorKind::Internal)
+    }
+
     /// The table for `--help`.
     pub fn list() -> String {
         let codes: Vec<String> =
@@ -78,9 +90,29 @@ impl ExitCode {
     }
 }
 
+impl From<ErrorKind> for ExitCode {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Unmet => Self::Unmet,
+            ErrorKind::Usage => Self::Usage,
+            ErrorKind::Unavailable => Self::Unavailable,
+            ErrorKind::Internal => Self::Internal,
+            ErrorKind::Io => Self::Io,
+            ErrorKind::Stopped => Self::Stopped,
+            ErrorKind::Spec => Self::Spec,
+            ErrorKind::WorkerFailed => Self::WorkerFailed,
+            ErrorKind::Collective => Self::Collective,
+            ErrorKind::NonFinite => Self::NonFinite,
+            ErrorKind::Rendezvous => Self::Rendezvous,
+            ErrorKind::Diverged => Self::Diverged,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use record::RunEnd;
 
     #[test]
     fn undocumented_statuses_have_no_exit_code() {
@@ -90,5 +122,20 @@ mod tests {
         assert_eq!(ExitCode::from_status(101), None);
         assert_eq!(ExitCode::from_status(256 + 75), None);
         assert_eq!([1, 2, 3].map(ExitCode::of_worker), [None, Some(ExitCode::Usage), None]);
+    }
+
+    #[test]
+    fn each_kind_of_error_has_its_own_code() {
+        for kind in ErrorKind::ALL {
+            assert_eq!(ExitCode::from(kind).error_kind(), kind);
+            assert_eq!(
+                RunEnd::from_exit_code(ExitCode::from(kind) as u64),
+                match kind {
+                    ErrorKind::Stopped => RunEnd::Stopped,
+                    _ => RunEnd::Failed,
+                }
+            );
+        }
+        assert_eq!(RunEnd::from_exit_code(ExitCode::Done as u64), RunEnd::Done);
     }
 }
