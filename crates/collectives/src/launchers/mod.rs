@@ -73,11 +73,8 @@ fn where_to_meet(
         options.endpoint = Some(endpoint);
         return Ok(());
     }
-    let (host, port) = (vars.text("MASTER_ADDR"), vars.number::<u16>("MASTER_PORT")?);
-    let chosen = vars.number::<u16>("DDP_RUN_PORT")?;
-    if port == Some(0) || chosen == Some(0) {
-        return Err(vars.inconsistent("MASTER_PORT is 0; every rank must know the port in advance"));
-    }
+    let (given, chosen) = (port(vars, "MASTER_PORT")?, port(vars, "DDP_RUN_PORT")?);
+    let host = vars.text("MASTER_ADDR");
     let one_machine = options.local_world_size == options.world_size;
     let host = match (host, &slurm) {
         (None, Some(_)) if one_machine => Some("127.0.0.1".to_owned()),
@@ -95,7 +92,7 @@ fn where_to_meet(
         )
     };
     let host = host.ok_or_else(|| missing("MASTER_ADDR"))?;
-    let agreed = match (port, slurm) {
+    let agreed = match (given, slurm) {
         (Some(port), None) => torchrun::ports(vars, &host, port, run_id, options.generation),
         // The port is derived from the step's name; another program may have it.
         (None, Some((job, step))) => {
@@ -103,12 +100,23 @@ fn where_to_meet(
         }
         _ => None,
     };
-    match (chosen.or(port), agreed) {
+    match (chosen.or(given), agreed) {
         (_, Some(ports)) if chosen.is_none() => options.agreed = Some((host, ports)),
         (Some(port), _) => options.endpoint = Some(RdzvEndpoint::Tcp { host, port }),
         (None, _) => return Err(missing("MASTER_PORT")),
     }
     Ok(())
+}
+
+/// A port of rank 0.
+///
+/// # Errors
+/// The variable is no port, or 0: every rank must know the port in advance.
+pub fn port<E>(vars: &base::variables::Variables<'_, E>, name: &str) -> Result<Option<u16>, E> {
+    match vars.number(name)? {
+        Some(0) => Err(vars.inconsistent(format!("{name} is 0; every rank must know the port in advance"))),
+        port => Ok(port),
+    }
 }
 
 fn no_launcher() -> CommError {

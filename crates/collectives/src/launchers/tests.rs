@@ -102,6 +102,7 @@ fn missing_and_contradicting_variables_are_named() {
         (with(&[&RANK, &MASTER[..1]]), "MASTER_PORT is not set"),
         (with(&[&RANK, &MASTER[1..]]), "MASTER_ADDR is not set"),
         (with(&[&RANK, &MASTER[..1], &[("MASTER_PORT", "0")]]), "MASTER_PORT is 0"),
+        (with(&[&RANK, &MASTER, &[("DDP_RUN_PORT", "0")]]), "DDP_RUN_PORT is 0"),
         (with(&[&RANK, &MASTER[..1], &[("MASTER_PORT", "65536")]]), "MASTER_PORT is `65536`"),
         (with(&[&RANK, &[("DDP_RUN_RDZV_ENDPOINT", "file://x")]]), "DDP_RUN_RDZV_ENDPOINT is `file://x`"),
         (

@@ -7,7 +7,7 @@ use super::{Claim, Launcher, mpi, slurm};
 use crate::nodes::{KeySource, RdzvEndpoint};
 use crate::{Endpoint, Place, cores};
 use base::error::{Error, Result};
-use collectives::launchers::torchrun::has_agent_store;
+use collectives::launchers::{self, torchrun::has_agent_store};
 use collectives::rendezvous::{Ports, Secret};
 
 /// A rank that another launcher started.
@@ -159,11 +159,8 @@ fn rendezvous(vars: &Vars<'_>, claim: &Claim, place: &Place, run: &Run<'_>) -> R
     if claim.world == 1 {
         return Ok(Rendezvous::Solo);
     }
-    let (host, port) = (vars.text("MASTER_ADDR"), vars.number::<u16>("MASTER_PORT")?);
-    let chosen = vars.number("DDP_RUN_PORT")?;
-    if port == Some(0) || chosen == Some(0) {
-        return Err(inconsistent("MASTER_PORT is 0; every rank must know the port in advance"));
-    }
+    let host = vars.text("MASTER_ADDR");
+    let (port, chosen) = (launchers::port(vars, "MASTER_PORT")?, launchers::port(vars, "DDP_RUN_PORT")?);
     // torchrun's port is that of its agent's store, or one that was free when it looked.
     let of_torchrun = claim.launcher == Launcher::Torchrun || has_agent_store(vars);
     if let (Some(host), Some(port), None, true) = (&host, port, chosen, of_torchrun) {

@@ -17,6 +17,7 @@ fn messages() {
         ("out of range", with(&[("RANK", "8")]), &none),
         ("port out of range", with(&[("MASTER_PORT", "70000")]), &none),
         ("port 0", with(&[("MASTER_PORT", "0")]), &none),
+        ("chosen port 0", with(&[("DDP_RUN_PORT", "0")]), &none),
         ("local rank", with(&[("LOCAL_RANK", "4")]), &none),
         ("two kinds of MPI", [[("PMI_RANK", "0"), ("PMI_SIZE", "2")], open_mpi].concat(), &none),
         ("PMIX without a size", vec![("PMIX_RANK", "0")], &none),
