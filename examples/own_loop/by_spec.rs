@@ -5,6 +5,7 @@ mod model;
 
 use burn::data::dataset::InMemDataset;
 use burn::tensor::{Device, Tensor};
+use ddp_run::ExitCode;
 use ddp_run::prelude::*;
 use ddp_run::schemars::JsonSchema;
 use model::{SampleBatch, SampleBatcher, Waves, samples};
@@ -39,11 +40,18 @@ struct SamplesConfig {
     samples: usize,
 }
 
-fn main() {
-    Registry::standard()
+fn main() -> std::process::ExitCode {
+    let registry = Registry::standard()
         .model("waves", |_: &NoKeys, _, device: &Device| Waves::new(device))
         .burn_dataset("waves", |c: &SamplesConfig| {
             BurnData::new(InMemDataset::new(samples(c.samples)), SampleBatcher, 0)
-        })
-        .run()
+        });
+    // `registry.run()` does the same, and saves when it is asked to stop.
+    match registry.run_with(std::env::args_os()) {
+        Ok(code) => (code as u8).into(),
+        Err(error) => {
+            eprintln!("error: {error}");
+            (ExitCode::from(error.kind) as u8).into()
+        }
+    }
 }

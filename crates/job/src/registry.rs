@@ -1,5 +1,5 @@
 //! The components that a spec can name. [`Registry::standard`] holds those that ship with ddp-run; a user's own crate
-//! adds its own to it and calls [`Registry::run`], which is the whole program with those names known.
+//! adds its own to it and calls `Program::run` of ddp-run, which is the whole program with those names known.
 
 use burn::tensor::Device;
 use data::{self, BurnData, DataFacts, DatasetKind, DatasetSource, Transform, TransformKind, TransformPlan};
@@ -51,7 +51,7 @@ impl Registry {
     }
 
     /// Adds a model: `[model] name = "…"` and the keys of `C`, built by `build` from them, what is known of the data, and
-    /// the device. `C` derives `Deserialize` and [`JsonSchema`](crate::schemars): a wrong key is reported by its
+    /// the device. `C` derives `Deserialize` and [`JsonSchema`](schemars::JsonSchema): a wrong key is reported by its
     /// type there, and by its range (`#[schemars(range(min = 1))]`).
     pub fn model<C, N, F>(self, name: &str, build: F) -> Self
     where
@@ -64,7 +64,7 @@ impl Registry {
         })
     }
 
-    /// As [`model`](Self::model), with a builder that may fail: `?` takes what [`Error`](crate::Error) can be made of, an `io::Error`
+    /// As [`model`](Self::model), with a builder that may fail: `?` takes what [`Error`](base::error::Error) can be made of, an `io::Error`
     /// too. The run ends before its first step, with the error's exit code (78 for a file that is missing or can't be read).
     pub fn try_model<C, N, F>(self, name: &str, build: F) -> Self
     where
