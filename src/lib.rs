@@ -122,11 +122,10 @@ pub mod testing {
     pub use ddp::{BucketCaps, BucketLayout, HookState, Reducer, TapLadder};
     pub use job::plan::{BatchAlgebra, Plan, WorldRequest, one_line};
     pub use job::reference::{Component, Key, Reference, Table, description, json_schema, keys, section};
-    pub use job::worker::{RankJob, RecorderOptions, Resume, load_pretrained, train};
+    pub use job::worker::{Handoff, JobHandoff, RankJob, Received, RecorderOptions};
+    pub use job::worker::{Resume, load_pretrained, received, train};
     pub use launch::nodes::{Limits, NodeRange, Nodes};
-    pub use launch::{
-        Endpoint, Failure, Handoff, JobHandoff, LocalLaunch, OnSecondSignal, Place, Received, StopFlag, logs,
-    };
+    pub use launch::{Endpoint, Failure, FailureCause, LocalLaunch, OnSecondSignal, Place, StopFlag, logs};
     pub use record::history::{FolderLock, Start};
     pub use record::{ProgressMode, Provenance, RunId, provenance};
     pub use spec::{Declaration, JobTree, Origin, Override, range, schema};

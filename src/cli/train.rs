@@ -6,10 +6,10 @@ use ddp::device;
 use job::plan::WorldRequest;
 use job::registry::Registry;
 use job::start::{Start, start};
-use job::worker::{RankParts, measured};
+use job::worker::{JobHandoff, RankParts, measured};
 use launch::clusters::{self, LaunchFlags, Origin, flags};
-use launch::logs::{LogFormat, Verbosity};
-use launch::{ExitCode, JobHandoff, StopFlag};
+use launch::logs::{LogFormat, LogOptions, Verbosity};
+use launch::{ExitCode, StopFlag};
 use record::{Assertion, ProfileSteps, ProgressMode};
 use spec::{Given, Override, shown_name};
 use std::path::PathBuf;
@@ -165,8 +165,7 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         set: plan.set_values(),
         resume: args.resume.clone(),
         accept_changes: args.accept_changes,
-        log_format: args.log_format,
-        verbosity: args.verbosity(),
+        log: LogOptions { format: args.log_format, verbosity: args.verbosity() },
         progress: if args.quiet { ProgressMode::None } else { args.progress },
         log_dir: launch.log_dir.as_ref().map(|dir| dir.join(&plan.name)),
         rdzv_id: launch.rdzv_id.clone().and_then(|id| id.0),

@@ -185,7 +185,7 @@ pub trait Dataset: Send + Sync {
     fn input(&self) -> FieldFacts;
     /// One sample's target.
     fn target(&self) -> FieldFacts;
-    /// One sample's further fields, by name: masks, boxes, a second image. Tasks read them ([`Batch::field`](crate::task::Batch::field));
+    /// One sample's further fields, by name: masks, boxes, a second image. Tasks read them (`Batch::field`);
     /// what is standard ignores them. All splits of a data set have the same.
     fn fields(&self) -> BTreeMap<String, FieldFacts> {
         BTreeMap::new()

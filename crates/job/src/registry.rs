@@ -51,7 +51,7 @@ impl Registry {
     }
 
     /// Adds a model: `[model] name = "…"` and the keys of `C`, built by `build` from them, what is known of the data, and
-    /// the device. `C` derives `Deserialize` and [`JsonSchema`](schemars::JsonSchema): a wrong key is reported by its
+    /// the device. `C` derives `Deserialize` and [`JsonSchema`]: a wrong key is reported by its
     /// type there, and by its range (`#[schemars(range(min = 1))]`).
     pub fn model<C, N, F>(self, name: &str, build: F) -> Self
     where

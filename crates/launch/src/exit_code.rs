@@ -1,10 +1,10 @@
-//! The table of exit codes, from which `--help`, failure reports, restarts and docs/failures.md take theirs. Scripts
-//! depend on these codes.
+//! The table of exit codes, from which `--help`, failure reports and docs/failures.md take theirs.
+//! Scripts depend on these codes.
 
 use base::error::{ErrorKind, Result};
 
 macro_rules! exit_codes {
-    ($($(#[$more:meta])* $code:ident = $number:literal, $name:literal, $meaning:literal, restart: $restart:expr;)*) => {
+    ($($(#[$more:meta])* $code:ident = $number:literal, $name:literal, $meaning:literal;)*) => {
         /// The exit code of a process.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
         #[repr(u8)]
@@ -25,39 +25,34 @@ macro_rules! exit_codes {
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$code => $meaning),* }
             }
-
-            /// Whether a restart of the same job may succeed, judging by the code alone; `None` if it is not a failure.
-            pub const fn restart(self) -> Option<bool> {
-                match self { $(Self::$code => $restart),* }
-            }
         }
     };
 }
 
 exit_codes! {
-    Done = 0, "done", "done", restart: None;
+    Done = 0, "done", "done";
     /// A run itself is done.
     Unmet = 1, "assertion does not hold, or results differ",
-        "an `--assert` does not hold, or `repro` or `rehearse` found a difference", restart: None;
-    Usage = 2, "bad command line", "bad command line", restart: Some(false);
+        "an `--assert` does not hold, or `repro` or `rehearse` found a difference";
+    Usage = 2, "bad command line", "bad command line";
     /// `bisect` itself is done.
-    Differ = 3, "runs differ", "the runs of `bisect` differ", restart: None;
-    Unavailable = 69, "device or backend missing", "a device or backend is missing", restart: Some(false);
+    Differ = 3, "runs differ", "the runs of `bisect` differ";
+    Unavailable = 69, "device or backend missing", "a device or backend is missing";
     /// A bug in ddp-run, or a failure of the operating system (except of its files) without a more specific code.
-    Internal = 70, "internal error", "internal error", restart: Some(false);
+    Internal = 70, "internal error", "internal error";
     Io = 74, "checkpoint or other file unreadable or unwritable",
-        "a checkpoint or another file can't be read or written", restart: Some(false);
+        "a checkpoint or another file can't be read or written";
     /// `--resume auto` continues the run.
-    Stopped = 75, "stopped on request and resumable", "stopped on request", restart: None;
+    Stopped = 75, "stopped on request and resumable", "stopped on request";
     /// The data that it names is missing or damaged.
-    Spec = 78, "spec or data invalid", "the spec or its data is invalid", restart: Some(false);
+    Spec = 78, "spec or data invalid", "the spec or its data is invalid";
     /// No restarts are left.
-    WorkerFailed = 90, "worker failed", "a worker failed", restart: Some(true);
-    Collective = 91, "collective failed", "a collective timed out or lost a peer", restart: Some(true);
-    NonFinite = 92, "loss or gradient not finite", "loss or gradient is not finite", restart: Some(false);
-    Rendezvous = 93, "rendezvous failed", "the processes did not connect to each other", restart: Some(true);
+    WorkerFailed = 90, "worker failed", "a worker failed";
+    Collective = 91, "collective failed", "a collective timed out or lost a peer";
+    NonFinite = 92, "loss or gradient not finite", "loss or gradient is not finite";
+    Rendezvous = 93, "rendezvous failed", "the processes did not connect to each other";
     /// Silent data corruption.
-    Diverged = 94, "ranks diverged", "the ranks' states differ: silent data corruption", restart: Some(true);
+    Diverged = 94, "ranks diverged", "the ranks' states differ: silent data corruption";
 }
 
 impl ExitCode {

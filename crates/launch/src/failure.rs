@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::cause::FailureCause;
 use super::error_file;
 use super::flight::FlightRecord;
 use crate::ExitCode;
-use base::error::{Error, ErrorKind, is_transient};
+use base::error::Error;
 use base::files::AtomicFile;
-use collectives::{CommError, CommErrorKind, ProcessGroup, StepPhase};
+use collectives::{CommError, ProcessGroup, StepPhase};
 use std::time::Duration;
 
 /// The note that a failing rank leaves for its supervisor, in `failure-rank-N.json` in the folder of the logs.
@@ -26,8 +27,9 @@ pub struct Failure {
     pub pid: u32,
     /// The exit code that the worker is about to end with.
     pub code: i32,
-    /// Whether it is a cause or the consequence of another rank's failure.
-    pub kind: Kind,
+    /// Why it failed.
+    #[serde(rename = "kind")]
+    pub cause: FailureCause,
     /// Time of the failure on the monotonic clock (CLOCK_MONOTONIC), which all processes of a host share.
     pub(crate) monotonic_ns: u64,
     /// The error, as the user reads it.
@@ -48,101 +50,34 @@ pub struct Failure {
     pub(crate) traceback: Option<String>,
 }
 
-/// The kind of failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    PeerLost,
-    Timeout,
-    /// Another rank reported a failure.
-    Aborted,
-    Rendezvous,
-    Usage,
-    /// A device or backend that this machine or build lacks.
-    DeviceMissing,
-    /// A device that failed after training had begun.
-    DeviceLost,
-    Checkpoint,
-    /// A file could not be read or written, for a possibly temporary reason.
-    Io,
-    Spec,
-    NonFinite,
-    /// The ranks' states differ.
-    Diverged,
-    /// A bug; also ranks that call different collectives.
-    Bug,
-    Other,
-}
-
-impl Kind {
-    fn of(error: &Error) -> Self {
-        let comm = error.caused_by::<CommError>().map(|e| e.kind);
-        match (error.kind, comm) {
-            (ErrorKind::Collective, Some(CommErrorKind::Timeout)) => Kind::Timeout,
-            (ErrorKind::Collective, Some(CommErrorKind::Aborted)) => Kind::Aborted,
-            (ErrorKind::Collective, _) => Kind::PeerLost,
-            (ErrorKind::Rendezvous, _) => Kind::Rendezvous,
-            (ErrorKind::Usage, _) => Kind::Usage,
-            (ErrorKind::Unavailable, _) => Kind::DeviceMissing,
-            (ErrorKind::Io, _) if error.caused_by().is_some_and(is_transient) => Kind::Io,
-            (ErrorKind::Io, _) => Kind::Checkpoint,
-            (ErrorKind::Spec, _) => Kind::Spec,
-            (ErrorKind::NonFinite, _) => Kind::NonFinite,
-            (ErrorKind::Diverged, _) => Kind::Diverged,
-            (ErrorKind::Internal, _) => Kind::Bug,
-            _ => Kind::Other,
-        }
-    }
-
-    /// Whether the rank failed by itself, and not because of another one.
-    fn is_own(self) -> bool {
-        !matches!(self, Kind::PeerLost | Kind::Timeout | Kind::Aborted | Kind::Rendezvous)
-    }
-
-    /// Whether a restart of the same job may succeed.
-    pub fn is_retryable(self) -> bool {
-        match self {
-            Kind::PeerLost
-            | Kind::Timeout
-            | Kind::Aborted
-            | Kind::Rendezvous
-            | Kind::DeviceLost
-            | Kind::Io
-            | Kind::Diverged
-            | Kind::Other => true,
-            Kind::Usage
-            | Kind::DeviceMissing
-            | Kind::Checkpoint
-            | Kind::Spec
-            | Kind::NonFinite
-            | Kind::Bug => false,
-        }
-    }
-}
-
 /// What a supervisor knows about a worker's end besides its exit status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// From the worker's failure note.
-    pub kind: Option<Kind>,
-    /// The exit code that the worker was about to end with, if it had failed by itself.
-    pub own: Option<ExitCode>,
+    pub noted: Option<FailureCause>,
     /// Time of the failure according to the note; without a note, the time when the supervisor saw the exit.
     pub at: Duration,
 }
 
 impl Evidence {
+    /// The rank failed by itself, before it ended.
+    pub(super) fn own(&self) -> Option<FailureCause> {
+        self.noted.filter(|noted| !noted.is_consequence() && *noted != FailureCause::Panicked)
+    }
+
     /// It failed because of another rank.
     pub(super) fn lost_others(&self) -> bool {
-        self.kind.is_some_and(|kind| !kind.is_own())
+        self.noted.is_some_and(FailureCause::is_consequence)
     }
 
     pub(super) fn of(note: Option<&Failure>) -> Self {
-        // A panic on a thread beside the training leaves a note without a place, and the rank may go on.
-        let of_end = note.filter(|n| n.kind != Kind::Bug || n.place.is_some());
-        let at = of_end.map_or_else(monotonic, |n| Duration::from_nanos(n.monotonic_ns));
-        let own = of_end.filter(|n| n.kind.is_own());
-        Self { kind: note.map(|n| n.kind), own: own.and_then(|n| ExitCode::of_worker(n.code)), at }
+        let noted = note.map(|note| match note.cause {
+            // A panic on a thread beside the training leaves a note without a place, and the rank may go on.
+            FailureCause::Bug if note.place.is_none() => FailureCause::Panicked,
+            cause => cause,
+        });
+        let of_end = note.filter(|_| noted != Some(FailureCause::Panicked));
+        Self { noted, at: of_end.map_or_else(monotonic, |n| Duration::from_nanos(n.monotonic_ns)) }
     }
 }
 
@@ -155,18 +90,13 @@ pub(super) fn monotonic() -> Duration {
 pub(super) const MAX_BYTES: u64 = 256 << 10;
 
 impl Failure {
-    /// Whether a file is out of reach, which may pass.
-    pub(crate) fn may_pass(error: &Error) -> bool {
-        Kind::of(error) == Kind::Io
-    }
-
     /// The failure note of this process for `error`.
     pub fn of(rank: usize, error: &Error) -> Self {
         Self {
             rank,
             pid: std::process::id(),
             code: ExitCode::from(error.kind) as i32,
-            kind: Kind::of(error),
+            cause: FailureCause::of(error),
             monotonic_ns: u64::try_from(monotonic().as_nanos()).unwrap_or(u64::MAX),
             message: error.message.clone(),
             hint: error.hint.clone(),
@@ -180,9 +110,9 @@ impl Failure {
     /// Adds the rank's step, phase and last collective from `group`.
     pub fn at(self, group: &dyn ProcessGroup) -> Self {
         let place = group.place();
-        let lost = self.kind == Kind::DeviceMissing && place.step > 0;
+        let lost = self.cause == FailureCause::DeviceMissing && place.step > 0;
         Self {
-            kind: if lost { Kind::DeviceLost } else { self.kind },
+            cause: if lost { FailureCause::DeviceLost } else { self.cause },
             place: Some(place),
             last_collective: group.history().pop().map(|last| last.call),
             ..self
@@ -248,28 +178,18 @@ pub fn clear(log_dir: &Path, rank: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use collectives::CommErrorKind;
 
     #[test]
-    fn transient_file_errors_are_retryable_and_a_full_disk_is_not() {
-        use base::error::IoContext;
-        let kind = |code| {
-            let failed: io::Result<()> = Err(io::Error::from_raw_os_error(code));
-            Kind::of(&failed.doing("read", Path::new("x")).expect_err("it failed"))
-        };
-        assert_eq!((kind(libc::ESTALE), kind(libc::EIO)), (Kind::Io, Kind::Io));
-        assert_eq!((kind(libc::ENOSPC), kind(libc::EFBIG)), (Kind::Checkpoint, Kind::Checkpoint));
-        assert!(Kind::Io.is_retryable() && !Kind::Checkpoint.is_retryable());
-    }
-
-    #[test]
-    fn only_a_rank_that_failed_by_itself_has_a_code_of_its_own() {
-        let own = |error: &Error, place| Evidence::of(Some(&Failure { place, ..Failure::of(1, error) })).own;
+    fn only_a_rank_that_failed_by_itself_has_a_cause_of_its_own() {
+        let own =
+            |error: &Error, place| Evidence::of(Some(&Failure { place, ..Failure::of(1, error) })).own();
         let place = Some(StepPhase { step: 3, phase: collectives::Phase::Sync });
-        assert_eq!(own(&Error::data("no file"), None), Some(ExitCode::Spec));
+        assert_eq!(own(&Error::data("no file"), None), Some(FailureCause::Spec));
         let lost = Error::from(CommError::new(CommErrorKind::PeerLost, Some(0), "rank 0 is gone"));
         assert_eq!(own(&lost, place), None);
         let bug = Error::internal("panicked");
-        assert_eq!((own(&bug, place), own(&bug, None)), (Some(ExitCode::Internal), None));
+        assert_eq!((own(&bug, place), own(&bug, None)), (Some(FailureCause::Bug), None));
         // A panic that the rank outlived says nothing about its end, much later.
         let outlived = Evidence::of(Some(&Failure { monotonic_ns: 1, ..Failure::of(1, &bug) }));
         assert!(outlived.at > Duration::from_nanos(1), "{outlived:?}");

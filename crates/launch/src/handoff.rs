@@ -12,13 +12,11 @@ use std::path::PathBuf;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::logs::{LogFormat, Verbosity};
 use super::os;
 use super::stop::StopFlag;
 use crate::ExitCode;
 use base::error::{Error, Result};
 use collectives::rendezvous::{Ports, Secret};
-use record::{ProfileSteps, ProgressMode, Provenance};
 
 /// A resolved spec has a few kilobytes; a longer line is not a handoff.
 pub const MAX_BYTES: usize = 4 << 20;
@@ -72,76 +70,9 @@ pub enum Endpoint {
     File { path: PathBuf },
 }
 
-/// The job itself, the same for every worker.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct JobHandoff {
-    /// The name of the spec as typed, for messages.
-    pub spec_name: String,
-    /// The resolved spec (`job.toml`).
-    pub job_toml: String,
-    /// The values that the spec as typed and the command line set, to be shown.
-    #[serde(default)]
-    pub set: Vec<String>,
-    /// The run's folder.
-    pub out_dir: PathBuf,
-    /// `auto`, `never` or a path.
-    pub resume: String,
-    /// `--accept-changes`.
-    #[serde(default)]
-    pub accept_changes: bool,
-    /// Provenance of this start, for `run.json`; set by the process that starts rank 0.
-    #[serde(default)]
-    pub provenance: Option<Provenance>,
-    /// `--log-format`.
-    pub log_format: LogFormat,
-    /// `-v` and `-q`.
-    #[serde(default)]
-    pub verbosity: Verbosity,
-    /// `--progress`.
-    pub progress: ProgressMode,
-    /// Folder of the logs, if it is not `logs/` in `out_dir`.
-    #[serde(default)]
-    pub log_dir: Option<PathBuf>,
-    /// `--rdzv-id`.
-    #[serde(default)]
-    pub rdzv_id: Option<String>,
-    /// `--profile`.
-    #[serde(default)]
-    pub profile: Option<ProfileSteps>,
-    /// `ddp-run eval`: what the ranks do instead of training.
-    #[serde(default)]
-    pub evaluation: Option<EvaluationHandoff>,
-}
-
-/// The evaluation of a checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EvaluationHandoff {
-    /// Only rank 0 reads it.
-    pub checkpoint: PathBuf,
-    /// The folder of the run's checkpoints, where rank 0 finds another one if a running training has removed that one.
-    pub among: Option<PathBuf>,
-    /// It is the best of them, else the newest.
-    pub best: bool,
-    /// `train`, `val` or `test`.
-    pub split: String,
-    /// Evaluate the averaged weights, if there are some.
-    pub averaged: bool,
-    /// Count predictions by class.
-    pub per_class: bool,
-    /// The file to which rank 0 writes the result.
-    pub result: PathBuf,
-}
-
-impl JobHandoff {
-    /// Folder of the logs.
-    pub fn logs(&self) -> PathBuf {
-        self.log_dir.clone().unwrap_or_else(|| self.out_dir.join("logs"))
-    }
-}
-
 /// `J` describes the workers' job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Handoff<J = JobHandoff> {
+pub struct Handoff<J> {
     version: String,
     /// The worker's place in the run.
     pub place: Place,
@@ -165,9 +96,9 @@ pub struct Handoff<J = JobHandoff> {
     pub job: J,
 }
 
-/// The result of [`Handoff::receive`].
+/// The result of [`Handoff::take`].
 #[derive(Debug)]
-pub struct Received<J = JobHandoff> {
+pub struct Received<J> {
     /// The handoff, of this program's version.
     pub handoff: Handoff<J>,
     /// Rank 0's inherited rendezvous listener.
@@ -182,25 +113,9 @@ impl Endpoint {
     }
 }
 
-impl Handoff {
-    /// A handoff of the first generation and attempt.
-    pub fn new(place: Place, endpoint: Endpoint, secret: Secret, job: JobHandoff) -> Self {
-        Self { log_dir: job.logs(), ..Self::of(place, endpoint, secret, job) }
-    }
-
-    /// [`Handoff::take`], in `ddp-run worker`.
-    pub fn receive(stop: &StopFlag) -> Result<Received> {
-        let by_hand = || {
-            Error::usage("`ddp-run worker` is started by the supervisor, not by hand")
-                .hint("`ddp-run SPEC.toml` starts a run")
-        };
-        Self::take(stop, by_hand, |rank| status!("rank {rank}: the supervisor exited; exiting"))
-    }
-}
-
 impl<J: Serialize + DeserializeOwned> Handoff<J> {
     /// A handoff of the first generation and attempt, without a log folder.
-    pub fn of(place: Place, endpoint: Endpoint, secret: Secret, job: J) -> Self {
+    pub fn new(place: Place, endpoint: Endpoint, secret: Secret, job: J) -> Self {
         Self {
             version: VERSION.to_string(),
             place,
@@ -220,8 +135,7 @@ impl<J: Serialize + DeserializeOwned> Handoff<J> {
     ///
     /// Errors: longer than 4 MiB, or a path that is not UTF-8.
     pub fn to_line(&self) -> Result<Vec<u8>> {
-        let mut line = serde_json::to_vec(self)
-            .map_err(|e| Error::usage(format!("cannot encode the job for a worker process: {e}")))?;
+        let mut line = serde_json::to_vec(self).map_err(|e| not_encoded(&e))?;
         line.push(b'\n');
         if line.len() > MAX_BYTES {
             return Err(Error::spec(format!(
@@ -289,6 +203,10 @@ impl<J: Serialize + DeserializeOwned> Handoff<J> {
     }
 }
 
+pub(super) fn not_encoded(e: &serde_json::Error) -> Error {
+    Error::usage(format!("cannot encode the job for a worker process: {e}"))
+}
+
 /// Reads one line of at most [`MAX_BYTES`]; `None` at end-of-file without any data.
 fn read_line(input: &mut impl BufRead) -> Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
@@ -320,14 +238,9 @@ fn end_orphan() -> ! {
 mod tests {
     use super::*;
 
-    fn handoff() -> Handoff {
+    fn handoff() -> Handoff<String> {
         let endpoint = Endpoint::Connect { host: "127.0.0.1".into(), port: 4711 };
-        let job = JobHandoff {
-            job_toml: "name = \"x\"\n# \u{2028} ü\n".into(),
-            log_format: LogFormat::Json,
-            progress: ProgressMode::Plain,
-            ..JobHandoff::default()
-        };
+        let job = "name = \"x\"\n# \u{2028} ü\n".to_owned();
         Handoff::new(Place::on_one_node(1, 2), endpoint, Secret::generate().expect("random"), job)
     }
 
@@ -337,8 +250,8 @@ mod tests {
         let line = sent.to_line().expect("encode");
         assert_eq!(line.iter().filter(|b| **b == b'\n').count(), 1);
         let mut input = &line[..];
-        let got =
-            <Handoff>::from_line(&read_line(&mut input).expect("read").expect("a line")).expect("decode");
+        let line = read_line(&mut input).expect("read").expect("a line");
+        let got = Handoff::from_line(&line).expect("decode");
         assert_eq!(got, sent);
     }
 
@@ -361,11 +274,12 @@ mod tests {
         assert!(read_line(&mut &b"{\"version\""[..]).expect_err("cut").message.contains("truncated"));
         let long = vec![b'x'; MAX_BYTES + 10];
         assert!(read_line(&mut &long[..]).expect_err("long").message.contains("too long"));
-        assert!(<Handoff>::from_line(b"[]").is_err());
-        let other = <Handoff>::from_line(b"{\"version\":\"0.0.0-other\",\"new\":1}").expect_err("version");
+        assert!(Handoff::<String>::from_line(b"[]").is_err());
+        let other =
+            Handoff::<String>::from_line(b"{\"version\":\"0.0.0-other\",\"new\":1}").expect_err("version");
         assert!(other.message.contains("0.0.0-other"), "{other}");
         let mut big = handoff();
-        big.job.job_toml = "x".repeat(MAX_BYTES);
+        big.job = "x".repeat(MAX_BYTES);
         assert_eq!(big.to_line().expect_err("too long").kind, base::error::ErrorKind::Spec);
     }
 }

@@ -1,11 +1,12 @@
 //! Starts, watches and ends the processes of a run on this machine: one generation of workers.
 //!
-//! The supervisor (`supervisor`) starts one worker process per rank, from its own binary with a [`Handoff`] over a pipe or
-//! from any program with torchrun's variables ([`WorkerInput`]), forwards stop signals, and names the culprit when a worker fails. Its decisions are in `state`, a
-//! state machine without I/O; a `ProcessSet` carries them out. Whether another generation follows is decided by the
-//! supervisor's `Controller`. The worker's side is [`Handoff::receive`], [`StopFlag`], [`logs`], [`Failure`] and
-//! [`FlightRecord`]. No worker outlives its supervisor: the kernel kills it (Linux), and the worker exits when its
-//! control pipe is closed (all systems).
+//! The supervisor (`supervisor`) starts one worker process per rank, from its own binary with a
+//! [`Handoff`] over a pipe or from any program with torchrun's variables ([`WorkerInput`]). It
+//! forwards stop signals, and names the culprit when a worker fails. Its decisions are in `state`,
+//! a state machine without I/O; a `ProcessSet` carries them out. Whether another generation follows
+//! is decided by the supervisor's `Controller`. The worker's side is [`Handoff::take`],
+//! [`StopFlag`], [`logs`], [`Failure`] and [`FlightRecord`]. No worker outlives its supervisor: the
+//! kernel kills it (Linux), and the worker exits when its control pipe is closed (all systems).
 
 #![warn(missing_docs)]
 #![deny(unsafe_code)]
@@ -18,6 +19,7 @@ extern crate base;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod cause;
 pub mod clusters;
 mod config;
 mod console;
@@ -47,6 +49,7 @@ mod verdict;
 mod worker;
 
 pub use base::process_stat::ProcessStat;
+pub use cause::FailureCause;
 pub use config::LaunchConfig;
 pub(crate) use console::{Console, LocalRanks, Streams};
 pub use cores::Nproc;
@@ -56,14 +59,14 @@ pub use failure::{Failure, clear as clear_notes};
 pub use flight::FlightRecord;
 pub(crate) use generation::Part;
 pub use generation::{Controller, Recall};
-pub use handoff::{Endpoint, EvaluationHandoff, Handoff, JobHandoff, Place, Received};
+pub use handoff::{Endpoint, Handoff, Place, Received};
 pub use inbox::Inbox;
 pub(crate) use inbox::MAX_LINE;
 pub use local::own_program;
 pub use local::{LocalLaunch, WorkerInput};
 pub use os::{bind_to_supervisor, page_faults};
 pub use process_set::ProcessSet;
-pub(crate) use report::{Cause, NodeEnd, NodeFailure};
+pub(crate) use report::{Attribution, NodeEnd, NodeFailure};
 pub use report::{describe, grouped};
 pub use signals::{Signal, Signals, wait_for};
 pub use state::Policy;

@@ -4,11 +4,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::console::Console;
-use super::handoff::JobHandoff;
+use super::handoff::not_encoded;
+use super::logs::LogFormat;
 use super::state::Policy;
 use super::stop::StopFlag;
 use super::torch_variables::TorchVariables;
 use base::error::{Error, Result};
+use serde::Serialize;
 
 /// `nproc` workers on this machine.
 #[derive(Clone, Debug)]
@@ -22,9 +24,11 @@ pub struct LocalLaunch {
     /// What each worker gets besides its arguments.
     pub input: WorkerInput,
     /// Goes into each worker's handoff.
-    pub job: JobHandoff,
+    pub job: serde_json::Value,
     /// Created if it does not exist.
     pub log_dir: PathBuf,
+    /// Of the header of each log.
+    pub log_format: LogFormat,
     /// Usable cores / `nproc` if not given.
     pub threads_per_worker: Option<usize>,
     /// Time limits of the supervisor.
@@ -46,14 +50,19 @@ pub enum WorkerInput {
 
 impl LocalLaunch {
     /// Runs this binary's `worker` subcommand with the default settings.
-    pub fn new(nproc: usize, job: JobHandoff) -> Result<Self> {
+    ///
+    /// # Errors
+    /// `job` has a path that is not UTF-8, or this binary's path is unknown.
+    pub fn new(nproc: usize, job: &impl Serialize, log_dir: PathBuf) -> Result<Self> {
+        let job = serde_json::to_value(job).map_err(|e| not_encoded(&e))?;
         Ok(Self {
             nproc,
             program: own_program()?,
             args: vec!["worker".into()],
             input: WorkerInput::Handoff,
-            log_dir: job.logs(),
             job,
+            log_dir,
+            log_format: LogFormat::default(),
             threads_per_worker: None,
             policy: Policy::default(),
             console: Console::default(),

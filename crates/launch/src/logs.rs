@@ -21,12 +21,12 @@ use tracing_subscriber::{EnvFilter, Layer};
 
 use super::error_file::write_error_file_of;
 use super::failure::Failure;
-use super::handoff::{Handoff, JobHandoff};
+use super::handoff::Handoff;
 use base::error::{Error, IoContext, Result};
 use base::files;
 use base::status::StderrWriter;
+use record::Profile;
 use record::history::LOG_HEADERS;
-use record::{Profile, host_name, profile};
 
 /// Prefix of a header line; [`tail`] uses it to find the beginning of an attempt.
 const HEADER: &str = LOG_HEADERS[0];
@@ -63,6 +63,15 @@ pub enum Verbosity {
     Verbose,
     /// `-vv`: also every step, phase and collective.
     Trace,
+}
+
+/// `--log-format`, and `-v` or `-q`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct LogOptions {
+    /// Of a log's lines.
+    pub format: LogFormat,
+    /// How much is logged.
+    pub verbosity: Verbosity,
 }
 
 /// The target of events whose text is also printed to standard error.
@@ -119,7 +128,7 @@ pub fn path(log_dir: &Path, rank: usize) -> PathBuf {
 }
 
 /// Opens a rank's log for appending, so that writes of several processes do not mix, and writes the header line.
-pub fn open_with_header(handoff: &Handoff) -> Result<File> {
+pub fn open_with_header<J>(handoff: &Handoff<J>, format: LogFormat) -> Result<File> {
     let path = path(&handoff.log_dir, handoff.place.rank);
     let mut file = open(&path)?;
     let (place, mut now) = (&handoff.place, String::new());
@@ -133,7 +142,7 @@ pub fn open_with_header(handoff: &Handoff) -> Result<File> {
         handoff.generation,
         handoff.run_id
     );
-    let mut line = match handoff.job.log_format {
+    let mut line = match format {
         LogFormat::Text => format!("{HEADER}{start} at {now} ===\n"),
         // With the keys of an event.
         LogFormat::Json => {
@@ -177,36 +186,29 @@ fn is_standard_error(file: &File) -> bool {
 }
 
 /// Sends the worker's tracing to its log, and what `-v` asks for to the terminal. `DDP_RUN_LOG`, or `RUST_LOG`, sets the level (default `info`; `EnvFilter`
-/// syntax). Call it once, right after [`Handoff::receive`]. Returns the recording of `--profile`.
-pub fn init_worker(handoff: &Handoff) -> Result<Option<Profile>> {
+/// syntax). Call it once, right after [`Handoff::take`]. `profile` is the recording of `--profile`.
+pub fn init_worker<J>(handoff: &Handoff<J>, options: LogOptions, profile: Option<Profile>) -> Result<()> {
     let file = open(&path(&handoff.log_dir, handoff.place.rank))?;
-    let verbosity = handoff.job.verbosity;
+    let verbosity = options.verbosity;
     base::status::set_quiet(verbosity == Verbosity::Quiet);
-    let shown = !is_standard_error(&file);
-    let profile = handoff.job.profile.map(|steps| {
-        let rank = handoff.place.rank;
-        let part = profile::part(&handoff.job.out_dir, rank);
-        Profile::new(steps, rank, host_name(), part, handoff.generation > 1)
-    });
-    let terminal = shown.then_some(verbosity.of_terminal());
-    install(&handoff.job, Mutex::new(file), verbosity.of_worker(), terminal, profile.clone())?;
-    Ok(profile)
+    let terminal = (!is_standard_error(&file)).then_some(verbosity.of_terminal());
+    install(options, Mutex::new(file), verbosity.of_worker(), terminal, profile)
 }
 
 /// Sets up the tracing of a supervisor, or of a program without workers: warnings go to standard error.
-pub fn init_terminal(job: &JobHandoff) -> Result<()> {
-    install(job, || StderrWriter, job.verbosity.of_terminal(), None, None)
+pub fn init_terminal(options: LogOptions) -> Result<()> {
+    install(options, || StderrWriter, options.verbosity.of_terminal(), None, None)
 }
 
 /// Sets up tracing for a process that may not write to its run's folder: none unless `DDP_RUN_LOG` or `RUST_LOG`
 /// requests it, and then to standard error.
-pub fn init_without(job: &JobHandoff) -> Result<()> {
-    install(job, || StderrWriter, "off", None, None)
+pub fn init_without(options: LogOptions) -> Result<()> {
+    install(options, || StderrWriter, "off", None, None)
 }
 
 /// Sends events to `writer` from `level` on; to standard error from `terminal` on, except for those that are printed anyway.
 fn install<W>(
-    job: &JobHandoff,
+    options: LogOptions,
     writer: W,
     level: &str,
     terminal: Option<&str>,
@@ -216,14 +218,14 @@ where
     W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
 {
     let get = |name: &str| std::env::var(name).ok();
-    let filter = |level: &str| job.verbosity.filter(level, &get);
-    let modules = job.verbosity.names_modules(&get);
+    let filter = |level: &str| options.verbosity.filter(level, &get);
+    let modules = options.verbosity.names_modules(&get);
     // The end of a span has its length. There are none at the usual levels.
-    let log = layer(job.log_format, writer, FmtSpan::CLOSE, modules).with_filter(filter(level)?);
+    let log = layer(options.format, writer, FmtSpan::CLOSE, modules).with_filter(filter(level)?);
     let terminal = match terminal {
         Some(level) => {
             let unsaid = filter_fn(|event| event.target() != ALREADY_PRINTED);
-            let layer = layer(job.log_format, || StderrWriter, FmtSpan::NONE, modules);
+            let layer = layer(options.format, || StderrWriter, FmtSpan::NONE, modules);
             Some(layer.with_filter(filter(level)?).with_filter(unsaid))
         }
         None => None,
@@ -246,7 +248,7 @@ where
 }
 
 /// Writes a panic to the rank's log and to standard error, and leaves a failure note.
-pub fn record_panics(handoff: &Handoff) {
+pub fn record_panics<J>(handoff: &Handoff<J>) {
     let (log_dir, rank) = (handoff.log_dir.clone(), handoff.place.rank);
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -320,13 +322,12 @@ fn printable(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Endpoint, JobHandoff, Place};
+    use crate::{Endpoint, Place};
     use collectives::rendezvous::Secret;
 
-    fn handoff(folder: &Path) -> Handoff {
+    fn handoff(folder: &Path) -> Handoff<()> {
         let secret = Secret::generate().expect("random");
-        let job = JobHandoff::default();
-        let mut handoff = Handoff::new(Place::on_one_node(1, 2), Endpoint::Solo, secret, job);
+        let mut handoff = Handoff::new(Place::on_one_node(1, 2), Endpoint::Solo, secret, ());
         handoff.log_dir = folder.to_path_buf();
         handoff
     }
@@ -361,9 +362,9 @@ mod tests {
     fn the_tail_shows_the_newest_attempt_only() {
         let folder = tempfile::tempdir().expect("tempdir");
         let handoff = handoff(folder.path());
-        let mut log = open_with_header(&handoff).expect("open");
+        let mut log = open_with_header(&handoff, LogFormat::Text).expect("open");
         log.write_all(b"old\nhalf a line").expect("write");
-        let mut log = open_with_header(&handoff).expect("open");
+        let mut log = open_with_header(&handoff, LogFormat::Text).expect("open");
         let path = path(folder.path(), 1);
         assert_eq!(tail(&path, 5, 1 << 12).expect("read"), Vec::<String>::new());
         log.write_all(b"one\n\ntwo\nthree").expect("write");

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use super::cause::FailureCause;
 use super::failure::Failure;
 use super::flight::FlightRecord;
 use super::logs;
@@ -24,7 +25,8 @@ pub enum NodeEnd {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct NodeFailure {
     pub code: ExitCode,
-    pub cause: Cause,
+    #[serde(rename = "cause")]
+    pub attribution: Attribution,
     /// A restart may succeed.
     pub(crate) retry: bool,
     /// The rank that failed; for a consequence, the peer that it reports as lost.
@@ -35,16 +37,17 @@ pub struct NodeFailure {
 }
 
 impl NodeFailure {
-    /// One that no restart mends, of no rank in particular.
-    pub fn new(code: ExitCode, cause: Cause, message: impl Into<String>) -> Self {
-        Self { code, cause, retry: false, rank: None, message: message.into(), hint: None }
+    /// One of no rank in particular.
+    pub fn new(cause: FailureCause, attribution: Attribution, message: impl Into<String>) -> Self {
+        let (code, retry) = (cause.code(), cause.is_retryable());
+        Self { code, attribution, retry, rank: None, message: message.into(), hint: None }
     }
 }
 
-/// How close to the cause this node's failure is. Of several nodes, the one with the greatest cause is blamed.
+/// How close to the root cause this node's failure is. Of several nodes, the one with the greatest is blamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Cause {
+pub enum Attribution {
     /// A rank lost a peer on another node.
     Consequence,
     /// A rank of this node did not end when the node was recalled and had to be killed; it may be the one that other
@@ -70,6 +73,10 @@ pub struct Rank<'a> {
 }
 
 impl Rank<'_> {
+    fn is_consequence(&self) -> bool {
+        self.class.is_some_and(Class::is_consequence)
+    }
+
     /// It did not end when its node was recalled.
     fn is_unresponsive(&self) -> bool {
         self.class == Some(Class::OnRequest)
@@ -94,11 +101,11 @@ impl NodeContext<'_> {
 
 /// The report about a generation that failed on this node.
 ///
-/// `ranks` has one entry per local rank; `culprit` (local) and `code` come from the verdict.
+/// `ranks` has one entry per local rank; `culprit` (local) and `cause` come from the verdict.
 pub fn worker_failed(
     ranks: &[Rank<'_>],
     culprit: usize,
-    code: ExitCode,
+    cause: FailureCause,
     context: NodeContext<'_>,
 ) -> NodeFailure {
     let notes: Vec<Option<Failure>> = ranks
@@ -110,7 +117,7 @@ pub fn worker_failed(
     let (culprit, witness) = blamed.unwrap_or((culprit, culprit));
     let note = notes[witness].as_ref();
     let hint = note.and_then(|note| note.hint.clone());
-    let text = match note.filter(|_| cannot_begin(code, &notes)) {
+    let text = match note.filter(|_| cannot_begin(cause, &notes)) {
         Some(note) if context.rank(culprit) == 0 => note.message.clone(),
         Some(note) => format!("rank {}: {}", context.rank(culprit), note.message),
         None => {
@@ -120,7 +127,7 @@ pub fn worker_failed(
             let log = logs::path(context.log_dir, context.rank(culprit));
             match note.and_then(|note| note.traceback.as_deref()) {
                 Some(traceback) => push_traceback(&mut text, traceback, &log),
-                None if ranks[culprit].pid.is_some() && !(at_fault(code) && note.is_some()) => {
+                None if ranks[culprit].pid.is_some() && !(cause.is_of_job() && note.is_some()) => {
                     push_tail(&mut text, &log, context.rank(culprit) == 0);
                 }
                 None => {}
@@ -132,28 +139,21 @@ pub fn worker_failed(
         }
     };
     let own = Some(context.rank(culprit));
-    let (cause, about) = match (blamed, ranks[culprit].class) {
-        (Some(_), _) => (Cause::Blamed, own),
-        (None, Some(Class::Consequence | Class::OnRequestAfterLoss)) => {
-            (Cause::Consequence, note.and_then(|note| note.peer))
+    let (attribution, rank) = match ranks[culprit].class {
+        _ if blamed.is_some() => (Attribution::Blamed, own),
+        Some(class) if class.is_consequence() || class == Class::OnRequestAfterLoss => {
+            (Attribution::Consequence, note.and_then(|note| note.peer))
         }
-        _ if ranks[culprit].is_unresponsive() => (Cause::Unresponsive, own),
-        _ => (Cause::Root, own),
+        _ if ranks[culprit].is_unresponsive() => (Attribution::Unresponsive, own),
+        _ => (Attribution::Root, own),
     };
-    // A worker that could not be killed does not prevent a restart without it.
-    let retry = ranks[witness].end.is_none_or(verdict::is_retryable);
-    NodeFailure { code, cause, retry, rank: about, message: text, hint }
-}
-
-/// Whether the job, the command line or the machine is wrong, and no worker.
-fn at_fault(code: ExitCode) -> bool {
-    matches!(code, ExitCode::Spec | ExitCode::Usage | ExitCode::Unavailable)
+    NodeFailure { rank, hint, ..NodeFailure::new(cause, attribution, text) }
 }
 
 /// Whether the job failed before its first step for a reason unrelated to ranks: then its message explains more than anything about ranks.
-fn cannot_begin(code: ExitCode, notes: &[Option<Failure>]) -> bool {
+fn cannot_begin(cause: FailureCause, notes: &[Option<Failure>]) -> bool {
     let begun = |note: &Failure| note.place.as_ref().is_some_and(|place| place.step > 0);
-    (at_fault(code) || code == ExitCode::Io) && !notes.iter().flatten().any(begun)
+    (cause.is_of_job() || cause.code() == ExitCode::Io) && !notes.iter().flatten().any(begun)
 }
 
 const STOPPED: WorkerStatus = WorkerStatus::Exited(ExitCode::Stopped as i32);
@@ -172,7 +172,7 @@ fn headline(ranks: &[Rank<'_>], culprit: usize, witness: usize, context: NodeCon
         }
         (Some(end), _) if end.overdue => text.push_str("did not stop in time and was killed"),
         (Some(_), _) if rank.is_unresponsive() => text.push_str(ending(rank)),
-        (Some(end), _) if end.requested == Requested::Kill && end.evidence.kind.is_some() => {
+        (Some(end), _) if end.requested == Requested::Kill && end.evidence.noted.is_some() => {
             text.push_str("failed, and was killed before it had ended");
         }
         (Some(end), _) if end.status == STOPPED => {
@@ -193,7 +193,7 @@ fn blamed(
     first: usize,
     context: NodeContext<'_>,
 ) -> Option<(usize, usize)> {
-    let is_consequence = |rank: usize| ranks.get(rank).is_some_and(|r| r.class == Some(Class::Consequence));
+    let is_consequence = |rank: usize| ranks.get(rank).is_some_and(Rank::is_consequence);
     let named = |witness: usize| {
         // A rank of another node is reported by its own node.
         let peer = notes[witness].as_ref()?.peer?.checked_sub(context.first_rank)?;
@@ -212,7 +212,7 @@ pub fn describe(status: &WorkerStatus) -> String {
     match status {
         WorkerStatus::Exited(code) => match ExitCode::of_worker(*code) {
             Some(known) => format!("exited with {code} ({})", known.meaning()),
-            None if *code == 101 => "exited with 101 (a Rust panic)".to_string(),
+            None if *code == verdict::RUST_PANIC => "exited with 101 (a Rust panic)".to_string(),
             None => format!("exited with {code}"),
         },
         WorkerStatus::Signaled { signal, core_dumped } => {
@@ -274,12 +274,12 @@ fn ending(rank: &Rank<'_>) -> &'static str {
     match (rank.end, rank.class) {
         (Some(_), Some(Class::Done)) => "had finished",
         (Some(_), Some(Class::Stopped)) => "saved and stopped",
-        (Some(_), Some(Class::Consequence)) => "exited after losing this peer",
         (Some(_), Some(Class::OnRequestAfterLoss)) => "lost this peer and had to be killed",
         (Some(e), Some(Class::OnRequest)) if e.requested == Requested::Kill => {
             "did not exit when told to and had to be killed"
         }
         (Some(_), Some(Class::OnRequest)) => "exited when told to",
+        (Some(_), _) if rank.is_consequence() => "exited after losing this peer",
         (Some(_), _) => "failed later",
         (None, _) if rank.pid.is_some() => "could not be killed",
         (None, _) => "had not been started",

@@ -3,6 +3,9 @@ use crate::failure::Evidence;
 use base::error::Error;
 use collectives::{CommError, CommErrorKind, Phase, StepPhase};
 
+const LOST: Class = Class::Failed(FailureCause::PeerLost);
+const FAILED: Class = Class::Failed(FailureCause::Other);
+
 fn end(status: WorkerStatus, requested: Requested) -> End {
     End { status, requested, order: 0, overdue: false, evidence: Evidence::default() }
 }
@@ -45,14 +48,14 @@ fn a_killed_rank_is_reported_with_its_log_and_the_other_ranks() {
     let consequence = end(WorkerStatus::Exited(91), Requested::Stop);
     let slow = end(killed_by(9), Requested::Kill);
     let ranks = [
-        rank(&consequence, Class::Consequence),
-        rank(&killed, Class::RootCause),
-        rank(&consequence, Class::Consequence),
+        rank(&consequence, LOST),
+        rank(&killed, FAILED),
+        rank(&consequence, LOST),
         rank(&slow, Class::OnRequest),
     ];
-    let failed = worker_failed(&ranks, 1, ExitCode::WorkerFailed, context);
+    let failed = worker_failed(&ranks, 1, FailureCause::Other, context);
     insta::assert_snapshot!("killed", printed(&failed, context));
-    assert_eq!((failed.cause, failed.retry), (Cause::Root, true));
+    assert_eq!((failed.attribution, failed.retry), (Attribution::Root, true));
 }
 
 #[test]
@@ -63,9 +66,9 @@ fn a_rank_that_failed_and_was_killed_while_it_saved_is_not_said_to_be_out_of_mem
     let evidence = Evidence::of(Some(&note(0, error.hint("free some space"), context)));
     let killed = End { evidence, ..end(killed_by(9), Requested::Kill) };
     let consequence = end(WorkerStatus::Exited(91), Requested::Stop);
-    let ranks = [rank(&killed, verdict::class(&killed, false, true)), rank(&consequence, Class::Consequence)];
-    let failed = worker_failed(&ranks, 0, verdict::code_of(&killed), context);
-    assert_eq!((failed.code, failed.cause, failed.rank), (ExitCode::Io, Cause::Root, Some(0)));
+    let ranks = [rank(&killed, verdict::class(&killed, false, true)), rank(&consequence, LOST)];
+    let failed = worker_failed(&ranks, 0, killed.cause(), context);
+    assert_eq!((failed.code, failed.attribution, failed.rank), (ExitCode::Io, Attribution::Root, Some(0)));
     assert!(!failed.retry && failed.hint.is_some());
     assert_eq!(failed.message, "cannot write step-8: no space left on device");
     let bug = Failure {
@@ -74,8 +77,8 @@ fn a_rank_that_failed_and_was_killed_while_it_saved_is_not_said_to_be_out_of_mem
     };
     bug.write(context.log_dir).expect("write");
     let killed = End { evidence: Evidence::of(Some(&bug)), ..killed };
-    let ranks = [rank(&killed, Class::RootCause), rank(&consequence, Class::Consequence)];
-    let failed = worker_failed(&ranks, 0, ExitCode::Internal, context);
+    let ranks = [rank(&killed, FAILED), rank(&consequence, LOST)];
+    let failed = worker_failed(&ranks, 0, killed.cause(), context);
     let begun = "rank 0 of 2 (local rank 0, pid 4711) failed, and was killed before it had ended: a bug";
     assert!(failed.message.starts_with(begun), "{}", failed.message);
 }
@@ -89,7 +92,7 @@ fn a_panic_that_a_rank_had_outlived_does_not_prevent_its_restart() {
     let retry = |signal| {
         let killed = End { evidence, ..end(killed_by(signal), Requested::Nothing) };
         let ranks = [rank(&killed, verdict::class(&killed, false, true))];
-        worker_failed(&ranks, 0, ExitCode::WorkerFailed, context).retry
+        worker_failed(&ranks, 0, killed.cause(), context).retry
     };
     assert_eq!([libc::SIGKILL, libc::SIGABRT].map(retry), [true, false]);
 }
@@ -103,8 +106,8 @@ fn a_rank_that_was_killed_after_it_had_lost_another_names_that_one() {
     let killed = End { evidence, ..end(killed_by(9), Requested::Kill) };
     let finished = end(WorkerStatus::Exited(0), Requested::Nothing);
     let ranks = [rank(&killed, verdict::class(&killed, false, true)), rank(&finished, Class::Done)];
-    let failed = worker_failed(&ranks, 0, ExitCode::Collective, context);
-    assert_eq!((failed.cause, failed.rank, failed.retry), (Cause::Consequence, Some(3), true));
+    let failed = worker_failed(&ranks, 0, FailureCause::PeerLost, context);
+    assert_eq!((failed.attribution, failed.rank, failed.retry), (Attribution::Consequence, Some(3), true));
     let begun = "rank 0 of 4 (local rank 0, pid 4711) failed, and was killed before it had ended: rank 3 did not respond";
     assert!(failed.message.starts_with(begun), "{}", failed.message);
     assert!(failed.message.contains("rank 1 had finished"), "{}", failed.message);
@@ -117,7 +120,7 @@ fn the_error_of_an_invalid_job_is_shown_without_the_log() {
     std::fs::write(logs::path(folder.path(), 0), "noise\n").expect("write");
     note(0, Error::data("data/train.bin is missing").hint("get it"), context);
     let wrong = end(WorkerStatus::Exited(78), Requested::Nothing);
-    let failed = worker_failed(&[rank(&wrong, Class::RootCause)], 0, ExitCode::Spec, context);
+    let failed = worker_failed(&[rank(&wrong, FAILED)], 0, FailureCause::Spec, context);
     insta::assert_snapshot!("invalid_job", printed(&failed, context));
     assert_eq!((failed.code, failed.retry), (ExitCode::Spec, false));
 }
@@ -136,9 +139,9 @@ fn a_job_that_cannot_begin_is_one_error() {
         let mut other = note(1 - culprit, silent(culprit), context);
         other.place = Some(StepPhase { step, phase: Phase::Setup });
         other.write(folder.path()).expect("write");
-        let mut ranks = [rank(&lost, Class::Consequence), rank(&lost, Class::Consequence)];
-        ranks[culprit] = rank(&wrong, Class::RootCause);
-        worker_failed(&ranks, culprit, ExitCode::Io, context).message
+        let mut ranks = [rank(&lost, LOST), rank(&lost, LOST)];
+        ranks[culprit] = rank(&wrong, FAILED);
+        worker_failed(&ranks, culprit, FailureCause::Checkpoint, context).message
     };
     assert_eq!(failed(0, 0), "there is no such folder");
     assert_eq!(failed(1, 0), "rank 1: there is no such folder");
@@ -160,25 +163,17 @@ fn a_silent_rank_is_blamed_by_the_one_that_noticed() {
     }
     let consequence = end(WorkerStatus::Exited(91), Requested::Nothing);
     let hung = end(killed_by(9), Requested::Kill);
-    let ranks = [
-        rank(&consequence, Class::Consequence),
-        rank(&hung, Class::OnRequest),
-        rank(&consequence, Class::Consequence),
-    ];
-    let failed = worker_failed(&ranks, 2, ExitCode::Collective, context);
+    let ranks = [rank(&consequence, LOST), rank(&hung, Class::OnRequest), rank(&consequence, LOST)];
+    let failed = worker_failed(&ranks, 2, FailureCause::PeerLost, context);
     insta::assert_snapshot!("silent", printed(&failed, context));
     // The first rank that ends may know less than another: it timed out waiting for rank 0, which was waiting for rank 1.
     note(2, CommError::new(CommErrorKind::Rendezvous, Some(0), "rank 0 has not seen them all"), context);
-    let failed = worker_failed(&ranks, 2, ExitCode::Collective, context);
-    assert_eq!((failed.cause, failed.rank), (Cause::Blamed, Some(1)));
+    let failed = worker_failed(&ranks, 2, FailureCause::PeerLost, context);
+    assert_eq!((failed.attribution, failed.rank), (Attribution::Blamed, Some(1)));
     assert!(failed.message.contains("; rank 0 exited with 91"), "{failed:?}");
     // Two ranks that blame each other lost their connection; the first one is named.
-    let ranks = [
-        rank(&consequence, Class::Consequence),
-        rank(&consequence, Class::Consequence),
-        rank(&consequence, Class::Consequence),
-    ];
-    let failed = worker_failed(&ranks, 2, ExitCode::Collective, context);
+    let ranks = [rank(&consequence, LOST), rank(&consequence, LOST), rank(&consequence, LOST)];
+    let failed = worker_failed(&ranks, 2, FailureCause::PeerLost, context);
     assert!(failed.message.starts_with("rank 2 of 3"), "{failed:?}");
 }
 
@@ -188,15 +183,15 @@ fn a_rank_that_outlived_the_recall_of_its_node_is_blamed_as_far_as_is_known() {
     let context = context(2, 4, &folder);
     let consequence = end(WorkerStatus::Exited(91), Requested::Stop);
     let hung = end(killed_by(9), Requested::Kill);
-    let ranks = [rank(&consequence, Class::Consequence), rank(&hung, Class::OnRequest)];
-    let failed = worker_failed(&ranks, 1, ExitCode::Collective, context);
+    let ranks = [rank(&consequence, LOST), rank(&hung, Class::OnRequest)];
+    let failed = worker_failed(&ranks, 1, FailureCause::PeerLost, context);
     insta::assert_snapshot!("unresponsive", printed(&failed, context));
-    assert_eq!((failed.cause, failed.rank, failed.retry), (Cause::Unresponsive, Some(3), true));
+    assert_eq!((failed.attribution, failed.rank, failed.retry), (Attribution::Unresponsive, Some(3), true));
     // A witness on the same node settles it.
     note(2, silent(3), context);
-    let failed = worker_failed(&ranks, 1, ExitCode::Collective, context);
+    let failed = worker_failed(&ranks, 1, FailureCause::PeerLost, context);
     assert!(failed.message.contains("; rank 2 exited with 91"), "{failed:?}");
-    assert_eq!((failed.cause, failed.code), (Cause::Blamed, ExitCode::Collective));
+    assert_eq!((failed.attribution, failed.code), (Attribution::Blamed, ExitCode::Collective));
 }
 
 #[test]
@@ -206,12 +201,12 @@ fn a_report_names_global_ranks_and_leaves_ranks_of_other_nodes_to_them() {
     note(3, silent(1), context);
     let consequence = end(WorkerStatus::Exited(91), Requested::Nothing);
     let requested = end(killed_by(15), Requested::Stop);
-    let ranks = [rank(&requested, Class::OnRequest), rank(&consequence, Class::Consequence)];
-    let failed = worker_failed(&ranks, 1, ExitCode::Collective, context);
+    let ranks = [rank(&requested, Class::OnRequest), rank(&consequence, LOST)];
+    let failed = worker_failed(&ranks, 1, FailureCause::PeerLost, context);
     insta::assert_snapshot!("peer_of_another_node", printed(&failed, context));
-    assert_eq!((failed.cause, failed.rank, failed.retry), (Cause::Consequence, Some(1), true));
+    assert_eq!((failed.attribution, failed.rank, failed.retry), (Attribution::Consequence, Some(1), true));
     let killed = end(killed_by(9), Requested::Nothing);
-    let failed = worker_failed(&[rank(&killed, Class::RootCause)], 0, ExitCode::WorkerFailed, context);
+    let failed = worker_failed(&[rank(&killed, FAILED)], 0, FailureCause::Other, context);
     assert!(failed.message.starts_with("rank 2 of 4 (local rank 0, pid 4711) was"), "{failed:?}");
 }
 
@@ -227,7 +222,7 @@ fn every_end_of_a_rank_is_described() {
     }
     let exited = end(WorkerStatus::Exited(0), Requested::Nothing);
     let killed = end(killed_by(9), Requested::Kill);
-    let classes = [Class::Done, Class::Stopped, Class::Consequence, Class::OnRequest, Class::RootCause];
+    let classes = [Class::Done, Class::Stopped, LOST, Class::OnRequest, FAILED];
     for info in classes.map(|class| rank(&exited, class)).into_iter().chain([
         rank(&killed, Class::OnRequestAfterLoss),
         rank(&killed, Class::OnRequest),

@@ -247,11 +247,12 @@ impl State {
         let untouched = matches!(self.phase, Phase::Starting | Phase::Running | Phase::Stopping);
         match class {
             Class::Done => actions.push(Action::SetTimer(Timer::Last, self.policy.last)),
-            Class::Consequence if untouched => {
+            Class::Failed(cause) if untouched && cause.is_consequence() => {
                 self.phase = Phase::Suspecting;
                 actions.push(Action::SetTimer(Timer::RootCause, self.policy.root_cause_wait));
             }
-            Class::RootCause | Class::OnRequest | Class::OnRequestAfterLoss
+            Class::Failed(cause) if cause.is_consequence() => {}
+            Class::Failed(_) | Class::OnRequest | Class::OnRequestAfterLoss
                 if untouched || self.phase == Phase::Suspecting =>
             {
                 self.take_down(actions)

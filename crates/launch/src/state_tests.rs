@@ -1,6 +1,5 @@
 use super::*;
-use crate::ExitCode;
-use crate::failure::Kind;
+use crate::{ExitCode, FailureCause};
 
 fn exited(rank: usize, code: i32) -> Event {
     Event::WorkerExited { rank, status: WorkerStatus::Exited(code), evidence: Evidence::default() }
@@ -18,9 +17,18 @@ fn after(world: usize, events: &[Event]) -> (State, Vec<Action>) {
     all.fold((State::new(world, Policy::default()), vec![]), |(state, _), event| state.step(event))
 }
 
+/// The exit code of a run that ends so.
+pub(super) fn code_of(verdict: Verdict) -> ExitCode {
+    match verdict {
+        Verdict::Done => ExitCode::Done,
+        Verdict::Stopped => ExitCode::Stopped,
+        Verdict::Failed { cause, .. } => cause.code(),
+    }
+}
+
 fn verdict(world: usize, events: &[Event]) -> (ExitCode, Option<usize>) {
     match after(world, events).1.last() {
-        Some(Action::Finish(v)) => (v.code, v.culprit),
+        Some(Action::Finish(v)) => (code_of(*v), v.culprit()),
         other => panic!("not finished: {other:?}"),
     }
 }
@@ -42,7 +50,7 @@ fn a_program_that_stops_unasked_has_failed() {
         let all = start.iter().chain(events).cloned();
         let (_, actions) = all.fold((State::new(2, policy), vec![]), |(state, _), event| state.step(event));
         match actions.last() {
-            Some(Action::Finish(v)) => (v.code, v.culprit),
+            Some(Action::Finish(v)) => (code_of(*v), v.culprit()),
             other => panic!("not finished: {other:?}"),
         }
     };
@@ -72,7 +80,7 @@ fn a_failure_takes_the_others_down_at_once_and_kills_them_after_the_grace() {
     let (state, actions) = state.step(Event::TimerFired(Timer::Grace));
     assert_eq!(actions[0], Action::Kill(2));
     let (_, actions) = state.step(killed_by(2, 9));
-    assert_eq!(actions, [Action::Finish(Verdict { code: ExitCode::WorkerFailed, culprit: Some(1) })]);
+    assert_eq!(actions, [Action::Finish(Verdict::Failed { culprit: 1, cause: FailureCause::Other })]);
 }
 
 #[test]
@@ -95,6 +103,25 @@ fn documented_codes_pass_through_and_others_become_90() {
 }
 
 #[test]
+fn an_exit_code_decides_unless_the_note_is_more_precise() {
+    use FailureCause::*;
+    for (code, noted, cause) in [
+        (69, DeviceLost, DeviceLost),
+        (91, Timeout, Timeout),
+        (78, Other, Spec),
+        (91, Panicked, PeerLost),
+        (1, Io, Io),
+        (1, PeerLost, Other),
+        (1, Panicked, Panicked),
+    ] {
+        let status = WorkerStatus::Exited(code);
+        let evidence = Evidence { noted: Some(noted), ..Evidence::default() };
+        let end = End { status, requested: Requested::Nothing, order: 0, overdue: false, evidence };
+        assert_eq!(end.cause(), cause, "{code}, {noted:?}");
+    }
+}
+
+#[test]
 fn a_consequence_waits_for_its_root_cause_and_is_not_blamed() {
     let (state, actions) = after(3, &[exited(0, 91)]);
     assert_eq!(
@@ -109,7 +136,7 @@ fn a_consequence_waits_for_its_root_cause_and_is_not_blamed() {
     assert_eq!(actions[..2], [Action::TakeDown(1), Action::TakeDown(2)]);
     let (state, _) = state.step(exited(1, 91));
     let (_, actions) = state.step(exited(2, 92));
-    assert_eq!(actions, [Action::Finish(Verdict { code: ExitCode::NonFinite, culprit: Some(2) })]);
+    assert_eq!(actions, [Action::Finish(Verdict::Failed { culprit: 2, cause: FailureCause::NonFinite })]);
 }
 
 /// Its peers have passed the last barrier, so nothing waits for it.
@@ -121,7 +148,7 @@ fn a_worker_that_hangs_while_exiting_is_killed_and_the_run_is_done() {
     let (state, actions) = state.step(Event::TimerFired(Timer::Last));
     assert_eq!(actions[0], Action::Kill(2));
     let (_, actions) = state.step(killed_by(2, 9));
-    assert_eq!(actions, [Action::Finish(Verdict { code: ExitCode::Done, culprit: None })]);
+    assert_eq!(actions, [Action::Finish(Verdict::Done)]);
     // A worker that fails at its end does not hang.
     assert_eq!(verdict(2, &[exited(0, 0), killed_by(1, 11)]), (ExitCode::WorkerFailed, Some(1)));
 }
@@ -137,7 +164,7 @@ fn a_stop_is_forwarded_once_and_a_second_one_kills() {
     assert_eq!(actions[..2], [Action::Kill(0), Action::Kill(1)]);
     let (state, _) = state.step(killed_by(0, 9));
     let (_, actions) = state.step(killed_by(1, 9));
-    assert_eq!(actions, [Action::Finish(Verdict { code: ExitCode::Stopped, culprit: None })]);
+    assert_eq!(actions, [Action::Finish(Verdict::Stopped)]);
 }
 
 /// Workers end because of the stop request, or detect the failure themselves.
@@ -167,7 +194,10 @@ fn a_failure_does_not_give_a_stop_more_time() {
         let (state, actions) = state.step(Event::TimerFired(Timer::StopDeadline));
         assert_eq!(actions[0], Action::Kill(1), "{events:?}");
         let (_, actions) = state.step(killed_by(1, 9));
-        assert!(matches!(&actions[..], [Action::Finish(end)] if end.code == code), "{events:?}: {actions:?}");
+        assert!(
+            matches!(&actions[..], [Action::Finish(end)] if code_of(*end) == code),
+            "{events:?}: {actions:?}"
+        );
     }
 }
 
@@ -256,35 +286,35 @@ fn a_failed_save_after_a_stop_keeps_its_code() {
 /// It may wait for a save in progress or for its sinks, while its peers have received its word.
 #[test]
 fn a_worker_that_failed_and_is_killed_before_it_exits_keeps_its_code() {
-    let killed = |own| Event::WorkerExited {
+    let killed = |noted| Event::WorkerExited {
         rank: 0,
         status: WorkerStatus::Signaled { signal: 9, core_dumped: false },
-        evidence: Evidence { own, ..Evidence::default() },
+        evidence: Evidence { noted, ..Evidence::default() },
     };
     let down = [exited(1, 91), Event::TimerFired(Timer::RootCause), Event::TimerFired(Timer::Grace)];
     let end = |first: &[Event], own| verdict(2, &[first, &[killed(own)]].concat());
-    assert_eq!(end(&down, Some(ExitCode::Io)), (ExitCode::Io, Some(0)));
+    assert_eq!(end(&down, Some(FailureCause::Checkpoint)), (ExitCode::Io, Some(0)));
     assert_eq!(end(&down, None), (ExitCode::Collective, Some(1)));
     // A second signal does not make a failed save a stop.
     let stop =
         [Event::StopRequested, Event::TimerFired(Timer::Debounce), Event::StopRequested, exited(1, 91)];
-    assert_eq!(end(&stop, Some(ExitCode::Io)), (ExitCode::Io, Some(0)));
+    assert_eq!(end(&stop, Some(FailureCause::Checkpoint)), (ExitCode::Io, Some(0)));
     assert_eq!(end(&stop, None), (ExitCode::Stopped, None));
 }
 
-fn killed_after(rank: usize, kind: Option<Kind>) -> Event {
+fn killed_after(rank: usize, noted: Option<FailureCause>) -> Event {
     let status = WorkerStatus::Signaled { signal: 9, core_dumped: false };
-    Event::WorkerExited { rank, status, evidence: Evidence { kind, ..Evidence::default() } }
+    Event::WorkerExited { rank, status, evidence: Evidence { noted, ..Evidence::default() } }
 }
 
 /// A program that ends with 0 in the midst of it all does not make the run a success, however long the others take to end.
 #[test]
 fn a_rank_that_lost_others_and_is_killed_is_not_done() {
     let end = |kind| verdict(2, &[exited(1, 0), Event::TimerFired(Timer::Last), killed_after(0, kind)]);
-    assert_eq!(end(Some(Kind::PeerLost)), (ExitCode::Collective, Some(0)));
+    assert_eq!(end(Some(FailureCause::PeerLost)), (ExitCode::Collective, Some(0)));
     assert_eq!(end(None), (ExitCode::Done, None));
     // A stop request explains it, and one that did not stop in time did not.
-    let both = [0, 1].map(|rank| killed_after(rank, Some(Kind::PeerLost)));
+    let both = [0, 1].map(|rank| killed_after(rank, Some(FailureCause::PeerLost)));
     let end = |first: &[Event]| verdict(2, &[first, &both].concat());
     let twice = [Event::StopRequested, Event::TimerFired(Timer::Debounce), Event::StopRequested];
     assert_eq!(end(&twice), (ExitCode::Stopped, None));
@@ -296,12 +326,12 @@ fn a_rank_that_lost_others_and_is_killed_is_not_done() {
 #[test]
 fn a_recalled_rank_that_had_lost_others_is_no_silent_one() {
     let down = [Event::Recalled(Recall::TakeDown), Event::TimerFired(Timer::Grace)];
-    let end = |kinds: [Option<Kind>; 2]| {
+    let end = |kinds: [Option<FailureCause>; 2]| {
         verdict(2, &[&down[..], &[killed_after(0, kinds[0]), killed_after(1, kinds[1])]].concat())
     };
-    assert_eq!(end([Some(Kind::Timeout), None]), (ExitCode::WorkerFailed, Some(1)));
+    assert_eq!(end([Some(FailureCause::Timeout), None]), (ExitCode::WorkerFailed, Some(1)));
     assert_eq!(end([None, None]), (ExitCode::WorkerFailed, Some(0)));
-    assert_eq!(end([Some(Kind::Timeout); 2]), (ExitCode::Collective, Some(0)));
+    assert_eq!(end([Some(FailureCause::Timeout); 2]), (ExitCode::Collective, Some(0)));
 }
 
 #[test]
@@ -311,7 +341,7 @@ fn a_start_that_fails_starts_no_further_rank() {
     let (state, actions) = state.step(Event::WorkerSpawnFailed { rank: 1, error: "EAGAIN".into() });
     assert_eq!(actions[0], Action::TakeDown(0));
     let (_, actions) = state.step(exited(0, 143));
-    assert_eq!(actions, [Action::Finish(Verdict { code: ExitCode::Internal, culprit: Some(1) })]);
+    assert_eq!(actions, [Action::Finish(Verdict::Failed { culprit: 1, cause: FailureCause::NotStarted })]);
 }
 
 #[test]

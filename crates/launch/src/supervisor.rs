@@ -18,11 +18,11 @@ use super::logs;
 use super::process_set::{Finished, ProcessSet, Workers};
 use super::report::{self, NodeEnd};
 use super::signals::Signals;
-use super::verdict::WorkerStatus;
+use super::verdict::{Verdict, WorkerStatus};
 use super::worker::Process;
-use crate::ExitCode;
 use base::error::{Error, IoContext, Result};
 use collectives::rendezvous::Secret;
+use serde_json::Value;
 
 /// The workers of one generation on this node, with everything needed to start and watch them.
 pub struct LocalWorkers<'a> {
@@ -81,7 +81,7 @@ impl<'a> LocalWorkers<'a> {
             workers.handoff(0)?.to_line()?;
         }
         for local in 0..launch.nproc {
-            let log = logs::open_with_header(&workers.handoff(local)?);
+            let log = logs::open_with_header(&workers.handoff(local)?, launch.log_format);
             workers.logs.push(Some(log.map_err(elsewhere)?));
         }
         if workers.part.world_size == 1 && launch.input == WorkerInput::Handoff {
@@ -99,7 +99,7 @@ impl<'a> LocalWorkers<'a> {
         Ok(self.conclude(finished?))
     }
 
-    fn handoff(&self, local: usize) -> Result<Handoff> {
+    fn handoff(&self, local: usize) -> Result<Handoff<Value>> {
         let rank = self.part.first_rank + local;
         let place = Place {
             rank,
@@ -122,18 +122,15 @@ impl<'a> LocalWorkers<'a> {
         handoff.attempt = self.part.attempt;
         handoff.reason = self.part.reason.clone();
         handoff.log_dir = self.launch.log_dir.clone();
-        if let Some(start) = &mut handoff.job.provenance {
-            start.takes_place_with(self.part.world_size);
-        }
         Ok(handoff)
     }
 
     fn conclude(&self, finished: Finished) -> Ended {
         let Finished { verdict, state, pids, signalled_at } = finished;
-        let end = match (verdict.culprit, verdict.code) {
-            (None, ExitCode::Done) => NodeEnd::Done,
-            (None, _) => NodeEnd::Stopped,
-            (Some(culprit), code) => {
+        let end = match verdict {
+            Verdict::Done => NodeEnd::Done,
+            Verdict::Stopped => NodeEnd::Stopped,
+            Verdict::Failed { culprit, cause } => {
                 let ranks: Vec<report::Rank<'_>> = state
                     .ends()
                     .into_iter()
@@ -145,7 +142,7 @@ impl<'a> LocalWorkers<'a> {
                     world_size: self.part.world_size,
                     log_dir: &self.launch.log_dir,
                 };
-                NodeEnd::Failed(report::worker_failed(&ranks, culprit, code, place))
+                NodeEnd::Failed(report::worker_failed(&ranks, culprit, cause, place))
             }
         };
         Ended { end, signalled_at }

@@ -2,9 +2,13 @@
 
 use signal_hook::consts::{SIGABRT, SIGKILL, SIGTERM};
 
-use super::failure::{Evidence, Kind};
+use super::cause::FailureCause;
+use super::failure::Evidence;
 use super::stop::STOP_SIGNALS;
 use crate::ExitCode;
+
+/// The exit code of a Rust program after a panic.
+pub(super) const RUST_PANIC: i32 = 101;
 
 /// How a worker process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,13 +26,34 @@ pub enum WorkerStatus {
     NotStarted(String),
 }
 
-/// How the generation ended, and which rank caused it.
+/// How a generation of workers ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// The supervisor's exit code.
-    pub code: ExitCode,
+pub enum Verdict {
+    /// All that was asked for is done.
+    Done,
+    /// On request.
+    Stopped,
+    /// A rank has failed.
+    Failed {
+        /// The rank to blame.
+        culprit: usize,
+        /// Why it failed.
+        cause: FailureCause,
+    },
+}
+
+impl Verdict {
     /// The rank to blame; none if the run is done or was stopped on request.
-    pub culprit: Option<usize>,
+    pub fn culprit(self) -> Option<usize> {
+        match self {
+            Self::Done | Self::Stopped => None,
+            Self::Failed { culprit, .. } => Some(culprit),
+        }
+    }
+
+    fn failed((culprit, end): (usize, &End)) -> Self {
+        Self::Failed { culprit, cause: end.cause() }
+    }
 }
 
 /// What the supervisor had requested of a worker before it ended.
@@ -52,15 +77,24 @@ pub enum Class {
     OnRequest,
     /// It died on request before it could exit with the loss of its peers that it had noted.
     OnRequestAfterLoss,
-    /// It lost its peers: a consequence of another worker's end, unless no other cause is found.
-    Consequence,
-    /// An independent failure.
-    RootCause,
+    /// It failed: by itself, or (if the cause is a consequence, and no other one is found) because
+    /// it lost its peers.
+    Failed(FailureCause),
 }
 
 impl Class {
     pub fn is_on_request(self) -> bool {
         matches!(self, Class::OnRequest | Class::OnRequestAfterLoss)
+    }
+
+    /// It lost its peers, and ended for that reason.
+    pub fn is_consequence(self) -> bool {
+        matches!(self, Class::Failed(cause) if cause.is_consequence())
+    }
+
+    /// An independent failure.
+    pub fn is_root_cause(self) -> bool {
+        matches!(self, Class::Failed(cause) if !cause.is_consequence())
     }
 }
 
@@ -76,20 +110,22 @@ pub struct End {
     pub(crate) evidence: Evidence,
 }
 
-/// Whether a restart may succeed after `end`.
-pub fn is_retryable(end: &End) -> bool {
-    match (&end.status, end.evidence.kind) {
-        // A panic that the rank had outlived; one that ends the process aborts it.
-        (WorkerStatus::Signaled { signal, .. }, Some(Kind::Bug)) if end.evidence.own.is_none() => {
-            *signal != SIGABRT
-        }
-        (_, Some(kind)) => kind.is_retryable(),
-        // Processes or memory may be scarce temporarily.
-        (WorkerStatus::Signaled { .. } | WorkerStatus::NotStarted(_), None) => true,
-        // A Rust panic.
-        (WorkerStatus::Exited(101), None) => false,
-        (WorkerStatus::Exited(code), None) => {
-            ExitCode::of_worker(*code).and_then(ExitCode::restart) != Some(false)
+impl End {
+    /// Why the worker failed: the cause that its exit code stands for, more precisely if its note
+    /// says so; if it did not live to exit with a code, the cause that it had noted.
+    pub fn cause(&self) -> FailureCause {
+        let (noted, own) = (self.evidence.noted, self.evidence.own());
+        let panicked = noted == Some(FailureCause::Panicked);
+        match self.status {
+            WorkerStatus::NotStarted(_) => FailureCause::NotStarted,
+            WorkerStatus::Exited(code) => match ExitCode::of_worker(code).and_then(FailureCause::of_code) {
+                Some(cause) => noted.filter(|noted| noted.code() == cause.code()).unwrap_or(cause),
+                None if panicked || noted.is_none() && code == RUST_PANIC => FailureCause::Panicked,
+                None => own.unwrap_or(FailureCause::Other),
+            },
+            // A panic that ends the process aborts it.
+            WorkerStatus::Signaled { signal: SIGABRT, .. } if panicked => FailureCause::Panicked,
+            WorkerStatus::Signaled { .. } => own.unwrap_or(FailureCause::Other),
         }
     }
 }
@@ -98,21 +134,18 @@ pub fn is_retryable(end: &End) -> bool {
 /// signals every process of a step. `stops_unasked` is that of [`Policy`](super::state::Policy).
 pub fn class(end: &End, stop_requested: bool, stops_unasked: bool) -> Class {
     const STOPPED: i32 = ExitCode::Stopped as i32;
-    const COLLECTIVE: i32 = ExitCode::Collective as i32;
-    const RENDEZVOUS: i32 = ExitCode::Rendezvous as i32;
-    match end.status {
-        WorkerStatus::Exited(0) => Class::Done,
-        WorkerStatus::Exited(STOPPED)
-            if stops_unasked || stop_requested || end.requested != Requested::Nothing =>
-        {
-            Class::Stopped
-        }
-        WorkerStatus::Exited(COLLECTIVE | RENDEZVOUS) => Class::Consequence,
-        // A rank that failed may still save or wait for its sinks when its peers' ends take the run down.
-        _ if end.evidence.own.is_some() => Class::RootCause,
-        _ if !died_on_request(end, stop_requested) => Class::RootCause,
-        _ if end.evidence.lost_others() => Class::OnRequestAfterLoss,
-        _ => Class::OnRequest,
+    let asked = stops_unasked || stop_requested || end.requested != Requested::Nothing;
+    let cause = match end.status {
+        WorkerStatus::Exited(0) => return Class::Done,
+        WorkerStatus::Exited(STOPPED) if asked => return Class::Stopped,
+        _ => end.cause(),
+    };
+    // A rank that failed may still save or wait for its sinks when its peers' ends take the run down.
+    let failed = cause.is_consequence() || end.evidence.own().is_some();
+    match end.evidence.lost_others() {
+        _ if failed || !died_on_request(end, stop_requested) => Class::Failed(cause),
+        true => Class::OnRequestAfterLoss,
+        false => Class::OnRequest,
     }
 }
 
@@ -147,24 +180,24 @@ impl Run<'_> {
     pub fn verdict(mut self) -> Verdict {
         self.ends.sort_by_key(|(_, end)| end.order);
         // Workers may be reaped in a different order than they failed.
-        let roots = self.ends.iter().filter(|(_, end)| self.class(end) == Class::RootCause);
-        if let Some((rank, end)) = roots.min_by_key(|(_, end)| (end.evidence.at, end.order)).copied() {
-            return Verdict { code: code_of(end), culprit: Some(rank) };
+        let roots = self.ends.iter().filter(|(_, end)| self.class(end).is_root_cause());
+        if let Some(root) = roots.min_by_key(|(_, end)| (end.evidence.at, end.order)) {
+            return Verdict::failed(*root);
         }
         let overdue = self.first(|end, class| end.overdue && class.is_on_request()).map(|(rank, _)| rank);
-        if let Some(rank) = overdue.or(self.overdue) {
-            return Verdict { code: ExitCode::WorkerFailed, culprit: Some(rank) };
+        if let Some(culprit) = overdue.or(self.overdue) {
+            return Verdict::Failed { culprit, cause: FailureCause::Other };
         }
-        let consequence = self.first_of(Class::Consequence);
+        let consequence = self.first(|_, class| class.is_consequence());
         let stopped = match self.unresponsive() {
             // Other nodes may have lost this rank and detected it earlier than this node.
-            Some((rank, end)) => {
+            Some((culprit, end)) => {
                 let lost = self.class(end) == Class::OnRequestAfterLoss;
-                let own = if lost { ExitCode::Collective } else { ExitCode::WorkerFailed };
-                let code = consequence.map_or(own, |(_, consequence)| code_of(consequence));
-                Verdict { code, culprit: Some(rank) }
+                let own = if lost { FailureCause::PeerLost } else { FailureCause::Other };
+                let cause = consequence.map_or(own, |(_, consequence)| consequence.cause());
+                Verdict::Failed { culprit, cause }
             }
-            None => Verdict { code: ExitCode::Stopped, culprit: None },
+            None => Verdict::Stopped,
         };
         // A worker that stopped before training explains a consequence as well as one that ended on request.
         let on_request =
@@ -177,9 +210,7 @@ impl Run<'_> {
             {
                 return stopped;
             }
-            (_, Some((rank, consequence))) => {
-                return Verdict { code: code_of(consequence), culprit: Some(rank) };
-            }
+            (_, Some(consequence)) => return Verdict::failed(consequence),
             _ => {}
         }
         // Not all ranks exited with 0: the generation was stopped before all had started, or a rank could not be killed.
@@ -188,10 +219,10 @@ impl Run<'_> {
         }
         // A rank that was killed after others had ended with 0 is done, unless it had lost them before the end.
         match self.first_of(Class::OnRequestAfterLoss) {
-            Some((rank, _)) if self.first_of(Class::Done).is_some() => {
-                Verdict { code: ExitCode::Collective, culprit: Some(rank) }
+            Some((culprit, _)) if self.first_of(Class::Done).is_some() => {
+                Verdict::Failed { culprit, cause: FailureCause::PeerLost }
             }
-            _ => Verdict { code: ExitCode::Done, culprit: None },
+            _ => Verdict::Done,
         }
     }
 
@@ -214,16 +245,4 @@ impl Run<'_> {
     fn class(&self, end: &End) -> Class {
         class(end, self.stop_requested, self.stops_unasked)
     }
-}
-
-/// The run's exit code for a worker's end: the worker's own code if it is a documented verdict on the job, and that of its
-/// failure if it did not live to exit with it.
-pub fn code_of(end: &End) -> ExitCode {
-    let exited = match end.status {
-        WorkerStatus::NotStarted(_) => return ExitCode::Internal,
-        // A worker that stopped unasked has failed.
-        WorkerStatus::Exited(code) => ExitCode::of_worker(code).filter(|own| *own != ExitCode::Stopped),
-        WorkerStatus::Signaled { .. } => None,
-    };
-    exited.or(end.evidence.own).unwrap_or(ExitCode::WorkerFailed)
 }

@@ -11,6 +11,7 @@ mod reference;
 mod spec_reference;
 
 use ddp_run::ExitCode;
+use ddp_run::testing::FailureCause;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -46,7 +47,8 @@ fn the_readme_is_short() {
 #[test]
 fn docs_failures_contains_the_table() {
     let row = |code: &ExitCode| {
-        let restart = code.restart().map_or("", |helps| if helps { "tries again" } else { "does not" });
+        let cause = FailureCause::of_code(*code);
+        let restart = cause.map_or("", |it| if it.is_retryable() { "tries again" } else { "does not" });
         format!("| {} | {} | {restart} |\n", *code as u8, code.meaning())
     };
     let rows: String = ExitCode::ALL.iter().map(row).collect();

@@ -195,7 +195,7 @@ fn a_job_that_cannot_be_encoded_starts_nothing() {
     let _alone = alone();
     let out = folder();
     let mut launch = shell(2, out.path(), "");
-    launch.job.job_toml = "x".repeat(5 << 20);
+    launch.job = "x".repeat(5 << 20).into();
     assert_eq!(failed(launch).kind, ErrorKind::Spec);
     // A worker's log is opened before it is started.
     assert!(!out.path().join("logs/rank-0.log").exists());

@@ -12,6 +12,7 @@ use std::process::Command;
 use crate::common::{HUNG, wait_for};
 use ddp_run::testing::{
     Endpoint, Failure, Handoff, JobHandoff, LocalLaunch, Nodes, OnSecondSignal, Received, StopFlag, logs,
+    received,
 };
 use ddp_run::{Error, ExitCode};
 
@@ -24,9 +25,8 @@ pub fn shell(nproc: usize, out: &Path, script: &str) -> LocalLaunch {
         [ \"$rank\" != 0 ] || exec >> \"$out/logs/rank-0.log\" 2>&1
         echo $$ > \"$out/pid-$rank\"
         until_taken_down() { read -r word; [ \"$word\" = take-down ] && exit 143; exit 1; }\n";
-    let mut launch = launch(nproc, out);
     // A shell reads its input byte by byte.
-    launch.job.job_toml.clear();
+    let mut launch = launch(nproc, out, 0);
     launch.program = "/bin/sh".into();
     launch.args = vec!["-c".into(), format!("{prelude}{script}").into(), out.into()];
     launch
@@ -34,7 +34,8 @@ pub fn shell(nproc: usize, out: &Path, script: &str) -> LocalLaunch {
 
 /// A launch of `nproc` processes that play `role`, a function of [`play`].
 pub fn workers(nproc: usize, out: &Path, role: &str) -> LocalLaunch {
-    let mut launch = launch(nproc, out);
+    // More than a pipe takes at once.
+    let mut launch = launch(nproc, out, 300_000);
     launch.program = "/bin/sh".into();
     let exec = format!(
         "{ROLE}={role} exec \"$0\" --exact process::roles::role --nocapture --test-threads 1 > /dev/null"
@@ -43,11 +44,10 @@ pub fn workers(nproc: usize, out: &Path, role: &str) -> LocalLaunch {
     launch
 }
 
-fn launch(nproc: usize, out: &Path) -> LocalLaunch {
-    // More than a pipe takes at once.
-    let job =
-        JobHandoff { out_dir: out.to_path_buf(), job_toml: "x".repeat(300_000), ..JobHandoff::default() };
-    LocalLaunch::new(nproc, job).expect("own path")
+fn launch(nproc: usize, out: &Path, spec_bytes: usize) -> LocalLaunch {
+    let job_toml = "x".repeat(spec_bytes);
+    let job = JobHandoff { out_dir: out.to_path_buf(), job_toml, ..JobHandoff::default() };
+    LocalLaunch::new(nproc, &job, job.logs()).expect("own path")
 }
 
 /// A process of its own that plays `role`. It hears the terminal's signals also where these tests were started to ignore them.
@@ -117,7 +117,7 @@ fn alone(out: &Path) -> i32 {
 
 fn play(role: &str) -> i32 {
     let stop = StopFlag::install(OnSecondSignal::Ignore).expect("handlers");
-    let received = Handoff::receive(&stop).expect("handoff");
+    let received = received(&stop).expect("handoff");
     let handoff = &received.handoff;
     let (out, rank) = (handoff.job.out_dir.clone(), handoff.place.rank);
     assert_eq!(handoff.job.job_toml.len(), 300_000);
@@ -142,7 +142,7 @@ fn play(role: &str) -> i32 {
             ExitCode::from(error.kind) as i32
         }
         "panic" => {
-            logs::init_worker(handoff).expect("tracing");
+            logs::init_worker(handoff, handoff.job.log, None).expect("tracing");
             logs::record_panics(handoff);
             tracing::info!("about to fail");
             if rank == 0 {

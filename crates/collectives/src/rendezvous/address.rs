@@ -66,7 +66,7 @@ impl Meeting<'_> {
     }
 
     /// The host at which a process reaches rank 0, whose name for others is `host`; an IPv6 address in brackets.
-    /// `first_node` as in [`Self::address_on_own_machine`].
+    /// `first_node` as in `address_on_own_machine`.
     ///
     /// Errors: as [`addresses`].
     pub fn host_of_rank_0(&self, first_node: bool) -> Result<String, CommError> {

@@ -5,8 +5,8 @@ use super::ready::{available, ready};
 use crate::plan::{Plan, Purpose, WorldRequest};
 use crate::registry::Registry;
 use crate::worker::{
-    self, EvaluatedCheckpoint, Evaluation, EvaluationScope, RankParts, chosen, evaluate_external,
-    keep_kernels,
+    self, EvaluatedCheckpoint, Evaluation, EvaluationHandoff, EvaluationScope, JobHandoff, RankParts, chosen,
+    evaluate_external, keep_kernels,
 };
 use base::error::{Error, IoContext, Result};
 use base::files::{self, Temporary};
@@ -15,7 +15,7 @@ use collectives::{Backend, SoloGroup};
 use ddp::device::{self, of_rank};
 use launch::clusters::{self, LaunchFlags, Origin, WorkerEnv};
 use launch::nodes::Nodes;
-use launch::{EvaluationHandoff, ExitCode, JobHandoff, LocalLaunch, Nproc, StopFlag, logs};
+use launch::{ExitCode, LocalLaunch, Nproc, StopFlag, logs};
 use record::ProgressMode;
 use record::history::checkpoints;
 use spec::{JobTree, Override, shown_name};
@@ -170,8 +170,8 @@ const EVALUATION_STOPS: Duration = Duration::from_secs(5);
 /// A rank failed (its report, with its exit code), or could not be started.
 fn supervised(plan: &Plan, job: JobHandoff, stop: &StopFlag) -> Result<ExitCode> {
     ready(plan, &Origin::Own)?;
-    logs::init_terminal(&job)?;
-    let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
+    logs::init_terminal(job.log)?;
+    let mut launch = LocalLaunch::new(plan.world.nproc_per_node, &job, job.logs())?;
     launch.threads_per_worker = plan.launch.threads;
     // There is nothing to save: ranks end at once, and one that does not must not keep a user waiting.
     launch.policy.stop_deadline = EVALUATION_STOPS;

@@ -14,14 +14,14 @@ pub use program::{ProgramLaunch, launch_program};
 pub use ready::available;
 
 use crate::plan::Plan;
-use crate::worker::run_external;
+use crate::worker::{JobHandoff, run_external};
 use assertions::asserted;
 use base::display;
 use base::error::{Error, Result};
 use collectives::Backend;
 use launch::clusters::{LaunchFlags, Origin};
 use launch::nodes::NodeRange;
-use launch::{ExitCode, JobHandoff, StopFlag, logs};
+use launch::{ExitCode, StopFlag, logs};
 use no_effect::{no_effect, unexpanded};
 use ready::ready;
 use record::{Assertion, provenance};
@@ -66,7 +66,7 @@ pub fn start(plan: &Plan, mut job: JobHandoff, start: Start, stop: &StopFlag) ->
         Origin::Node(node) => Some(node),
         Origin::Own => None,
     };
-    logs::init_terminal(&job)?;
+    logs::init_terminal(job.log)?;
     launch.console().check(plan.world.nproc_per_node)?;
     if plan.backend == Backend::Mpi {
         return Err(Error::usage("backend `mpi`: MPI's launcher must start the processes")

@@ -4,10 +4,9 @@ use base::display;
 use base::error::{Error, IoContext, Result};
 use ddp::device::{self, DeviceSpec};
 use launch::clusters::{LaunchFlags, Origin, Settings, key_of_environment};
+use launch::logs::{self, LogOptions};
 use launch::nodes::{Limits, NodeRange, Nodes};
-use launch::{
-    ExitCode, JobHandoff, LocalLaunch, Nproc, Policy, StopFlag, TorchVariables, WorkerInput, cores, logs,
-};
+use launch::{ExitCode, LocalLaunch, Nproc, Policy, StopFlag, TorchVariables, WorkerInput, cores};
 use record::RunId;
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -56,9 +55,7 @@ pub fn launch_program(start: ProgramLaunch, stop: &StopFlag) -> Result<ExitCode>
     };
     // The program may change its folder.
     let log_dir = std::path::absolute(&log_dir).doing("find", &log_dir)?;
-    let job =
-        JobHandoff { log_dir: Some(log_dir.clone()), rdzv_id: rdzv_id.clone(), ..JobHandoff::default() };
-    logs::init_terminal(&job)?;
+    logs::init_terminal(LogOptions::default())?;
     let launch = LocalLaunch {
         program: program.into(),
         args: args.to_vec(),
@@ -72,7 +69,7 @@ pub fn launch_program(start: ProgramLaunch, stop: &StopFlag) -> Result<ExitCode>
         },
         console: flags.console(),
         stop: stop.clone(),
-        ..LocalLaunch::new(nproc, job)?
+        ..LocalLaunch::new(nproc, &(), log_dir.clone())?
     };
     let limits = Limits::new(nnodes);
     let conf = flags.rdzv_conf;

@@ -3,16 +3,17 @@
 
 use crate::plan::Plan;
 use crate::worker::{
-    OwnSpec, Resume, StartState, continues_the_run, newest_step, provenance_of, requeue_on_stop,
+    JobHandoff, OwnSpec, Resume, StartState, continues_the_run, newest_step, provenance_of, requeue_on_stop,
     weights_are_there,
 };
 use base::error::{ErrorKind, Result};
 use launch::clusters::slurm::SlurmJob;
 use launch::clusters::{self, LaunchFlags, NodeEnv};
 use launch::nodes::{Limits, NodeRange, Nodes};
-use launch::{ExitCode, JobHandoff, LocalLaunch, StopFlag};
+use launch::{ExitCode, LocalLaunch, StopFlag};
 use record::MetricsBaseline;
 use record::history::{FolderLock, writes_to_no_others};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Locks the run's folder and runs the workers. Node 0 handles what concerns the whole run. Returns whether this is node 0.
@@ -36,14 +37,16 @@ pub(super) fn supervise(
         return Ok((ExitCode::Stopped, first));
     }
     let start_state = StartState::new(&job);
-    let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
+    let mut launch = LocalLaunch::new(plan.world.nproc_per_node, &job, job.logs())?;
+    launch.log_format = job.log.format;
     launch.threads_per_worker = plan.launch.threads;
     launch.policy.grace = shutdown(plan);
     launch.policy.stop_deadline = *plan.checkpoint.grace;
     launch.stop = stop.clone();
     launch.console = flags.console();
-    let nodes = nodes_of(plan, node_rank, flags)?;
-    let (out_dir, before) = (launch.job.out_dir.clone(), MetricsBaseline::of(&launch.job.out_dir));
+    let (out_dir, before) = (job.out_dir.clone(), MetricsBaseline::of(&job.out_dir));
+    let mut nodes = nodes_of(plan, node_rank, flags)?;
+    nodes.newest_checkpoint = Some(Arc::new(move || newest_step(&job)));
     let ended = nodes.run(launch);
     if first {
         before.conclude_or_warn(&out_dir, ExitCode::of(&ended) as u8, ended.as_ref().err());
@@ -132,7 +135,6 @@ fn nodes_of(plan: &Plan, node_rank: Option<usize>, flags: &LaunchFlags) -> Resul
         plan_hash: plan.hash.clone(),
         keys: plan.keys_of_results.clone(),
         rdzv_id: flags.rdzv_id.clone().and_then(|id| id.0),
-        newest_checkpoint: Some(newest_step),
         ..Nodes::default()
     })
 }

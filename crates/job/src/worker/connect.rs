@@ -1,6 +1,7 @@
 //! The ranks' process group: the rendezvous, and the backend that averages gradients.
 
 use super::endpoint::rendezvous_endpoint;
+use super::handoff::Handoff;
 use super::parts::GroupParts;
 use super::same_devices::check_devices;
 use base::error::Result;
@@ -8,7 +9,6 @@ use collectives::gloo::GlooGroup;
 use collectives::rendezvous::RendezvousConfig;
 use collectives::{Backend, MpiConfig, ProcessGroup, SoloGroup, mpi, nccl};
 use ddp::device::ComputeDevice;
-use launch::Handoff;
 use std::net::TcpListener;
 use std::sync::Arc;
 
@@ -78,11 +78,12 @@ fn rendezvous(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::worker::JobHandoff;
     use base::error::ErrorKind;
     use collectives::DistributedConfig;
     use collectives::gloo::GlooOptions;
     use collectives::rendezvous::Secret;
-    use launch::{Endpoint, JobHandoff, Place};
+    use launch::{Endpoint, Place};
     use std::net::Ipv4Addr;
 
     /// The loss of a rank that leaves right after the rendezvous is noticed by the others, who have to know that they do.

@@ -1,9 +1,10 @@
 //! The rendezvous address of a worker, from its handoff and the spec.
 
+use super::handoff::Handoff;
 use super::parts::GroupParts;
 use base::error::{Error, ErrorKind, Result};
 use collectives::rendezvous::{Addresses, Endpoint as RendezvousEndpoint, Meeting, addresses};
-use launch::{Endpoint, Handoff};
+use launch::Endpoint;
 use std::net::{SocketAddr, TcpListener};
 
 /// `None` for a single worker.

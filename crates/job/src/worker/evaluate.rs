@@ -3,6 +3,7 @@
 use super::compute::compute;
 use super::data::{facts_of, lacking, open_data};
 use super::exchange::share_json;
+use super::handoff::EvaluationHandoff;
 use super::metrics::{self, Reported};
 use super::parts::RankParts;
 use super::spec_changes::EvaluatedAs;
@@ -14,7 +15,6 @@ use checkpoint::{CheckpointStore, Loaded, RankBy, load};
 use collectives::{Phase, ProcessGroup, StepPhase, Wait};
 use data::{Dataset, Encoding, Fingerprint, Splits};
 use ddp::device::ComputeDevice;
-use launch::EvaluationHandoff;
 use record::evaluations::Classes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

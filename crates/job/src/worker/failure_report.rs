@@ -1,9 +1,10 @@
 //! What a failing rank reports.
 
+use super::handoff::Handoff;
 use base::error::{Error, Result};
 use collectives::{CommError, CommErrorKind, ProcessGroup};
 use launch::logs::ALREADY_PRINTED;
-use launch::{ExitCode, Failure, FlightRecord, Handoff, StopFlag, write_error_file_of};
+use launch::{ExitCode, Failure, FlightRecord, StopFlag, write_error_file_of};
 use std::cell::{Cell, OnceCell};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -114,9 +115,10 @@ fn is_lost(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::worker::JobHandoff;
     use base::error::ErrorKind;
     use collectives::rendezvous::Secret;
-    use launch::{Endpoint, JobHandoff, Place};
+    use launch::{Endpoint, Place};
     use signal_hook::consts::SIGTERM;
 
     /// Rank 0 of 2 with this log folder.

@@ -18,6 +18,7 @@ mod fit;
 #[cfg(test)]
 mod fit_tests;
 mod generate;
+mod handoff;
 mod hook;
 mod initial_state;
 mod intercepted_group;
@@ -86,6 +87,7 @@ mod testing;
 pub use evaluate::{EvaluatedCheckpoint, Evaluation, EvaluationScope, Split, chosen, evaluate};
 pub use fault::{InjectedFault, VARIABLE as FAULT};
 pub use generate::{Generator, Sampling};
+pub use handoff::{EvaluationHandoff, Handoff, JobHandoff, Received, received};
 pub use kernels::keep_kernels;
 pub use metrics::measured;
 pub use parts::{RankParts, present_data, with_data};

@@ -2,11 +2,10 @@
 
 use super::evaluate::loaded;
 use super::testing::{SPEC, TestRun, plan};
-use super::{Evaluation, EvaluationScope, RankParts, Split, evaluate};
+use super::{Evaluation, EvaluationHandoff, EvaluationScope, RankParts, Split, evaluate};
 use checkpoint::load;
 use collectives::{ProcessGroup, SoloGroup, spawn};
 use ddp::device::ComputeDevice;
-use launch::EvaluationHandoff;
 use record::evaluations::{EvaluationRecord, read};
 use std::path::{Path, PathBuf};
 use train::training::TrainingEnd;

@@ -1,9 +1,19 @@
-//! The end of `--profile`: the ranks' parts become one file.
+//! `--profile`: each rank records a part; at the end they become one file.
 
+use super::handoff::Handoff;
 use super::messages::warn;
 use launch::logs::ALREADY_PRINTED;
-use record::{Profile, profile};
+use record::{Profile, host_name, profile};
 use std::path::Path;
+
+/// The recording of `--profile` on this rank.
+pub fn profile_of(handoff: &Handoff) -> Option<Profile> {
+    let rank = handoff.place.rank;
+    handoff.job.profile.map(|steps| {
+        let part = profile::part(&handoff.job.out_dir, rank);
+        Profile::new(steps, rank, host_name(), part, handoff.generation > 1)
+    })
+}
 
 /// Puts the parts in the run's folder together and says where they are. Call it on all ranks, when all have written theirs:
 /// rank 0 does it, and where nodes have separate folders, the first rank of each node.

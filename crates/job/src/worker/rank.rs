@@ -3,7 +3,9 @@
 use super::connect::connect;
 use super::evaluate::evaluate_rank;
 use super::failure_report::FailureReport;
+use super::handoff::{Handoff, JobHandoff, received};
 use super::parts::GroupParts;
+use super::profile::profile_of;
 use super::run_folder::{EndOfRun, LogAccess, RunFolder, open_log};
 use super::start_state::{StartState, provenance_of};
 use super::step_times::measured;
@@ -18,7 +20,7 @@ use ddp::device;
 use launch::clusters::slurm::SlurmJob;
 use launch::clusters::{self, Ancestor, WorkerEnv};
 use launch::logs::ALREADY_PRINTED;
-use launch::{Endpoint, ExitCode, Handoff, JobHandoff, OnSecondSignal, Place, SelfExit, StopFlag, logs};
+use launch::{Endpoint, ExitCode, OnSecondSignal, Place, SelfExit, StopFlag, logs};
 use record::Profile;
 use record::history::Start;
 use spec::JobTree;
@@ -31,9 +33,10 @@ use train::training::TrainingEnd;
 /// `ddp-run worker`: all input comes over the supervisor's pipe.
 pub fn run(registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     stop.on_second(OnSecondSignal::Ignore);
-    let received = Handoff::receive(stop)?;
+    let received = received(stop)?;
     let handoff = received.handoff;
-    let profile = logs::init_worker(&handoff)?;
+    let profile = profile_of(&handoff);
+    logs::init_worker(&handoff, handoff.job.log, profile.clone())?;
     logs::record_panics(&handoff);
     // The supervisor limits the time of a stop.
     watch(stop, None, None, |_| ())?;
@@ -121,7 +124,7 @@ pub fn evaluate_external(
 ) -> Result<ExitCode> {
     let starter = Ancestor::launcher();
     let handoff = handoff_of(environment, &RankParts::new(plan).group, job)?;
-    logs::init_without(&handoff.job)?;
+    logs::init_without(handoff.job.log)?;
     let mut failure_report = FailureReport::new(&handoff, stop);
     failure_report.writes = false;
     watch(stop, None, None, |_| ())?;
@@ -145,7 +148,9 @@ fn handoff_of(mut environment: WorkerEnv, parts: &GroupParts<'_>, job: JobHandof
             (endpoint, secret)
         }
     };
+    let log_dir = job.logs();
     let mut handoff = Handoff::new(environment.place, endpoint, secret, job);
+    handoff.log_dir = log_dir;
     handoff.threads = environment.threads();
     handoff.run_id = environment.run_id;
     handoff.attempt = environment.attempt;

@@ -2,9 +2,11 @@
 //! have no supervisor: rank 0 locks the folder itself and records how the run has ended.
 
 use super::RankParts;
+use super::handoff::{Handoff, JobHandoff};
+use super::profile::profile_of;
 use super::spec_changes::continues_the_run;
 use base::error::{IoContext, Result};
-use launch::{ExitCode, Handoff, JobHandoff, clear_notes, logs};
+use launch::{ExitCode, clear_notes, logs};
 use record::history::{FolderLock, log_of_others, writes_to_no_others};
 use record::{MetricsBaseline, Profile, RunId};
 use std::path::PathBuf;
@@ -35,13 +37,14 @@ impl LogAccess {
 /// Begins this rank's log, in the log folder if it `writes` there.
 pub(super) fn open_log(handoff: &Handoff, writes: bool) -> Result<Option<Profile>> {
     if !writes {
-        logs::init_without(&handoff.job)?;
+        logs::init_without(handoff.job.log)?;
         return Ok(None);
     }
     std::fs::create_dir_all(&handoff.log_dir).doing("create", &handoff.log_dir)?;
-    drop(logs::open_with_header(handoff)?);
+    drop(logs::open_with_header(handoff, handoff.job.log.format)?);
     clear_notes(&handoff.log_dir, handoff.place.rank);
-    let profile = logs::init_worker(handoff)?;
+    let profile = profile_of(handoff);
+    logs::init_worker(handoff, handoff.job.log, profile.clone())?;
     logs::record_panics(handoff);
     Ok(profile)
 }

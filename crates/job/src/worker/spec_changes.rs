@@ -1,6 +1,7 @@
 //! The changes in the spec of a run that continues, key by key: those that it refuses, and those that it lists. A
 //! checkpoint's spec is `job.toml` in its run's folder; its optimizer is described in the checkpoint itself.
 
+use super::handoff::JobHandoff;
 use super::start_state::newest_step;
 use crate::plan::Plan;
 use crate::plan::changes::{Change, NAMED, between, lines};
@@ -9,7 +10,6 @@ use base::error::{Error, Result};
 use base::files;
 use checkpoint::{Loaded, State};
 use data::Encoding;
-use launch::JobHandoff;
 use record::history;
 use spec::{Values, values};
 use std::path::{Path, PathBuf};

@@ -1,12 +1,12 @@
 //! The state of the run's folder at a start, for the messages before the first step and at a stop.
 
 use super::connect::averages_by_nccl;
+use super::handoff::JobHandoff;
 use super::parts::RankParts;
 use crate::plan::Plan;
 use checkpoint::CheckpointStore;
 use collectives::Backend;
 use ddp::device;
-use launch::JobHandoff;
 use record::history::{self, checkpoints};
 use record::{Provenance, RunId, provenance};
 use std::path::Path;

@@ -3,7 +3,7 @@
 use super::NodeRange;
 use crate::ExitCode;
 use crate::LaunchConfig;
-pub(crate) use crate::{Cause, NodeEnd, NodeFailure, Recall};
+pub(crate) use crate::{Attribution, NodeEnd, NodeFailure, Recall};
 use std::time::Duration;
 
 /// Identifies a node's connection; never reused.

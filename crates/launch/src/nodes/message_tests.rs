@@ -1,11 +1,10 @@
 //! What a user reads of restarts, and of nodes that are refused or missing, as a snapshot.
 
 use super::*;
-use crate::ExitCode;
-use crate::LocalLaunch;
-use crate::nodes::events::{Cause, NodeEnd, NodeFailure};
+use crate::nodes::events::{Attribution, NodeEnd, NodeFailure};
 use crate::nodes::setup::Setup;
 use crate::nodes::{KeySource, Limits, NodeRange, RdzvEndpoint};
+use crate::{FailureCause, LocalLaunch};
 use base::error::ErrorKind;
 
 fn hello(host: &str) -> Hello {
@@ -84,8 +83,8 @@ fn losses_and_changes() -> String {
     let members = [joined(0, Some(0)), joined(1, Some(1))];
     let ended = |member, end| Event::Ended { member, end, checkpoint: None };
     let restarts = Limits { max_restarts: 1, ..two };
-    let killed = NodeFailure::new(ExitCode::WorkerFailed, Cause::Root, "rank 1 was killed");
-    let killed = NodeFailure { retry: true, rank: Some(1), ..killed };
+    let killed = NodeFailure::new(FailureCause::Other, Attribution::Root, "rank 1 was killed");
+    let killed = NodeFailure { rank: Some(1), ..killed };
     let lost = [&members[..], &[Event::Lost(1), ended(0, NodeEnd::Stopped)]].concat();
     let failed = [&members[..], &[ended(0, NodeEnd::Failed(killed)), Event::Lost(1)]].concat();
     let leaves = Event::StopRequested { member: 1, at_once: false };
@@ -119,10 +118,11 @@ fn setup_errors() -> String {
         Nodes { endpoint, node_rank: Some(1), key: short, ..nodes },
     ];
     let errors = wrong.map(|nodes| match Setup::prepare(&nodes) {
-        Ok(_) => panic!("{nodes:?}"),
+        Ok(_) => panic!("accepted: {:?} and {:?}", nodes.node_rank, nodes.endpoint),
         Err(e) => e.to_string(),
     });
-    let none = LocalLaunch { nproc: 0, ..LocalLaunch::new(1, Default::default()).expect("this program") };
+    let none =
+        LocalLaunch { nproc: 0, ..LocalLaunch::new(1, &(), Default::default()).expect("this program") };
     errors.join("\n\n") + "\n\n" + &Nodes::default().run(none).expect_err("no process").to_string()
 }
 

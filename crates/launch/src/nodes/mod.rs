@@ -22,15 +22,15 @@ pub use events::Limits;
 pub use rdzv::NodeRange;
 pub(crate) use rdzv_conf::{RdzvBackend, RdzvConf, RdzvId};
 
-use crate::ExitCode;
-use crate::{JobHandoff, LocalLaunch};
+use crate::{ExitCode, LocalLaunch};
 use base::error::{Error, Result};
 use spec::Values;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The nodes of a run, and how it is restarted after a failure.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Nodes {
     /// Nodes, restarts and times.
     pub limits: Limits,
@@ -54,7 +54,7 @@ pub struct Nodes {
     pub rdzv_id: Option<String>,
     /// The step of the newest checkpoint, from which restarted workers would resume, according to a quick check of the
     /// run's folder. Progress resets the number of restarts. `None` if only the workers know of checkpoints.
-    pub newest_checkpoint: Option<fn(&JobHandoff) -> Option<u64>>,
+    pub newest_checkpoint: Option<Arc<dyn Fn() -> Option<u64> + Send + Sync>>,
 }
 
 impl Nodes {

@@ -15,12 +15,12 @@ enum Move {
 }
 
 fn ends() -> impl Strategy<Value = NodeEnd> {
-    let cause = prop::sample::select(vec![
-        Cause::Consequence,
-        Cause::Unresponsive,
-        Cause::Blamed,
-        Cause::Root,
-        Cause::Root,
+    let attribution = prop::sample::select(vec![
+        Attribution::Consequence,
+        Attribution::Unresponsive,
+        Attribution::Blamed,
+        Attribution::Root,
+        Attribution::Root,
     ]);
     let code = prop::sample::select(vec![
         (ExitCode::WorkerFailed, true),
@@ -32,7 +32,9 @@ fn ends() -> impl Strategy<Value = NodeEnd> {
     prop_oneof![
         1 => Just(NodeEnd::Done),
         2 => Just(NodeEnd::Stopped),
-        4 => (code, cause).prop_map(|((code, retry), cause)| failure(code, cause, retry || cause < Cause::LostNode)),
+        4 => (code, attribution).prop_map(|((code, retry), attribution)| {
+            failure(code, attribution, retry || attribution < Attribution::LostNode)
+        }),
     ]
 }
 
@@ -148,14 +150,14 @@ impl World {
         let n = g.nodes.len();
         assert!((self.limits.nodes.min..=self.limits.nodes.max).contains(&n), "{n} nodes");
         let within = self.limits.nodes.is_elastic();
-        let own = self.failures.iter().any(|f| f.cause > Cause::LostNode);
+        let own = self.failures.iter().any(|f| f.attribution > Attribution::LostNode);
         let restart = (self.lost > 0 && !within) || own || (self.lost == 0 && !self.failures.is_empty());
         if restart && !self.left_behind() {
             self.restarts += 1;
             assert!(self.restarts <= self.limits.max_restarts, "the budget is overrun");
         }
         assert!(
-            self.failures.iter().all(|f| f.retry || f.cause < Cause::Root),
+            self.failures.iter().all(|f| f.retry || f.attribution < Attribution::Root),
             "retried: {:?}",
             self.failures
         );
@@ -173,7 +175,8 @@ impl World {
 
     /// The only failures are of ranks that lost peers which had been asked to stop and did.
     fn left_behind(&self) -> bool {
-        let consequences = self.lost == 0 && self.failures.iter().all(|f| f.cause < Cause::LostNode);
+        let consequences =
+            self.lost == 0 && self.failures.iter().all(|f| f.attribution < Attribution::LostNode);
         self.asked_to_save && consequences && self.ends.contains(&NodeEnd::Stopped)
     }
 
@@ -283,14 +286,14 @@ proptest! {
         w.drain();
         let (code, failure) = w.finished.expect("drained");
         prop_assert_eq!(failure.is_some(), !matches!(code, ExitCode::Done | ExitCode::Stopped));
-        let fatal: Vec<&NodeFailure> = w.failures.iter().filter(|f| !f.retry && f.cause == Cause::Root).collect();
+        let fatal: Vec<&NodeFailure> = w.failures.iter().filter(|f| !f.retry && f.attribution == Attribution::Root).collect();
         if let Some(first) = fatal.first() {
             prop_assert_eq!(code, first.code, "the code of the first cause that no restart mends");
         } else if w.stopped_between && code == ExitCode::Stopped {
             prop_assert!(w.alive.is_empty());
-        } else if let Some(first) = w.failures.iter().find(|f| f.cause == Cause::Root) {
+        } else if let Some(first) = w.failures.iter().find(|f| f.attribution == Attribution::Root) {
             prop_assert_eq!(code, first.code);
-        } else if w.ends.contains(&NodeEnd::Done) && w.failures.iter().all(|f| f.cause == Cause::Unresponsive) {
+        } else if w.ends.contains(&NodeEnd::Done) && w.failures.iter().all(|f| f.attribution == Attribution::Unresponsive) {
             prop_assert_eq!(code, ExitCode::Done, "the end is the same for all");
         } else if !w.failures.is_empty() || w.lost > 0 {
             prop_assert!(!matches!(code, ExitCode::Done), "{:?} of {:?}", code, w.failures);

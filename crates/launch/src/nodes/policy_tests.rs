@@ -1,7 +1,8 @@
 //! Single decisions. Whole histories are in [`histories`].
 
-use super::super::events::Cause;
+use super::super::events::Attribution;
 use super::*;
+use crate::FailureCause;
 use crate::nodes::NodeRange;
 
 #[path = "policy_histories.rs"]
@@ -11,12 +12,17 @@ fn limits(min: usize, max: usize, max_restarts: u32) -> Limits {
     Limits { max_restarts, ..Limits::new(NodeRange { min, max }) }
 }
 
-fn failure(code: ExitCode, cause: Cause, retry: bool) -> NodeEnd {
-    NodeEnd::Failed(NodeFailure { retry, ..NodeFailure::new(code, cause, format!("{code:?} {cause:?}")) })
+fn failure(code: ExitCode, attribution: Attribution, retry: bool) -> NodeEnd {
+    let message = format!("{code:?} {attribution:?}");
+    NodeEnd::Failed(NodeFailure {
+        code,
+        retry,
+        ..NodeFailure::new(FailureCause::Other, attribution, message)
+    })
 }
 
 fn killed() -> NodeEnd {
-    failure(ExitCode::WorkerFailed, Cause::Root, true)
+    failure(ExitCode::WorkerFailed, Attribution::Root, true)
 }
 
 fn joined(member: Member, seat: Option<usize>) -> Event {
@@ -109,14 +115,14 @@ fn restarts_pause_longer_and_longer_until_there_is_progress() {
 #[test]
 fn a_failure_that_no_restart_fixes_ends_the_run() {
     for code in [ExitCode::Spec, ExitCode::NonFinite, ExitCode::Internal, ExitCode::Io] {
-        let end = failure(code, Cause::Root, false);
+        let end = failure(code, Attribution::Root, false);
         assert_eq!(finished(&after(limits(1, 1, 9), 1, &[ended(0, end, Some(5))]).1), code);
     }
 }
 
 #[test]
 fn the_root_cause_is_blamed_and_not_its_consequence() {
-    let consequence = || failure(ExitCode::Collective, Cause::Consequence, true);
+    let consequence = || failure(ExitCode::Collective, Attribution::Consequence, true);
     let (state, actions) = after(limits(2, 2, 0), 2, &[ended(0, consequence(), None)]);
     assert_eq!(actions[0], Action::Recall { member: 1, how: Recall::TakeDown });
     let (_, actions) = state.clone().step(ended(1, killed(), None));
@@ -126,7 +132,7 @@ fn the_root_cause_is_blamed_and_not_its_consequence() {
     let Some(Action::Finish { failure: Some(f), .. }) = actions.last() else { panic!("{actions:?}") };
     assert_eq!(f.message, "node 1 (host1) was lost: the connection to its supervisor broke");
     // A bug on one node prevents a restart even if another node failed with a signal.
-    let bug = failure(ExitCode::Internal, Cause::Root, false);
+    let bug = failure(ExitCode::Internal, Attribution::Root, false);
     let (state, _) = after(limits(2, 2, 5), 2, &[ended(0, killed(), None)]);
     assert_eq!(finished(&state.step(ended(1, bug, None)).1), ExitCode::Internal);
 }
@@ -134,15 +140,15 @@ fn the_root_cause_is_blamed_and_not_its_consequence() {
 /// A rank that hangs on one node is detected first by another node: its own node is recalled before it has noticed.
 #[test]
 fn a_rank_that_hangs_is_blamed_though_another_node_noticed_first() {
-    let report = |code, cause, rank: usize, message: &str| {
-        let failure = NodeFailure::new(code, cause, message);
+    let report = |code, attribution, rank: usize, message: &str| {
+        let failure = NodeFailure { code, ..NodeFailure::new(FailureCause::Other, attribution, message) };
         NodeEnd::Failed(NodeFailure { retry: true, rank: Some(rank), ..failure })
     };
     let consequence =
-        || report(ExitCode::Collective, Cause::Consequence, 5, "rank 1: rank 5 is silent\n\nplaces");
+        || report(ExitCode::Collective, Attribution::Consequence, 5, "rank 1: rank 5 is silent\n\nplaces");
     let hung = |rank: usize| {
         let text = format!("rank {rank} had to be killed\n\nits log");
-        report(ExitCode::WorkerFailed, Cause::Unresponsive, rank, &text)
+        report(ExitCode::WorkerFailed, Attribution::Unresponsive, rank, &text)
     };
     let blamed = "rank 5 had to be killed; rank 1: rank 5 is silent\n\nits log";
     // A rank of the third node was only busy for longer than a recall waits.
@@ -206,7 +212,7 @@ fn a_claimed_node_rank_is_rejected() {
 
 #[test]
 fn stopping_before_training_is_not_a_failure() {
-    let consequence = failure(ExitCode::Collective, Cause::Consequence, true);
+    let consequence = failure(ExitCode::Collective, Attribution::Consequence, true);
     // A third node joins while the ranks of two meet: one stops, the other loses its peer.
     let (state, _) = after(limits(1, 3, 0), 2, &[Event::TimerFired(Timer::Settle), joined(2, None)]);
     let (state, _) = state.step(ended(0, NodeEnd::Stopped, None));
@@ -268,7 +274,8 @@ fn nodes_may_join_and_leave_within_the_range() {
     assert_eq!(started(&actions).nodes, [(0, 2), (2, 2)]);
     // When a node vanishes, the other one continues alone; that does not count against the restarts, of which there are 0.
     let (state, _) = state.step(Event::Lost(2));
-    let (state, _) = state.step(ended(0, failure(ExitCode::Collective, Cause::Consequence, true), Some(9)));
+    let (state, _) =
+        state.step(ended(0, failure(ExitCode::Collective, Attribution::Consequence, true), Some(9)));
     let (state, actions) = state.step(Event::TimerFired(Timer::Settle));
     assert_eq!((&started(&actions).nodes[..], started(&actions).attempt), (&[(0, 2)][..], 1));
     // When the last node is asked to stop, the run ends.
@@ -325,12 +332,12 @@ fn a_finished_run_is_done_even_if_a_node_is_silent_or_lost_later() {
         let (_, actions) = state.clone().step(stages[2].clone());
         assert_eq!(finished(&actions), ExitCode::Done);
         // A rank that lost one of the ranks that exited with 0 was still in the middle of the run.
-        for cause in [Cause::Consequence, Cause::Blamed] {
-            let left = failure(ExitCode::Collective, cause, false);
+        for attribution in [Attribution::Consequence, Attribution::Blamed] {
+            let left = failure(ExitCode::Collective, attribution, false);
             assert_eq!(finished(&state.clone().step(ended(1, left, None)).1), ExitCode::Collective);
         }
         // A rank that failed independently is reported, even at its very end.
-        let (_, actions) = state.step(ended(1, failure(ExitCode::Internal, Cause::Root, false), None));
+        let (_, actions) = state.step(ended(1, failure(ExitCode::Internal, Attribution::Root, false), None));
         assert_eq!(finished(&actions), ExitCode::Internal);
     }
 }
@@ -342,7 +349,7 @@ fn programs_whose_ranks_end_independently_are_not_hurried_and_not_done_without_a
     assert_eq!(actions, []);
     assert_eq!(finished(&state.clone().step(ended(0, NodeEnd::Done, None)).1), ExitCode::Done);
     assert_eq!(finished(&state.clone().step(ended(0, NodeEnd::Stopped, None)).1), ExitCode::Stopped);
-    let unresponsive = failure(ExitCode::WorkerFailed, Cause::Unresponsive, true);
+    let unresponsive = failure(ExitCode::WorkerFailed, Attribution::Unresponsive, true);
     assert_eq!(finished(&state.step(ended(0, unresponsive, None)).1), ExitCode::WorkerFailed);
     let (state, _) = after(limits, 2, &[ended(0, NodeEnd::Done, None)]);
     assert_eq!(finished(&state.step(Event::Lost(1)).1), ExitCode::WorkerFailed);

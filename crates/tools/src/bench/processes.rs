@@ -44,7 +44,7 @@ pub fn rows(
             Some(listener) => Endpoint::inherited(listener)?,
             None => Endpoint::Connect { host: Ipv4Addr::LOCALHOST.to_string(), port },
         };
-        let mut handoff = Handoff::of(place, endpoint, secret.clone(), plan.clone());
+        let mut handoff = Handoff::new(place, endpoint, secret.clone(), plan.clone());
         handoff.run_id = format!("bench-{}", std::process::id());
         let mut command = Command::new(program);
         command.arg("bench-worker");
@@ -138,7 +138,7 @@ impl<'a> Monitor<'a> {
             return Err(failure);
         }
         let undone = self.results.iter().position(|words| !matches!(words, Some(Ok(()))));
-        let Some(rank) = verdict.culprit.or(undone) else {
+        let Some(rank) = verdict.culprit().or(undone) else {
             return match self.cases.len() {
                 all if self.measured == all => Ok(()),
                 all => Err(Error::internal(format!("{} of {all} rows were measured", self.measured))),
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
     use crate::bench::plan::tests::plan;
     use base::testing::HANG;
-    use launch::ExitCode;
+    use launch::FailureCause;
     use std::io::Write;
 
     /// The outcome of this verdict after two ranks have written these lines, and whether they were recalled.
@@ -199,18 +199,18 @@ mod tests {
 
     #[test]
     fn reports_the_error_of_a_rank_or_how_it_ended() {
-        let blamed = |rank, code| Verdict { code, culprit: Some(rank) };
+        let blamed = |culprit, cause| Verdict::Failed { culprit, cause };
         let killed = WorkerStatus::Signaled { signal: 9, core_dumped: false };
-        let code = ExitCode::WorkerFailed;
         let lost = "{\"kind\":\"failed\",\"code\":\"Collective\",\"message\":\"rank 1 is gone\"}\n";
-        let (error, recalled) = outcome([lost, ""], HANG, blamed(1, code), &[Some(&killed), Some(&killed)]);
+        let (error, recalled) =
+            outcome([lost, ""], HANG, blamed(1, FailureCause::Other), &[Some(&killed), Some(&killed)]);
         let expected = "rank 1 was killed by signal 9 (SIGKILL; often the kernel's out-of-memory killer) while measuring 4 B of f32, \
                         algorithm auto, transport tcp";
         assert_eq!((error.kind, &*error.message, recalled), (ErrorKind::WorkerFailed, expected, false));
-        let (error, _) = outcome([lost, ""], HANG, blamed(0, ExitCode::Collective), &[Some(&killed), None]);
+        let (error, _) = outcome([lost, ""], HANG, blamed(0, FailureCause::PeerLost), &[Some(&killed), None]);
         assert_eq!((error.kind, &*error.message), (ErrorKind::Collective, "rank 1 is gone"));
         // Exited with 0 without having measured.
-        let (well, done) = (WorkerStatus::Exited(0), Verdict { code: ExitCode::Done, culprit: None });
+        let (well, done) = (WorkerStatus::Exited(0), Verdict::Done);
         let (error, _) = outcome(["{\"kind\":\"done\"}\n", ""], HANG, done, &[Some(&well), Some(&well)]);
         assert!(error.message.starts_with("rank 1 exited with 0 (done) while measuring 4 B"), "{error}");
         let all_done = ["{\"kind\":\"done\"}\n"; 2];
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn unexpected_output_and_missing_messages_end_the_measurement() {
-        let stopped = Verdict { code: ExitCode::Stopped, culprit: None };
+        let stopped = Verdict::Stopped;
         let (error, recalled) = outcome(["", "hello\n"], HANG, stopped, &[None, None]);
         assert!(error.message.starts_with("rank 1 wrote to its standard output: hello while"), "{error}");
         assert_eq!((error.kind, recalled), (ErrorKind::WorkerFailed, true));

@@ -1,6 +1,6 @@
 //! The language server: the answers of `ddp-run check` and `ddp-run explain`, while a spec is being edited.
 //!
-//! [`serve`] speaks the Language Server Protocol on standard input and output. [`Server`] holds the open documents, and answers
+//! [`serve`] speaks the Language Server Protocol on standard input and output. `Server` holds the open documents, and answers
 //! from `spec` (problems with positions), `plan` (resolved values) and `reference` (what a spec may say). What is being typed is
 //! seldom TOML, so places are found line by line (`lines`, `cursor`), and values that can't be read now are those of the last
 //! text without problems. Nothing is trained, and no file is read but specs.

@@ -57,7 +57,7 @@ pub struct Batch {
     pub input: Input,
     /// The samples' targets; floats are f32.
     pub target: Target,
-    /// The further fields that the data set declares ([`Dataset::fields`](crate::dataset::Dataset::fields)), by name; floats are f32.
+    /// The further fields that the data set declares ([`Dataset::fields`](data::Dataset::fields)), by name; floats are f32.
     pub fields: BTreeMap<String, Input>,
 }
 

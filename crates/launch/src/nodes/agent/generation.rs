@@ -1,9 +1,9 @@
 //! One generation of this node's workers, and node 0's orders while they run.
 
 use super::Agent;
-use crate::nodes::events::{Cause, NodeEnd, NodeFailure};
+use crate::nodes::events::{Attribution, NodeEnd, NodeFailure};
 use crate::nodes::message::{Closed, Link, Order, Report, Start};
-use crate::{Controller, Ended, Endpoint, Failure, LocalWorkers, Part, Recall, Signals, WorkerInput};
+use crate::{Controller, Ended, Endpoint, FailureCause, LocalWorkers, Part, Recall, Signals, WorkerInput};
 use base::error::{Error, Result};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -31,7 +31,7 @@ impl Agent {
             .and_then(|at| LocalWorkers::new(&self.launch, part, listener, at, secret))
             .and_then(|mut workers| workers.drive(signals, &mut orders));
         self.orders = orders.kept;
-        let checkpoint = self.nodes.newest_checkpoint.and_then(|newest| newest(&self.launch.job));
+        let checkpoint = self.nodes.newest_checkpoint.as_ref().and_then(|newest| newest());
         let (end, port) = match run.and_then(|run| Ok((run, self.listen()?))) {
             Ok((Ended { end, signalled_at }, port)) => {
                 if signalled_at.is_some() {
@@ -43,9 +43,10 @@ impl Agent {
             // The other nodes receive the error, and not only the loss of this node.
             Err(e) => {
                 let message = format!("{}: {}", self.name(), e.message);
-                let failure = NodeFailure::new(e.kind.into(), Cause::Root, message);
+                let cause = FailureCause::of(&e);
+                let failure = NodeFailure::new(cause, Attribution::Root, message);
                 // The next generation needs another socket.
-                let port = if Failure::may_pass(&e) { self.listen().ok() } else { None };
+                let port = if cause == FailureCause::Io { self.listen().ok() } else { None };
                 let retry = port.is_some();
                 (NodeEnd::Failed(NodeFailure { hint: e.hint, retry, ..failure }), port.flatten())
             }

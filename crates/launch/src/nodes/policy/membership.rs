@@ -1,9 +1,9 @@
 //! Nodes that join, are lost, leave, or stop.
 
-use super::super::events::{Action, Cause, Member, NodeEnd, NodeFailure, Recall, Timer};
+use super::super::events::{Action, Attribution, Member, NodeEnd, NodeFailure, Recall, Timer};
 use super::{NodeSlot, Phase, State};
-use crate::ExitCode;
 use crate::nodes::NodeRange;
+use crate::{ExitCode, FailureCause};
 
 impl State {
     fn seat_of(&self, member: Member) -> Option<usize> {
@@ -75,8 +75,8 @@ impl State {
         }
         running.left.retain(|m| *m != member);
         let what = format!("node {seat} ({}) was lost: the connection to its supervisor broke", gone.host);
-        let failure = NodeFailure::new(ExitCode::WorkerFailed, Cause::LostNode, what);
-        running.ends.push(NodeEnd::Failed(NodeFailure { retry: true, ..failure }));
+        let failure = NodeFailure::new(FailureCause::Other, Attribution::LostNode, what);
+        running.ends.push(NodeEnd::Failed(failure));
         self.recall(Recall::TakeDown, actions);
         self.conclude_if_all_ended(actions);
     }
@@ -131,15 +131,17 @@ impl State {
         if let Some(why) = &self.rejection {
             message.push_str(&format!("; {why}"));
         }
+        let mut code = ExitCode::Rendezvous;
         if let Some(before) = &self.failure {
             message = format!("{}\n\nno restart: {message}", before.message);
+            code = before.code;
         }
-        let code = self.failure.as_ref().map_or(ExitCode::Rendezvous, |f| f.code);
         let hint = Some(
             "start ddp-run on every node with the same --nnodes, --rdzv-endpoint, spec and secret (DDP_RUN_SECRET_FILE)"
                 .into(),
         );
-        let failure = NodeFailure { hint, ..NodeFailure::new(code, Cause::Root, message) };
+        let failure = NodeFailure::new(FailureCause::Rendezvous, Attribution::Root, message);
+        let failure = NodeFailure { code, retry: false, hint, ..failure };
         self.finish(code, Some(failure), actions);
     }
 }
