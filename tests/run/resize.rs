@@ -32,7 +32,7 @@ struct Part<'a> {
 /// Trains with every batch in the logs, which are moved to `logs-N` afterwards.
 fn part(spec: &Path, out: &Path, Part { world, fault, flags }: Part<'_>) -> (Output, Vec<Batches>) {
     let mut command = ddp_run();
-    command.env("DDP_RUN_LOG", "info,ddp_run::train=trace");
+    command.env("DDP_RUN_LOG", "info,ddp_run_train::training=trace");
     if let Some(fault) = fault {
         command.env("DDP_RUN_FAULT", fault);
     }

@@ -40,7 +40,6 @@ pub use encoding::{
 };
 pub use fingerprint::{Content, Fingerprint};
 pub use fn_dataset::from_fn;
-pub use images::ImageSource;
 pub use loader::{Loader, LoaderOptions};
 pub use own_transform::{Sample, SampleRng, Transform, TransformKind, TransformPlan, transformed};
 pub use preview::{SampleWords, in_line, input_of, picture_of, words_of};

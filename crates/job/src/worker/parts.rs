@@ -1,5 +1,5 @@
 //! A job as one rank needs it. This is the only file of `worker` that reads the fields of a [`Plan`]; the other files get the
-//! configuration of one component. `tests/cli/imports.rs` lists the files that may name the plan.
+//! configuration of one component.
 
 use super::data::{facts_of, open_data, say_lacking};
 use super::spec_changes::OwnSpec;

@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn the_log_of_a_rank_says_when_it_failed() {
         let log = "2026-11-23T21:00:00Z  INFO rank 1 of 2 is ready\n\
-            2026-11-23T21:00:01Z  WARN ddp_run::worker::fault: DDP_RUN_FAULT: Kill on purpose, step 3, phase forward\n";
+            2026-11-23T21:00:01Z  WARN ddp_run_job::worker::fault: DDP_RUN_FAULT: Kill on purpose, step 3, phase forward\n";
         assert_eq!(struck_step(log), Some(3));
         assert_eq!(struck_step(&log.replace("step 3, phase forward", "before the rendezvous")), Some(0));
         assert_eq!(struck_step(log.lines().next().unwrap()), None);
