@@ -46,7 +46,7 @@ fn main() -> std::process::ExitCode {
         .burn_dataset("waves", |c: &SamplesConfig| {
             BurnData::new(InMemDataset::new(samples(c.samples)), SampleBatcher, 0)
         });
-    // `registry.run()` does the same, and saves when it is asked to stop.
+    // `registry.run()` does the same, and handles stop signals from its first moment.
     match registry.run_with(std::env::args_os()) {
         Ok(code) => (code as u8).into(),
         Err(error) => {

@@ -123,7 +123,8 @@ pub trait Program {
     fn run(self) -> !;
 
     /// Runs `arguments`, the first of which is the program's name, and returns what the process would exit with. Errors are
-    /// not printed, and signal handlers are left as they are: a stop signal ends the process without a checkpoint.
+    /// not printed, but for a command line that can't be parsed ([`ExitCode::Usage`]). Stop signals are handled only while
+    /// this process supervises workers; at other times one ends the process at once.
     ///
     /// A run starts this executable again for each of its ranks; there, this call works for the run and does not return.
     ///
