@@ -100,7 +100,7 @@ fn main() {
 fn run(case: &Case) -> Vec<f64> {
     let tree = JobTree::load(case.spec.as_ref(), &[]).unwrap_or_else(|e| panic!("{e}"));
     let plan =
-        Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)).unwrap_or_else(|e| panic!("{e}"));
+        Plan::resolve(&tree, &Registry::standard(), WorldRequest::new(1)).unwrap_or_else(|e| panic!("{e}"));
     let [input, target] = case.data.facts();
     let (x, y) = (host_field(&input, case.batch), host_field(&target, case.batch));
     let facts = DataFacts { input: Some(input), target: Some(target), ..DataFacts::default() };

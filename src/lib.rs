@@ -125,7 +125,9 @@ pub mod testing {
     pub use job::worker::{Handoff, JobHandoff, RankJob, Received, RecorderOptions};
     pub use job::worker::{Resume, load_pretrained, received, train};
     pub use launch::nodes::{Limits, NodeRange, Nodes};
-    pub use launch::{Endpoint, Failure, FailureCause, LocalLaunch, OnSecondSignal, Place, StopFlag, logs};
+    pub use launch::{
+        Endpoint, Failure, FailureCause, LocalLaunch, OnSecondSignal, RankPosition, StopFlag, logs,
+    };
     pub use record::history::{FolderLock, Start};
     pub use record::{ProgressMode, Provenance, RunId, provenance};
     pub use spec::{Declaration, JobTree, Origin, Override, range, schema};

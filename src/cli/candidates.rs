@@ -9,12 +9,12 @@ use std::ffi::OsString;
 use std::path::Path;
 
 /// A command line that is being typed.
-pub struct Line {
+pub struct TypedLine {
     registry: Registry,
     words: Vec<String>,
 }
 
-impl Line {
+impl TypedLine {
     pub fn new(registry: &Registry, words: &[OsString]) -> Self {
         let words = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         Self { registry: registry.clone(), words }
@@ -22,7 +22,7 @@ impl Line {
 
     /// `KEY=` and `KEY=VALUE`, by the components that the spec on the line names.
     pub fn set(&self, typed: &str) -> Vec<CompletionCandidate> {
-        let (reference, spec) = (Reference::of(&self.registry), self.spec(typed));
+        let (reference, spec) = (Reference::new(&self.registry), self.spec(typed));
         let chosen = |path: &str| Some(spec.as_ref()?.string(&format!("{path}.name"))?.to_owned());
         let Some((key, value)) = typed.split_once('=') else {
             return keys(&reference, spec.as_ref(), typed, "=");
@@ -43,7 +43,7 @@ impl Line {
     /// What the spec on the line sets; without one, all keys.
     pub fn unset(&self, typed: &str) -> Vec<CompletionCandidate> {
         match self.spec(typed) {
-            None => keys(&Reference::of(&self.registry), None, typed, ""),
+            None => keys(&Reference::new(&self.registry), None, typed, ""),
             Some(spec) => {
                 let set = spec.paths().into_iter().filter(|path| path.starts_with(typed));
                 set.map(|path| candidate(path, "")).collect()
@@ -53,7 +53,7 @@ impl Line {
 
     /// Tables and keys of the top level; what is in a table when no other can be meant.
     pub fn explain(&self, typed: &str) -> Vec<CompletionCandidate> {
-        let reference = Reference::of(&self.registry);
+        let reference = Reference::new(&self.registry);
         let tables = reference.tables.iter().filter(|table| !table.path.is_empty());
         let mut found: Vec<String> = tables.clone().map(|table| table.path.clone()).collect();
         found.extend(reference.table("").into_iter().flat_map(Table::known));
@@ -139,7 +139,7 @@ mod tests {
     /// The words that `complete` offers after `ddp-run check SPEC` and `words`.
     fn offered(
         words: &[&str],
-        complete: fn(&Line, &str) -> Vec<CompletionCandidate>,
+        complete: fn(&TypedLine, &str) -> Vec<CompletionCandidate>,
         typed: &str,
     ) -> Vec<String> {
         let folder = tempfile::tempdir().expect("a folder");
@@ -147,56 +147,59 @@ mod tests {
         std::fs::write(&spec, SPEC).expect("written");
         let mut line: Vec<OsString> = vec!["ddp-run".into(), "check".into(), spec.into()];
         line.extend(words.iter().map(OsString::from));
-        let found = complete(&Line::new(&Registry::standard(), &line), typed);
+        let found = complete(&TypedLine::new(&Registry::standard(), &line), typed);
         found.iter().map(|word| word.get_value().to_string_lossy().into_owned()).collect()
     }
 
     #[test]
     fn keys_are_those_of_the_specs_components() {
-        let keys = offered(&[], Line::set, "optimizer.b");
+        let keys = offered(&[], TypedLine::set, "optimizer.b");
         assert_eq!(keys, ["optimizer.betas="]);
         assert_eq!(
-            offered(&["--set", "optimizer.name=sgd"], Line::set, "optimizer.mo"),
+            offered(&["--set", "optimizer.name=sgd"], TypedLine::set, "optimizer.mo"),
             ["optimizer.momentum="]
         );
         assert_eq!(
-            offered(&[], Line::set, "scheduler.1.st"),
+            offered(&[], TypedLine::set, "scheduler.1.st"),
             ["scheduler.1.step_size=", "scheduler.1.steps="]
         );
-        assert!(offered(&[], Line::set, "model.").contains(&"model.n_layer=".to_owned()));
-        assert_eq!(offered(&[], Line::set, "ext"), [""; 0]);
-        let all = offered(&[], Line::set, "");
+        assert!(offered(&[], TypedLine::set, "model.").contains(&"model.n_layer=".to_owned()));
+        assert_eq!(offered(&[], TypedLine::set, "ext"), [""; 0]);
+        let all = offered(&[], TypedLine::set, "");
         assert!(!all.contains(&"optimizer.group=".to_owned()), "{all:?}");
         assert!(all.contains(&"seed=".to_owned()) && all.contains(&"launch.nnodes=".to_owned()), "{all:?}");
     }
 
     #[test]
     fn values_are_names_and_choices() {
-        assert_eq!(offered(&[], Line::set, "optimizer.name=adamw"), ["optimizer.name=adamw"]);
-        assert_eq!(offered(&[], Line::set, "precision=f"), ["precision=f32", "precision=f16"]);
-        assert_eq!(offered(&[], Line::set, "launch.share_devices=t"), ["launch.share_devices=true"]);
-        assert_eq!(offered(&[], Line::set, "seed="), [""; 0]);
-        assert_eq!(offered(&[], Line::set, "device=c"), ["device=cpu", "device=cuda"]);
+        assert_eq!(offered(&[], TypedLine::set, "optimizer.name=adamw"), ["optimizer.name=adamw"]);
+        assert_eq!(offered(&[], TypedLine::set, "precision=f"), ["precision=f32", "precision=f16"]);
+        assert_eq!(offered(&[], TypedLine::set, "launch.share_devices=t"), ["launch.share_devices=true"]);
+        assert_eq!(offered(&[], TypedLine::set, "seed="), [""; 0]);
+        assert_eq!(offered(&[], TypedLine::set, "device=c"), ["device=cpu", "device=cuda"]);
         assert_eq!(
-            offered(&[], Line::set, "metrics.top5="),
+            offered(&[], TypedLine::set, "metrics.top5="),
             ["true", "false", "auto"].map(|word| format!("metrics.top5={word}"))
         );
-        assert_eq!(offered(&[], Line::set, "no.such="), [""; 0]);
+        assert_eq!(offered(&[], TypedLine::set, "no.such="), [""; 0]);
     }
 
     #[test]
     fn what_is_set_can_be_unset() {
-        assert_eq!(offered(&[], Line::unset, "sch"), ["scheduler", "scheduler.0.name", "scheduler.1.name"]);
-        assert_eq!(offered(&["--unset", "scheduler"], Line::unset, "sch"), [""; 0]);
+        assert_eq!(
+            offered(&[], TypedLine::unset, "sch"),
+            ["scheduler", "scheduler.0.name", "scheduler.1.name"]
+        );
+        assert_eq!(offered(&["--unset", "scheduler"], TypedLine::unset, "sch"), [""; 0]);
     }
 
     #[test]
     fn explained_are_tables_and_what_is_in_them() {
-        assert_eq!(offered(&[], Line::explain, "see"), ["seed"]);
-        assert!(offered(&[], Line::explain, "").contains(&"optimizer".to_owned()));
-        assert!(!offered(&[], Line::explain, "").contains(&"optimizer.lr".to_owned()));
-        let within = offered(&[], Line::explain, "optimizer.adamw");
+        assert_eq!(offered(&[], TypedLine::explain, "see"), ["seed"]);
+        assert!(offered(&[], TypedLine::explain, "").contains(&"optimizer".to_owned()));
+        assert!(!offered(&[], TypedLine::explain, "").contains(&"optimizer.lr".to_owned()));
+        let within = offered(&[], TypedLine::explain, "optimizer.adamw");
         assert_eq!(within, ["optimizer.adamw"]);
-        assert!(offered(&[], Line::explain, "chec").contains(&"checkpoint.best".to_owned()));
+        assert!(offered(&[], TypedLine::explain, "chec").contains(&"checkpoint.best".to_owned()));
     }
 }

@@ -1,6 +1,6 @@
 //! `ddp-run completions SHELL`, and what the program answers when a shell with such a script asks it.
 
-use super::candidates::Line;
+use super::candidates::TypedLine;
 use super::shell_words::Typed;
 use super::shells::{OwnScript, read};
 use base::error::{Error, Result};
@@ -15,7 +15,7 @@ use spec::Syntax;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tools::runs::{FACTS, State};
+use tools::runs::{FACTS, RunStatus};
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -67,7 +67,7 @@ pub fn answer(registry: &Registry) -> Result<()> {
     let (words, typed) = read(&shell, &arguments.split_off(first));
     arguments.extend(words.iter().cloned());
     let (bash, fish, zsh) = (OwnScript::bash(typed.clone()), OwnScript::fish(typed), OwnScript::zsh());
-    let line = Arc::new(Line::new(registry, &words));
+    let line = Arc::new(TypedLine::new(registry, &words));
     let is_train = |words: &[OsString]| words.get(1).is_some_and(|word| word == "train");
     let meant = super::words::with_subcommand_first(&super::built(), words.clone());
     let short_for_train = words.len() > 2 && !is_train(&words) && is_train(&meant);
@@ -80,7 +80,7 @@ pub fn answer(registry: &Registry) -> Result<()> {
 }
 
 /// The command line without hidden subcommands, with what completes its arguments.
-fn completing(line: &Arc<Line>, short_for_train: bool) -> Command {
+fn completing(line: &Arc<TypedLine>, short_for_train: bool) -> Command {
     let full = super::command();
     let shown = Command::new("ddp-run").version(env!("CARGO_PKG_VERSION")).disable_help_subcommand(true);
     let train = full.find_subcommand("train").filter(|_| short_for_train);
@@ -93,13 +93,13 @@ fn completing(line: &Arc<Line>, short_for_train: bool) -> Command {
     with_completers(command, line)
 }
 
-fn with_completers(command: Command, line: &Arc<Line>) -> Command {
+fn with_completers(command: Command, line: &Arc<TypedLine>) -> Command {
     let explains = command.get_name() == "explain";
     command
         .mut_args(|arg| match arg.get_id().as_str() {
             "spec" | "specs" => arg.add(ArgValueCompleter::new(specs())),
-            "set" => arg.add(completer(line, Line::set)),
-            "unset" => arg.add(completer(line, Line::unset)),
+            "set" => arg.add(completer(line, TypedLine::set)),
+            "unset" => arg.add(completer(line, TypedLine::unset)),
             "device" => arg.add(named(DeviceSpec::WORDS)),
             "nproc_per_node" => arg.add(named(Nproc::WORDS)),
             // Or a checkpoint's path.
@@ -110,7 +110,7 @@ fn with_completers(command: Command, line: &Arc<Line>) -> Command {
             })),
             "sort" => arg.add(named(&FACTS)),
             "filters" => arg.add(completer(line, conditions)),
-            "key" if explains => arg.add(completer(line, Line::explain)),
+            "key" if explains => arg.add(completer(line, TypedLine::explain)),
             _ => arg,
         })
         .mut_subcommands(|sub| with_completers(sub, line))
@@ -126,9 +126,9 @@ fn named_words(words: &[&str], typed: &std::ffi::OsStr) -> Vec<CompletionCandida
 }
 
 /// `KEY=` for facts of runs and keys of specs, and their values.
-fn conditions(line: &Line, typed: &str) -> Vec<CompletionCandidate> {
+fn conditions(line: &TypedLine, typed: &str) -> Vec<CompletionCandidate> {
     let facts = FACTS.map(|fact| format!("{fact}=")).into_iter();
-    let all = facts.chain(State::WORDS.map(|state| format!("state={state}")));
+    let all = facts.chain(RunStatus::WORDS.map(|state| format!("state={state}")));
     let fits = all.filter(|word| word.starts_with(typed) && (typed.contains('=') || word.ends_with('=')));
     let mut found: Vec<CompletionCandidate> =
         fits.filter(|word| word != typed).map(CompletionCandidate::new).collect();
@@ -139,7 +139,10 @@ fn conditions(line: &Line, typed: &str) -> Vec<CompletionCandidate> {
     found
 }
 
-fn completer(line: &Arc<Line>, candidates: fn(&Line, &str) -> Vec<CompletionCandidate>) -> ArgValueCompleter {
+fn completer(
+    line: &Arc<TypedLine>,
+    candidates: fn(&TypedLine, &str) -> Vec<CompletionCandidate>,
+) -> ArgValueCompleter {
     let line = Arc::clone(line);
     ArgValueCompleter::new(move |typed: &std::ffi::OsStr| {
         typed.to_str().map(|typed| candidates(&line, typed)).unwrap_or_default()
@@ -160,7 +163,7 @@ mod tests {
 
     #[test]
     fn conditions_of_runs_have_facts_keys_and_states() {
-        let line = Line::new(&Registry::standard(), &[]);
+        let line = TypedLine::new(&Registry::standard(), &[]);
         let offered = |typed: &str| -> Vec<String> {
             let found = conditions(&line, typed);
             found.iter().map(|word| word.get_value().to_string_lossy().into_owned()).collect()
@@ -173,7 +176,7 @@ mod tests {
 
     #[test]
     fn the_command_lines_that_are_completed_are_consistent() {
-        let line = Arc::new(Line::new(&Registry::standard(), &[]));
+        let line = Arc::new(TypedLine::new(&Registry::standard(), &[]));
         for short_for_train in [true, false] {
             completing(&line, short_for_train).build();
         }

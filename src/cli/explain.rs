@@ -20,7 +20,7 @@ pub struct Args {
 /// # Errors
 /// Exit 2: there is no such key, table or component.
 pub fn run(args: &Args, registry: &Registry) -> Result<()> {
-    let reference = Reference::of(registry);
+    let reference = Reference::new(registry);
     let text = match &args.key {
         None => tables(&reference),
         Some(path) => explained(&reference, path.trim_matches(['[', ']']))?,
@@ -214,20 +214,20 @@ mod tests {
     use super::*;
     use base::error::ErrorKind;
 
-    fn of(path: &str) -> Result<String> {
-        explained(&Reference::of(&Registry::standard()), path)
+    fn explanation(path: &str) -> Result<String> {
+        explained(&Reference::new(&Registry::standard()), path)
     }
 
     #[test]
     fn a_key_is_told_with_the_components_that_have_it() {
-        let text = of("optimizer.betas").unwrap();
+        let text = explanation("optimizer.betas").unwrap();
         assert!(
             text.contains("list of 2 floats; each at least 0 and below 1; default [0.9, 0.999]"),
             "{text}"
         );
         assert!(text.contains("  of adam, adamw"), "{text}");
         assert!(text.contains("list of 3 floats"), "that of adan:\n{text}");
-        let text = of("seed").unwrap();
+        let text = explanation("seed").unwrap();
         assert!(
             text.starts_with("seed  integer; at least 0; default 0\n  Seed of every random number"),
             "{text}"
@@ -251,25 +251,25 @@ mod tests {
             ("betas", "list of 3 floats"),
             ("bf16", "[distributed] comm_hook = \"bf16\""),
         ] {
-            let text = of(path).unwrap();
+            let text = explanation(path).unwrap();
             assert!(text.contains(part), "{path}:\n{text}");
         }
-        let of_group = of("optimizer.group.lr").unwrap();
+        let of_group = explanation("optimizer.group.lr").unwrap();
         assert!(!of_group.contains("default"), "it is that of the table:\n{of_group}");
         assert_eq!(of_group.matches("Learning rate.").count(), 1, "{of_group}");
-        let text = of("metrics.log_every").unwrap();
+        let text = explanation("metrics.log_every").unwrap();
         assert!(text.contains("does not change results"), "{text}");
-        let text = of("dataset.val_split").unwrap();
+        let text = explanation("dataset.val_split").unwrap();
         assert!(text.contains("  of ") && !text.contains("shapes"), "{text}");
     }
 
     #[test]
     fn tables_and_components_are_told_with_their_keys() {
-        let text = of("checkpoint").unwrap();
+        let text = explanation("checkpoint").unwrap();
         assert!(text.starts_with("[checkpoint]\n") && text.contains("\nkeep_last  "), "{text}");
-        let text = of("[optimizer]").or_else(|_| of("optimizer")).unwrap();
+        let text = explanation("[optimizer]").or_else(|_| explanation("optimizer")).unwrap();
         assert!(text.contains("name  one of sgd, adam") && text.contains("optimizer.sgd"), "{text}");
-        let text = of("model.gpt").unwrap();
+        let text = explanation("model.gpt").unwrap();
         assert!(text.contains("A decoder-only transformer") && text.contains("\nn_layer  integer"), "{text}");
     }
 
@@ -287,7 +287,7 @@ mod tests {
             ("foo", "hint: `ddp-run explain` lists the tables"),
             ("optimizer.foo", "hint: `ddp-run explain optimizer` lists what is there"),
         ] {
-            let error = of(path).unwrap_err();
+            let error = explanation(path).unwrap_err();
             assert_eq!(error.kind, ErrorKind::Usage);
             assert!(error.to_string().contains(part), "{error}");
         }

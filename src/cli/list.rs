@@ -11,14 +11,14 @@ use std::fmt::Write;
 pub struct Args {
     /// Only these
     #[arg(value_enum)]
-    pub kind: Option<Kind>,
+    pub kind: Option<ListKind>,
     /// Print JSON, with the keys of each
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
+pub enum ListKind {
     Models,
     Datasets,
     Optimizers,
@@ -31,28 +31,29 @@ pub enum Kind {
     Observers,
 }
 
-impl Kind {
+impl ListKind {
     /// The table whose `name` selects one; hooks are selected by a key.
     fn table(self) -> &'static str {
         match self {
-            Kind::Models => "model",
-            Kind::Datasets => "dataset",
-            Kind::Optimizers => "optimizer",
-            Kind::Schedules => "scheduler",
-            Kind::Hooks => "",
-            Kind::Tasks => "task",
-            Kind::Losses => "loss",
-            Kind::Metrics => "metric",
-            Kind::Transforms => "transform",
-            Kind::Observers => "observer",
+            ListKind::Models => "model",
+            ListKind::Datasets => "dataset",
+            ListKind::Optimizers => "optimizer",
+            ListKind::Schedules => "scheduler",
+            ListKind::Hooks => "",
+            ListKind::Tasks => "task",
+            ListKind::Losses => "loss",
+            ListKind::Metrics => "metric",
+            ListKind::Transforms => "transform",
+            ListKind::Observers => "observer",
         }
     }
 }
 
 /// Prints the components that specs of this program can name.
 pub fn run(args: &Args, registry: &Registry) -> Result<()> {
-    let reference = Reference::of(registry);
-    let kinds: Vec<Kind> = args.kind.map_or_else(|| Kind::value_variants().to_vec(), |kind| vec![kind]);
+    let reference = Reference::new(registry);
+    let kinds: Vec<ListKind> =
+        args.kind.map_or_else(|| ListKind::value_variants().to_vec(), |kind| vec![kind]);
     let text = match args.json {
         true => format!("{:#}", json(&reference, &kinds)),
         false => text(&reference, &kinds, args.kind.is_some()),
@@ -61,19 +62,19 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
 }
 
 /// The name of a kind on the command line.
-fn title(kind: Kind) -> String {
+fn title(kind: ListKind) -> String {
     kind.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-fn components(reference: &Reference, kind: Kind) -> &[Component] {
+fn components(reference: &Reference, kind: ListKind) -> &[Component] {
     match kind {
-        Kind::Hooks => &reference.hooks,
+        ListKind::Hooks => &reference.hooks,
         _ => reference.table(kind.table()).map_or(&[], |table| &table.components),
     }
 }
 
 /// With `alone`, the kind was asked for: it is shown if it is empty, too.
-fn text(reference: &Reference, kinds: &[Kind], alone: bool) -> String {
+fn text(reference: &Reference, kinds: &[ListKind], alone: bool) -> String {
     let mut out = String::new();
     for kind in kinds {
         let components = components(reference, *kind).iter();
@@ -94,8 +95,8 @@ fn text(reference: &Reference, kinds: &[Kind], alone: bool) -> String {
     out
 }
 
-fn json(reference: &Reference, kinds: &[Kind]) -> Json {
-    let of = |kind: &Kind| -> Vec<Json> {
+fn json(reference: &Reference, kinds: &[ListKind]) -> Json {
+    let of = |kind: &ListKind| -> Vec<Json> {
         let component = |c: &Component| json!({ "name": c.name, "summary": c.summary, "about": c.about, "keys": c.keys() });
         components(reference, *kind).iter().map(component).collect()
     };
@@ -110,8 +111,8 @@ mod tests {
     /// Names that share a declaration are told apart.
     #[test]
     fn each_name_has_a_line_of_its_own() {
-        let reference = Reference::of(&Registry::standard());
-        for kind in Kind::value_variants() {
+        let reference = Reference::new(&Registry::standard());
+        for kind in ListKind::value_variants() {
             let components = components(&reference, *kind);
             let lines: BTreeSet<&str> = components.iter().map(|c| c.summary.as_str()).collect();
             assert_eq!(lines.len(), components.len(), "{kind:?}: {lines:?}");

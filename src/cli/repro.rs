@@ -6,7 +6,7 @@ use base::error::Result;
 use job::registry::Registry;
 use launch::{ExitCode, StopFlag};
 use std::path::PathBuf;
-use tools::repro::{Report, Request, run as repeat};
+use tools::repro::{ReproReport, Request, run as repeat};
 use tools::runs::of_argument;
 
 /// Repeat a run and compare it to the bit, and with what it recorded of program, data and machine; exits with 1 where they differ
@@ -60,7 +60,7 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
 }
 
 /// 0 if all that was compared is the same; without a repetition, if nothing differs that may change results.
-fn code(report: &Report) -> ExitCode {
+fn code(report: &ReproReport) -> ExitCode {
     let same = match report.compared {
         Some(_) => report.is_identical(),
         None => !report.checks.iter().any(|check| check.matters()),

@@ -10,8 +10,8 @@ use serde_json::Value as Json;
 use std::io::{BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
 use tools::runs::{
-    Filter, Kept, Listing, Ranking, Removal, RunFolder, SortBy, compare, compare_json, diff, diff_json, find,
-    list_json, list_text, of_argument, ranking, show,
+    Filter, KeptParts, Listing, Ranking, Removal, RunFolder, SortBy, compare, compare_json, diff, diff_json,
+    find, list_json, list_text, of_argument, ranking, show,
 };
 
 #[derive(Clone, Debug, clap::Args)]
@@ -156,7 +156,7 @@ fn list(args: &ListArgs, ranking: Ranking<'_>) -> Result<()> {
     let mut sort = args.sort.clone().unwrap_or_else(SortBy::newest_first);
     sort.descending ^= args.reverse;
     let listing = Listing { filters: args.filters.clone(), sort, limit: args.limit };
-    let (runs, unknown) = listing.of(find(&args.folders, args.archived, ranking)?);
+    let (runs, unknown) = listing.select(find(&args.folders, args.archived, ranking)?);
     unknown.iter().for_each(|why| status!("warning: {}", message(why)));
     match args.format {
         TableFormat::Table => super::print(&message(&list_text(&runs, &listing, columns_of_output()))),
@@ -181,8 +181,8 @@ fn program() -> String {
 
 /// Nothing is removed before all runs are known to be removable.
 fn remove(args: &RmArgs, ranking: Ranking<'_>) -> Result<()> {
-    let kept = if args.keep_best { Kept::Best } else { Kept::Nothing };
-    let removal = |run: &PathBuf| Removal::of(&read(run, ranking)?, kept, args.all_files);
+    let kept = if args.keep_best { KeptParts::Best } else { KeptParts::Nothing };
+    let removal = |run: &PathBuf| Removal::new(&read(run, ranking)?, kept, args.all_files);
     let removals = args.runs.iter().map(removal).collect::<Result<Vec<_>>>()?;
     let removals = Removal::without_repeats(removals);
     let bytes: u64 = removals.iter().map(|removal| removal.bytes).sum();

@@ -11,5 +11,5 @@ pub fn run(registry: &Registry) -> Result<()> {
 
 /// The schema as a file.
 pub fn json_schema_text(registry: &Registry) -> String {
-    format!("{:#}\n", json_schema(&Reference::of(registry)))
+    format!("{:#}\n", json_schema(&Reference::new(registry)))
 }

@@ -27,9 +27,9 @@ impl Used {
             return Err(Error::usage(what).hint("a run's folder is `runs/NAME`"));
         }
         let loaded = load_chosen(place, chosen)?;
-        let used = Self::of(loaded, registry)?;
+        let used = Self::new(loaded, registry)?;
         match find_store(place) {
-            Some(store) if is_best(chosen) => Self::of(store.best(used.plan.checkpoint.best)?, registry),
+            Some(store) if is_best(chosen) => Self::new(store.best(used.plan.checkpoint.best)?, registry),
             None if is_best(chosen) => {
                 let what = format!("{} is one checkpoint; `best` is one of a run's", place.display());
                 Err(Error::usage(what).hint("pass the run's folder"))
@@ -38,7 +38,7 @@ impl Used {
         }
     }
 
-    fn of(loaded: Loaded, registry: &Registry) -> Result<Self> {
+    fn new(loaded: Loaded, registry: &Registry) -> Result<Self> {
         let (usage, plan) = match &loaded.usage {
             Some(text) => Usage::read(text, &loaded, registry)?,
             None => of_its_run(&loaded, registry)?,
@@ -88,6 +88,6 @@ fn of_its_run(loaded: &Loaded, registry: &Registry) -> Result<(Usage, Plan)> {
             "it can be used in its run's folder (`job.toml` beside `checkpoints/`), while its data exists",
         ));
     };
-    let plan = OverrideArgs::default().plan(&job, registry, WorldRequest::of(1).to(Purpose::Use))?;
+    let plan = OverrideArgs::default().plan(&job, registry, WorldRequest::new(1).to(Purpose::Use))?;
     Ok((Usage::of_data(&plan)?, plan))
 }

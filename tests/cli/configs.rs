@@ -12,13 +12,13 @@ fn every_config_resolves_and_its_resolution_resolves_to_itself() {
         let tree = JobTree::load(&path, &[]).unwrap_or_else(|d| panic!("{d}"));
         for world in [1, 2, 3] {
             let plan =
-                Plan::resolve(&tree, &registry, WorldRequest::of(world)).unwrap_or_else(|d| panic!("{d}"));
+                Plan::resolve(&tree, &registry, WorldRequest::new(world)).unwrap_or_else(|d| panic!("{d}"));
             assert_eq!(plan.world.world_size, world);
             let text = plan.to_toml();
             let again = Plan::resolve(
                 &JobTree::parse("resolved.toml", &text, &[]),
                 &registry,
-                WorldRequest::of(world),
+                WorldRequest::new(world),
             )
             .unwrap_or_else(|d| panic!("{}: {d}\n{text}", path.display()));
             assert_eq!(again.hash, plan.hash, "{}", path.display());
@@ -32,7 +32,7 @@ fn the_names_of_the_configs_are_all_different() {
     let registry = Registry::standard();
     let names: Vec<String> = configs()
         .iter()
-        .map(|path| JobTree::load(path, &[]).and_then(|t| Plan::resolve(&t, &registry, WorldRequest::of(2))))
+        .map(|path| JobTree::load(path, &[]).and_then(|t| Plan::resolve(&t, &registry, WorldRequest::new(2))))
         .map(|plan| plan.unwrap_or_else(|d| panic!("{d}")).name)
         .collect();
     let different: std::collections::BTreeSet<&String> = names.iter().collect();
@@ -135,7 +135,7 @@ first_bucket_mb = 0.5
 fn hashes_are_those_of_earlier_versions() {
     let registry = Registry::standard();
     let hash = |tree: JobTree| {
-        Plan::resolve(&tree, &registry, WorldRequest::of(2)).unwrap_or_else(|d| panic!("{d}")).hash
+        Plan::resolve(&tree, &registry, WorldRequest::new(2)).unwrap_or_else(|d| panic!("{d}")).hash
     };
     for path in configs() {
         let name = path.file_name().expect("a file").to_string_lossy();

@@ -54,7 +54,7 @@ fn images(text: &str) -> String {
 
 fn message(spec: &str, edits: &[Override]) -> Option<String> {
     let tree = JobTree::parse("job.toml", spec, edits);
-    Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2)).err().map(|d| d.to_string())
+    Plan::resolve(&tree, &Registry::standard(), WorldRequest::new(2)).err().map(|d| d.to_string())
 }
 
 fn files() -> Vec<(&'static str, String)> {
@@ -159,7 +159,7 @@ fn loaded(files: &[(&str, &str)]) -> String {
     }
     let resolve = |path: &Path| {
         let tree = JobTree::load(path, &[])?;
-        Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2))
+        Plan::resolve(&tree, &Registry::standard(), WorldRequest::new(2))
     };
     let shown = resolve(&dir.path().join("job.toml")).expect_err("a broken spec").to_string();
     shown.replace(&dir.path().display().to_string(), "DIR")
@@ -193,7 +193,7 @@ fn broken_bases_say_what_and_where() {
 #[test]
 fn a_broken_spec_is_exit_code_78_and_main_adds_its_error_prefix() {
     let tree = JobTree::parse("job.toml", &with("epochs", "epoch"), &[]);
-    let diagnostics = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2)).expect_err("broken");
+    let diagnostics = Plan::resolve(&tree, &Registry::standard(), WorldRequest::new(2)).expect_err("broken");
     let rendered = diagnostics.to_string();
     let error = Error::from(diagnostics);
     assert_eq!(error.kind, ErrorKind::Spec);

@@ -21,7 +21,7 @@ pub fn children(supervisor: u32) -> Vec<u32> {
 
 /// `R`, `S`, `T`, …; `None` when there is no such process.
 fn state(pid: u32) -> Option<char> {
-    base::process_stat::ProcessStat::of(pid).map(|stat| stat.state)
+    base::process_stat::ProcessStat::of_process(pid).map(|stat| stat.state)
 }
 
 pub fn alive(pid: u32) -> bool {

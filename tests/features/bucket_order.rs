@@ -68,7 +68,7 @@ fn plan(world: usize) -> Plan {
         middle: linear(192, 192, device),
     });
     let tree = JobTree::parse("crossed.toml", spec, &[]);
-    Plan::resolve(&tree, &registry, WorldRequest::of(world)).unwrap_or_else(|e| panic!("{e}"))
+    Plan::resolve(&tree, &registry, WorldRequest::new(world)).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Trains from the start, with a given or a learnt order; returns rank 0's final parameters and the orders.

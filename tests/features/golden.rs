@@ -174,7 +174,7 @@ fn run(case: &Case, dir: &Path, deal: Deal, on: &Compute) -> Vec<Run> {
     let registry = Registry::standard().dataset("held", move |NoKeys {}| held.clone());
     let tree = JobTree::parse("golden.toml", &spec, &[]);
     let world = if deal == Deal::Halves { 2 } else { 1 };
-    let plan = Plan::resolve(&tree, &registry, WorldRequest::of(world)).unwrap_or_else(|e| panic!("{e}"));
+    let plan = Plan::resolve(&tree, &registry, WorldRequest::new(world)).unwrap_or_else(|e| panic!("{e}"));
     let init = dir.join(format!("{}_init.safetensors", case.model));
     if world == 1 {
         return vec![run_rank(&plan, Arc::new(SoloGroup::default()), &init, on)];

@@ -22,7 +22,7 @@ pub struct ProcessStat {
 
 impl ProcessStat {
     /// `None` if there is no such process, or no `/proc`.
-    pub fn of(pid: u32) -> Option<Self> {
+    pub fn of_process(pid: u32) -> Option<Self> {
         Self::read(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
@@ -43,14 +43,14 @@ impl ProcessStat {
 
     /// The process `pid` and those above it, nearest first.
     pub fn upwards_from(pid: u32) -> impl Iterator<Item = Self> {
-        let above = |stat: &Self| Some(stat.parent).filter(|parent| *parent > 1).and_then(Self::of);
-        std::iter::successors(Self::of(pid), above).take(MAX_DEPTH)
+        let above = |stat: &Self| Some(stat.parent).filter(|parent| *parent > 1).and_then(Self::of_process);
+        std::iter::successors(Self::of_process(pid), above).take(MAX_DEPTH)
     }
 
     /// All processes; none without `/proc`.
     pub fn all() -> impl Iterator<Item = Self> {
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        entries.filter_map(|entry| Self::of(entry.file_name().to_str()?.parse().ok()?))
+        entries.filter_map(|entry| Self::of_process(entry.file_name().to_str()?.parse().ok()?))
     }
 
     /// Whether it has ended, and its parent has not asked for its status yet.

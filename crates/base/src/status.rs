@@ -127,14 +127,14 @@ fn write_whole(to: impl AsFd, mut text: &[u8]) {
 
 /// The queue of texts to be written.
 struct OutputQueue {
-    state: Mutex<State>,
+    state: Mutex<StatusState>,
     changed: Condvar,
     limit: usize,
     /// The name of the stream.
     name: &'static str,
 }
 
-struct State {
+struct StatusState {
     waiting: VecDeque<Vec<u8>>,
     /// Total size of `waiting`.
     bytes: usize,
@@ -144,11 +144,11 @@ struct State {
 
 impl OutputQueue {
     const fn new(limit: usize, name: &'static str) -> Self {
-        let state = State { waiting: VecDeque::new(), bytes: 0, dropped: 0, writing: false };
+        let state = StatusState { waiting: VecDeque::new(), bytes: 0, dropped: 0, writing: false };
         Self { state: Mutex::new(state), changed: Condvar::new(), limit, name }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, StatusState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -190,13 +190,13 @@ impl OutputQueue {
 
     /// Whether all output was written in time.
     fn flush(&self, patience: Duration) -> bool {
-        let busy = |state: &mut State| state.writing || !state.waiting.is_empty();
+        let busy = |state: &mut StatusState| state.writing || !state.waiting.is_empty();
         let waited = self.changed.wait_timeout_while(self.lock(), patience, busy);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 }
 
-impl State {
+impl StatusState {
     fn push(&mut self, text: Vec<u8>) {
         self.bytes += text.len();
         self.waiting.push_back(text);

@@ -40,7 +40,7 @@ pub struct FaultyFs {
     gate: Option<Receiver<()>>,
 }
 
-enum Verdict {
+enum FaultVerdict {
     Proceed,
     /// A write writes half its bytes before the error.
     FailHalfway(io::Error),
@@ -65,12 +65,12 @@ impl FaultyFs {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn next_operation(&self, verb: &str, path: &Path) -> Verdict {
+    fn next_operation(&self, verb: &str, path: &Path) -> FaultVerdict {
         let mut log = self.lock();
         let n = log.next;
         log.next += 1;
         if log.dead {
-            return Verdict::FailHalfway(io::Error::other("the process is dead"));
+            return FaultVerdict::FailHalfway(io::Error::other("the process is dead"));
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         log.operations.push(format!("{verb} {name}"));
@@ -83,15 +83,15 @@ impl FaultyFs {
                 log.dead = true;
                 io::Error::other("the process is dead")
             }
-            _ => return Verdict::Proceed,
+            _ => return FaultVerdict::Proceed,
         };
-        Verdict::FailHalfway(error)
+        FaultVerdict::FailHalfway(error)
     }
 
     fn whole(&self, verb: &str, path: &Path, op: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         match self.next_operation(verb, path) {
-            Verdict::Proceed => op(),
-            Verdict::FailHalfway(e) => Err(e),
+            FaultVerdict::Proceed => op(),
+            FaultVerdict::FailHalfway(e) => Err(e),
         }
     }
 
@@ -142,8 +142,8 @@ impl Write for FaultyFile {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         let dead = self.fs.is_dead();
         match self.fs.next_operation("write", &self.path) {
-            Verdict::Proceed => self.file.write(buf),
-            Verdict::FailHalfway(e) => {
+            FaultVerdict::Proceed => self.file.write(buf),
+            FaultVerdict::FailHalfway(e) => {
                 if !dead {
                     self.file.write_all(&buf[..buf.len() / 2])?;
                 }
@@ -159,8 +159,8 @@ impl Write for FaultyFile {
 impl SyncWrite for FaultyFile {
     fn sync(&mut self) -> io::Result<()> {
         match self.fs.next_operation("sync", &self.path) {
-            Verdict::Proceed => self.file.sync(),
-            Verdict::FailHalfway(e) => Err(e),
+            FaultVerdict::Proceed => self.file.sync(),
+            FaultVerdict::FailHalfway(e) => Err(e),
         }
     }
 }

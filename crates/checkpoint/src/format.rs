@@ -35,7 +35,7 @@ pub(crate) const MAX_STATE_BYTES: u64 = 64 << 20;
 /// The state of a run apart from its tensors. Finite floats round-trip bit for bit. JSON has no NaN or infinity, so
 /// sums that may contain one are stored as bits (`f64::to_bits`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct State {
+pub struct RunState {
     /// Set by the store when it saves.
     pub format_version: u32,
     /// Hash of the resolved plan.
@@ -105,7 +105,7 @@ impl From<io::Error> for Rejected {
     }
 }
 
-impl State {
+impl RunState {
     /// The value at a dotted path in `metrics`, if it is a finite number.
     pub fn metric(&self, path: &str) -> Option<f64> {
         let (split, name) = path.split_once('.')?;
@@ -127,7 +127,7 @@ impl State {
     ///
     /// # Errors
     /// A reason to append to the file's name: `is truncated or altered …`.
-    pub(crate) fn from_json(bytes: &[u8]) -> Result<State, String> {
+    pub(crate) fn from_json(bytes: &[u8]) -> Result<RunState, String> {
         const DAMAGED: &str = "is truncated or altered: its own digest does not match";
         let body = bytes.len().checked_sub(digest_line(&"0".repeat(64)).len()).ok_or(DAMAGED)?;
         let (body, last) = bytes.split_at(body);
@@ -141,7 +141,7 @@ impl State {
                 version.format_version
             ));
         }
-        let state: State = serde_json::from_slice(bytes).map_err(|e| format!("is invalid: {e}"))?;
+        let state: RunState = serde_json::from_slice(bytes).map_err(|e| format!("is invalid: {e}"))?;
         // Names are joined to the directory's path, so a name that leaves the directory is rejected.
         match state.files.keys().find(|name| !is_plain_name(name)) {
             Some(name) => Err(format!("lists a file with the name {name:?}")),
@@ -180,8 +180,8 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    fn sample() -> State {
-        State {
+    fn sample() -> RunState {
+        RunState {
             format_version: FORMAT_VERSION,
             spec_hash: "abc".into(),
             name: "toy".into(),
@@ -191,14 +191,14 @@ mod tests {
             wall_seconds: 0.1 + 0.2,
             metrics: json!({ "val": { "accuracy": 0.5, "n": 5000 }, "sums": [1e-300, 0.1] }),
             files: [("model.safetensors".to_owned(), FileDigest { bytes: 3, sha256: "00".into() })].into(),
-            ..State::default()
+            ..RunState::default()
         }
     }
 
     #[test]
     fn state_round_trips_as_json_with_its_digest_last() {
         let bytes = sample().to_json().unwrap();
-        assert_eq!(State::from_json(&bytes).unwrap(), sample());
+        assert_eq!(RunState::from_json(&bytes).unwrap(), sample());
         let value: serde_json::Map<String, Value> = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(value["global_step"], 480);
         assert_eq!(value.keys().next_back().unwrap(), "digest");
@@ -210,18 +210,18 @@ mod tests {
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert!(State::from_json(&bad).is_err(), "bit {bit}");
+            assert!(RunState::from_json(&bad).is_err(), "bit {bit}");
         }
         for len in 0..good.len() {
-            assert!(State::from_json(&good[..len]).is_err(), "{len} bytes");
+            assert!(RunState::from_json(&good[..len]).is_err(), "{len} bytes");
         }
-        assert!(State::from_json(&[good.as_slice(), b"\n"].concat()).is_err());
+        assert!(RunState::from_json(&[good.as_slice(), b"\n"].concat()).is_err());
     }
 
     #[test]
     fn rejects_a_newer_format() {
-        let bytes = State { format_version: 2, ..sample() }.to_json().unwrap();
-        let e = State::from_json(&bytes).unwrap_err();
+        let bytes = RunState { format_version: 2, ..sample() }.to_json().unwrap();
+        let e = RunState::from_json(&bytes).unwrap_err();
         assert_eq!(e, "has format 2, from a newer ddp-run; this one reads up to format 1");
     }
 
@@ -229,7 +229,7 @@ mod tests {
     fn rejects_file_names_outside_the_directory() {
         let mut state = sample();
         state.files.insert("../../etc/passwd".into(), FileDigest { bytes: 0, sha256: String::new() });
-        assert!(State::from_json(&state.to_json().unwrap()).unwrap_err().contains("../../etc/passwd"));
+        assert!(RunState::from_json(&state.to_json().unwrap()).unwrap_err().contains("../../etc/passwd"));
     }
 
     #[test]
@@ -252,20 +252,20 @@ mod tests {
     proptest! {
         #[test]
         fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            prop_assert!(State::from_json(&bytes).is_err());
+            prop_assert!(RunState::from_json(&bytes).is_err());
         }
         #[test]
         fn random_json_with_a_valid_digest_never_panics(text in "[ -~]{0,80}") {
             let body = format!("{text}\n");
             let file = format!("{body}{}", digest_line(&sha256_hex(body.as_bytes())));
-            prop_assert!(State::from_json(file.as_bytes()).is_err());
+            prop_assert!(RunState::from_json(file.as_bytes()).is_err());
         }
         #[test]
         fn finite_floats_keep_their_bits(bits in any::<u64>()) {
             let v = f64::from_bits(bits);
             prop_assume!(v.is_finite());
-            let state = State { wall_seconds: v, metrics: json!({ "v": v }), ..sample() };
-            let back = State::from_json(&state.to_json().unwrap()).unwrap();
+            let state = RunState { wall_seconds: v, metrics: json!({ "v": v }), ..sample() };
+            let back = RunState::from_json(&state.to_json().unwrap()).unwrap();
             prop_assert_eq!(back.wall_seconds.to_bits(), bits);
             prop_assert_eq!(back.metrics["v"].as_f64().unwrap().to_bits(), bits);
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::format::{self, EMA_FILE, HOOK_FILE, MODEL_FILE, OPTIMIZER_FILE, State};
+use super::format::{self, EMA_FILE, HOOK_FILE, MODEL_FILE, OPTIMIZER_FILE, RunState};
 use super::stats::{Stats, number, size, table};
 use super::store::CheckpointStore;
 use super::tensor::{Dtype, TensorMap};
@@ -37,7 +37,7 @@ pub struct CheckpointInfo {
     /// The reason if not verified.
     pub problem: Option<String>,
     /// `None` if `state.json` is missing or damaged.
-    pub state: Option<State>,
+    pub state: Option<RunState>,
     pub files: Vec<FileInfo>,
 }
 
@@ -94,7 +94,7 @@ pub fn inspect(path: &Path) -> Result<Inspection> {
     if path.is_file() {
         let tensors = pretrained::read_weights(path).map_err(|e| Error::checkpoint(e.message))?;
         let bytes = std::fs::metadata(path).map_err(|e| nothing(e.to_string()))?.len();
-        let file = FileInfo::of(&path.display().to_string(), bytes, Ok(tensors));
+        let file = FileInfo::new(&path.display().to_string(), bytes, Ok(tensors));
         return Ok(Inspection(Content::File(file)));
     }
     if !path.is_dir() {
@@ -106,7 +106,7 @@ pub fn inspect(path: &Path) -> Result<Inspection> {
         .filter_map(|name| {
             let bytes = std::fs::metadata(path.join(name)).ok()?.len();
             let tensors = read_tensor_file(&path.join(name)).map(|(t, _)| t).map_err(|e| e.to_string());
-            Some(FileInfo::of(name, bytes, tensors))
+            Some(FileInfo::new(name, bytes, tensors))
         })
         .collect();
     let state = read_state(path).ok();
@@ -143,7 +143,7 @@ fn inspect_run(store: &CheckpointStore) -> Result<RunInfo> {
 }
 
 impl FileInfo {
-    fn of(name: &str, bytes: u64, tensors: Result<TensorMap, String>) -> Self {
+    fn new(name: &str, bytes: u64, tensors: Result<TensorMap, String>) -> Self {
         let name = name.to_owned();
         match tensors {
             Err(why) => Self { name, bytes, problem: Some(why), elements: 0, tensors: Vec::new() },
@@ -152,7 +152,7 @@ impl FileInfo {
                     name: t.name.clone(),
                     dtype: t.dtype,
                     shape: t.shape.clone(),
-                    stats: Stats::of(t),
+                    stats: Stats::new(t),
                 };
                 let elements = map.iter().map(super::TensorData::len).sum();
                 Self { name, bytes, problem: None, elements, tensors: map.iter().map(summary).collect() }

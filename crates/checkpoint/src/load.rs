@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::digest::{HashingReader, sha256_hex};
 use super::format::{
-    self, EMA_FILE, FileDigest, HOOK_FILE, MAX_STATE_BYTES, MODEL_FILE, OPTIMIZER_FILE, Rejected, STATE_FILE,
-    State, USAGE_FILE,
+    self, EMA_FILE, FileDigest, HOOK_FILE, MAX_STATE_BYTES, MODEL_FILE, OPTIMIZER_FILE, Rejected, RunState,
+    STATE_FILE, USAGE_FILE,
 };
 use super::store::{CheckpointStore, Entry};
 use super::tensor::TensorMap;
@@ -22,7 +22,7 @@ pub struct Loaded {
     /// The directory.
     pub path: PathBuf,
     /// The content of `state.json`.
-    pub state: State,
+    pub state: RunState,
     /// Parameters and buffers.
     pub model: TensorMap,
     /// The optimizer's state, by parameter.
@@ -134,11 +134,11 @@ pub fn find_store(path: &Path) -> Option<CheckpointStore> {
 }
 
 /// Reads and verifies the `state.json` of a checkpoint directory, without its other files.
-pub fn read_state(dir: &Path) -> Result<State, Rejected> {
+pub fn read_state(dir: &Path) -> Result<RunState, Rejected> {
     if fs::metadata(dir).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
         return Err("there is no such directory".to_owned().into());
     }
-    let read = || -> Result<State, Rejected> {
+    let read = || -> Result<RunState, Rejected> {
         let mut bytes = Vec::new();
         let file = files::open(&dir.join(STATE_FILE)).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => "is missing, so the checkpoint is incomplete".to_owned().into(),
@@ -148,7 +148,7 @@ pub fn read_state(dir: &Path) -> Result<State, Rejected> {
         if bytes.len() as u64 > MAX_STATE_BYTES {
             return Err(format!("is larger than {} MiB", MAX_STATE_BYTES >> 20).into());
         }
-        Ok(State::from_json(&bytes)?)
+        Ok(RunState::from_json(&bytes)?)
     };
     read().map_err(|why| why.of(STATE_FILE))
 }
@@ -181,7 +181,7 @@ fn load_dir(path: &Path) -> Result<Loaded, Rejected> {
 }
 
 /// Verifies all files of a checkpoint against their digests.
-pub fn verify(path: &Path) -> Result<State, Rejected> {
+pub fn verify(path: &Path) -> Result<RunState, Rejected> {
     let state = read_state(path)?;
     for required in [MODEL_FILE, OPTIMIZER_FILE] {
         expected_digest(&state, required)?;
@@ -190,11 +190,11 @@ pub fn verify(path: &Path) -> Result<State, Rejected> {
     Ok(state)
 }
 
-fn expected_digest<'a>(state: &'a State, name: &str) -> Result<&'a FileDigest, String> {
+fn expected_digest<'a>(state: &'a RunState, name: &str) -> Result<&'a FileDigest, String> {
     state.files.get(name).ok_or_else(|| format!("{STATE_FILE} lists no {name}"))
 }
 
-fn load_tensors(dir: &Path, state: &State, name: &str) -> Result<TensorMap, Rejected> {
+fn load_tensors(dir: &Path, state: &RunState, name: &str) -> Result<TensorMap, Rejected> {
     verified(dir, name, expected_digest(state, name)?, read_tensor_file)
 }
 

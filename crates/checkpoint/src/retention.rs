@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::format::{Rejected, step_dir_name};
 use super::load::{Loaded, load, read_state, verify};
 use super::store::{CheckpointStore, Entry};
-use super::{CheckpointConfig, RankBy, State};
+use super::{CheckpointConfig, RankBy, RunState};
 use crate::Score;
 use base::error::{Error, IoContext, Result};
 
@@ -38,7 +38,7 @@ impl CheckpointStore {
     }
 
     /// The checkpoints whose `state.json` verifies.
-    fn known(&self) -> Result<Vec<(Entry, State)>> {
+    fn known(&self) -> Result<Vec<(Entry, RunState)>> {
         let with_state = |entry: Entry| read_state(&entry.path).ok().map(|state| (entry, state));
         Ok(self.list()?.into_iter().filter_map(with_state).collect())
     }
@@ -106,7 +106,7 @@ impl CheckpointStore {
 }
 
 /// The state that `read` verifies; `None` if the checkpoint is damaged.
-fn intact(entry: &Entry, read: impl FnOnce(&Path) -> Result<State, Rejected>) -> Result<Option<State>> {
+fn intact(entry: &Entry, read: impl FnOnce(&Path) -> Result<RunState, Rejected>) -> Result<Option<RunState>> {
     match read(&entry.path) {
         Ok(state) => Ok((state.global_step == entry.step).then_some(state)),
         Err(why) if why.is_transient() => Err(why.into_error(&entry.path)),
@@ -114,12 +114,12 @@ fn intact(entry: &Entry, read: impl FnOnce(&Path) -> Result<State, Rejected>) ->
     }
 }
 
-fn score(state: &State, by: RankBy) -> Option<Score> {
+fn score(state: &RunState, by: RankBy) -> Option<Score> {
     Score::new(state.metric(by.name())?, by.prefers_larger(), state.metric("val.loss"))
 }
 
 /// The checkpoints that have the metric, best first; of equal ones the later first.
-fn rank(known: &[(Entry, State)], by: RankBy) -> Vec<&Entry> {
+fn rank(known: &[(Entry, RunState)], by: RankBy) -> Vec<&Entry> {
     let mut ranked: Vec<(Score, &Entry)> =
         known.iter().filter_map(|(e, state)| Some((score(state, by)?, e))).collect();
     ranked.sort_by(|(a, of_a), (b, of_b)| a.order(*b).then(of_b.step.cmp(&of_a.step)));

@@ -1,6 +1,6 @@
 //! A consistent copy of a run's state in host memory, which any thread can write.
 
-use super::format::State;
+use super::format::RunState;
 use super::tensor::{Dtype, TensorData, TensorMap};
 use base::error::{Error, ErrorKind, Result};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
     /// The content of `state.json`.
-    pub state: State,
+    pub state: RunState,
     /// Parameters and buffers.
     pub model: TensorMap,
     /// The optimizer's state, by parameter.

@@ -18,7 +18,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    pub fn of(tensor: &TensorData) -> Self {
+    pub fn new(tensor: &TensorData) -> Self {
         let (mut n, mut sum, mut min, mut max) = (0usize, 0.0, f64::INFINITY, f64::NEG_INFINITY);
         let mut non_finite = 0;
         tensor.for_each_f64(|v| match v.is_finite() {
@@ -99,8 +99,8 @@ mod tests {
         let t = TensorData::from_f32("w", vec![4], &[1.0, 3.0, f32::NAN, f32::NEG_INFINITY]).unwrap();
         let expected =
             Stats { mean: Some(2.0), std: Some(1.0), min: Some(1.0), max: Some(3.0), non_finite: 2 };
-        assert_eq!(Stats::of(&t), expected);
-        assert_eq!(Stats::of(&TensorData::from_f32("e", vec![0], &[]).unwrap()), Stats::default());
+        assert_eq!(Stats::new(&t), expected);
+        assert_eq!(Stats::new(&TensorData::from_f32("e", vec![0], &[]).unwrap()), Stats::default());
     }
 
     #[test]

@@ -28,7 +28,7 @@ const LOCK_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A checkpoint on disk.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Saved {
+pub struct SavedCheckpoint {
     /// The directory.
     pub path: PathBuf,
     /// The checkpoint's optimizer steps.
@@ -126,7 +126,7 @@ impl CheckpointStore {
     /// # Errors
     /// `ErrorKind::Io` if anything can't be written (a full disk, for example). The partial
     /// checkpoint is removed, and all earlier ones are untouched.
-    pub fn save(&self, snapshot: &Snapshot) -> Result<Saved> {
+    pub fn save(&self, snapshot: &Snapshot) -> Result<SavedCheckpoint> {
         let started = Instant::now();
         let step = snapshot.state.global_step;
         let name = format::step_dir_name(step);
@@ -139,7 +139,7 @@ impl CheckpointStore {
         match result {
             Ok(bytes) => {
                 let path = self.dir.join(&name);
-                Ok(Saved { path, step, bytes, seconds: started.elapsed().as_secs_f64() })
+                Ok(SavedCheckpoint { path, step, bytes, seconds: started.elapsed().as_secs_f64() })
             }
             Err(e) => {
                 // Best effort: what remains is hidden and is removed when the store is next opened.

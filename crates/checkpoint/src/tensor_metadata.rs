@@ -54,7 +54,7 @@ fn zipped_pickles(file: std::fs::File) -> zip::result::ZipResult<Vec<Vec<u8>>> {
 /// What matters of a value on the stack of a pickle. Values in lists and dictionaries don't: a tensor with metadata is noticed when it
 /// is built, and named when it becomes an entry.
 #[derive(Clone, Copy)]
-enum Item<'a> {
+enum PickleItem<'a> {
     Mark,
     /// A string, or the name of a function without its module.
     Name(&'a [u8]),
@@ -67,17 +67,17 @@ enum Item<'a> {
     Other,
 }
 
-impl Item<'_> {
+impl PickleItem<'_> {
     fn is_marked(self) -> bool {
-        matches!(self, Item::Marked | Item::Tuple { marked: true, .. })
+        matches!(self, PickleItem::Marked | PickleItem::Tuple { marked: true, .. })
     }
 }
 
 /// Executes the opcodes that move values, and nothing else.
 struct Scan<'a> {
     rest: &'a [u8],
-    stack: Vec<Item<'a>>,
-    memo: HashMap<u64, Item<'a>>,
+    stack: Vec<PickleItem<'a>>,
+    memo: HashMap<u64, PickleItem<'a>>,
     found: Option<String>,
 }
 
@@ -98,18 +98,18 @@ impl<'a> Scan<'a> {
         match op {
             OpCode::Proto => drop(self.take(1)?),
             OpCode::Frame => drop(self.take(8)?),
-            OpCode::Mark => self.stack.push(Item::Mark),
-            OpCode::None | OpCode::NewTrue | OpCode::NewFalse => self.stack.push(Item::Other),
-            OpCode::EmptyList | OpCode::EmptyDict | OpCode::EmptySet => self.stack.push(Item::Other),
+            OpCode::Mark => self.stack.push(PickleItem::Mark),
+            OpCode::None | OpCode::NewTrue | OpCode::NewFalse => self.stack.push(PickleItem::Other),
+            OpCode::EmptyList | OpCode::EmptyDict | OpCode::EmptySet => self.stack.push(PickleItem::Other),
             OpCode::BinInt1 => self.skip(1)?,
             OpCode::BinInt2 => self.skip(2)?,
             OpCode::BinInt => self.skip(4)?,
             OpCode::BinFloat => self.skip(8)?,
             OpCode::Int | OpCode::Long | OpCode::Float | OpCode::PersId => {
                 self.line()?;
-                self.stack.push(Item::Other);
+                self.stack.push(PickleItem::Other);
             }
-            OpCode::Unicode => self.line().map(|text| self.stack.push(Item::Name(text)))?,
+            OpCode::Unicode => self.line().map(|text| self.stack.push(PickleItem::Name(text)))?,
             OpCode::ShortBinString | OpCode::ShortBinUnicode => self.name(1)?,
             OpCode::BinString | OpCode::BinUnicode => self.name(4)?,
             OpCode::BinUnicode8 => self.name(8)?,
@@ -118,7 +118,7 @@ impl<'a> Scan<'a> {
             OpCode::BinBytes8 | OpCode::ByteArray8 => self.bytes(8)?,
             OpCode::Global => {
                 self.line()?;
-                self.line().map(|name| self.stack.push(Item::Name(name)))?;
+                self.line().map(|name| self.stack.push(PickleItem::Name(name)))?;
             }
             OpCode::StackGlobal => {
                 let name = self.stack.pop()?;
@@ -142,19 +142,19 @@ impl<'a> Scan<'a> {
             OpCode::Tuple => self.above_mark().map(|items| self.tuple(&items))?,
             OpCode::List | OpCode::FrozenSet => {
                 self.above_mark()?;
-                self.stack.push(Item::Other);
+                self.stack.push(PickleItem::Other);
             }
             OpCode::Dict => {
                 let items = self.above_mark()?;
                 self.entries(&items);
-                self.stack.push(Item::Other);
+                self.stack.push(PickleItem::Other);
             }
             OpCode::SetItem => self.last(2).map(|items| self.entries(&items))?,
             OpCode::SetItems => self.above_mark().map(|items| self.entries(&items))?,
             OpCode::Reduce | OpCode::NewObj => self.last(2).map(|call| self.call(call[0], call[1]))?,
             OpCode::NewObjEx => self.last(3).map(|call| self.call(call[0], call[1]))?,
             OpCode::Build => drop(self.stack.pop()?),
-            OpCode::BinPersId => *self.stack.last_mut()? = Item::Other,
+            OpCode::BinPersId => *self.stack.last_mut()? = PickleItem::Other,
             // `pytorch-reader` refuses them.
             _ => return None,
         }
@@ -163,23 +163,24 @@ impl<'a> Scan<'a> {
 
     /// Notices a tensor with metadata: `_rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks[, metadata])`, and
     /// `_v3`, which has a type before it.
-    fn call(&mut self, function: Item<'a>, arguments: Item<'a>) {
+    fn call(&mut self, function: PickleItem<'a>, arguments: PickleItem<'a>) {
         let most = match function {
-            Item::Name(b"_rebuild_tensor_v2") => 6,
-            Item::Name(b"_rebuild_tensor_v3") => 7,
+            PickleItem::Name(b"_rebuild_tensor_v2") => 6,
+            PickleItem::Name(b"_rebuild_tensor_v3") => 7,
             _ => usize::MAX,
         };
-        let marked = arguments.is_marked() || matches!(arguments, Item::Tuple { len, .. } if len > most);
+        let marked =
+            arguments.is_marked() || matches!(arguments, PickleItem::Tuple { len, .. } if len > most);
         if marked {
             self.found.get_or_insert_default();
         }
-        self.stack.push(if marked { Item::Marked } else { Item::Other });
+        self.stack.push(if marked { PickleItem::Marked } else { PickleItem::Other });
     }
 
     /// Names a tensor with metadata that becomes an entry of a dictionary.
-    fn entries(&mut self, items: &[Item<'a>]) {
+    fn entries(&mut self, items: &[PickleItem<'a>]) {
         let named = items.chunks_exact(2).find_map(|pair| match pair {
-            [Item::Name(name), value] if value.is_marked() => Some(name),
+            [PickleItem::Name(name), value] if value.is_marked() => Some(name),
             _ => None,
         });
         if let (Some(name), Some("")) = (named, self.found.as_deref()) {
@@ -187,9 +188,9 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn tuple(&mut self, items: &[Item<'a>]) {
+    fn tuple(&mut self, items: &[PickleItem<'a>]) {
         let marked = items.iter().any(|item| item.is_marked());
-        self.stack.push(Item::Tuple { len: items.len(), marked });
+        self.stack.push(PickleItem::Tuple { len: items.len(), marked });
     }
 
     fn take(&mut self, n: usize) -> Option<&'a [u8]> {
@@ -201,7 +202,7 @@ impl<'a> Scan<'a> {
     /// A value whose bytes don't matter.
     fn skip(&mut self, n: usize) -> Option<()> {
         self.take(n)?;
-        self.stack.push(Item::Other);
+        self.stack.push(PickleItem::Other);
         Some(())
     }
 
@@ -217,11 +218,11 @@ impl<'a> Scan<'a> {
     }
 
     fn bytes(&mut self, width: usize) -> Option<()> {
-        self.counted(width).map(|_| self.stack.push(Item::Other))
+        self.counted(width).map(|_| self.stack.push(PickleItem::Other))
     }
 
     fn name(&mut self, width: usize) -> Option<()> {
-        self.counted(width).map(|text| self.stack.push(Item::Name(text)))
+        self.counted(width).map(|text| self.stack.push(PickleItem::Name(text)))
     }
 
     fn line(&mut self) -> Option<&'a [u8]> {
@@ -240,13 +241,13 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn last(&mut self, n: usize) -> Option<Vec<Item<'a>>> {
+    fn last(&mut self, n: usize) -> Option<Vec<PickleItem<'a>>> {
         let start = self.stack.len().checked_sub(n)?;
         Some(self.stack.split_off(start))
     }
 
-    fn above_mark(&mut self) -> Option<Vec<Item<'a>>> {
-        let mark = self.stack.iter().rposition(|item| matches!(item, Item::Mark))?;
+    fn above_mark(&mut self) -> Option<Vec<PickleItem<'a>>> {
+        let mark = self.stack.iter().rposition(|item| matches!(item, PickleItem::Mark))?;
         let items = self.stack.split_off(mark + 1);
         self.stack.pop();
         Some(items)

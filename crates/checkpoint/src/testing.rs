@@ -5,7 +5,7 @@ use serde_json::json;
 use super::snapshot::Snapshot;
 use super::store::CheckpointStore;
 use super::tensor::{Dtype, TensorData, TensorMap};
-use super::{Loaded, State};
+use super::{Loaded, RunState};
 
 /// A small snapshot in which every value depends on `salt`, so that two saves of the same step differ.
 pub fn snapshot(step: u64, salt: u32) -> Snapshot {
@@ -14,14 +14,14 @@ pub fn snapshot(step: u64, salt: u32) -> Snapshot {
     let batches =
         TensorData::new("bn1.num_batches_tracked", Dtype::I64, vec![], step.to_le_bytes().to_vec()).unwrap();
     let moment = TensorData::from_f32("exp_avg.layer1.0.conv1.weight", vec![2, 3], &values).unwrap();
-    let state = State {
+    let state = RunState {
         name: "toy".into(),
         spec_hash: format!("{salt:08x}"),
         world: 2,
         seed: 42,
         global_step: step,
         metrics: json!({ "salt": salt }),
-        ..State::default()
+        ..RunState::default()
     };
     Snapshot {
         state,

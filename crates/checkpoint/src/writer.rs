@@ -12,15 +12,15 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::CheckpointConfig;
 use super::snapshot::Snapshot;
-use super::store::{CheckpointStore, Saved};
+use super::store::{CheckpointStore, SavedCheckpoint};
 use base::error::{Error, Result};
 
-type Outcome = (Result<Option<Saved>>, Snapshot);
+type WriteOutcome = (Result<Option<SavedCheckpoint>>, Snapshot);
 
 /// Completes a snapshot before it is written, on the writing thread.
 pub type Finish = Box<dyn FnOnce(&mut Snapshot) -> Result<()> + Send>;
 
-enum Job {
+enum WriterTask {
     /// Touch the memory, so that it is mapped.
     Reserve,
     Save(Finish),
@@ -42,8 +42,8 @@ struct Task {
 }
 
 struct Worker {
-    jobs: Sender<(Snapshot, Job)>,
-    done: Receiver<Outcome>,
+    jobs: Sender<(Snapshot, WriterTask)>,
+    done: Receiver<WriteOutcome>,
     thread: JoinHandle<()>,
     in_flight: bool,
 }
@@ -53,8 +53,8 @@ impl AsyncSaver {
     /// disk) is an error.
     pub fn new(store: CheckpointStore, config: CheckpointConfig, deadline: Duration) -> Result<Self> {
         let task = Arc::new(Task { store, config });
-        let (jobs, inbox) = bounded::<(Snapshot, Job)>(1);
-        let (outbox, done) = bounded::<Outcome>(1);
+        let (jobs, inbox) = bounded::<(Snapshot, WriterTask)>(1);
+        let (outbox, done) = bounded::<WriteOutcome>(1);
         let on_thread = Arc::clone(&task);
         let thread = thread::Builder::new()
             .name("checkpoint".into())
@@ -86,7 +86,7 @@ impl AsyncSaver {
     /// later ones.
     pub fn reserve(&mut self, snapshot: Snapshot) -> Result<()> {
         self.flush()?;
-        self.start(snapshot, Job::Reserve)?;
+        self.start(snapshot, WriterTask::Reserve)?;
         Ok(())
     }
 
@@ -96,19 +96,19 @@ impl AsyncSaver {
     /// # Errors
     /// The error of the previous save (`ErrorKind::Io`, or `ErrorKind::NonFinite` for values that
     /// are not finite); `snapshot` is not saved then.
-    pub fn submit(&mut self, snapshot: Snapshot, finish: Finish) -> Result<Option<Saved>> {
+    pub fn submit(&mut self, snapshot: Snapshot, finish: Finish) -> Result<Option<SavedCheckpoint>> {
         let before = self.flush()?;
-        Ok(self.start(snapshot, Job::Save(finish))?.or(before))
+        Ok(self.start(snapshot, WriterTask::Save(finish))?.or(before))
     }
 
     /// Returns the save completed since the last call, without waiting.
-    pub fn poll(&mut self) -> Result<Option<Saved>> {
+    pub fn poll(&mut self) -> Result<Option<SavedCheckpoint>> {
         let outcome = self.worker.as_mut().map_or(Ok(None), |w| w.receive(Duration::ZERO))?;
         self.note(outcome)
     }
 
     /// Waits until no save is in progress. Call this before the process exits.
-    pub fn flush(&mut self) -> Result<Option<Saved>> {
+    pub fn flush(&mut self) -> Result<Option<SavedCheckpoint>> {
         let deadline = self.deadline;
         let outcome = self.worker.as_mut().map_or(Ok(None), |w| w.wait(deadline))?;
         self.note(outcome)
@@ -121,7 +121,7 @@ impl AsyncSaver {
     }
 
     /// Passes the job to the thread, or runs it here if there is none.
-    fn start(&mut self, mut snapshot: Snapshot, job: Job) -> Result<Option<Saved>> {
+    fn start(&mut self, mut snapshot: Snapshot, job: WriterTask) -> Result<Option<SavedCheckpoint>> {
         let Some(worker) = &mut self.worker else {
             let result = self.task.run(&mut snapshot, job);
             return self.note(Some((result, snapshot)));
@@ -131,7 +131,7 @@ impl AsyncSaver {
         Ok(None)
     }
 
-    fn note(&mut self, outcome: Option<Outcome>) -> Result<Option<Saved>> {
+    fn note(&mut self, outcome: Option<WriteOutcome>) -> Result<Option<SavedCheckpoint>> {
         let Some((result, snapshot)) = outcome else { return Ok(None) };
         self.spare = Some(snapshot);
         result
@@ -139,8 +139,8 @@ impl AsyncSaver {
 }
 
 impl Task {
-    fn run(&self, snapshot: &mut Snapshot, job: Job) -> Result<Option<Saved>> {
-        let Job::Save(finish) = job else {
+    fn run(&self, snapshot: &mut Snapshot, job: WriterTask) -> Result<Option<SavedCheckpoint>> {
+        let WriterTask::Save(finish) = job else {
             snapshot.touch();
             return Ok(None);
         };
@@ -158,7 +158,7 @@ impl Task {
 
 impl Worker {
     /// `None` if no save is in progress.
-    fn wait(&mut self, deadline: Duration) -> Result<Option<Outcome>> {
+    fn wait(&mut self, deadline: Duration) -> Result<Option<WriteOutcome>> {
         let started = Instant::now();
         let outcome = self.receive(deadline)?;
         if self.in_flight {
@@ -171,7 +171,7 @@ impl Worker {
     }
 
     /// `None` if no save is in progress, or it is not complete after `timeout`.
-    fn receive(&mut self, timeout: Duration) -> Result<Option<Outcome>> {
+    fn receive(&mut self, timeout: Duration) -> Result<Option<WriteOutcome>> {
         if !self.in_flight {
             return Ok(None);
         }

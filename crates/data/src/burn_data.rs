@@ -3,7 +3,7 @@
 //! a batch (for example to pad to the longest) is not supported.
 
 use super::own_transform::View;
-use super::split::{Part, SplitOptions};
+use super::split::{SplitOptions, Subset};
 use super::{
     Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, Splits,
 };
@@ -125,7 +125,7 @@ impl BurnData {
         let val = match val {
             Some(val) => {
                 let class = |sample| val.class(sample);
-                let part = options.validation(Part::all(val.len()), classes.then_some(&class))?;
+                let part = options.validation(Subset::all(val.len()), classes.then_some(&class))?;
                 Some((part, val))
             }
             None => Some((of_val, train.clone())).filter(|(part, _)| part.len() > 0),
@@ -136,8 +136,8 @@ impl BurnData {
             }
             (input, _) => input,
         };
-        let view = |(part, of): (Part, Arc<dyn BurnSplit>)| View::part(of, part, input.clone());
-        let test = test.map(|test| (Part::all(test.len()), test));
+        let view = |(part, of): (Subset, Arc<dyn BurnSplit>)| View::part(of, part, input.clone());
+        let test = test.map(|test| (Subset::all(test.len()), test));
         Ok(Splits { train: view((of_train, train)), val: val.map(view), test: test.map(view) })
     }
 }

@@ -22,7 +22,7 @@ pub struct Fingerprint {
 }
 
 impl Fingerprint {
-    pub fn of(splits: &Splits) -> Self {
+    pub fn new(splits: &Splits) -> Self {
         let mut hasher = Sha256::new();
         for set in [Some(&splits.train), splits.val.as_ref()].into_iter().flatten() {
             hasher.update(format!("{:?} {:?}\n", set.input(), set.target()));

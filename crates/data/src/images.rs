@@ -2,7 +2,7 @@
 //! source's samples, transformed.
 
 use super::resample::Picture;
-use super::split::Part;
+use super::split::Subset;
 use super::transforms::{ImageShape, ImageTransform, TransformOptions};
 use super::{
     Content, Dataset, Encoding, FieldFacts, FieldKind, FieldMut, ImageEncoding, NumberEncoding, SampleKey,
@@ -55,7 +55,7 @@ pub struct Original<'a> {
 /// A split of an image data set.
 pub struct ImageSet {
     source: Arc<dyn ImageSource>,
-    part: Part,
+    part: Subset,
     transform: ImageTransform,
     encoding: Arc<ImageEncoding>,
 }
@@ -201,7 +201,7 @@ impl ImageSetBuilder {
         Self { encoding: Arc::new(encoding), ..self }
     }
 
-    pub fn set(&self, source: &Arc<dyn ImageSource>, part: Part, training: bool) -> Arc<dyn Dataset> {
+    pub fn set(&self, source: &Arc<dyn ImageSource>, part: Subset, training: bool) -> Arc<dyn Dataset> {
         Arc::new(ImageSet {
             source: source.clone(),
             part,
@@ -227,12 +227,12 @@ impl ImageSetBuilder {
             _ if options.val_split > 0.0 => Some(self.set(&train, validation, false)),
             Some(test) => {
                 let class = |index: usize| test.class(index);
-                let part = options.validation(Part::all(test.len()), classes.then_some(&class))?;
+                let part = options.validation(Subset::all(test.len()), classes.then_some(&class))?;
                 Some(self.set(test, part, false))
             }
             None => None,
         };
-        let test = test.map(|test| self.set(&test, Part::all(test.len()), false));
+        let test = test.map(|test| self.set(&test, Subset::all(test.len()), false));
         Ok(Splits { train: self.set(&train, training, true), val, test })
     }
 }

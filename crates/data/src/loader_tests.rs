@@ -18,7 +18,7 @@ struct Counting {
 }
 
 impl Counting {
-    fn of(len: usize) -> Self {
+    fn new(len: usize) -> Self {
         Self { len, target: None, fails: None, panics: None, writes: AtomicUsize::new(0), gate: None }
     }
 }
@@ -72,7 +72,7 @@ fn all(loader: Loader) -> Vec<HostBatch> {
 
 #[test]
 fn batches_do_not_depend_on_the_number_of_workers() {
-    let run = |workers| all(load(Counting::of(50), order(50), options(workers)));
+    let run = |workers| all(load(Counting::new(50), order(50), options(workers)));
     let inline = run(0);
     assert_eq!(inline.len(), 13);
     assert_eq!(inline[0].indices, [49, 48, 47, 46]);
@@ -88,7 +88,7 @@ fn batches_do_not_depend_on_the_number_of_workers() {
 
 #[test]
 fn a_loader_starts_at_any_batch() {
-    let data = Arc::new(Counting::of(50));
+    let data = Arc::new(Counting::new(50));
     let full = all(load(data.clone(), order(50), options(2)));
     for start_batch in 0..=13 {
         data.writes.store(0, Relaxed);
@@ -104,7 +104,7 @@ fn a_loader_starts_at_any_batch() {
 
 #[test]
 fn recycled_buffers_are_reused_and_hold_no_old_samples() {
-    let mut loader = load(Counting::of(40), order(40), options(1));
+    let mut loader = load(Counting::new(40), order(40), options(1));
     let mut addresses = std::collections::BTreeSet::new();
     let mut seen = Vec::new();
     while let Some(batch) = loader.next() {
@@ -122,25 +122,25 @@ fn recycled_buffers_are_reused_and_hold_no_old_samples() {
 #[test]
 fn a_failing_sample_is_an_error_at_its_batch() {
     for workers in [0, 3] {
-        let data = Counting { fails: Some(9), ..Counting::of(40) };
+        let data = Counting { fails: Some(9), ..Counting::new(40) };
         let results: Vec<_> = load(data, (0..40).collect(), options(workers)).collect();
         assert_eq!(results.len(), 3);
         assert!(results[0].is_ok() && results[1].is_ok());
         assert_eq!(results[2].as_ref().unwrap_err().message, "sample 9 is damaged");
-        let data = Counting { panics: Some(5), ..Counting::of(40) };
+        let data = Counting { panics: Some(5), ..Counting::new(40) };
         let results: Vec<_> = load(data, (0..40).collect(), options(workers)).collect();
         assert_eq!(results.len(), 2);
         let message = &results[1].as_ref().unwrap_err().message;
         assert_eq!(message, "the data set panicked in batch 1: boom at 5");
     }
-    let short = load(Counting::of(3), order(10), options(1)).next().unwrap();
+    let short = load(Counting::new(3), order(10), options(1)).next().unwrap();
     assert_eq!(short.unwrap_err().message, "sample 9 is out of range: the data set has 3 samples");
 }
 
 #[test]
 fn a_target_that_is_not_a_class_is_an_error_at_its_batch() {
     for target in [-1, 40, i64::MIN, 1 << 32] {
-        let data = Counting { target: Some((6, target)), ..Counting::of(40) };
+        let data = Counting { target: Some((6, target)), ..Counting::new(40) };
         let mut loader = load(data, (0..40).collect(), options(1));
         assert!(loader.next().unwrap().is_ok());
         let error = loader.next().unwrap().unwrap_err();
@@ -148,7 +148,7 @@ fn a_target_that_is_not_a_class_is_an_error_at_its_batch() {
             format!("sample 6 has target {target}, but the data set declares 40 classes, counted from 0");
         assert_eq!((error.kind, error.message), (base::error::ErrorKind::Spec, expected));
     }
-    let data = Counting { target: Some((6, 39)), ..Counting::of(40) };
+    let data = Counting { target: Some((6, 39)), ..Counting::new(40) };
     assert_eq!(all(load(data, order(40), options(1))).len(), 10);
 }
 
@@ -190,7 +190,7 @@ fn an_input_outside_of_the_vocabulary_is_an_error_at_its_batch() {
 #[test]
 fn dropping_the_loader_stops_its_threads() {
     let (open, gate) = std::sync::mpsc::channel();
-    let data = Arc::new(Counting { gate: Some((6, Mutex::new(gate))), ..Counting::of(100_000) });
+    let data = Arc::new(Counting { gate: Some((6, Mutex::new(gate))), ..Counting::new(100_000) });
     let wide = LoaderOptions { prefetch: 1000, ..options(1) };
     let mut loader = load(data.clone(), (0..100_000).collect(), wide);
     loader.pool.as_mut().unwrap().leave = HANG;
@@ -217,7 +217,7 @@ fn dropping_the_loader_stops_its_threads() {
 #[test]
 fn storage_that_hangs_is_reported_and_not_waited_for_again() {
     let (open, gate) = std::sync::mpsc::channel();
-    let data = Arc::new(Counting { gate: Some((6, Mutex::new(gate))), ..Counting::of(20) });
+    let data = Arc::new(Counting { gate: Some((6, Mutex::new(gate))), ..Counting::new(20) });
     let mut loader = load(data.clone(), (0..20).collect(), options(1));
     // The seventh sample, in batch 1, is sample 6: from here on the thread hangs.
     while data.writes.load(Relaxed) < 7 {
@@ -240,7 +240,7 @@ fn storage_that_hangs_is_reported_and_not_waited_for_again() {
 
 #[test]
 fn an_empty_order_has_no_batches() {
-    let mut loader = load(Counting::of(0), order(0), options(2));
+    let mut loader = load(Counting::new(0), order(0), options(2));
     assert!(loader.next().is_none());
 }
 
@@ -277,7 +277,7 @@ impl Dataset for WithFields {
 }
 
 fn load_with_fields(order: impl Order + 'static, options: LoaderOptions) -> Vec<HostBatch> {
-    let data = Arc::new(WithFields(Counting::of(50)));
+    let data = Arc::new(WithFields(Counting::new(50)));
     let mut loader = Loader::new(data, order, options, true).unwrap();
     let mut batches = Vec::new();
     while let Some(batch) = loader.next() {
@@ -300,7 +300,7 @@ fn fields_fit(batch: &HostBatch, epoch: i64) -> bool {
 
 #[test]
 fn further_fields_are_loaded_with_their_samples() {
-    let plain = all(load(Counting::of(50), order(50), options(2)));
+    let plain = all(load(Counting::new(50), order(50), options(2)));
     for workers in [0, 1, 4] {
         let batches = load_with_fields(order(50), options(workers));
         assert!(batches.iter().all(|batch| fields_fit(batch, 2)));

@@ -1,7 +1,7 @@
 //! Transforms of users' crates: they change samples as they are read.
 
 use super::rng::CounterRng;
-use super::split::Part;
+use super::split::Subset;
 use super::{
     Content, Dataset, Encoding, FieldFacts, FieldMut, FieldsMut, SampleKey, SampleMut, Splits, StoredImages,
 };
@@ -90,7 +90,7 @@ pub fn transformed(splits: Splits, transforms: &[TransformPlan]) -> Splits {
         return splits;
     }
     let of = |of: Arc<dyn Dataset>, training| -> Arc<dyn Dataset> {
-        let (input, part) = (of.input(), Part::all(of.len()));
+        let (input, part) = (of.input(), Subset::all(of.len()));
         Arc::new(View { of, part, input, transforms: transforms.to_vec(), training })
     };
     Splits {
@@ -103,7 +103,7 @@ pub fn transformed(splits: Splits, transforms: &[TransformPlan]) -> Splits {
 /// Some samples of a data set, with transforms. Images are transformed on the host, before they are sent to a device.
 pub(super) struct View {
     of: Arc<dyn Dataset>,
-    part: Part,
+    part: Subset,
     input: FieldFacts,
     transforms: Vec<TransformPlan>,
     training: bool,
@@ -112,7 +112,7 @@ pub(super) struct View {
 #[cfg(feature = "burn")]
 impl View {
     /// A part of a data set, without transforms. Its inputs may have another bound than the data set declares.
-    pub(super) fn part(of: Arc<dyn Dataset>, part: Part, input: FieldFacts) -> Arc<dyn Dataset> {
+    pub(super) fn part(of: Arc<dyn Dataset>, part: Subset, input: FieldFacts) -> Arc<dyn Dataset> {
         Arc::new(Self { of, part, input, transforms: Vec::new(), training: false })
     }
 }

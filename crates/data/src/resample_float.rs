@@ -100,7 +100,7 @@ mod tests {
         ] {
             let deep = noise(height * width * 3);
             let bytes: Vec<u8> = deep.iter().map(|sample| (sample >> 8) as u8).collect();
-            let (to, part) = Scaling::default().of([height, width], size);
+            let (to, part) = Scaling::default().window([height, width], size);
             let (w, h) = (width as u32, height as u32);
             let window = [part.left, part.top, part.width, part.height].map(|n| n as u32);
             let sides = [[height, width], to];
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn only_the_wanted_part_is_computed() {
         let column: Vec<u8> = (0..32_768).map(|y| (y / 128) as u8).collect();
-        let (to, part) = Scaling::default().of([32_768, 1], 1024);
+        let (to, part) = Scaling::default().window([32_768, 1], 1024);
         assert_eq!(to, [33_554_432, 1024]);
         let out = scaled(&column, 1, [[32_768, 1], to], part);
         assert_eq!((out.len(), out[0], out[1024 * 1024 - 1]), (1024 * 1024, 127, 128));

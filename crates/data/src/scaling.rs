@@ -39,7 +39,7 @@ pub struct Scaling {
 
 impl Scaling {
     /// Height and width to which an image of this height and width is scaled, and the part of it that becomes a square of `size`.
-    pub fn of(self, image: [usize; 2], size: usize) -> ([usize; 2], Window) {
+    pub fn window(self, image: [usize; 2], size: usize) -> ([usize; 2], Window) {
         let part = |[top, left]: [usize; 2]| Window { top, left, height: size, width: size };
         if self.resize == Resize::Squash {
             return ([size; 2], part([0, 0]));
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn squares_are_of_the_centre_or_of_the_whole_image() {
         let of = |resize, interpolation, image, size| {
-            let (to, part) = Scaling { resize, interpolation }.of(image, size);
+            let (to, part) = Scaling { resize, interpolation }.window(image, size);
             assert_eq!([part.height, part.width], [size; 2]);
             (to, [part.top, part.left])
         };

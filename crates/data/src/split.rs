@@ -141,18 +141,18 @@ impl SplitOptions {
     ///
     /// # Errors
     /// `class` fails.
-    pub fn split(&self, n: usize, class: Option<ClassOf<'_>>) -> Result<(Part, Part)> {
+    pub fn split(&self, n: usize, class: Option<ClassOf<'_>>) -> Result<(Subset, Subset)> {
         let val = self.val_of(n);
         if val == 0 {
-            return Ok((self.at_most(self.max_train, Part::all(n), class)?, Part::all(0)));
+            return Ok((self.at_most(self.max_train, Subset::all(n), class)?, Subset::all(0)));
         }
         let parts = random_split(n, &[n - val, val], self.split_seed);
-        let part = |i: usize, max: Option<usize>| -> Result<Part> {
+        let part = |i: usize, max: Option<usize>| -> Result<Subset> {
             // Already in random order.
             let order: Vec<usize> = parts[i].iter().map(|index| *index as usize).collect();
             match max.filter(|max| *max < order.len()) {
-                Some(max) => Ok(Part { limited: true, ..Part::of(first_of_each(order, max, class)?) }),
-                None => Ok(Part::of(order)),
+                Some(max) => Ok(Subset { limited: true, ..Subset::new(first_of_each(order, max, class)?) }),
+                None => Ok(Subset::new(order)),
             }
         };
         Ok((part(0, self.max_train)?, part(1, self.max_val)?))
@@ -162,18 +162,18 @@ impl SplitOptions {
     ///
     /// # Errors
     /// `class` fails.
-    pub fn validation(&self, part: Part, class: Option<ClassOf<'_>>) -> Result<Part> {
+    pub fn validation(&self, part: Subset, class: Option<ClassOf<'_>>) -> Result<Subset> {
         self.at_most(self.max_val, part, class)
     }
 
     /// The drawn samples remain in stored order.
-    fn at_most(&self, max: Option<usize>, part: Part, class: Option<ClassOf<'_>>) -> Result<Part> {
+    fn at_most(&self, max: Option<usize>, part: Subset, class: Option<ClassOf<'_>>) -> Result<Subset> {
         let Some(max) = max.filter(|max| *max < part.len) else { return Ok(part) };
         let order = randperm(part.len, self.split_seed);
         let order = order.into_iter().map(|at| part.get(at as usize)).collect();
         let mut drawn = first_of_each(order, max, class)?;
         drawn.sort_unstable();
-        Ok(Part { limited: true, ..Part::of(drawn) })
+        Ok(Subset { limited: true, ..Subset::new(drawn) })
     }
 }
 
@@ -209,7 +209,7 @@ fn limit(n: usize, max: Option<usize>) -> usize {
 
 /// An ordered subset of a stored data set.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Part {
+pub struct Subset {
     len: usize,
     /// `None`: in stored order.
     indices: Option<Arc<[u64]>>,
@@ -217,19 +217,19 @@ pub struct Part {
     limited: bool,
 }
 
-impl Part {
+impl Subset {
     pub fn all(n: usize) -> Self {
         Self { len: n, indices: None, limited: false }
     }
 
-    fn of(samples: Vec<usize>) -> Self {
+    fn new(samples: Vec<usize>) -> Self {
         let indices = samples.iter().map(|sample| *sample as u64).collect();
         Self { len: samples.len(), indices: Some(indices), limited: false }
     }
 
     /// Consecutive samples.
     pub fn range(range: Range<usize>) -> Self {
-        Self::of(range.collect())
+        Self::new(range.collect())
     }
 
     /// The digest of a data set's samples as that of this part. Without a limit, the sizes of the splits tell parts apart.
@@ -279,7 +279,7 @@ mod tests {
         Ok(usize::from(sample >= 900) + usize::from(sample >= 990))
     }
 
-    fn counts(part: &Part) -> [usize; 3] {
+    fn counts(part: &Subset) -> [usize; 3] {
         let mut counts = [0; 3];
         (0..part.len()).for_each(|i| counts[sorted(part.get(i)).unwrap()] += 1);
         counts
@@ -292,7 +292,7 @@ mod tests {
                 SplitOptions { max_train: Some(max), max_val: Some(max), ..SplitOptions::default() };
             let (train, _) = options.split(1000, Some(&sorted)).unwrap();
             assert_eq!(counts(&train), expected, "{max}");
-            let val = options.validation(Part::all(1000), Some(&sorted)).unwrap();
+            let val = options.validation(Subset::all(1000), Some(&sorted)).unwrap();
             assert_eq!(counts(&val), expected, "{max}");
             assert!((1..max).all(|i| train.get(i - 1) < train.get(i)), "in stored order");
             // Beside a validation split.

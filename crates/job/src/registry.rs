@@ -165,25 +165,25 @@ impl Registry {
     where
         T: EventObserver + Clone + Sync + DeserializeOwned + JsonSchema,
     {
-        replace(&mut self.observers, name, ObserverKind::of::<T>());
+        replace(&mut self.observers, name, ObserverKind::new::<T>());
         self
     }
 
     /// The tables whose `name` selects a component, and the names there are.
     pub(crate) fn names(&self) -> [(&'static str, Vec<&str>); 9] {
-        fn of<K>(kinds: &[(String, K)]) -> Vec<&str> {
+        fn names_of<K>(kinds: &[(String, K)]) -> Vec<&str> {
             kinds.iter().map(|(name, _)| name.as_str()).collect()
         }
         [
             ("model", self.models.keys().map(String::as_str).collect()),
             ("dataset", self.datasets.keys().map(String::as_str).collect()),
-            ("optimizer", of(&self.optimizers)),
-            ("scheduler", of(&self.schedules)),
-            ("task", of(&self.tasks)),
-            ("loss", of(&self.losses)),
-            ("metric", of(&self.metrics)),
-            ("transform", of(&self.transforms)),
-            ("observer", of(&self.observers)),
+            ("optimizer", names_of(&self.optimizers)),
+            ("scheduler", names_of(&self.schedules)),
+            ("task", names_of(&self.tasks)),
+            ("loss", names_of(&self.losses)),
+            ("metric", names_of(&self.metrics)),
+            ("transform", names_of(&self.transforms)),
+            ("observer", names_of(&self.observers)),
         ]
     }
 

@@ -7,7 +7,7 @@ use super::direct::{Direct, Needed, WIDTH, product};
 use super::layout::scatter;
 use super::panel::Panel;
 use super::product::Matrix;
-use super::tasks::{Scratch, for_each, scratch};
+use super::tasks::{TaskBuffers, for_each, scratch};
 use std::ops::Range;
 
 /// Sizes of an attention. A row of `qkv` holds the query, the key and the value of one token, each of `heads * head`
@@ -112,7 +112,7 @@ impl Block {
 
 /// One part of all tokens of a head: of each block the elements of one column after the other.
 struct Transposed {
-    values: Scratch,
+    values: TaskBuffers,
     /// Elements of a block.
     size: usize,
 }
@@ -211,7 +211,7 @@ fn over_queries(sums: Direct, weights: &[f32], rows: Matrix, seen: Seen, out: Pa
 
 /// Inputs of the backward pass of [`forward`].
 #[derive(Clone, Copy)]
-pub struct Saved<'a> {
+pub struct AttentionInputs<'a> {
     /// The forward pass's input.
     pub qkv: &'a [f32],
     /// Its result.
@@ -221,8 +221,14 @@ pub struct Saved<'a> {
 }
 
 /// Gradient of `qkv`, overwritten, from that of `out`.
-pub fn backward(shape: AttentionShape, saved: Saved, dy: &[f32], dqkv: &mut [f32], parallelism: usize) {
-    let Saved { qkv, out, statistics } = saved;
+pub fn backward(
+    shape: AttentionShape,
+    saved: AttentionInputs,
+    dy: &[f32],
+    dqkv: &mut [f32],
+    parallelism: usize,
+) {
+    let AttentionInputs { qkv, out, statistics } = saved;
     shape.check(qkv.len(), out.len(), statistics.len());
     assert_eq!(
         (dy.len(), dqkv.len()),

@@ -41,7 +41,7 @@ fn run(shape: AttentionShape, qkv: &[f32], dy: &[f32], parallelism: usize) -> Ve
     let mut statistics = vec![[f32::NAN; 2]; shape.batch * shape.heads * shape.time];
     forward(shape, qkv, &mut out, &mut statistics, parallelism);
     let mut dqkv = vec![f32::NAN; qkv.len()];
-    let saved = Saved { qkv, out: &out, statistics: &statistics };
+    let saved = AttentionInputs { qkv, out: &out, statistics: &statistics };
     backward(shape, saved, dy, &mut dqkv, parallelism);
     vec![out, dqkv]
 }

@@ -3,7 +3,7 @@
 //! contiguous operand of a matrix product over many images, however small the maps are, and padding costs nothing.
 //! Source: the "direct convolution" of Zhang et al., 2018 (arXiv:1809.10170), with the batch as the vector dimension.
 
-use super::conv_plan::{Plan, Run};
+use super::conv_plan::{Plan, TapRun};
 use super::conv_weight;
 use super::layout::{SKIP, gather, scatter, taps_outward, to_lanes};
 use super::product::Product;
@@ -271,7 +271,7 @@ impl Sums<'_> {
 
 /// Copies the source rows of a pixel's runs (`row` elements per pixel) to the positions of their taps; other taps are
 /// set to zero.
-fn fill_patch(runs: &[Run], src: &[f32], row: usize, taps: usize, patch: &mut [f32]) {
+fn fill_patch(runs: &[TapRun], src: &[f32], row: usize, taps: usize, patch: &mut [f32]) {
     if runs.iter().map(|run| run.taps).sum::<usize>() < taps {
         patch.fill(0.0);
     }

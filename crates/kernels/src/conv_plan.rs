@@ -11,7 +11,7 @@ use super::conv::ConvShape;
 /// `taps` neighbouring taps from position `tap` (in [`Plan::taps`]) are multiplied with as many source pixels from
 /// `src`; the products are added to pixel `dst`. Pixels are numbered by row; positions and pixels both ascend.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Run {
+pub(super) struct TapRun {
     pub dst: usize,
     pub src: usize,
     pub tap: usize,
@@ -24,7 +24,7 @@ pub(super) struct Plan {
     /// The kernel index (`row * kernel width + column`) of each tap that meets at least one pixel, in the order used by
     /// runs.
     pub taps: Vec<usize>,
-    pub runs: Vec<Run>,
+    pub runs: Vec<TapRun>,
 }
 
 impl Plan {
@@ -39,7 +39,7 @@ impl Plan {
     }
 
     /// Each destination pixel with its runs.
-    pub(super) fn by_pixel(&self, pixels: usize) -> impl Iterator<Item = (usize, &[Run])> {
+    pub(super) fn by_pixel(&self, pixels: usize) -> impl Iterator<Item = (usize, &[TapRun])> {
         let mut rest = &self.runs[..];
         (0..pixels).map(move |pixel| {
             let (runs, after) = rest.split_at(rest.iter().take_while(|run| run.dst == pixel).count());
@@ -88,7 +88,7 @@ struct Axis {
 }
 
 impl Axis {
-    fn of(shape: &ConvShape) -> [Axis; 2] {
+    fn both(shape: &ConvShape) -> [Axis; 2] {
         let sizes = [(shape.height, shape.out_height()), (shape.width, shape.out_width())];
         [0, 1].map(|i| Axis {
             input: sizes[i].0,
@@ -116,13 +116,13 @@ impl Axis {
 }
 
 fn make_forward(shape: &ConvShape) -> Plan {
-    let [rows, columns] = Axis::of(shape);
+    let [rows, columns] = Axis::both(shape);
     let order = (0..columns.kernel).collect();
     make(shape, &rows, &columns, order, [rows.output, columns.output], columns.input, Axis::input_at)
 }
 
 fn make_backward(shape: &ConvShape) -> Plan {
-    let [rows, columns] = Axis::of(shape);
+    let [rows, columns] = Axis::both(shape);
     // An input pixel meets the taps of one residue of the stride; descending taps correspond to ascending output pixels.
     let stride = columns.stride;
     let order = (0..stride).flat_map(|residue| (residue..columns.kernel).step_by(stride).rev()).collect();
@@ -143,7 +143,7 @@ fn make(
     let tap_columns: Vec<usize> = order.into_iter().filter(|&tap| columns.used(tap)).collect();
     let taps =
         tap_rows.iter().flat_map(|row| tap_columns.iter().map(move |column| row * shape.kernel[1] + column));
-    let mut runs: Vec<Run> = Vec::new();
+    let mut runs: Vec<TapRun> = Vec::new();
     for (dst_row, dst_column) in
         (0..dst_size[0]).flat_map(|row| (0..dst_size[1]).map(move |column| (row, column)))
     {
@@ -152,7 +152,7 @@ fn make(
             let Some(src_row) = meets(rows, dst_row, tap_row) else { continue };
             for (j, &tap_column) in tap_columns.iter().enumerate() {
                 let Some(src_column) = meets(columns, dst_column, tap_column) else { continue };
-                let next = Run {
+                let next = TapRun {
                     dst,
                     src: src_row * src_width + src_column,
                     tap: i * tap_columns.len() + j,
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_row_of_taps_is_one_run() {
-        let inner = Run { dst: 9, src: 0, tap: 0, taps: 3 };
+        let inner = TapRun { dst: 9, src: 0, tap: 0, taps: 3 };
         assert!(Plan::forward(&square(8, 3, 1, 1)).runs.contains(&inner));
         assert_eq!(Plan::backward(&square(8, 3, 1, 1)).runs.iter().filter(|run| run.dst == 9).count(), 3);
     }

@@ -4,7 +4,7 @@
 //! group of pixels; the groups' partial sums are added in order), so no sum depends on which thread computes it.
 
 use super::conv::{ConvShape, FEW_CHANNELS};
-use super::conv_plan::{Plan, Run};
+use super::conv_plan::{Plan, TapRun};
 use super::layout::{scatter, to_lanes};
 use super::product::Product;
 use super::tasks::{for_each, scratch};
@@ -147,7 +147,7 @@ fn add_block(cut: &Cut, group: usize, first: usize, inner: &[f32], images: usize
 }
 
 /// `[image][taps x channels]` for one pixel; zeros for taps on padding and after the last tap.
-fn fill_patches(cut: &Cut, runs: &[Run], x: &[f32], patches: &mut [f32]) {
+fn fill_patches(cut: &Cut, runs: &[TapRun], x: &[f32], patches: &mut [f32]) {
     let channels = cut.shape.in_channels;
     let filled: usize = runs.iter().map(|run| run.taps * channels).sum();
     if filled < cut.width {

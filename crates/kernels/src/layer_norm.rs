@@ -38,7 +38,7 @@ pub fn forward(
 
 /// Inputs of the backward pass of [`forward`].
 #[derive(Clone, Copy)]
-pub struct Saved<'a> {
+pub struct LayerNormInputs<'a> {
     /// The forward pass's input.
     pub x: &'a [f32],
     /// As in the forward pass.
@@ -50,14 +50,14 @@ pub struct Saved<'a> {
 /// Gradients, all overwritten: `dx` of the input, `dw` and `db` of weight and bias. With `xhat = (x - mean) * inv_std` and
 /// `g = dy * weight`: `dx = inv_std * (g - mean(g) - xhat * mean(g * xhat))`.
 pub fn backward(
-    saved: Saved,
+    saved: LayerNormInputs,
     dy: &[f32],
     dx: &mut [f32],
     dw: &mut [f32],
     db: &mut [f32],
     parallelism: usize,
 ) {
-    let Saved { x, weight, statistics } = saved;
+    let LayerNormInputs { x, weight, statistics } = saved;
     let width = weight.len();
     assert_eq!((dw.len(), db.len()), (width, width), "lengths of a layer norm's gradients");
     assert_eq!((x.len(), dy.len()), (dx.len(), dx.len()), "lengths of a layer norm's gradients");

@@ -24,7 +24,7 @@ fn run(x: &[f32], weight: &[f32], bias: &[f32], dy: &[f32], parallelism: usize) 
     let (mut out, mut statistics) = (nan(x.len()), vec![[f32::NAN; 2]; x.len() / width]);
     forward(x, weight, bias, EPS, &mut out, &mut statistics, parallelism);
     let (mut dx, mut dw, mut db) = (nan(x.len()), nan(width), nan(width));
-    let saved = Saved { x, weight, statistics: &statistics };
+    let saved = LayerNormInputs { x, weight, statistics: &statistics };
     backward(saved, dy, &mut dx, &mut dw, &mut db, parallelism);
     vec![out, dx, dw, db]
 }

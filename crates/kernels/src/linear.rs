@@ -5,9 +5,9 @@ use super::elementwise::relu_backward;
 use super::layout::scatter;
 use super::math::normal;
 use super::norm_loops::add;
-use super::panel::{Panel, Part};
+use super::panel::{Panel, PanelPart};
 use super::product::{MatMul, Matrix};
-use super::tasks::{Scratch, for_each, scratch, zip_blocks};
+use super::tasks::{TaskBuffers, for_each, scratch, zip_blocks};
 use super::wide::wide;
 
 /// Sizes of a linear layer: `x` is `[rows, inputs]`, `w` `[outputs, inputs]`, the result `[rows, outputs]`.
@@ -119,7 +119,7 @@ pub fn forward(
     let slopes = slopes.into_iter().map(|part| Some(part.panel)).chain(std::iter::repeat_with(|| None));
     let tasks: Vec<_> = parts(out, outputs, inputs, parallelism).into_iter().zip(slopes).collect();
     for_each(parallelism, tasks.into_iter(), |(part, mut slope)| {
-        let Part { row, column, panel: mut out } = part;
+        let PanelPart { row, column, panel: mut out } = part;
         if small {
             let w = &terms.weight[column * inputs..][..out.columns() * inputs];
             few_rows(shape, &transposed, w, terms, column, &mut out);
@@ -148,7 +148,7 @@ pub fn forward(
 ///
 /// `gemm` sums the elements of small and of narrow products in another order: up to 64 x 64, up to 256 elements of one row, one
 /// column. So that the bits do not depend on the number of threads, a part is larger than that, or all that the product has.
-fn parts(product: &mut [f32], columns: usize, inner: usize, parallelism: usize) -> Vec<Part<'_>> {
+fn parts(product: &mut [f32], columns: usize, inner: usize, parallelism: usize) -> Vec<PanelPart<'_>> {
     let rows = product.len() / columns;
     if inner == 0 {
         return Panel::whole(product, columns).divide(1, 1);
@@ -188,7 +188,7 @@ fn few_rows(shape: LinearShape, x_t: &[f32], w: &[f32], terms: Terms, column: us
 }
 
 /// `[rows, columns]` to `[columns, rows]`.
-fn transpose(matrix: &[f32], rows: usize, columns: usize, parallelism: usize) -> Scratch {
+fn transpose(matrix: &[f32], rows: usize, columns: usize, parallelism: usize) -> TaskBuffers {
     let mut transposed = scratch(matrix.len());
     let part = (MOVED / rows).max(16);
     let offsets: Vec<usize> = (0..part.min(columns)).map(|i| i * rows).collect();
@@ -224,7 +224,7 @@ pub fn backward_input(shape: LinearShape, w: &[f32], dz: &[f32], dx: &mut [f32],
     for_each(
         parallelism,
         parts(dx, inputs, outputs, parallelism).into_iter(),
-        |Part { row, column, panel }| {
+        |PanelPart { row, column, panel }| {
             MatMul { inner: outputs, scale: 1.0, accumulate: false }.run(
                 panel,
                 Matrix::rows(&dz[row * outputs..], outputs),
@@ -244,13 +244,17 @@ pub fn backward_weight(shape: LinearShape, x: &[f32], dz: &[f32], dw: &mut [f32]
     if dw.is_empty() || rows == 0 {
         return;
     }
-    for_each(parallelism, parts(dw, inputs, rows, parallelism).into_iter(), |Part { row, column, panel }| {
-        MatMul { inner: rows, scale: 1.0, accumulate: false }.run(
-            panel,
-            Matrix::rows(&dz[row..], outputs).transposed(),
-            Matrix::rows(&x[column..], inputs),
-        );
-    });
+    for_each(
+        parallelism,
+        parts(dw, inputs, rows, parallelism).into_iter(),
+        |PanelPart { row, column, panel }| {
+            MatMul { inner: rows, scale: 1.0, accumulate: false }.run(
+                panel,
+                Matrix::rows(&dz[row..], outputs).transposed(),
+                Matrix::rows(&x[column..], inputs),
+            );
+        },
+    );
 }
 
 /// Gradient of the bias: `db[o]` is the sum of `dz[r, o]` over the rows, in f32 for `ROWS` rows, in f64 from there.

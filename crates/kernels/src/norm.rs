@@ -6,7 +6,7 @@
 //! processor and with any number of threads.
 
 use super::norm_loops::{add, add_products, add_products_relu, add_squares, input_gradient, mask, normalise};
-use super::tasks::{Scratch, for_each, scratch};
+use super::tasks::{TaskBuffers, for_each, scratch};
 
 /// Images summed in f32 before the sums move to f64.
 const FOLD: usize = 32;
@@ -90,12 +90,12 @@ pub fn forward_train(
     let per_block = mean.chunks_mut(block).zip(variance.chunks_mut(block)).zip(inv_std.chunks_mut(block));
     let tasks = shape.cut(out).into_iter().zip(per_block).enumerate();
     for_each(parallelism, tasks, |(task, (mut out, ((mean, variance), inv_std)))| {
-        let part = Part { shape, first: task * block, channels: mean.len() };
+        let part = ChannelRange { shape, first: task * block, channels: mean.len() };
         let mut sums = Sums::new(&part);
-        sums.add(&part, |n, sum, _| add(part.of(x, n), sum));
+        sums.add(&part, |n, sum, _| add(part.channels(x, n), sum));
         sums.totals(0, mean, count);
         let centre = part.spread(|c| mean[c]);
-        sums.add(&part, |n, sum, _| add_squares(part.of(x, n), &centre, sum));
+        sums.add(&part, |n, sum, _| add_squares(part.channels(x, n), &centre, sum));
         sums.totals(0, variance, count);
         for (inv_std, &variance) in inv_std.iter_mut().zip(&*variance) {
             *inv_std = (1.0 / (f64::from(variance) + f64::from(eps)).sqrt()) as f32;
@@ -103,7 +103,7 @@ pub fn forward_train(
         let scale = part.spread(|c| inv_std[c] * weight[part.first + c]);
         let bias = part.spread(|c| bias[part.first + c]);
         for (n, out) in out.iter_mut().enumerate() {
-            normalise(part.of(x, n), &centre, &scale, &bias, relu, out);
+            normalise(part.channels(x, n), &centre, &scale, &bias, relu, out);
         }
     });
 }
@@ -127,20 +127,20 @@ pub fn forward_eval(
     let block = shape.block();
     for_each(parallelism, shape.cut(out).into_iter().enumerate(), |(task, mut out)| {
         let first = task * block;
-        let part = Part { shape, first, channels: block.min(shape.channels - first) };
+        let part = ChannelRange { shape, first, channels: block.min(shape.channels - first) };
         let inv_std = |c: usize| (1.0 / (f64::from(variance[c]) + f64::from(eps)).sqrt()) as f32;
         let centre = part.spread(|c| mean[first + c]);
         let scale = part.spread(|c| inv_std(first + c) * weight[first + c]);
         let bias = part.spread(|c| bias[first + c]);
         for (n, out) in out.iter_mut().enumerate() {
-            normalise(part.of(x, n), &centre, &scale, &bias, relu, out);
+            normalise(part.channels(x, n), &centre, &scale, &bias, relu, out);
         }
     });
 }
 
 /// Inputs of the backward pass of [`forward_train`].
 #[derive(Clone, Copy)]
-pub struct Saved<'a> {
+pub struct BatchNormInputs<'a> {
     /// The forward pass's input.
     pub x: &'a [f32],
     /// From [`Statistics`].
@@ -156,14 +156,14 @@ pub struct Saved<'a> {
 /// Gradients of the input, the weight and the bias (all overwritten) from `dy`. Uses at most `parallelism` threads.
 pub fn backward(
     shape: NormShape,
-    saved: Saved,
+    saved: BatchNormInputs,
     dy: &[f32],
     dx: &mut [f32],
     dweight: &mut [f32],
     dbias: &mut [f32],
     parallelism: usize,
 ) {
-    let Saved { x, mean, inv_std, weight, relu_out } = saved;
+    let BatchNormInputs { x, mean, inv_std, weight, relu_out } = saved;
     let relu_len = relu_out.map_or(x.len(), <[f32]>::len);
     shape.check(
         &[x.len(), dy.len(), dx.len(), relu_len],
@@ -179,13 +179,20 @@ pub fn backward(
         shape.cut(dx).into_iter().zip(dweight.chunks_mut(block).zip(dbias.chunks_mut(block))).enumerate();
     for_each(parallelism, tasks, |(task, (mut dx, (dweight, dbias)))| {
         let first = task * block;
-        let part = Part { shape, first, channels: dbias.len() };
+        let part = ChannelRange { shape, first, channels: dbias.len() };
         let centre = part.spread(|c| mean[first + c]);
         let mut sums = Sums::new(&part);
         sums.add(&part, |n, sum, product| match relu_out {
-            None => add_products(part.of(dy, n), part.of(x, n), &centre, sum, product),
+            None => add_products(part.channels(dy, n), part.channels(x, n), &centre, sum, product),
             Some(out) => {
-                add_products_relu(part.of(dy, n), part.of(out, n), part.of(x, n), &centre, sum, product);
+                add_products_relu(
+                    part.channels(dy, n),
+                    part.channels(out, n),
+                    part.channels(x, n),
+                    &centre,
+                    sum,
+                    product,
+                );
             }
         });
         sums.totals(0, dbias, 1.0);
@@ -200,33 +207,33 @@ pub fn backward(
         let slope = part.spread(|c| inv_std[first + c] * dweight[c] / count);
         for (n, dx) in dx.iter_mut().enumerate() {
             match relu_out {
-                None => dx.copy_from_slice(part.of(dy, n)),
-                Some(out) => mask(part.of(dy, n), part.of(out, n), dx),
+                None => dx.copy_from_slice(part.channels(dy, n)),
+                Some(out) => mask(part.channels(dy, n), part.channels(out, n), dx),
             }
-            input_gradient(part.of(x, n), &centre, &constant, &slope, &scale, dx);
+            input_gradient(part.channels(x, n), &centre, &constant, &slope, &scale, dx);
         }
     });
 }
 
 /// The channels of one task.
-struct Part {
+struct ChannelRange {
     shape: NormShape,
     first: usize,
     channels: usize,
 }
 
-impl Part {
+impl ChannelRange {
     fn len(&self) -> usize {
         self.channels * self.shape.pixels
     }
 
     /// The task's part of image `n`.
-    fn of<'a>(&self, tensor: &'a [f32], n: usize) -> &'a [f32] {
+    fn channels<'a>(&self, tensor: &'a [f32], n: usize) -> &'a [f32] {
         &tensor[n * self.shape.image() + self.first * self.shape.pixels..][..self.len()]
     }
 
     /// Repeats each channel's value for all of its pixels, so that the inner loops need no channel index.
-    fn spread(&self, value: impl Fn(usize) -> f32) -> Scratch {
+    fn spread(&self, value: impl Fn(usize) -> f32) -> TaskBuffers {
         let mut all = scratch(self.len());
         for (c, values) in all.chunks_exact_mut(self.shape.pixels).enumerate() {
             values.fill(value(c));
@@ -238,12 +245,12 @@ impl Part {
 /// Two sums per channel: f32 over some images, one per pixel, then f64.
 struct Sums {
     pixels: usize,
-    running: [Scratch; 2],
+    running: [TaskBuffers; 2],
     totals: [Vec<f64>; 2],
 }
 
 impl Sums {
-    fn new(part: &Part) -> Sums {
+    fn new(part: &ChannelRange) -> Sums {
         Sums {
             pixels: part.shape.pixels,
             running: [scratch(part.len()), scratch(part.len())],
@@ -252,7 +259,7 @@ impl Sums {
     }
 
     /// Sums from zero; `image(n, first, second)` adds image `n` to the running sums.
-    fn add(&mut self, part: &Part, image: impl Fn(usize, &mut [f32], &mut [f32])) {
+    fn add(&mut self, part: &ChannelRange, image: impl Fn(usize, &mut [f32], &mut [f32])) {
         self.totals.iter_mut().for_each(|totals| totals.fill(0.0));
         let [first, second] = &mut self.running;
         for start in (0..part.shape.batch).step_by(FOLD) {

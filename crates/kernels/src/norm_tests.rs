@@ -28,8 +28,13 @@ fn run(shape: NormShape, x: &[f32], dy: &[f32], relu: bool, parallelism: usize) 
     let statistics = Statistics { mean: &mut mean, variance: &mut variance, inv_std: &mut inv_std };
     forward_train(shape, x, &weight, &bias, 1e-5, relu, &mut out, statistics, parallelism);
     let (mut dx, mut dweight, mut dbias) = (nan(x.len()), nan(c), nan(c));
-    let saved =
-        Saved { x, mean: &mean, inv_std: &inv_std, weight: &weight, relu_out: relu.then_some(&out[..]) };
+    let saved = BatchNormInputs {
+        x,
+        mean: &mean,
+        inv_std: &inv_std,
+        weight: &weight,
+        relu_out: relu.then_some(&out[..]),
+    };
     backward(shape, saved, dy, &mut dx, &mut dweight, &mut dbias, parallelism);
     let mut eval = nan(x.len());
     forward_eval(shape, x, &weight, &bias, &mean, &variance, 1e-5, relu, &mut eval, parallelism);

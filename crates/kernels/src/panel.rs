@@ -62,14 +62,14 @@ impl<'a> Panel<'a> {
     }
 
     /// Parts of at most `height` x `width`, row by row.
-    pub(super) fn split(self, height: usize, width: usize) -> Vec<Part<'a>> {
+    pub(super) fn split(self, height: usize, width: usize) -> Vec<PanelPart<'a>> {
         let steps = |len: usize, step: usize| (0..len).step_by(step).map(move |at| at..len.min(at + step));
         let (rows, columns) = (steps(self.rows, height), steps(self.columns, width));
         self.cut(rows, columns)
     }
 
     /// At most `down` times `across` parts of nearly the same size, row by row. They begin at multiples of [`UNIT`].
-    pub(super) fn divide(self, down: usize, across: usize) -> Vec<Part<'a>> {
+    pub(super) fn divide(self, down: usize, across: usize) -> Vec<PanelPart<'a>> {
         let (rows, columns) = (ranges(self.rows, down), ranges(self.columns, across));
         self.cut(rows, columns)
     }
@@ -79,7 +79,7 @@ impl<'a> Panel<'a> {
         self,
         rows: impl Iterator<Item = Range<usize>>,
         columns: impl Iterator<Item = Range<usize>> + Clone,
-    ) -> Vec<Part<'a>> {
+    ) -> Vec<PanelPart<'a>> {
         let mut parts = Vec::new();
         for rows in rows {
             for columns in columns.clone() {
@@ -90,7 +90,7 @@ impl<'a> Panel<'a> {
                 let first = unsafe { self.first.add(row * self.step + column) };
                 let (rows, columns) = (rows.len(), columns.len());
                 let panel = Panel { first, rows, columns, step: self.step, slice: PhantomData };
-                parts.push(Part { row, column, panel });
+                parts.push(PanelPart { row, column, panel });
             }
         }
         parts
@@ -117,7 +117,7 @@ impl<'a> Panel<'a> {
 }
 
 /// A part of a panel and its place in it.
-pub(super) struct Part<'a> {
+pub(super) struct PanelPart<'a> {
     pub row: usize,
     pub column: usize,
     pub panel: Panel<'a>,

@@ -74,14 +74,14 @@ thread_local! {
 const LINE: usize = 16;
 
 /// A borrowed scratch buffer, returned to its thread when dropped.
-pub(super) struct Scratch {
+pub(super) struct TaskBuffers {
     buffer: Vec<f32>,
     start: usize,
     len: usize,
 }
 
 /// A buffer of `len` elements with unspecified contents.
-pub(super) fn scratch(len: usize) -> Scratch {
+pub(super) fn scratch(len: usize) -> TaskBuffers {
     let needed = len + LINE - 1;
     let mut buffer = FREE.with_borrow_mut(|free| {
         // The smallest buffer that fits; if none does, the largest is replaced by a larger one.
@@ -93,23 +93,23 @@ pub(super) fn scratch(len: usize) -> Scratch {
         buffer = vec![0.0; needed];
     }
     let start = buffer.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE - 1);
-    Scratch { buffer, start, len }
+    TaskBuffers { buffer, start, len }
 }
 
-impl Deref for Scratch {
+impl Deref for TaskBuffers {
     type Target = [f32];
     fn deref(&self) -> &[f32] {
         &self.buffer[self.start..self.start + self.len]
     }
 }
 
-impl DerefMut for Scratch {
+impl DerefMut for TaskBuffers {
     fn deref_mut(&mut self) -> &mut [f32] {
         &mut self.buffer[self.start..self.start + self.len]
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TaskBuffers {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
         // At the end of a thread its list may already be gone; the buffer is freed then.

@@ -46,7 +46,7 @@ pub enum FailureCause {
 
 impl FailureCause {
     /// The cause of an error of this process.
-    pub fn of(error: &Error) -> Self {
+    pub fn from_error(error: &Error) -> Self {
         let comm = error.caused_by::<CommError>().map(|e| e.kind);
         match (Self::of_code(error.kind.into()), comm) {
             (Some(Self::PeerLost), Some(CommErrorKind::Timeout)) => Self::Timeout,
@@ -133,7 +133,7 @@ mod tests {
     fn transient_file_errors_are_retryable_and_a_full_disk_is_not() {
         let cause = |code| {
             let failed: io::Result<()> = Err(io::Error::from_raw_os_error(code));
-            FailureCause::of(&failed.doing("read", Path::new("x")).expect_err("it failed"))
+            FailureCause::from_error(&failed.doing("read", Path::new("x")).expect_err("it failed"))
         };
         assert_eq!((cause(libc::ESTALE), cause(libc::EIO)), (FailureCause::Io, FailureCause::Io));
         let full = [libc::ENOSPC, libc::EFBIG].map(cause);

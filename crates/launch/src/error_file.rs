@@ -91,7 +91,7 @@ fn read(path: &Path, rank: usize, pid: u32) -> Option<Failure> {
         pid,
         monotonic_ns: u64::try_from(failure::monotonic().saturating_sub(age).as_nanos()).unwrap_or(u64::MAX),
         traceback: record["extraInfo"]["py_callstack"].as_str().map(str::to_owned),
-        ..Failure::of(rank, &error)
+        ..Failure::new(rank, &error)
     })
 }
 
@@ -104,7 +104,7 @@ mod tests {
     fn the_content_is_what_torchruns_summary_reads() {
         let now = UNIX_EPOCH + Duration::from_millis(1_700_000_000_999);
         let error = Error::data("data/x.bin is missing").hint("fetch it");
-        let note = Failure::of(3, &error);
+        let note = Failure::new(3, &error);
         let value = content(&error.message, error.hint.as_deref(), Some(&note), now);
         assert_eq!(
             value,

@@ -68,7 +68,7 @@ impl ExitCode {
     }
 
     /// The exit code of a process that has `ended` with a result.
-    pub fn of(ended: &Result<ExitCode>) -> Self {
+    pub fn from_result(ended: &Result<ExitCode>) -> Self {
         ended.as_ref().map_or_else(|e| e.kind.into(), |code| *code)
     }
 

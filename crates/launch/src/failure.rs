@@ -70,7 +70,7 @@ impl Evidence {
         self.noted.is_some_and(FailureCause::is_consequence)
     }
 
-    pub(super) fn of(note: Option<&Failure>) -> Self {
+    pub(super) fn new(note: Option<&Failure>) -> Self {
         let noted = note.map(|note| match note.cause {
             // A panic on a thread beside the training leaves a note without a place, and the rank may go on.
             FailureCause::Bug if note.place.is_none() => FailureCause::Panicked,
@@ -91,12 +91,12 @@ pub(super) const MAX_BYTES: u64 = 256 << 10;
 
 impl Failure {
     /// The failure note of this process for `error`.
-    pub fn of(rank: usize, error: &Error) -> Self {
+    pub fn new(rank: usize, error: &Error) -> Self {
         Self {
             rank,
             pid: std::process::id(),
             code: ExitCode::from(error.kind) as i32,
-            cause: FailureCause::of(error),
+            cause: FailureCause::from_error(error),
             monotonic_ns: u64::try_from(monotonic().as_nanos()).unwrap_or(u64::MAX),
             message: error.message.clone(),
             hint: error.hint.clone(),
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn only_a_rank_that_failed_by_itself_has_a_cause_of_its_own() {
         let own =
-            |error: &Error, place| Evidence::of(Some(&Failure { place, ..Failure::of(1, error) })).own();
+            |error: &Error, place| Evidence::new(Some(&Failure { place, ..Failure::new(1, error) })).own();
         let place = Some(StepPhase { step: 3, phase: collectives::Phase::Sync });
         assert_eq!(own(&Error::data("no file"), None), Some(FailureCause::Spec));
         let lost = Error::from(CommError::new(CommErrorKind::PeerLost, Some(0), "rank 0 is gone"));
@@ -191,14 +191,14 @@ mod tests {
         let bug = Error::internal("panicked");
         assert_eq!((own(&bug, place), own(&bug, None)), (Some(FailureCause::Bug), None));
         // A panic that the rank outlived says nothing about its end, much later.
-        let outlived = Evidence::of(Some(&Failure { monotonic_ns: 1, ..Failure::of(1, &bug) }));
+        let outlived = Evidence::new(Some(&Failure { monotonic_ns: 1, ..Failure::new(1, &bug) }));
         assert!(outlived.at > Duration::from_nanos(1), "{outlived:?}");
     }
 
     #[test]
     fn a_note_is_read_back_only_for_the_process_that_wrote_it() {
         let folder = tempfile::tempdir().expect("tempdir");
-        let note = Failure::of(3, &Error::data("no file").hint("fetch it"));
+        let note = Failure::new(3, &Error::data("no file").hint("fetch it"));
         assert_eq!(Failure::read(folder.path(), 3, note.pid), None);
         note.write(folder.path()).expect("write");
         assert_eq!(Failure::read(folder.path(), 3, note.pid), Some(note.clone()));

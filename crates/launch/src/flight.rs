@@ -31,7 +31,7 @@ pub struct FlightRecord {
 
 impl FlightRecord {
     /// This rank's record of the failure of `group`.
-    pub fn of(group: &dyn ProcessGroup, error: &CommError) -> Self {
+    pub fn new(group: &dyn ProcessGroup, error: &CommError) -> Self {
         Self {
             rank: group.rank(),
             world_size: group.world_size(),
@@ -64,7 +64,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("tempdir");
         let group = SoloGroup::default();
         let error = CommError::new(CommErrorKind::Timeout, Some(3), "rank 3 did not respond");
-        let mut record = FlightRecord::of(&group, &error);
+        let mut record = FlightRecord::new(&group, &error);
         record.place = StepPhase { step: 7, phase: Phase::Sync };
         record.write(folder.path()).expect("write");
         let path = FlightRecord::path(folder.path(), 0);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// This node's part of a generation of workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Part {
+pub struct NodeGeneration {
     pub generation: u64,
     pub attempt: u32,
     pub run_id: String,

@@ -29,7 +29,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A worker's position among the processes of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct RankPosition {
     /// From 0, over all nodes.
     pub rank: usize,
     /// The rank among the processes of this node; it selects the device.
@@ -44,7 +44,7 @@ pub struct Place {
     pub nnodes: usize,
 }
 
-impl Place {
+impl RankPosition {
     /// In a run of `world_size` processes on a single node.
     pub fn on_one_node(rank: usize, world_size: usize) -> Self {
         Self { rank, local_rank: rank, world_size, local_world_size: world_size, node_rank: 0, nnodes: 1 }
@@ -75,7 +75,7 @@ pub enum Endpoint {
 pub struct Handoff<J> {
     version: String,
     /// The worker's place in the run.
-    pub place: Place,
+    pub place: RankPosition,
     /// Number of compute threads of this worker.
     pub threads: usize,
     /// How the worker connects to the others.
@@ -115,7 +115,7 @@ impl Endpoint {
 
 impl<J: Serialize + DeserializeOwned> Handoff<J> {
     /// A handoff of the first generation and attempt, without a log folder.
-    pub fn new(place: Place, endpoint: Endpoint, secret: Secret, job: J) -> Self {
+    pub fn new(place: RankPosition, endpoint: Endpoint, secret: Secret, job: J) -> Self {
         Self {
             version: VERSION.to_string(),
             place,
@@ -241,7 +241,7 @@ mod tests {
     fn handoff() -> Handoff<String> {
         let endpoint = Endpoint::Connect { host: "127.0.0.1".into(), port: 4711 };
         let job = "name = \"x\"\n# \u{2028} ü\n".to_owned();
-        Handoff::new(Place::on_one_node(1, 2), endpoint, Secret::generate().expect("random"), job)
+        Handoff::new(RankPosition::on_one_node(1, 2), endpoint, Secret::generate().expect("random"), job)
     }
 
     #[test]

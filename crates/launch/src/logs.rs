@@ -262,7 +262,7 @@ pub fn record_panics<J>(handoff: &Handoff<J>) {
             tracing::error!(target: ALREADY_PRINTED, "{message}");
         }
         let error = Error::internal(message).hint("this is a bug in ddp-run; please report it with the log");
-        let note = Failure::of(rank, &error);
+        let note = Failure::new(rank, &error);
         let _ = note.write(&log_dir);
         write_error_file_of(&note);
         let trace = Backtrace::capture();
@@ -322,12 +322,12 @@ fn printable(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Endpoint, Place};
+    use crate::{Endpoint, RankPosition};
     use collectives::rendezvous::Secret;
 
     fn handoff(folder: &Path) -> Handoff<()> {
         let secret = Secret::generate().expect("random");
-        let mut handoff = Handoff::new(Place::on_one_node(1, 2), Endpoint::Solo, secret, ());
+        let mut handoff = Handoff::new(RankPosition::on_one_node(1, 2), Endpoint::Solo, secret, ());
         handoff.log_dir = folder.to_path_buf();
         handoff
     }

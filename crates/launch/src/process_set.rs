@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::failure::Evidence;
 use super::generation::Controller;
 use super::signals::{Signal, Signals, wait_for};
-use super::state::{Action, Event, Policy, State, Timer};
+use super::state::{Action, Event, GenerationState, Policy, Timer};
 use super::timers::Timers;
 use super::verdict::{Verdict, WorkerStatus};
 use super::worker::Process;
@@ -27,7 +27,7 @@ pub trait Workers {
 
     /// Evidence about a worker that has ended, besides its exit status.
     fn ended(&mut self, _local: usize, _pid: u32, _status: &WorkerStatus) -> Evidence {
-        Evidence::of(None)
+        Evidence::new(None)
     }
 }
 
@@ -55,7 +55,7 @@ pub struct ProcessSet {
 pub struct Finished {
     pub verdict: Verdict,
     /// Includes each worker's end.
-    pub state: State,
+    pub state: GenerationState,
     pub(crate) pids: Vec<Option<u32>>,
     /// When a signal requested a stop.
     pub(crate) signalled_at: Option<Instant>,
@@ -82,7 +82,7 @@ impl ProcessSet {
         signals: &mut Signals,
         controller: &mut dyn Controller,
     ) -> Result<Finished> {
-        let mut state = State::new(self.processes.len(), self.policy);
+        let mut state = GenerationState::new(self.processes.len(), self.policy);
         let mut events = VecDeque::from([Event::Start]);
         queue_recalls(controller, &mut events);
         loop {

@@ -24,7 +24,7 @@ fn context(first_rank: usize, world_size: usize, folder: &tempfile::TempDir) -> 
 
 /// Writes the note of process 4711 as `rank`, which failed with `error`.
 fn note(rank: usize, error: impl Into<Error>, context: NodeContext<'_>) -> Failure {
-    let note = Failure { pid: 4711, ..Failure::of(rank, &error.into()) };
+    let note = Failure { pid: 4711, ..Failure::new(rank, &error.into()) };
     note.write(context.log_dir).expect("write");
     note
 }
@@ -63,7 +63,7 @@ fn a_rank_that_failed_and_was_killed_while_it_saved_is_not_said_to_be_out_of_mem
     let folder = tempfile::tempdir().expect("tempdir");
     let context = context(0, 2, &folder);
     let error = Error::io("cannot write step-8: no space left on device");
-    let evidence = Evidence::of(Some(&note(0, error.hint("free some space"), context)));
+    let evidence = Evidence::new(Some(&note(0, error.hint("free some space"), context)));
     let killed = End { evidence, ..end(killed_by(9), Requested::Kill) };
     let consequence = end(WorkerStatus::Exited(91), Requested::Stop);
     let ranks = [rank(&killed, verdict::class(&killed, false, true)), rank(&consequence, LOST)];
@@ -76,7 +76,7 @@ fn a_rank_that_failed_and_was_killed_while_it_saved_is_not_said_to_be_out_of_mem
         ..note(0, Error::internal("a bug"), context)
     };
     bug.write(context.log_dir).expect("write");
-    let killed = End { evidence: Evidence::of(Some(&bug)), ..killed };
+    let killed = End { evidence: Evidence::new(Some(&bug)), ..killed };
     let ranks = [rank(&killed, FAILED), rank(&consequence, LOST)];
     let failed = worker_failed(&ranks, 0, killed.cause(), context);
     let begun = "rank 0 of 2 (local rank 0, pid 4711) failed, and was killed before it had ended: a bug";
@@ -88,7 +88,7 @@ fn a_rank_that_failed_and_was_killed_while_it_saved_is_not_said_to_be_out_of_mem
 fn a_panic_that_a_rank_had_outlived_does_not_prevent_its_restart() {
     let folder = tempfile::tempdir().expect("tempdir");
     let context = context(0, 1, &folder);
-    let evidence = Evidence::of(Some(&note(0, Error::internal("a bug"), context)));
+    let evidence = Evidence::new(Some(&note(0, Error::internal("a bug"), context)));
     let retry = |signal| {
         let killed = End { evidence, ..end(killed_by(signal), Requested::Nothing) };
         let ranks = [rank(&killed, verdict::class(&killed, false, true))];
@@ -102,7 +102,7 @@ fn a_panic_that_a_rank_had_outlived_does_not_prevent_its_restart() {
 fn a_rank_that_was_killed_after_it_had_lost_another_names_that_one() {
     let folder = tempfile::tempdir().expect("tempdir");
     let context = context(0, 4, &folder);
-    let evidence = Evidence::of(Some(&note(0, silent(3), context)));
+    let evidence = Evidence::new(Some(&note(0, silent(3), context)));
     let killed = End { evidence, ..end(killed_by(9), Requested::Kill) };
     let finished = end(WorkerStatus::Exited(0), Requested::Nothing);
     let ranks = [rank(&killed, verdict::class(&killed, false, true)), rank(&finished, Class::Done)];

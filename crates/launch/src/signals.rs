@@ -31,7 +31,7 @@ impl Signals {
     pub fn new(before: &StopFlag) -> Result<Self> {
         let pause = Some(SIGTSTP).filter(|signal| !os::is_ignored(*signal));
         let all = handled_signals().chain(pause).chain([SIGCHLD]).collect::<Vec<_>>();
-        let signals = Self::of(&all).map_err(cannot)?;
+        let signals = Self::receive(&all).map_err(cannot)?;
         before.settle();
         if let Some(early) = before.signal() {
             signal_hook::low_level::raise(early).map_err(cannot)?;
@@ -41,10 +41,10 @@ impl Signals {
 
     /// Only SIGCHLD, for a process that has nothing to save: a stop signal kills it and, with it, its children.
     pub fn of_ends() -> Result<Self> {
-        Self::of(&[SIGCHLD]).map_err(cannot)
+        Self::receive(&[SIGCHLD]).map_err(cannot)
     }
 
-    fn of(all: &[i32]) -> io::Result<Self> {
+    fn receive(all: &[i32]) -> io::Result<Self> {
         let (read, write) = UnixStream::pair()?;
         let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, all)?;
         os::unblock(all)?;

@@ -132,7 +132,7 @@ enum Phase {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
+pub struct GenerationState {
     policy: Policy,
     phase: Phase,
     workers: Vec<Worker>,
@@ -148,7 +148,7 @@ pub struct State {
     recalled_at_once: bool,
 }
 
-impl State {
+impl GenerationState {
     /// A generation of `workers` processes (at least 1), none of them started.
     pub fn new(workers: usize, policy: Policy) -> Self {
         Self {
@@ -380,7 +380,7 @@ impl State {
 
     fn finish(&mut self, actions: &mut Vec<Action>) {
         self.phase = Phase::Finished;
-        let run = verdict::Run {
+        let run = verdict::VerdictInput {
             workers: self.workers.len(),
             ends: self.ends().into_iter().enumerate().filter_map(|(rank, end)| Some((rank, end?))).collect(),
             overdue: self.workers.iter().position(|w| matches!(w, Worker::Running { overdue: true, .. })),

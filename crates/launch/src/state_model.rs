@@ -51,7 +51,7 @@ fn moves() -> impl Strategy<Value = Move> {
 
 /// The operating system as seen by the state machine.
 struct World {
-    state: Option<State>,
+    state: Option<GenerationState>,
     spawning: Vec<usize>,
     alive: Vec<usize>,
     signalled: Vec<usize>,
@@ -69,7 +69,7 @@ struct World {
 impl World {
     fn new(world: usize) -> Self {
         let mut w = World {
-            state: Some(State::new(world, Policy::default())),
+            state: Some(GenerationState::new(world, Policy::default())),
             spawning: vec![],
             alive: vec![],
             signalled: vec![],

@@ -11,10 +11,10 @@ fn killed_by(rank: usize, signal: i32) -> Event {
 }
 
 /// A generation whose workers are all running, after `events`; and the actions of the last event.
-fn after(world: usize, events: &[Event]) -> (State, Vec<Action>) {
+fn after(world: usize, events: &[Event]) -> (GenerationState, Vec<Action>) {
     let starts = (0..world).map(Event::WorkerStarted);
     let all = std::iter::once(Event::Start).chain(starts).chain(events.iter().cloned());
-    all.fold((State::new(world, Policy::default()), vec![]), |(state, _), event| state.step(event))
+    all.fold((GenerationState::new(world, Policy::default()), vec![]), |(state, _), event| state.step(event))
 }
 
 /// The exit code of a run that ends so.
@@ -35,7 +35,7 @@ fn verdict(world: usize, events: &[Event]) -> (ExitCode, Option<usize>) {
 
 #[test]
 fn starts_ranks_in_order_one_at_a_time() {
-    let (state, actions) = State::new(2, Policy::default()).step(Event::Start);
+    let (state, actions) = GenerationState::new(2, Policy::default()).step(Event::Start);
     assert_eq!(actions, [Action::Spawn(0)]);
     let (state, actions) = state.step(Event::WorkerStarted(0));
     assert_eq!(actions, [Action::Spawn(1)]);
@@ -48,7 +48,8 @@ fn a_program_that_stops_unasked_has_failed() {
     let start = [Event::Start, Event::WorkerStarted(0), Event::WorkerStarted(1)];
     let verdict = |events: &[Event]| {
         let all = start.iter().chain(events).cloned();
-        let (_, actions) = all.fold((State::new(2, policy), vec![]), |(state, _), event| state.step(event));
+        let (_, actions) =
+            all.fold((GenerationState::new(2, policy), vec![]), |(state, _), event| state.step(event));
         match actions.last() {
             Some(Action::Finish(v)) => (code_of(*v), v.culprit()),
             other => panic!("not finished: {other:?}"),
@@ -336,7 +337,7 @@ fn a_recalled_rank_that_had_lost_others_is_no_silent_one() {
 
 #[test]
 fn a_start_that_fails_starts_no_further_rank() {
-    let (state, _) = State::new(3, Policy::default()).step(Event::Start);
+    let (state, _) = GenerationState::new(3, Policy::default()).step(Event::Start);
     let (state, _) = state.step(Event::WorkerStarted(0));
     let (state, actions) = state.step(Event::WorkerSpawnFailed { rank: 1, error: "EAGAIN".into() });
     assert_eq!(actions[0], Action::TakeDown(0));

@@ -11,8 +11,8 @@ use super::console::Copies;
 use super::cores;
 use super::error_file;
 use super::failure::{self, Evidence, Failure};
-use super::generation::{Controller, Part};
-use super::handoff::{Endpoint, Handoff, Place};
+use super::generation::{Controller, NodeGeneration};
+use super::handoff::{Endpoint, Handoff, RankPosition};
 use super::local::{LocalLaunch, WorkerInput};
 use super::logs;
 use super::process_set::{Finished, ProcessSet, Workers};
@@ -27,7 +27,7 @@ use serde_json::Value;
 /// The workers of one generation on this node, with everything needed to start and watch them.
 pub struct LocalWorkers<'a> {
     launch: &'a LocalLaunch,
-    part: Part,
+    part: NodeGeneration,
     secret: Secret,
     threads: usize,
     /// Rank 0's rendezvous socket, until rank 0 has it, or its reserved port, until rank 0 is started. Were a copy kept longer, other ranks could connect to a rank
@@ -51,7 +51,7 @@ impl<'a> LocalWorkers<'a> {
     /// `endpoint` is rank 0's address; rank 0 inherits `listener`.
     pub fn new(
         launch: &'a LocalLaunch,
-        part: Part,
+        part: NodeGeneration,
         listener: Option<TcpListener>,
         endpoint: Endpoint,
         secret: Secret,
@@ -101,7 +101,7 @@ impl<'a> LocalWorkers<'a> {
 
     fn handoff(&self, local: usize) -> Result<Handoff<Value>> {
         let rank = self.part.first_rank + local;
-        let place = Place {
+        let place = RankPosition {
             rank,
             local_rank: local,
             world_size: self.part.world_size,
@@ -167,7 +167,7 @@ impl Workers for LocalWorkers<'_> {
         let started = match &self.launch.input {
             WorkerInput::Handoff => Process::start(command, Some(handoff.to_line()?), output, listener),
             WorkerInput::Environment(variables) => {
-                command.envs(variables.of(&handoff)?);
+                command.envs(variables.values(&handoff)?);
                 // Rank 0 binds the port itself.
                 drop(listener);
                 Process::start(command, None, output, None)
@@ -189,9 +189,9 @@ impl Workers for LocalWorkers<'_> {
             (WorkerInput::Environment(_), WorkerStatus::Signaled { signal: libc::SIGKILL, .. })
                 if note.is_none() =>
             {
-                Evidence { at: Duration::ZERO, ..Evidence::of(None) }
+                Evidence { at: Duration::ZERO, ..Evidence::new(None) }
             }
-            _ => Evidence::of(note.as_ref()),
+            _ => Evidence::new(note.as_ref()),
         }
     }
 }

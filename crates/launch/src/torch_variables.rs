@@ -16,7 +16,7 @@ pub struct TorchVariables {
 
 impl TorchVariables {
     /// The environment of the worker that gets `handoff`.
-    pub(super) fn of<J>(&self, handoff: &Handoff<J>) -> Result<Vec<(&'static str, OsString)>> {
+    pub(super) fn values<J>(&self, handoff: &Handoff<J>) -> Result<Vec<(&'static str, OsString)>> {
         let place = &handoff.place;
         let Endpoint::Connect { host, port } = &handoff.endpoint else {
             return Err(Error::internal(format!("rank {} has no address of rank 0", place.rank)));

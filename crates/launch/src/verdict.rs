@@ -163,7 +163,7 @@ fn died_on_request(end: &End, stop_requested: bool) -> bool {
 }
 
 /// The input of a verdict.
-pub(super) struct Run<'a> {
+pub(super) struct VerdictInput<'a> {
     pub workers: usize,
     /// Ranks that have ended; not those that were never started, or that the kernel could not end.
     pub ends: Vec<(usize, &'a End)>,
@@ -176,7 +176,7 @@ pub(super) struct Run<'a> {
     pub recalled_at_once: bool,
 }
 
-impl Run<'_> {
+impl VerdictInput<'_> {
     pub fn verdict(mut self) -> Verdict {
         self.ends.sort_by_key(|(_, end)| end.order);
         // Workers may be reaped in a different order than they failed.

@@ -29,7 +29,7 @@ pub struct Comparable {
 
 impl Comparable {
     /// Of runs with their names. A run whose spec is not known counts as one of the first run's kind.
-    pub fn of(runs: &[(&str, Option<&Values>)]) -> Self {
+    pub fn new(runs: &[(&str, Option<&Values>)]) -> Self {
         let of = |part: fn(&Values) -> Parts| runs.iter().map(|(_, spec)| spec.map(part)).collect::<Vec<_>>();
         let names: Vec<&str> = runs.iter().map(|(name, _)| *name).collect();
         let (metrics, other_data) = grouped(&of(data), &names);
@@ -154,7 +154,7 @@ mod tests {
         let names = ["a", "b", "c", "d"];
         let runs: Vec<(&str, Option<&Values>)> =
             names.into_iter().zip(all.iter().map(Option::as_ref)).collect();
-        Comparable::of(&runs)
+        Comparable::new(&runs)
     }
 
     const CSV: &str = "[dataset]\nname = \"csv\"\npath = \"/home/a/houses.csv\"\ntarget = \"price\"\ntask = \"regression\"\n\

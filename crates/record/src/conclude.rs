@@ -16,7 +16,7 @@ pub struct MetricsBaseline {
 
 impl MetricsBaseline {
     /// The state of `metrics.jsonl` in `run_dir`, which may be missing.
-    pub fn of(run_dir: &Path) -> Self {
+    pub fn read(run_dir: &Path) -> Self {
         let path = run_dir.join("metrics.jsonl");
         Self { stamp: stamp(&path), path, since: Instant::now() }
     }
@@ -120,7 +120,7 @@ mod tests {
     fn the_supervisor_replaces_the_end_of_rank_0() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("metrics.jsonl");
-        let before = MetricsBaseline::of(folder.path());
+        let before = MetricsBaseline::read(folder.path());
         assert_eq!(before.conclude(folder.path(), 78, "invalid spec"), None);
         assert!(!path.exists());
         let write = |event: &Event| MetricsWriter::open(&path).unwrap().write(&Stamped::now(event)).unwrap();
@@ -133,10 +133,10 @@ mod tests {
         assert!(page.contains("rank 1 was killed (exit code 90)"), "{page}");
         // The same again, or an attempt that wrote nothing: the recorded end stays.
         assert_eq!(before.conclude(folder.path(), 90, "once more"), None);
-        assert_eq!(MetricsBaseline::of(folder.path()).conclude(folder.path(), 78, "a wrong start"), None);
+        assert_eq!(MetricsBaseline::read(folder.path()).conclude(folder.path(), 78, "a wrong start"), None);
         assert_eq!(ends(folder.path()), first);
         // Rank 0 was killed in the next attempt and did not record it.
-        let before = MetricsBaseline::of(folder.path());
+        let before = MetricsBaseline::read(folder.path());
         write(&samples::resume(9, 1));
         let parent = provenance::Parent { path: "checkpoints/step-9".to_owned(), step: 9, seconds: 1e6 };
         let start = Provenance { parent: Some(parent), ..provenance::sample(folder.path()) };
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!((kept, last.step, last.reason.as_str()), (&first[0], 9, "rank 0 was killed"));
         assert!(last.seconds > 1e6, "{last:?}");
         // A run that started over and was killed before its first line.
-        let before = MetricsBaseline::of(folder.path());
+        let before = MetricsBaseline::read(folder.path());
         write(&Event::Restart(RestartEvent { attempt: 1, reason: "nothing was saved".into() }));
         assert_eq!(before.conclude(folder.path(), 90, "rank 0 was killed"), None);
         assert_eq!(ends(folder.path()).last().map(|end| end.step), Some(0));
@@ -158,7 +158,7 @@ mod tests {
         for (cut, completed) in [(true, 2), (false, 3)] {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("metrics.jsonl");
-            let before = MetricsBaseline::of(folder.path());
+            let before = MetricsBaseline::read(folder.path());
             let epoch = Event::Epoch(EpochEvent { cut, ..samples::epoch(2, 0.5) });
             MetricsWriter::open(&path).unwrap().write(&Stamped::now(&epoch)).unwrap();
             assert_eq!(read_events(&path).unwrap(), [epoch]);
@@ -171,7 +171,7 @@ mod tests {
     fn the_file_that_could_not_be_written_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name);
-        let before = MetricsBaseline::of(folder.path());
+        let before = MetricsBaseline::read(folder.path());
         let silent = Event::End(end(91, "rank 1 is silent"));
         MetricsWriter::open(&file("metrics.jsonl")).unwrap().write(&Stamped::now(&silent)).unwrap();
         std::fs::create_dir(file("report.html")).unwrap();
@@ -201,7 +201,7 @@ mod tests {
         let file = |name: &str| folder.path().join(name);
         let (page, torn) = (file("report.html"), file("report.html.partial"));
         for older in [false, true] {
-            let before = MetricsBaseline::of(folder.path());
+            let before = MetricsBaseline::read(folder.path());
             let silent = Event::End(end(91, "rank 1 is silent"));
             MetricsWriter::open(&file("metrics.jsonl")).unwrap().write(&Stamped::now(&silent)).unwrap();
             std::fs::write(&torn, "<!doctype html>").unwrap();

@@ -35,7 +35,7 @@ pub struct Top5(pub Option<bool>);
 
 impl Top5 {
     /// Whether top-5 accuracy is measured with this number of classes.
-    pub fn of(self, classes: usize) -> bool {
+    pub fn applies(self, classes: usize) -> bool {
         self.0.unwrap_or(classes > 5)
     }
 }

@@ -24,7 +24,7 @@ pub struct Digest(pub u128);
 
 impl Digest {
     /// XXH3 of the bytes, 128 bits.
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn new(bytes: &[u8]) -> Self {
         Self(xxh3_128(bytes))
     }
 
@@ -36,7 +36,7 @@ impl Digest {
     /// The digest of digests, in order.
     pub fn of_all(all: impl IntoIterator<Item = Self>) -> Self {
         let bytes: Vec<u8> = all.into_iter().flat_map(|digest| digest.0.to_le_bytes()).collect();
-        Self::of(&bytes)
+        Self::new(&bytes)
     }
 }
 
@@ -66,7 +66,7 @@ named! {
 }
 
 /// Digests by the name of the tensor, in the order of the state dict.
-pub type Named = Map<String, Value>;
+pub type NamedDigests = Map<String, Value>;
 
 /// The digests of one step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -78,17 +78,17 @@ pub struct DigestLine {
     /// Number of ranks.
     pub world: usize,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
-    input: Named,
+    input: NamedDigests,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
-    buffer: Named,
+    buffer: NamedDigests,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
-    gradient: Named,
+    gradient: NamedDigests,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
-    optimizer: Named,
+    optimizer: NamedDigests,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
-    parameter: Named,
+    parameter: NamedDigests,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
-    average: Named,
+    average: NamedDigests,
 }
 
 /// A tensor of one step that is not the same in two runs.
@@ -111,7 +111,7 @@ impl DigestLine {
     }
 
     /// The digests of a group by tensor name, in order.
-    pub fn group(&self, group: DigestGroup) -> &Named {
+    pub fn group(&self, group: DigestGroup) -> &NamedDigests {
         match group {
             DigestGroup::Input => &self.input,
             DigestGroup::Buffer => &self.buffer,
@@ -122,7 +122,7 @@ impl DigestLine {
         }
     }
 
-    fn group_mut(&mut self, group: DigestGroup) -> &mut Named {
+    fn group_mut(&mut self, group: DigestGroup) -> &mut NamedDigests {
         match group {
             DigestGroup::Input => &mut self.input,
             DigestGroup::Buffer => &mut self.buffer,
@@ -144,7 +144,8 @@ impl DigestLine {
         for group in DigestGroup::ALL {
             let (own, others) = (self.group(group), other.group(group));
             let names = own.keys().chain(others.keys().filter(|name| !own.contains_key(*name)));
-            let text = |of: &Named, name: &str| of.get(name).and_then(Value::as_str).map(str::to_owned);
+            let text =
+                |of: &NamedDigests, name: &str| of.get(name).and_then(Value::as_str).map(str::to_owned);
             all.extend(names.filter_map(|name| {
                 let (a, b) = (text(own, name), text(others, name));
                 (a != b).then(|| DifferentTensor { group, name: name.clone(), a, b })

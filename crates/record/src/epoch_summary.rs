@@ -11,7 +11,7 @@ use unicode_width::UnicodeWidthStr;
 const USUAL_BEST: &str = "val.loss";
 
 /// A part of the line.
-struct Part {
+struct SummaryPart {
     /// `train` or `val`, before the first metric of the split; empty for what is no metric.
     split: &'static str,
     text: String,
@@ -40,15 +40,15 @@ pub(super) fn metrics_summary(columns: Option<usize>, event: &EpochEvent, epochs
     }
 }
 
-fn parts(event: &EpochEvent, best: &str) -> Vec<Part> {
+fn parts(event: &EpochEvent, best: &str) -> Vec<SummaryPart> {
     let mut parts = metrics(event, best);
     // As important as the second metric: more than all others.
-    parts.push(Part { split: "", text: seconds(event.seconds), rank: SECOND });
+    parts.push(SummaryPart { split: "", text: seconds(event.seconds), rank: SECOND });
     if let Some(per_second) = rate_of(event.trained()) {
         let wait = format!("data wait {}", percent(event.data_wait));
         let rate = format!("{} samples/s", rate(per_second));
-        parts.push(Part { split: "", text: rate, rank: usize::MAX - 1 });
-        parts.push(Part { split: "", text: wait, rank: usize::MAX });
+        parts.push(SummaryPart { split: "", text: rate, rank: usize::MAX - 1 });
+        parts.push(SummaryPart { split: "", text: wait, rank: usize::MAX });
     }
     parts
 }
@@ -56,7 +56,7 @@ fn parts(event: &EpochEvent, best: &str) -> Vec<Part> {
 /// The rank of the second metric of a split, the first besides the loss.
 const SECOND: usize = 4;
 
-fn metrics(event: &EpochEvent, best: &str) -> Vec<Part> {
+fn metrics(event: &EpochEvent, best: &str) -> Vec<SummaryPart> {
     let mut parts = Vec::new();
     for (place, split, metrics) in [(3, "train", Some(&event.train)), (2, "val", event.val.as_ref())] {
         for (number, (name, value)) in metrics.into_iter().flat_map(|metrics| metrics.iter()).enumerate() {
@@ -64,7 +64,11 @@ fn metrics(event: &EpochEvent, best: &str) -> Vec<Part> {
             // The perplexity says nothing besides the loss.
             let number = if name == "perplexity" { usize::MAX / 4 } else { number };
             let rank = if is_best { 0 } else { place + 2 * number };
-            parts.push(Part { split, text: format!("{} {}", short(name), metric_words(name, value)), rank });
+            parts.push(SummaryPart {
+                split,
+                text: format!("{} {}", short(name), metric_words(name, value)),
+                rank,
+            });
         }
     }
     parts
@@ -79,7 +83,7 @@ fn short(name: &str) -> String {
     }
 }
 
-fn within(columns: usize, head: &str, mut parts: Vec<Part>) -> String {
+fn within(columns: usize, head: &str, mut parts: Vec<SummaryPart>) -> String {
     loop {
         let line = joined(head, &parts);
         // A line that reaches the last column would be wrapped by some terminals.
@@ -94,9 +98,9 @@ fn within(columns: usize, head: &str, mut parts: Vec<Part>) -> String {
 }
 
 /// As much as there is room for of the epoch and `best`: its value to the last. Without `best`, the epoch.
-fn least(columns: usize, head: &str, best: &[Part]) -> String {
+fn least(columns: usize, head: &str, best: &[SummaryPart]) -> String {
     let cut = |line: &str| cut_to(line, columns.saturating_sub(1)).into_owned();
-    let Some(Part { text, .. }) = best.first() else { return cut(head) };
+    let Some(SummaryPart { text, .. }) = best.first() else { return cut(head) };
     let value = text.split_once(' ').map_or(text.as_str(), |(_, value)| value);
     let line = |head: &str| joined(head, best).trim_start().to_owned();
     let lines =
@@ -104,7 +108,7 @@ fn least(columns: usize, head: &str, best: &[Part]) -> String {
     lines.into_iter().find(|line| line.width() < columns).unwrap_or_else(|| cut(value))
 }
 
-fn joined(head: &str, parts: &[Part]) -> String {
+fn joined(head: &str, parts: &[SummaryPart]) -> String {
     let (mut line, mut split) = (head.to_owned(), "");
     for part in parts {
         if part.split.is_empty() {

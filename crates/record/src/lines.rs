@@ -59,9 +59,9 @@ pub(super) fn events(line: &[u8], whole: bool) -> Vec<(Option<Event>, &[u8])> {
     let mut found = Vec::new();
     for part in parts {
         match parse_part(part) {
-            Part::Torn => {}
-            Part::Event(event, bytes) => found.push((*event, bytes)),
-            Part::Foreign => return vec![(None, line)],
+            LinePart::Torn => {}
+            LinePart::Event(event, bytes) => found.push((*event, bytes)),
+            LinePart::Foreign => return vec![(None, line)],
         }
     }
     found
@@ -83,7 +83,7 @@ fn is_torn_event(tail: &[u8]) -> bool {
     tail.iter().zip(EVENT_START).all(|(a, b)| a == b) || tail.iter().all(|byte| *byte == 0)
 }
 
-enum Part<'a> {
+enum LinePart<'a> {
     /// An event whose end is missing.
     Torn,
     /// `None` for an event kind of another version.
@@ -92,22 +92,22 @@ enum Part<'a> {
 }
 
 /// Parses a part. Before the event there may be the first bytes of another torn event, shorter than `EVENT_START`.
-fn parse_part(part: &[u8]) -> Part<'_> {
+fn parse_part(part: &[u8]) -> LinePart<'_> {
     let mut rest = part;
     loop {
         if let Ok(event) = serde_json::from_slice(rest) {
-            return Part::Event(Box::new(Some(event)), rest);
+            return LinePart::Event(Box::new(Some(event)), rest);
         }
         let is_event = rest.iter().zip(EVENT_START).all(|(a, b)| a == b);
         match serde_json::from_slice::<serde_json::Value>(rest) {
             Ok(_) => {
-                return if is_event { Part::Event(Box::new(None), rest) } else { Part::Foreign };
+                return if is_event { LinePart::Event(Box::new(None), rest) } else { LinePart::Foreign };
             }
-            Err(e) if e.is_eof() && is_event => return Part::Torn,
+            Err(e) if e.is_eof() && is_event => return LinePart::Torn,
             Err(_) => {}
         }
         let torn = (1..EVENT_START.len()).find(|n| rest.ends_with(&EVENT_START[..*n]));
-        let Some(torn) = torn else { return Part::Foreign };
+        let Some(torn) = torn else { return LinePart::Foreign };
         rest = &rest[..rest.len() - torn];
     }
 }

@@ -131,7 +131,7 @@ impl fmt::Debug for ObserverPlan {
 
 impl ObserverKind {
     /// The kind of `T`.
-    pub fn of<T>() -> Self
+    pub fn new<T>() -> Self
     where
         T: EventObserver + Clone + Sync + DeserializeOwned + JsonSchema,
     {

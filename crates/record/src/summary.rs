@@ -10,7 +10,7 @@ use base::numbers::{epoch_of, rate, seconds};
 use std::path::{Path, PathBuf};
 
 /// What the events do not contain.
-pub struct Run<'a> {
+pub struct SummaryFacts<'a> {
     /// The run's folder.
     pub dir: &'a Path,
     /// The name of this program.
@@ -27,7 +27,7 @@ pub struct Run<'a> {
 const INDENT: usize = 10;
 
 /// The lines, without a newline at the end.
-pub fn summary(events: &[Event], end: &EndEvent, run: &Run<'_>) -> String {
+pub fn summary(events: &[Event], end: &EndEvent, run: &SummaryFacts<'_>) -> String {
     let epochs: Vec<&EpochEvent> =
         events.iter().filter_map(|e| if let Event::Epoch(e) = e { Some(e) } else { None }).collect();
     let best = best(epochs.iter().copied(), run.best.0, run.best.1);
@@ -99,7 +99,7 @@ mod tests {
             checkpoint(30),
         ];
         let end = EndEvent { step: 30, epoch: 3, reason: "done".to_owned(), exit_code: 0, seconds: 7.5 };
-        let run = |best| Run { dir: dir.path(), program: "mynet", epochs: 3, best, columns: None };
+        let run = |best| SummaryFacts { dir: dir.path(), program: "mynet", epochs: 3, best, columns: None };
         let text = summary(&events, &end, &run(("val.accuracy", true)));
         let text = text.replace(&dir.path().display().to_string(), "RUN");
         assert_eq!(
@@ -116,7 +116,7 @@ mod tests {
         assert!(text.contains("next    mynet eval ") && !text.contains("--checkpoint"), "{text}");
         let text = summary(&events, &end, &run(("val.mae", false)));
         assert!(!text.contains("best"), "{text}");
-        let narrow = Run { columns: Some(60), ..run(("val.accuracy", true)) };
+        let narrow = SummaryFacts { columns: Some(60), ..run(("val.accuracy", true)) };
         let text = summary(&events, &end, &narrow);
         assert!(text.contains("  last    epoch 3/3  val loss 0.2500 acc 87.5 %\n"), "{text}");
     }
@@ -137,9 +137,9 @@ mod tests {
     fn a_run_without_an_epoch_has_a_summary() {
         let end = EndEvent { step: 3, epoch: 0, reason: "done".to_owned(), exit_code: 0, seconds: 0.5 };
         let (dir, best) = (Path::new("runs/x"), ("val.loss", false));
-        let run = Run { dir, program: "ddp-run", epochs: 1, best, columns: None };
+        let run = SummaryFacts { dir, program: "ddp-run", epochs: 1, best, columns: None };
         assert_eq!(summary(&[], &end, &run), "done: 3 steps in 0.5 s\n  report  runs/x/report.html");
-        let run = Run { dir: Path::new("a\nb"), ..run };
+        let run = SummaryFacts { dir: Path::new("a\nb"), ..run };
         assert_eq!(summary(&[], &end, &run), "done: 3 steps in 0.5 s\n  report  a·b/report.html");
     }
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 const SEAM: usize = 512;
 
 /// The result of a poll.
-pub enum Found<'a> {
+pub enum PollResult<'a> {
     /// The file is another one, or was cut: what came before is void.
     Anew,
     /// An event, and its text without the newline.
@@ -62,7 +62,7 @@ impl Tail {
     ///
     /// # Errors
     /// An I/O error; a file that is not there is none.
-    pub fn read(&mut self, mut f: impl FnMut(Found<'_>)) -> Result<bool> {
+    pub fn read(&mut self, mut f: impl FnMut(PollResult<'_>)) -> Result<bool> {
         let path = self.path.clone();
         match self.follow(&path, &mut f) {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(self.begin(&mut f)),
@@ -76,7 +76,7 @@ impl Tail {
         }
     }
 
-    fn follow(&mut self, path: &Path, f: &mut impl FnMut(Found<'_>)) -> io::Result<bool> {
+    fn follow(&mut self, path: &Path, f: &mut impl FnMut(PollResult<'_>)) -> io::Result<bool> {
         if self.seen == Some(stamp(&fs::metadata(path)?)) {
             return Ok(false);
         }
@@ -106,7 +106,7 @@ impl Tail {
             for (event, bytes) in events(&read[..n - 1], true) {
                 if let Some(event) = event {
                     any = true;
-                    f(Found::Event(Box::new(event), bytes));
+                    f(PollResult::Event(Box::new(event), bytes));
                 }
             }
         }
@@ -130,11 +130,11 @@ impl Tail {
     }
 
     /// Goes to the start of another file; whether there was one before.
-    fn begin(&mut self, f: &mut impl FnMut(Found<'_>)) -> bool {
+    fn begin(&mut self, f: &mut impl FnMut(PollResult<'_>)) -> bool {
         let before = self.seen.is_some();
         *self = Self::new(std::mem::take(&mut self.path));
         if before {
-            f(Found::Anew);
+            f(PollResult::Anew);
         }
         before
     }

@@ -10,8 +10,8 @@ fn look(tail: &mut Tail) -> Vec<String> {
     let mut found = Vec::new();
     let any = tail.read(|new| {
         found.push(match new {
-            Found::Anew => "anew".to_owned(),
-            Found::Event(event, _) => event.step().unwrap().to_string(),
+            PollResult::Anew => "anew".to_owned(),
+            PollResult::Event(event, _) => event.step().unwrap().to_string(),
         })
     });
     assert_eq!(any.unwrap(), !found.is_empty());

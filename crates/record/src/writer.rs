@@ -19,7 +19,7 @@ pub struct MetricsWriter {
 
 /// What a start finds in the file after truncation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct ExistingMetrics {
     path: PathBuf,
     events: usize,
     /// The last step of any event other than an end.
@@ -58,7 +58,7 @@ impl MetricsWriter {
     /// On resume: removes what a checkpoint at `step` with `epochs_completed` does not include: steps and checkpoints
     /// after `step`, and incomplete epochs. They will happen again. Restart, resume and end events are history and are
     /// kept. The file is replaced atomically.
-    pub fn truncate_after(&mut self, step: u64, epochs_completed: u64) -> Result<Found> {
+    pub fn truncate_after(&mut self, step: u64, epochs_completed: u64) -> Result<ExistingMetrics> {
         let found = rewrite(self.lines.path(), |_, event| match event {
             Event::Step(e) => e.step <= step,
             Event::Checkpoint(e) => e.step <= step,
@@ -76,7 +76,7 @@ impl MetricsWriter {
     }
 }
 
-impl Found {
+impl ExistingMetrics {
     /// Warnings about the metrics of a run that resumes at `step` and writes a line every `every` steps. `own`: they
     /// should lead up to `step`.
     pub fn warnings(&self, step: u64, every: u64, own: bool) -> Vec<String> {
@@ -144,8 +144,8 @@ pub fn for_each_event(path: &Path, mut f: impl FnMut(Event)) -> Result<()> {
 
 /// Keeps the events for which `keep` (with the event's index) is true, and all lines that are not events. A file that
 /// needs no change is not touched.
-fn rewrite(path: &Path, keep: impl Fn(usize, &Event) -> bool) -> Result<Found> {
-    let mut found = Found { path: path.to_owned(), ..Found::default() };
+fn rewrite(path: &Path, keep: impl Fn(usize, &Event) -> bool) -> Result<ExistingMetrics> {
+    let mut found = ExistingMetrics { path: path.to_owned(), ..ExistingMetrics::default() };
     if !path.exists() {
         return Ok(found);
     }

@@ -45,12 +45,12 @@ const EXPLAINED: usize = 1000;
 
 /// The values read, in the order in which they were first seen.
 #[derive(Default)]
-pub(super) struct Values {
+pub(super) struct CollectedValues {
     list: Vec<Option<ResolvedValue>>,
     places: HashMap<String, usize>,
 }
 
-impl Values {
+impl CollectedValues {
     /// The position of a key, which stays fixed.
     pub fn reserve(&mut self, key: String) -> usize {
         let next = self.list.len();
@@ -75,7 +75,7 @@ pub(super) struct Collector {
     pub unknown: RefCell<Vec<Unknown>>,
     /// Table, key, and the problem that the key is missing.
     pub missing: RefCell<Vec<(String, String, Problem)>>,
-    pub values: RefCell<Values>,
+    pub values: RefCell<CollectedValues>,
     /// Every known (table, key).
     pub known: RefCell<BTreeSet<(String, String)>>,
     /// Dotted paths of keys that results do not depend on.

@@ -3,9 +3,9 @@
 
 use super::collect::Declaration;
 use super::decode;
-use super::diagnostics::{Kind as ProblemKind, Problem};
+use super::diagnostics::{Problem, ProblemKind};
 use super::fields::Fields;
-use super::schema::{self, Kind};
+use super::schema::{self, ValueKind};
 use super::source::Origin;
 use super::tree::{Entry, Node, Table, Value};
 use schemars::JsonSchema;
@@ -108,7 +108,7 @@ impl<'a> Fields<'a> {
             match self.entry(key) {
                 Some(entry) if self.conforms(&entry.node, of_key) => {
                     let value = match (schema::kind(of_key), &entry.node.value) {
-                        (Kind::Number(_), Value::Integer(i)) => toml::Value::Float(*i as f64),
+                        (ValueKind::Number(_), Value::Integer(i)) => toml::Value::Float(*i as f64),
                         (_, value) => value.to_toml(),
                     };
                     self.note(key, entry.node.span, value);
@@ -156,16 +156,18 @@ impl<'a> Fields<'a> {
         let fits = match (&kind, &node.value) {
             (_, Value::Broken) => false,
             // serde has no dates: it would read one as its text.
-            (Kind::Own, Value::Datetime(_)) => schema::expected(schema).is_none(),
-            (Kind::Own, _) | (Kind::Boolean, Value::Boolean(_)) | (Kind::String, Value::String(_)) => true,
-            (Kind::Integer(range), Value::Integer(i)) => range.contains(i),
-            (Kind::Number(range), value) => number(value, range).is_some(),
-            (Kind::Choice(names), Value::String(name)) if names.contains(&name.as_str()) => true,
-            (Kind::Choice(names), _) => {
+            (ValueKind::Own, Value::Datetime(_)) => schema::expected(schema).is_none(),
+            (ValueKind::Own, _)
+            | (ValueKind::Boolean, Value::Boolean(_))
+            | (ValueKind::String, Value::String(_)) => true,
+            (ValueKind::Integer(range), Value::Integer(i)) => range.contains(i),
+            (ValueKind::Number(range), value) => number(value, range).is_some(),
+            (ValueKind::Choice(names), Value::String(name)) if names.contains(&name.as_str()) => true,
+            (ValueKind::Choice(names), _) => {
                 self.wrong_choice(node, names);
                 return false;
             }
-            (Kind::List(items, count), Value::Array(nodes)) => {
+            (ValueKind::List(items, count), Value::Array(nodes)) => {
                 let each = nodes.iter().filter(|node| !self.conforms(node, items)).count() == 0;
                 if let Some(count) = count.filter(|count| each && *count != nodes.len()) {
                     let things = schema::kind(items).plural();
@@ -175,10 +177,10 @@ impl<'a> Fields<'a> {
                 }
                 return each;
             }
-            (Kind::Map(values), Value::Table(table)) => {
+            (ValueKind::Map(values), Value::Table(table)) => {
                 return table.entries.iter().filter(|e| !self.conforms(&e.node, values)).count() == 0;
             }
-            (Kind::Table(keys), Value::Table(table)) => {
+            (ValueKind::Table(keys), Value::Table(table)) => {
                 let known = table.entries.iter().filter_map(|e| Some((e, keys.get(&e.key)?)));
                 return known.filter(|(e, schema)| !self.conforms(&e.node, schema)).count() == 0;
             }

@@ -1,7 +1,7 @@
 //! Reads a table into a type with serde, with positions for errors.
 
 use super::collect::{KnownKeys, Unknown};
-use super::diagnostics::{Kind, Problem};
+use super::diagnostics::{Problem, ProblemKind};
 use super::source::Span;
 use super::suggest::did_you_mean;
 use super::tree::{Entry, Node, Table, Value};
@@ -26,7 +26,7 @@ pub(super) fn entries<T: DeserializeOwned>(entries: &[&Entry], path: &str, heade
     let mut wrong = None;
     let value = T::deserialize(root).map_err(|e| {
         wrong = e.entry;
-        let kind = if e.absence { Kind::Absence } else { Kind::Local };
+        let kind = if e.absence { ProblemKind::Absence } else { ProblemKind::Local };
         Problem { kind, ..Problem::new(e.span.unwrap_or(header), e.message) }
     });
     Decoded { value, wrong, unknown: unknown.into_inner() }

@@ -29,13 +29,13 @@ pub struct Problem {
     pub hint: Option<String>,
     /// What was probably meant in place of the marked text.
     pub meant: Option<String>,
-    pub(super) kind: Kind,
+    pub(super) kind: ProblemKind,
     pub(super) code: Option<&'static str>,
 }
 
 /// What a problem is based on; decides whether it is reliable if part of the job could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ProblemKind {
     /// The marked text alone.
     Local,
     /// A missing entry.
@@ -46,7 +46,7 @@ pub(super) enum Kind {
 
 impl Problem {
     pub(super) fn new(span: Span, message: impl Into<String>) -> Self {
-        Self { span, message: message.into(), hint: None, meant: None, kind: Kind::Local, code: None }
+        Self { span, message: message.into(), hint: None, meant: None, kind: ProblemKind::Local, code: None }
     }
 
     pub(super) fn coded(self, code: &'static str) -> Self {
@@ -57,9 +57,9 @@ impl Problem {
     /// values do not go together, or `usage` for an edit that is not written as one.
     pub fn code(&self) -> &'static str {
         self.code.unwrap_or(match self.kind {
-            Kind::Local => "value",
-            Kind::Absence => "missing",
-            Kind::Judgement => "conflict",
+            ProblemKind::Local => "value",
+            ProblemKind::Absence => "missing",
+            ProblemKind::Judgement => "conflict",
         })
     }
 }
@@ -100,7 +100,7 @@ impl Diagnostics {
         let believed = |p: &Problem| {
             let repeats = reported.touches(p.span);
             let after_tear = torn.iter().any(|t| t.source == p.span.source && t.start <= p.span.start);
-            !repeats && !after_tear && (!shaky || p.kind == Kind::Local)
+            !repeats && !after_tear && (!shaky || p.kind == ProblemKind::Local)
         };
         let mut problems = early.to_vec();
         problems.extend(later.into_iter().filter(believed));

@@ -1,6 +1,6 @@
 //! What a reader of a table reports, each at its place.
 
-use super::diagnostics::{Kind, Problem};
+use super::diagnostics::{Problem, ProblemKind};
 use super::fields::Fields;
 use super::source::Span;
 use super::suggest::{closest, did_you_mean};
@@ -15,20 +15,24 @@ impl Fields<'_> {
     /// As [`Self::problem`], with what to do about it.
     pub fn problem_with_hint(&mut self, key: &str, message: impl Into<String>, hint: impl Into<String>) {
         let problem = Problem::new(self.locate(&[key]), message);
-        self.push(Problem { hint: Some(hint.into()), kind: Kind::Judgement, ..problem });
+        self.push(Problem { hint: Some(hint.into()), kind: ProblemKind::Judgement, ..problem });
     }
 
     /// Reports a problem with a nested value: `path` consists of keys of tables and indices of lists, from this table.
     /// The problem points at the deepest part that exists.
     pub fn problem_at(&mut self, path: &[&str], message: impl Into<String>) {
-        self.push(Problem { kind: Kind::Judgement, ..Problem::new(self.locate(path), message) });
+        self.push(Problem { kind: ProblemKind::Judgement, ..Problem::new(self.locate(path), message) });
     }
 
     /// Reports that the word at `path` is not one of `names`: `what` (`unknown augmentation`), and the closest of them.
     pub fn unknown_word_at(&mut self, path: &[&str], what: &str, typed: &str, names: &[&str]) {
         let message = format!("{what}{}", did_you_mean(typed, names.iter().copied()));
         let meant = closest(typed, names.iter().copied()).map(|best| format!("\"{best}\""));
-        self.push(Problem { meant, kind: Kind::Judgement, ..Problem::new(self.locate(path), message) });
+        self.push(Problem {
+            meant,
+            kind: ProblemKind::Judgement,
+            ..Problem::new(self.locate(path), message)
+        });
     }
 
     /// Reports a problem with the key itself: it must not be set here.
@@ -58,7 +62,7 @@ impl Fields<'_> {
             }
             None => self.header,
         };
-        self.push(Problem { kind: Kind::Judgement, ..Problem::new(span, message) });
+        self.push(Problem { kind: ProblemKind::Judgement, ..Problem::new(span, message) });
     }
 
     pub(super) fn push(&self, problem: Problem) {
@@ -77,7 +81,7 @@ impl Fields<'_> {
 
     pub(super) fn missing_message(&self, key: &str, message: String) {
         if !self.muted {
-            let problem = Problem { kind: Kind::Absence, ..Problem::new(self.header, message) };
+            let problem = Problem { kind: ProblemKind::Absence, ..Problem::new(self.header, message) };
             self.out.missing.borrow_mut().push((self.path().to_owned(), key.to_owned(), problem));
         }
     }

@@ -97,7 +97,7 @@ pub(super) fn to_toml(value: &Json) -> Option<toml::Value> {
 pub type Range<T> = (Bound<T>, Bound<T>);
 
 /// The kind of value that a key accepts.
-pub enum Kind<'a> {
+pub enum ValueKind<'a> {
     /// `true` or `false`.
     Boolean,
     /// An integer in this range.
@@ -119,35 +119,37 @@ pub enum Kind<'a> {
 }
 
 /// What a key with this schema accepts.
-pub fn kind(schema: &Json) -> Kind<'_> {
+pub fn kind(schema: &Json) -> ValueKind<'_> {
     if schema.get(EXPECTED).is_some() {
-        return Kind::Own;
+        return ValueKind::Own;
     }
     if let Some(any) = schema.get("anyOf").and_then(Json::as_array) {
         let mut values = any.iter().filter(|schema| schema["type"] != "null");
         return match (values.next(), values.next()) {
             (Some(optional), None) => kind(optional),
-            _ => Kind::Own,
+            _ => ValueKind::Own,
         };
     }
     if let Some(names) = names(schema) {
-        return Kind::Choice(names);
+        return ValueKind::Choice(names);
     }
     match only_type(schema) {
-        Some("boolean") => Kind::Boolean,
-        Some("integer") => Kind::Integer(range(schema, |n| n.as_i64().or_else(|| Some(n.as_f64()? as i64)))),
-        Some("number") => Kind::Number(range(schema, Json::as_f64)),
-        Some("string") => Kind::String,
+        Some("boolean") => ValueKind::Boolean,
+        Some("integer") => {
+            ValueKind::Integer(range(schema, |n| n.as_i64().or_else(|| Some(n.as_f64()? as i64))))
+        }
+        Some("number") => ValueKind::Number(range(schema, Json::as_f64)),
+        Some("string") => ValueKind::String,
         Some("array") if schema["items"].is_object() => {
             let (least, most) = (schema["minItems"].as_u64(), schema["maxItems"].as_u64());
-            Kind::List(&schema["items"], least.filter(|_| least == most).map(|n| n as usize))
+            ValueKind::List(&schema["items"], least.filter(|_| least == most).map(|n| n as usize))
         }
         Some("object") => match (&schema["properties"], &schema["additionalProperties"]) {
-            (Json::Object(keys), _) => Kind::Table(keys),
-            (_, values @ Json::Object(_)) => Kind::Map(values),
-            _ => Kind::Own,
+            (Json::Object(keys), _) => ValueKind::Table(keys),
+            (_, values @ Json::Object(_)) => ValueKind::Map(values),
+            _ => ValueKind::Own,
         },
-        _ => Kind::Own,
+        _ => ValueKind::Own,
     }
 }
 
@@ -185,28 +187,28 @@ fn range<T>(schema: &Json, read: impl Fn(&Json) -> Option<T>) -> Range<T> {
     (bound("minimum", "exclusiveMinimum"), bound("maximum", "exclusiveMaximum"))
 }
 
-impl Kind<'_> {
+impl ValueKind<'_> {
     /// The text after "expected".
     pub fn words(&self) -> String {
         match self {
-            Kind::Boolean => "true or false".to_owned(),
-            Kind::Integer(range) => format!("an integer{}", words(range)),
-            Kind::Number(range) => format!("a number{}", words(range)),
-            Kind::String => "a string".to_owned(),
-            Kind::Choice(names) => any_of(names),
-            Kind::List(items, _) => format!("a list of {}", kind(items).plural()),
-            Kind::Map(values) => format!("a table whose values are each {}", kind(values).words()),
-            Kind::Table(_) => "a table".to_owned(),
-            Kind::Own => "a value".to_owned(),
+            ValueKind::Boolean => "true or false".to_owned(),
+            ValueKind::Integer(range) => format!("an integer{}", words(range)),
+            ValueKind::Number(range) => format!("a number{}", words(range)),
+            ValueKind::String => "a string".to_owned(),
+            ValueKind::Choice(names) => any_of(names),
+            ValueKind::List(items, _) => format!("a list of {}", kind(items).plural()),
+            ValueKind::Map(values) => format!("a table whose values are each {}", kind(values).words()),
+            ValueKind::Table(_) => "a table".to_owned(),
+            ValueKind::Own => "a value".to_owned(),
         }
     }
 
     pub(crate) fn plural(&self) -> &'static str {
         match self {
-            Kind::Integer(_) => "integers",
-            Kind::Number(_) => "numbers",
-            Kind::String => "strings",
-            Kind::Table(_) | Kind::Map(_) => "tables",
+            ValueKind::Integer(_) => "integers",
+            ValueKind::Number(_) => "numbers",
+            ValueKind::String => "strings",
+            ValueKind::Table(_) | ValueKind::Map(_) => "tables",
             _ => "values",
         }
     }

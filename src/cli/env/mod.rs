@@ -25,7 +25,7 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct EnvReport {
     versions: Versions,
     host: Host,
     /// Number of compute threads of a single process.
@@ -57,7 +57,7 @@ struct Seen {
 }
 
 pub fn run(args: &Args, registry: &Registry) -> Result<()> {
-    let report = Report::gather(registry);
+    let report = EnvReport::gather(registry);
     let text = match args.json {
         true => serde_json::to_string_pretty(&report)
             .map_err(|e| Error::internal(format!("cannot write this as JSON: {e}")))?,
@@ -66,7 +66,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
     super::print(&format!("{}\n", text.trim_end()))
 }
 
-impl Report {
+impl EnvReport {
     fn gather(registry: &Registry) -> Self {
         let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
         Self {
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn text_and_json_have_every_section() {
-        let report = Report::gather(&Registry::standard());
+        let report = EnvReport::gather(&Registry::standard());
         let text = report.text();
         for title in ["Versions", "Machine", "Devices", "Backends", "Launcher", "Programs", "Names"] {
             assert!(text.contains(&format!("\n{title}\n")), "{title}:\n{text}");

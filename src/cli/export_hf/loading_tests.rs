@@ -50,7 +50,7 @@ const CASES: &[(&str, &str)] = &[
 ];
 
 /// The definition of the model, and the names and shapes of its state in ddp-run, a tensor a line.
-fn of((model, dataset): &(&str, &str)) -> (String, String) {
+fn spec((model, dataset): &(&str, &str)) -> (String, String) {
     let spec = format!(
         "name = 'x'\nseed = 1\nepochs = 1\nbatch_size = 2\n[model]\n{model}\n[dataset]\n{dataset}\n[optimizer]\nname = 'sgd'\nlr = 0.1\n"
     );
@@ -105,7 +105,7 @@ fn by_pytorch(definitions: &[&String]) -> Option<Vec<BTreeMap<String, Vec<usize>
 /// `load_state_dict` is strict: each name and each shape. Without PyTorch by what it once said of the same definitions.
 #[test]
 fn definitions_have_the_state_of_their_models() {
-    let found: Vec<(String, String)> = CASES.iter().map(of).collect();
+    let found: Vec<(String, String)> = CASES.iter().map(spec).collect();
     let definitions: Vec<&String> = found.iter().map(|(definition, _)| definition).collect();
     let named = |at: usize| format!("{:?}", CASES[at]);
     if let Some(states) = by_pytorch(&definitions) {

@@ -16,7 +16,7 @@ fn init(words: &[&str]) -> Result<()> {
 fn the_templates_are_valid_specs() {
     for (name, text) in [("shapes", SHAPES), ("cifar10", CIFAR10), ("mnist", MNIST), ("text", TEXT)] {
         let tree = JobTree::parse(name, text, &[]);
-        let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2));
+        let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::new(2));
         assert_eq!(plan.unwrap_or_else(|d| panic!("{d}")).world.world_size, 2);
     }
 }
@@ -32,7 +32,7 @@ fn the_templates_are_valid_with_what_they_leave_out() {
         let all: String = text.lines().map(shown).collect();
         assert!(all.len() < text.len(), "{name} leaves nothing out");
         let tree = JobTree::parse(name, &all, &[]);
-        Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2)).unwrap_or_else(|d| panic!("{d}"));
+        Plan::resolve(&tree, &Registry::standard(), WorldRequest::new(2)).unwrap_or_else(|d| panic!("{d}"));
     }
 }
 
@@ -69,7 +69,7 @@ fn odd_names_are_quoted() {
     assert_eq!(features, odd[..odd.len() - 1]);
     assert!(text.lines().all(|line| !line.contains('\u{1b}')), "{text}");
     let tree = JobTree::parse("job.toml", &text, &[]);
-    Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2)).unwrap_or_else(|d| panic!("{d}"));
+    Plan::resolve(&tree, &Registry::standard(), WorldRequest::new(2)).unwrap_or_else(|d| panic!("{d}"));
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_text_is_taken_as_csv_takes_a_table() {
         init(&["text", file.to_str().unwrap(), spec.to_str().unwrap()]).unwrap();
         let text = std::fs::read_to_string(&spec).unwrap();
         let tree = JobTree::parse("job.toml", &text, &[]);
-        let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2));
+        let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::new(2));
         let plan = plan.unwrap_or_else(|d| panic!("{d}"));
         let value = |key| plan.values.iter().find(|v| v.key == key).unwrap().value.clone();
         assert_eq!(value("dataset.name").as_str(), Some("text"));
@@ -172,7 +172,7 @@ fn the_tables_of_a_folder_are_proposed_together() {
     assert!(text.contains("\n# Not used: more.csv.\n"), "{text}");
     let tree = JobTree::parse("job.toml", &text, &[]);
     let plan =
-        Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2)).unwrap_or_else(|d| panic!("{d}"));
+        Plan::resolve(&tree, &Registry::standard(), WorldRequest::new(2)).unwrap_or_else(|d| panic!("{d}"));
     let splits = plan.dataset.source.open().unwrap();
     let sizes =
         [Some(&splits.train), splits.val.as_ref(), splits.test.as_ref()].map(|set| set.map(|set| set.len()));
@@ -204,7 +204,7 @@ fn images_with_a_table_are_recognised() {
         let text = std::fs::read_to_string(&spec).unwrap();
         assert!(text.contains("#   cat: 10\n#   dog: 10\n") && text.contains("channels = 1 "), "{text}");
         let tree = JobTree::parse("job.toml", &text, &[]);
-        let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2));
+        let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::new(2));
         let plan = plan.unwrap_or_else(|d| panic!("{d}"));
         let splits = plan.dataset.source.open().unwrap();
         assert_eq!((splits.train.len(), splits.val.map(|val| val.len())), (16, Some(4)));

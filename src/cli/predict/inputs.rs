@@ -24,10 +24,10 @@ pub(super) enum Input {
 
 /// All inputs, in the order in which they are named; those of a folder by path.
 pub(super) fn list(encoding: &Encoding, named: &[PathBuf]) -> Vec<Input> {
-    named.iter().flat_map(|path| of(encoding, path)).collect()
+    named.iter().flat_map(|path| inputs(encoding, path)).collect()
 }
 
-fn of(encoding: &Encoding, path: &Path) -> Vec<Input> {
+fn inputs(encoding: &Encoding, path: &Path) -> Vec<Input> {
     let unreadable = |why: String| vec![Input::Unreadable(path.to_owned(), why)];
     match encoding {
         Encoding::Table(table) => match read_rows(table, path) {

@@ -49,19 +49,19 @@ pub(super) fn run(args: &Args, encoding: &Encoding, predictor: &Predictor, batch
 
 /// The columns of a CSV file.
 fn columns(args: &Args, encoding: &Encoding) -> Vec<Column> {
-    let mut columns = vec![Column::of("input")];
+    let mut columns = vec![Column::new("input")];
     if matches!(encoding, Encoding::Table(_)) {
-        columns.extend(["row", "line"].map(Column::of));
+        columns.extend(["row", "line"].map(Column::new));
     }
     match encoding.classes() {
         Some(classes) => {
-            columns.extend(["class", "index", "probability"].map(Column::of));
+            columns.extend(["class", "index", "probability"].map(Column::new));
             let logit = |(at, name)| Column { name: format!("logit {name}"), key: "logits", at: Some(at) };
             columns.extend(classes.iter().enumerate().filter(|_| args.logits).map(logit));
         }
-        None => columns.push(Column::of("value")),
+        None => columns.push(Column::new("value")),
     }
-    columns.push(Column::of("error"));
+    columns.push(Column::new("error"));
     columns
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Column {
 
 impl Column {
     /// An entry under its own name.
-    pub fn of(key: &'static str) -> Self {
+    pub fn new(key: &'static str) -> Self {
         Self { name: key.to_owned(), key, at: None }
     }
 
@@ -168,7 +168,13 @@ mod tests {
         let file = dir.path().join("out.CSV");
         let columns = || {
             let logit = Column { name: "logit dog".to_owned(), key: "logits", at: Some(1) };
-            vec![Column::of("input"), Column::of("class"), logit, Column::of("value"), Column::of("error")]
+            vec![
+                Column::new("input"),
+                Column::new("class"),
+                logit,
+                Column::new("value"),
+                Column::new("error"),
+            ]
         };
         let mut out = Lines::new(Some(&file), columns, 0).unwrap();
         assert!(lines().into_iter().all(|line| out.write(line).unwrap()));

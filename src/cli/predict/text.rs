@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args, encoding: &TextEncoding, predictor: &Predictor) -
     let vocabulary: Vec<char> = encoding.vocabulary.chars().collect();
     let prompts = prompts(args);
     let mut to = match &args.out {
-        Some(out) => To::Lines(Lines::new(Some(out), || COLUMNS.map(Column::of).into(), 0)?),
+        Some(out) => To::Lines(Lines::new(Some(out), || COLUMNS.map(Column::new).into(), 0)?),
         None => To::Screen { texts: 0, only: prompts.len() == 1 },
     };
     let (count, mut failed, mut first) = (prompts.len(), 0, String::new());

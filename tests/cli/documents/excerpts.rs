@@ -22,7 +22,7 @@ fn every_whole_spec_resolves() {
         if whole {
             specs += 1;
             let tree = JobTree::parse(&document, &text, &[]);
-            let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2));
+            let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::new(2));
             plan.unwrap_or_else(|problems| panic!("{problems}"));
         }
     }

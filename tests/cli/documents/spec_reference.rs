@@ -28,13 +28,13 @@ const OWN: [&str; 3] = ["[loss]", "[[metric]]", "[[transform]]"];
 
 #[test]
 fn it_is_current() {
-    let (declared, tables) = (Reference::of(&Registry::standard()), [&[""][..], &NAMED, &OTHERS].concat());
+    let (declared, tables) = (Reference::new(&Registry::standard()), [&[""][..], &NAMED, &OTHERS].concat());
     check(DOCUMENT, |text| reference::update(text, &tables, &declared));
 }
 
 #[test]
 fn the_schema_is_current() {
-    let schema = json_schema(&Reference::of(&Registry::standard()));
+    let schema = json_schema(&Reference::new(&Registry::standard()));
     check(SCHEMA, |_| format!("{schema:#}\n"));
 }
 
@@ -164,7 +164,7 @@ fn spec(table: &str, name: Option<&str>) -> String {
 
 fn resolve(spec: &str, edit: Override) -> String {
     let tree = JobTree::parse("job.toml", spec, &[edit]);
-    let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1));
+    let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::new(1));
     plan.expect_err("a wrong edit").to_string()
 }
 

@@ -138,7 +138,7 @@ fn play(role: &str) -> i32 {
         "look-for-secret" => look_for_secret(handoff),
         "bad-data" => {
             let error = Error::data("data/x.bin is missing").hint("fetch it");
-            Failure::of(rank, &error).write(&handoff.log_dir).expect("note");
+            Failure::new(rank, &error).write(&handoff.log_dir).expect("note");
             ExitCode::from(error.kind) as i32
         }
         "panic" => {

@@ -4,7 +4,7 @@ use super::roles::{spawn, until};
 use super::{assert_gone, folder, gone, pid};
 use crate::common::{alone, finish};
 use ddp_run::ExitCode;
-use ddp_run::testing::{Endpoint, Handoff, JobHandoff, Place, rendezvous::Secret};
+use ddp_run::testing::{Endpoint, Handoff, JobHandoff, RankPosition, rendezvous::Secret};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -40,7 +40,7 @@ fn no_process_survives_a_killed_supervisor() {
 fn a_worker_ends_when_its_control_pipe_closes() {
     let _alone = alone();
     let out = folder();
-    let place = Place::on_one_node(0, 1);
+    let place = RankPosition::on_one_node(0, 1);
     let job =
         JobHandoff { out_dir: out.path().into(), job_toml: "x".repeat(300_000), ..JobHandoff::default() };
     let handoff = Handoff::new(place, Endpoint::Solo, Secret::generate().expect("random"), job);

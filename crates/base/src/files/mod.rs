@@ -7,7 +7,7 @@ mod temporary;
 
 pub use own::{is_own, replaces_no_other};
 pub use read::{open, open_with, read, read_text};
-pub use temporary::{Place, Temporary};
+pub use temporary::{Temporary, WorkFolder};
 
 use crate::error::{Error, IoContext, Result};
 use data_encoding::HEXLOWER;

@@ -78,14 +78,14 @@ impl Drop for Temporary {
 }
 
 /// The files of a command: in a folder that the user has named, where they stay, or in a temporary one.
-pub enum Place {
+pub enum WorkFolder {
     /// The folder that the user has named.
     Given(PathBuf),
     /// A temporary folder, removed at the end unless it is kept.
     Temporary(Temporary),
 }
 
-impl Place {
+impl WorkFolder {
     /// Checks a folder that the user has named with `--out`. `hint`: what it has to be.
     ///
     /// # Errors
@@ -233,11 +233,11 @@ mod tests {
     fn a_given_folder_stays_and_is_refused_if_it_is_in_use() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("out");
-        Place::check(Some(&out), "").unwrap();
-        let place = Place::new(Some(&out), "a").unwrap();
-        Place::check(Some(place.path()), "").unwrap();
+        WorkFolder::check(Some(&out), "").unwrap();
+        let place = WorkFolder::new(Some(&out), "a").unwrap();
+        WorkFolder::check(Some(place.path()), "").unwrap();
         fs::write(place.path().join("x"), "").unwrap();
-        let error = Place::check(Some(&out), "a new one").unwrap_err();
+        let error = WorkFolder::check(Some(&out), "a new one").unwrap_err();
         assert_eq!((error.kind, error.hint.as_deref()), (ErrorKind::Usage, Some("a new one")));
         drop(place);
         assert!(out.join("x").exists());
@@ -248,7 +248,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = Temporary::within(dir.path(), "a").unwrap();
         let kept = format!("mend it; its folder is kept: {}", folder.path().display());
-        let error = Place::Temporary(folder).kept_after(Error::usage("no").hint("mend it"));
+        let error = WorkFolder::Temporary(folder).kept_after(Error::usage("no").hint("mend it"));
         assert_eq!(error.hint, Some(kept));
         drop(Temporary::within(dir.path(), "a").unwrap());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);

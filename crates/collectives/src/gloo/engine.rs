@@ -3,7 +3,7 @@
 
 use super::header::Header;
 use super::link::{LinkRead, PeerLink};
-use super::shared::Shared;
+use super::shared::GlooShared;
 use super::shm::Arena;
 use super::wire::Wire;
 use crate::execute::{self, SequenceNumbers, Shared as _};
@@ -20,7 +20,7 @@ pub(super) struct Engine {
     pub me: usize,
     pub world: usize,
     pub links: Vec<Option<PeerLink>>,
-    pub shared: Arc<Shared>,
+    pub shared: Arc<GlooShared>,
     /// The current call, or the last one.
     pub header: Header,
     pub deadline: Option<Instant>,
@@ -48,9 +48,9 @@ pub(super) struct Engine {
 }
 
 impl execute::Engine for Engine {
-    type Shared = Shared;
+    type Shared = GlooShared;
 
-    fn shared(&self) -> &Arc<Shared> {
+    fn shared(&self) -> &Arc<GlooShared> {
         &self.shared
     }
 
@@ -80,7 +80,12 @@ impl execute::Engine for Engine {
 }
 
 impl Engine {
-    pub(super) fn new(me: usize, links: Vec<Option<PeerLink>>, shared: Arc<Shared>, header: Header) -> Self {
+    pub(super) fn new(
+        me: usize,
+        links: Vec<Option<PeerLink>>,
+        shared: Arc<GlooShared>,
+        header: Header,
+    ) -> Self {
         let world = links.len();
         Self {
             me,

@@ -49,7 +49,7 @@ use super::{
 use control::Control;
 use engine::Engine;
 use header::Header;
-use shared::Shared;
+use shared::GlooShared;
 use std::net::Shutdown;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub struct GlooGroup {
     choice: AlgorithmChoice,
     /// Header fields that all calls of this group have in common.
     base: Header,
-    shared: Arc<Shared>,
+    shared: Arc<GlooShared>,
     engine: Mutex<Engine>,
 }
 

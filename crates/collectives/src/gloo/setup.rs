@@ -5,7 +5,7 @@ use super::header::{Algorithm, CallOperation, Header};
 use super::lanes::Lanes;
 use super::link::PeerLink;
 use super::options::{GlooOptions, Transport};
-use super::shared::{ControlSocket, Shared};
+use super::shared::{ControlSocket, GlooShared};
 use super::shm;
 use super::topology::{Topology, host_id};
 use super::wire::Wire;
@@ -48,7 +48,7 @@ pub(super) fn set_up(
     }
     let run = Sha256::digest(config.run_id.as_bytes()).first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
     let base = Header::base(Algorithm::Direct, run, config.generation);
-    let shared = Shared::new(rank, control);
+    let shared = GlooShared::new(rank, control);
     let shared =
         Arc::new(shared.map_err(|e| CommError::rendezvous(format!("cannot set up the connections: {e}")))?);
     let mut engine = Engine::new(rank, links, shared, base);

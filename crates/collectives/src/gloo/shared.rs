@@ -43,7 +43,7 @@ impl ControlSocket {
     }
 }
 
-pub(super) struct Shared {
+pub(super) struct GlooShared {
     /// By rank; this rank's own entry is None.
     pub control: Vec<Option<ControlSocket>>,
     failed: OnceLock<CommError>,
@@ -59,7 +59,7 @@ pub(super) struct Shared {
     wake: (UnixStream, UnixStream),
 }
 
-impl execute::Shared for Shared {
+impl execute::Shared for GlooShared {
     fn calls(&self) -> &CallLog {
         &self.calls
     }
@@ -84,7 +84,7 @@ impl execute::Shared for Shared {
     }
 }
 
-impl Shared {
+impl GlooShared {
     pub(super) fn new(rank: usize, control: Vec<Option<ControlSocket>>) -> io::Result<Self> {
         let wake = UnixStream::pair()?;
         wake.0.set_nonblocking(true)?;

@@ -1,7 +1,7 @@
 //! What carries the bytes between two ranks: TCP connections, or a pipe in their host's shared memory.
 
 use super::lanes::Lanes;
-use super::shared::Shared;
+use super::shared::GlooShared;
 use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ pub(super) enum Wire {
 
 /// Both directions of shared memory between this rank and another of its host, whose local rank is `peer`.
 pub(super) struct Pipe {
-    shared: Arc<Shared>,
+    shared: Arc<GlooShared>,
     peer: usize,
 }
 
 impl Wire {
-    pub(super) fn memory(shared: Arc<Shared>, peer: usize) -> Self {
+    pub(super) fn memory(shared: Arc<GlooShared>, peer: usize) -> Self {
         Wire::Memory(Pipe { shared, peer })
     }
 

@@ -23,7 +23,7 @@ const LOOKS: u32 = 8;
 const KEPT: usize = 8;
 
 /// What the threads of a rank share: a call holds the engine while it waits, and these must not wait for the call.
-pub(super) struct Shared {
+pub(super) struct MpiShared {
     pub failed: OnceLock<GroupFailure>,
     pub calls: CallLog,
 }
@@ -39,7 +39,7 @@ pub(super) struct Engine {
     pub world: usize,
     pub library: Library,
     pub init_thread: InitThread,
-    pub shared: Arc<Shared>,
+    pub shared: Arc<MpiShared>,
     pub control: ControlMessages,
     /// The current call, or the last one.
     pub header: Header,
@@ -52,7 +52,7 @@ pub(super) struct Engine {
     pool: Vec<AlignedMemory>,
 }
 
-impl execute::Shared for Shared {
+impl execute::Shared for MpiShared {
     fn calls(&self) -> &CallLog {
         &self.calls
     }
@@ -65,9 +65,9 @@ impl execute::Shared for Shared {
 }
 
 impl execute::Engine for Engine {
-    type Shared = Shared;
+    type Shared = MpiShared;
 
-    fn shared(&self) -> &Arc<Shared> {
+    fn shared(&self) -> &Arc<MpiShared> {
         &self.shared
     }
 
@@ -100,7 +100,7 @@ impl Engine {
             world,
             library,
             init_thread,
-            shared: Arc::new(Shared { failed: OnceLock::new(), calls: CallLog::new(me) }),
+            shared: Arc::new(MpiShared { failed: OnceLock::new(), calls: CallLog::new(me) }),
             control: ControlMessages::new(world),
             header,
             deadline: None,

@@ -1,6 +1,6 @@
 //! [`MpiGroup`]: the lock, and the steps of each operation.
 
-use super::engine::{Engine, PAYLOAD, Shared};
+use super::engine::{Engine, MpiShared, PAYLOAD};
 use super::start;
 use crate::calls::lock;
 use crate::execute::{Shared as _, execute};
@@ -19,7 +19,7 @@ pub(super) struct MpiGroup {
     rank: usize,
     world: usize,
     timeout: Duration,
-    shared: Arc<Shared>,
+    shared: Arc<MpiShared>,
     /// None while the group is being dropped.
     engine: Mutex<Option<Engine>>,
 }

@@ -3,8 +3,8 @@
 
 use super::official::OfficialFiles;
 use crate::store::{
-    Cache, Digest, FileSpec, Member, Wanted, absolute, create_atomically, fetch, identity, read_batch, untar,
-    verify, with_temporary_path,
+    Cache, Digest, Download, FileSpec, Member, absolute, create_atomically, fetch, identity, read_batch,
+    untar, verify, with_temporary_path,
 };
 use base::error::{Error, IoContext, Result};
 use std::fs::{self, File};
@@ -171,7 +171,7 @@ impl Files {
             Some(_) => Ok(()),
             None => with_temporary_path(&path, |folder| self.unpack(&origin(archive.to_owned()), folder)),
         };
-        fetch(Wanted { urls: &[url], target: &path, spec: &spec }, &check, say)?;
+        fetch(Download { urls: &[url], target: &path, spec: &spec }, &check, say)?;
         Ok(origin(path))
     }
 

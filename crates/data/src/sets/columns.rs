@@ -66,7 +66,7 @@ pub(super) trait Blobs: Send + Sync {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Column {
     pub name: String,
-    pub kind: Kind,
+    pub kind: CellKind,
     /// Says that it holds images.
     pub image: bool,
     /// The names of the classes that its numbers stand for.
@@ -110,7 +110,7 @@ pub(super) fn same_in_splits(first: &dyn RowSet, other: &dyn RowSet, names: &[&s
 
 /// What the cells of a column are.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum CellKind {
     /// Numbers, texts, or not known.
     Values,
     Texts,
@@ -121,7 +121,7 @@ pub(super) enum Kind {
 }
 
 impl Column {
-    pub fn new(name: impl Into<String>, kind: Kind) -> Self {
+    pub fn new(name: impl Into<String>, kind: CellKind) -> Self {
         Self { name: name.into(), kind, image: false, classes: None, counter: false }
     }
 }
@@ -210,11 +210,11 @@ pub(super) fn column(set: &dyn RowSet, name: &str, key: &str) -> Result<usize> {
         return Err(Error::data(what).hint(format!("its columns are {}", listed(names()))));
     };
     match &set.columns()[at].kind {
-        Kind::Other(what) => {
+        CellKind::Other(what) => {
             Err(Error::data(format!("{place}: the column `{shown}`, which `[dataset] {key}` names, {what}"))
                 .hint("only columns of numbers, texts, booleans and images can be read"))
         }
-        Kind::Values | Kind::Texts | Kind::Bytes => Ok(at),
+        CellKind::Values | CellKind::Texts | CellKind::Bytes => Ok(at),
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) fn open_images(
     for (_, set, _) in &labelled {
         same_in_splits(&*stored.train, &**set, &[target])?;
     }
-    let classes = Classes::of(&*stored.train, target, &labelled)?;
+    let classes = Classes::find(&*stored.train, target, &labelled)?;
     let mut open = |wanted: &str| -> Result<Option<Arc<dyn ImageSource>>> {
         let Some((_, set, labels)) = labelled.iter().find(|(split, ..)| *split == wanted) else {
             return Ok(None);
@@ -78,7 +78,7 @@ pub(super) fn count_classes(stored: &Stored, target: &str) -> Result<Vec<(String
     let set = &stored.train;
     let labels = labels(&**set, target, true)?.unwrap_or_default();
     let labelled = [("train", set.clone(), labels)];
-    let classes = Classes::of(&**set, target, &labelled)?;
+    let classes = Classes::find(&**set, target, &labelled)?;
     let mut counts = vec![0; classes.len()];
     labelled[0].2.iter().filter_map(|label| classes.index(label)).for_each(|class| counts[class] += 1);
     Ok(classes.names().into_iter().zip(counts).collect())
@@ -117,7 +117,7 @@ enum Classes {
 
 impl Classes {
     /// The classes that the column `target` of training declares, or else those of the labels.
-    fn of(train: &dyn RowSet, target: &str, labelled: &[Labelled]) -> Result<Self> {
+    fn find(train: &dyn RowSet, target: &str, labelled: &[Labelled]) -> Result<Self> {
         let column = train.columns().iter().find(|column| column.name == target);
         if let Some(names) = column.and_then(|column| column.classes.clone()) {
             return Ok(Self::Numbers(names));

@@ -1,6 +1,6 @@
 //! Proposes what the columns of a data set hold, for `ddp-run init`.
 
-use super::columns::{Cell, Column, Kind, RowSet, RowStore, Stored, column};
+use super::columns::{Cell, CellKind, Column, RowSet, RowStore, Stored, column};
 use super::columns_images::{count_classes, no_image};
 use super::columns_source::{image_roles, text_role};
 use super::columns_table::raw_table;
@@ -69,7 +69,7 @@ pub fn propose_columns(path: &Path, format: ColumnsFormat<'_>) -> Result<Columns
     let len = |set: &Option<Arc<dyn RowSet>>| set.as_ref().map(|set| set.len());
     let (val, test) = (len(&stored.val), len(&stored.test));
     let columns = stored.train.columns();
-    let bytes = |name: &str| columns.iter().any(|c| c.name == name && c.kind == Kind::Bytes);
+    let bytes = |name: &str| columns.iter().any(|c| c.name == name && c.kind == CellKind::Bytes);
     let holds = match image_roles(&stored, None, None) {
         Ok((image, target)) if bytes(&image) => {
             let survey = survey(&stored, &image, &target, (val, test))?;
@@ -88,7 +88,7 @@ pub fn propose_columns(path: &Path, format: ColumnsFormat<'_>) -> Result<Columns
 
 /// Whether a table may have the column.
 fn of_use(column: &Column) -> bool {
-    matches!(column.kind, Kind::Values | Kind::Texts) && !column.counter
+    matches!(column.kind, CellKind::Values | CellKind::Texts) && !column.counter
 }
 
 fn table(stored: &Stored) -> Result<CsvProposal> {
@@ -103,9 +103,9 @@ fn table(stored: &Stored) -> Result<CsvProposal> {
         found.task_reason = "the data set says that these are classes".to_owned();
     }
     let why = |column: &Column| match &column.kind {
-        Kind::Other(what) => format!("it {what}"),
-        Kind::Bytes => "it holds bytes".to_owned(),
-        Kind::Values | Kind::Texts => "it numbers the rows".to_owned(),
+        CellKind::Other(what) => format!("it {what}"),
+        CellKind::Bytes => "it holds bytes".to_owned(),
+        CellKind::Values | CellKind::Texts => "it numbers the rows".to_owned(),
     };
     found.left_out.extend(columns.iter().filter(|c| !of_use(c)).map(|c| (c.name.clone(), why(c))));
     Ok(found)

@@ -1,6 +1,6 @@
 //! Rows of named columns as a data set: what their columns hold, and which of them is what.
 
-use super::columns::{Column, Kind, RowSet, RowStore, Stored, column, listed};
+use super::columns::{CellKind, Column, RowSet, RowStore, Stored, column, listed};
 use super::columns_images::{ImageSplits, in_words, open_images};
 use super::columns_table::{open_table, open_text};
 use super::image_pixels::Pixels;
@@ -8,7 +8,7 @@ use super::image_source::DEFAULT_STATS;
 use super::table::TableKeys;
 use super::text::Windowing;
 use crate::images::ImageSetBuilder;
-use crate::split::{Part, SplitOptions};
+use crate::split::{SplitOptions, Subset};
 use crate::transforms::TransformOptions;
 use crate::{DataFacts, DatasetSource, Encoding, FieldFacts, FieldKind, Splits, TableEncoding};
 use base::display;
@@ -201,7 +201,7 @@ impl<S: RowStore> ColumnsSource<S> {
                 let builder = ImageSetBuilder::new(channels, image_size, opened.classes, transform.clone());
                 let val = opened.val.or_else(|| opened.test.clone());
                 let mut splits = builder.splits(opened.train, val, &self.split)?;
-                splits.test = opened.test.map(|test| builder.set(&test, Part::all(test.len()), false));
+                splits.test = opened.test.map(|test| builder.set(&test, Subset::all(test.len()), false));
                 Ok(splits)
             }
             Roles::Table { keys, target } => open_table(&mut stored, keys, target, &self.split, known),
@@ -239,7 +239,7 @@ pub(super) fn image_roles(
         Some(name) => train.columns()[column(train, name, "image")?].name.clone(),
         None => {
             let declared = |column: &&Column| column.image;
-            let bytes = |column: &&Column| column.kind == Kind::Bytes;
+            let bytes = |column: &&Column| column.kind == CellKind::Bytes;
             choose(train, "image", "of images", &IMAGES, &[&declared, &bytes]).map_err(|e| {
                 let hint = "for numbers and texts, set `[dataset] content` to \"table\" or \"text\"";
                 let hint = e.hint.as_deref().map_or(hint.to_owned(), |own| format!("{own}; {hint}"));
@@ -261,7 +261,7 @@ pub(super) fn image_roles(
 pub(super) fn text_role(set: &dyn RowSet, text: Option<&str>) -> Result<String> {
     match text {
         Some(name) => Ok(set.columns()[column(set, name, "text")?].name.clone()),
-        None => choose(set, "text", "of texts", &TEXTS, &[&|column| column.kind == Kind::Texts]),
+        None => choose(set, "text", "of texts", &TEXTS, &[&|column| column.kind == CellKind::Texts]),
     }
 }
 
@@ -284,7 +284,7 @@ fn choose(
     }
     // A name alone is enough where the store does not know what its columns hold.
     let among: Vec<&Column> = if able.is_empty() {
-        columns().filter(|column| column.kind == Kind::Values || column.kind == Kind::Texts).collect()
+        columns().filter(|column| column.kind == CellKind::Values || column.kind == CellKind::Texts).collect()
     } else {
         able.clone()
     };

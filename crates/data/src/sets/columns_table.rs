@@ -1,10 +1,10 @@
 //! Columns of numbers and texts as a table, and a column of texts as one text.
 
-use super::columns::{Cell, Kind, RowSet, Stored, column, same_in_splits};
+use super::columns::{Cell, CellKind, RowSet, Stored, column, same_in_splits};
 use super::csv_table::RawTable;
 use super::table::{Sections, TableKeys, Task};
 use super::table_known::known_columns;
-use super::text::{Texts, Windowing};
+use super::text::{SplitTexts, Windowing};
 use crate::fingerprint::digest_of_parts;
 use crate::split::SplitOptions;
 use crate::{Splits, TableEncoding};
@@ -92,9 +92,9 @@ fn names(
     let known = |name: &String| set.columns().iter().find(|column| column.name == *name);
     for column in names.iter().filter_map(known) {
         let what = match &column.kind {
-            Kind::Values | Kind::Texts => continue,
-            Kind::Bytes => "holds bytes",
-            Kind::Other(what) => what,
+            CellKind::Values | CellKind::Texts => continue,
+            CellKind::Bytes => "holds bytes",
+            CellKind::Other(what) => what,
         };
         let (place, name) = (set.place(), display::name(&column.name));
         return Err(Error::data(format!("{place}: the column `{name}` {what}, which no table has"))
@@ -179,7 +179,7 @@ fn with_classes(keys: &TableKeys, set: &dyn RowSet, names: &[String]) -> TableKe
 /// A column of texts as the texts of the splits.
 pub(super) fn open_text(stored: &Stored, name: &str, windows: Windowing) -> Result<Splits> {
     let joined = |set: &Arc<dyn RowSet>| joined(&**set, name);
-    let texts = Texts {
+    let texts = SplitTexts {
         train: joined(&stored.train)?,
         val: stored.val.as_ref().map(joined).transpose()?,
         test: stored.test.as_ref().map(joined).transpose()?,

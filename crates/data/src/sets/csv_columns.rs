@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashSet};
 
 /// What the cells of a column are.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum CsvCellKind {
     WholeNumbers,
     Numbers,
     Texts,
@@ -17,7 +17,7 @@ pub(super) enum Kind {
 #[derive(Debug)]
 pub(super) struct Column {
     pub name: String,
-    pub kind: Kind,
+    pub kind: CsvCellKind,
     /// Different values.
     pub values: usize,
     /// Why a model can't use it.
@@ -54,7 +54,7 @@ fn called_index(name: &str) -> bool {
 }
 
 impl Column {
-    pub fn of(table: &RawTable, column: usize) -> Self {
+    pub fn new(table: &RawTable, column: usize) -> Self {
         let filled: Vec<usize> = (0..table.rows.len()).filter(|r| !table.is_blank(*r, column)).collect();
         let texts: Vec<&str> = filled
             .iter()
@@ -63,12 +63,14 @@ impl Column {
             .collect();
         let whole = |r: &usize| table.number(*r, column).is_some_and(|x| x.fract() == 0.0);
         let kind = match texts.is_empty() {
-            false => Kind::Texts,
-            true if filled.iter().all(whole) => Kind::WholeNumbers,
-            true => Kind::Numbers,
+            false => CsvCellKind::Texts,
+            true if filled.iter().all(whole) => CsvCellKind::WholeNumbers,
+            true => CsvCellKind::Numbers,
         };
         let values = match kind {
-            Kind::Texts => filled.iter().map(|r| &table.rows[*r][column]).collect::<HashSet<_>>().len(),
+            CsvCellKind::Texts => {
+                filled.iter().map(|r| &table.rows[*r][column]).collect::<HashSet<_>>().len()
+            }
             // 1 and 1.0 are one value.
             _ => filled
                 .iter()
@@ -97,7 +99,7 @@ impl Column {
         if filled.len() * 2 < rows {
             return Some(format!("{} of {rows} cells are empty", rows - filled.len()));
         }
-        if self.kind == Kind::Texts && texts.len() * 2 < filled.len() {
+        if self.kind == CsvCellKind::Texts && texts.len() * 2 < filled.len() {
             return Some(format!(
                 "most cells are numbers, but not `{first}`; if it stands for an empty cell, add it to `blank_marks`"
             ));
@@ -108,7 +110,7 @@ impl Column {
                 "numbers, but `{mark}` in {count} of {rows} cells; if it stands for an empty cell, add it to `blank_marks`"
             ));
         }
-        if self.kind == Kind::Texts && texts.iter().all(|text| reads_as_number(text)) {
+        if self.kind == CsvCellKind::Texts && texts.iter().all(|text| reads_as_number(text)) {
             return Some(format!("numbers with separators or units, such as `{first}`"));
         }
         let too_large = |r: &usize| table.number(*r, column).is_some_and(|x| x.abs() > f64::from(f32::MAX));
@@ -119,13 +121,13 @@ impl Column {
         if self.values == 1 {
             return Some("all cells are equal".to_owned());
         }
-        if self.kind == Kind::Texts && self.values == filled.len() {
+        if self.kind == CsvCellKind::Texts && self.values == filled.len() {
             return Some("every row has another text".to_owned());
         }
-        if self.kind == Kind::Texts && self.values > MANY_CATEGORIES {
+        if self.kind == CsvCellKind::Texts && self.values > MANY_CATEGORIES {
             return Some(format!("{} different texts, such as `{first}`", self.values));
         }
-        (self.kind == Kind::WholeNumbers && self.numbers_rows(table, column))
+        (self.kind == CsvCellKind::WholeNumbers && self.numbers_rows(table, column))
             .then(|| "it numbers the rows".to_owned())
     }
 
@@ -142,8 +144,8 @@ impl Column {
     /// `numbers`, or `5 texts, one-hot`.
     pub fn in_words(&self) -> String {
         match self.kind {
-            Kind::Texts => format!("{} texts, one-hot", self.values),
-            Kind::WholeNumbers | Kind::Numbers => "numbers".to_owned(),
+            CsvCellKind::Texts => format!("{} texts, one-hot", self.values),
+            CsvCellKind::WholeNumbers | CsvCellKind::Numbers => "numbers".to_owned(),
         }
     }
 }

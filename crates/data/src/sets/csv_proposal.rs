@@ -1,6 +1,6 @@
 //! Proposes how a model may learn from a table: the target, whether it is a number or a class, and the features, each with the reason.
 
-use super::csv_columns::{Column, Kind};
+use super::csv_columns::{Column, CsvCellKind};
 use super::csv_table::{BLANK_MARKS, OTHER_MARKS, RawTable, plain_number, reads_as_number};
 use super::table_values::labels;
 use base::display;
@@ -96,7 +96,7 @@ pub(super) fn propose(table: &RawTable, marks: Vec<String>, beside: &Beside) -> 
     if rows < MIN_ROWS {
         return Err(Error::data(format!("{} has {rows} rows; a proposal needs {MIN_ROWS}", table.path)));
     }
-    let mut columns: Vec<Column> = (0..table.header.len()).map(|c| Column::of(table, c)).collect();
+    let mut columns: Vec<Column> = (0..table.header.len()).map(|c| Column::new(table, c)).collect();
     for column in &mut columns {
         let known = beside.useless.iter().find(|(name, _)| *name == column.name);
         column.useless = known.map(|(_, why)| why.clone()).or(column.useless.take());
@@ -202,8 +202,8 @@ pub(super) fn task(target: &Column, labels: usize, rows: usize) -> (Option<usize
         format!(" ({labels} labels in the rows that are used)")
     };
     match target.kind {
-        Kind::Texts => (Some(labels), format!("the cells are texts, {labels} different ones")),
-        Kind::WholeNumbers
+        CsvCellKind::Texts => (Some(labels), format!("the cells are texts, {labels} different ones")),
+        CsvCellKind::WholeNumbers
             if values == 2 || values <= MAX_NUMBER_CLASSES && values * MIN_ROWS_PER_CLASS <= rows =>
         {
             (
@@ -213,7 +213,9 @@ pub(super) fn task(target: &Column, labels: usize, rows: usize) -> (Option<usize
                 ),
             )
         }
-        Kind::WholeNumbers | Kind::Numbers => (None, format!("numbers, {values} different ones")),
+        CsvCellKind::WholeNumbers | CsvCellKind::Numbers => {
+            (None, format!("numbers, {values} different ones"))
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::table_places::Places;
 use super::table_values::Scale;
 use crate::images::{class_facts, counts, wrong_buffers};
-use crate::split::Part;
+use crate::split::Subset;
 use crate::{
     Content, Dataset, Encoding, FieldFacts, FieldKind, FieldMut, SampleKey, SampleMut, TableEncoding,
 };
@@ -44,7 +44,7 @@ pub(super) struct Rows {
 
 pub(super) struct CsvSet {
     pub rows: Arc<Rows>,
-    pub part: Part,
+    pub part: Subset,
 }
 
 impl Dataset for CsvSet {
@@ -74,7 +74,7 @@ impl Dataset for CsvSet {
         counts(names.len(), (0..self.part.len()).map(|i| usize::try_from(labels[self.part.get(i)]).ok()))
     }
     fn place(&self, index: u64) -> Option<String> {
-        self.rows.places.of(self.part.get(index as usize))
+        self.rows.places.of_row(self.part.get(index as usize))
     }
     fn remarks(&self) -> Vec<String> {
         self.rows.remarks.clone()

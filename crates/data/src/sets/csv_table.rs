@@ -144,7 +144,7 @@ impl RawTable {
         };
         let header: Vec<String> = reader.headers().map_err(damaged)?.iter().map(str::to_owned).collect();
         let shown = path.display().to_string();
-        let mut table = Self::of(shown, header, blanks)?;
+        let mut table = Self::new(shown, header, blanks)?;
         let header = &table.header;
         let mut rows = reader.records().collect::<Result<Vec<_>, _>>().map_err(|e| match &header[..] {
             // For example decimal commas, with another separator between columns.
@@ -164,7 +164,7 @@ impl RawTable {
     }
 
     /// A table without rows. Messages name it `path`.
-    fn of(path: String, header: Vec<String>, blanks: Vec<String>) -> Result<Self> {
+    fn new(path: String, header: Vec<String>, blanks: Vec<String>) -> Result<Self> {
         let mut indices = HashMap::with_capacity(header.len());
         for (i, name) in header.iter().enumerate() {
             if indices.insert(name.clone(), i).is_some() {
@@ -182,7 +182,7 @@ impl RawTable {
         blanks: Vec<String>,
         row_place: RowPlace,
     ) -> Result<Self> {
-        Ok(Self { row_place: Some(row_place), ..Self::of(path, header, blanks)? })
+        Ok(Self { row_place: Some(row_place), ..Self::new(path, header, blanks)? })
     }
 
     /// Adds a row, a cell for each column of the header.

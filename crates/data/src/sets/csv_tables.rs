@@ -41,9 +41,9 @@ pub struct OtherTable {
 /// Exit 78: a file can't be read, is not a table with a header line and some rows, or has no column that can be a target or a feature; a
 /// folder has no training table.
 pub fn propose_csv(path: &Path) -> Result<(CsvTables, CsvProposal)> {
-    let Files { train, val, test, mut unused } = Files::of(path)?;
+    let Files { train, val, test, mut unused } = Files::from_path(path)?;
     let (table, marks) = read_table(&train)?;
-    let columns: Vec<Column> = (0..table.header.len()).map(|c| Column::of(&table, c)).collect();
+    let columns: Vec<Column> = (0..table.header.len()).map(|c| Column::new(&table, c)).collect();
     let mut read = |path: Option<PathBuf>| {
         let path = path?;
         let found = read_other(&table, &columns, &path);
@@ -156,7 +156,7 @@ pub(super) struct Files {
 
 impl Files {
     /// The table at `path` with those beside it, if it is the training table of its folder; or those of the folder `path`.
-    pub fn of(path: &Path) -> Result<Self> {
+    pub fn from_path(path: &Path) -> Result<Self> {
         let alone = || Self { train: path.to_owned(), val: None, test: None, unused: Vec::new() };
         if path.is_dir() {
             return Self::find(path);

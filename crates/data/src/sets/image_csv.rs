@@ -9,7 +9,7 @@ use super::image_source::{BadImages, ImageFiles};
 use super::table::Task;
 use super::table_values::Scale;
 use crate::images::ImageSource;
-use crate::split::{Part, SplitOptions};
+use crate::split::{SplitOptions, Subset};
 use crate::store::{absolute, check_names_below};
 use crate::{DataFacts, DatasetSource, Encoding, FieldFacts, FieldKind, NumberEncoding, Splits};
 use base::display;
@@ -239,7 +239,7 @@ impl TableSource {
                 let trained = self.split.split(numbers[0].len(), None)?.0;
                 let scale = match known {
                     Some(NumberEncoding { mean, std }) => Scale { mean, std },
-                    None if self.standardise_target => Scale::of(&numbers[0], &trained),
+                    None if self.standardise_target => Scale::new(&numbers[0], &trained),
                     None => Scale::NONE,
                 };
                 let source = |(of, numbers): (&Listed, &Vec<f64>)| {
@@ -257,7 +257,7 @@ impl TableSource {
         };
         let (val, test) = (of("val"), of(TEST));
         let mut splits = builder.splits(sources[0].clone(), val.or(test.clone()), &self.split)?;
-        splits.test = test.map(|test| builder.set(&test, Part::all(test.len()), false));
+        splits.test = test.map(|test| builder.set(&test, Subset::all(test.len()), false));
         Ok(splits)
     }
 

@@ -5,7 +5,7 @@ use super::image_files::{ImageList, find_images};
 use super::image_source::ImageFiles;
 use super::image_splits::SplitFolders;
 use crate::images::ImageSource;
-use crate::split::{Part, SplitOptions};
+use crate::split::{SplitOptions, Subset};
 use crate::store::absolute;
 use crate::{DataFacts, DatasetSource, Splits};
 use base::display;
@@ -79,7 +79,7 @@ impl DatasetSource for FolderSource {
         let classes = train.classes.clone();
         let builder = self.files.builder(classes);
         let mut splits = builder.splits(self.source(&train), val.or(test.clone()), &self.split)?;
-        splits.test = test.map(|t| builder.set(&t, Part::all(t.len()), false));
+        splits.test = test.map(|t| builder.set(&t, Subset::all(t.len()), false));
         Ok(splits)
     }
 }

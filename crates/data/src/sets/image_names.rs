@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// What a name stands for.
 #[derive(Debug, PartialEq)]
-pub(super) enum Named {
+pub(super) enum ImageName {
     /// The path of an image, from the root.
     Image(PathBuf),
     /// Several images have the name, with different extensions.
@@ -59,20 +59,20 @@ impl ImageNames {
     }
 
     /// The image that a name stands for, which counts as named from now on.
-    pub fn find(&mut self, name: &str) -> Named {
-        let Some(path) = below(&self.folder, Path::new(name)) else { return Named::Outside };
+    pub fn find(&mut self, name: &str) -> ImageName {
+        let Some(path) = below(&self.folder, Path::new(name)) else { return ImageName::Outside };
         let path = match self.stems.get(&path).map(Vec::as_slice) {
             _ if self.images.contains_key(&path) => path,
             Some([only]) => only.clone(),
-            Some(several) => return Named::Several(several.to_vec()),
+            Some(several) => return ImageName::Several(several.to_vec()),
             // In another folder of the root.
             None if is_image(&path) && self.root.join(&path).is_file() => path,
-            None => return Named::Missing,
+            None => return ImageName::Missing,
         };
         if let Some(named) = self.images.get_mut(&path) {
             *named = true;
         }
-        Named::Image(path)
+        ImageName::Image(path)
     }
 }
 
@@ -98,23 +98,23 @@ mod tests {
         }
         let mut names = ImageNames::list(root.path(), Path::new("train")).unwrap();
         assert_eq!(names.images.len(), 5);
-        let image = |path: &str| Named::Image(PathBuf::from(path));
+        let image = |path: &str| ImageName::Image(PathBuf::from(path));
         for (name, found) in [
             ("a.png", image("train/a.png")),
             ("a", image("train/a.png")),
             ("./c//d", image("train/c/d.jpeg")),
             // What looks like an extension may be none.
             ("b.v2", image("train/b.v2.JPG")),
-            ("b", Named::Missing),
+            ("b", ImageName::Missing),
             ("e.jpg", image("train/e.jpg")),
-            ("e", Named::Several(vec!["train/e.jpg".into(), "train/e.png".into()])),
+            ("e", ImageName::Several(vec!["train/e.jpg".into(), "train/e.png".into()])),
             ("../f.png", image("f.png")),
-            ("../../f.png", Named::Outside),
-            ("/f.png", Named::Outside),
-            ("g", Named::Missing),
-            ("g.webp", Named::Missing),
-            ("", Named::Missing),
-            ("c", Named::Missing),
+            ("../../f.png", ImageName::Outside),
+            ("/f.png", ImageName::Outside),
+            ("g", ImageName::Missing),
+            ("g.webp", ImageName::Missing),
+            ("", ImageName::Missing),
+            ("c", ImageName::Missing),
         ] {
             assert_eq!(names.find(name), found, "{name}");
         }

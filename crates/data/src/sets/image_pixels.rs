@@ -19,7 +19,7 @@ impl Pixels {
     /// A square of the image. It is scaled with its own colours, which are converted afterwards.
     pub fn fitted(self, image: DynamicImage, planes: &mut Vec<u8>) {
         let size = size_of(&image);
-        let (to, part) = self.scaling.of(size, self.size);
+        let (to, part) = self.scaling.window(size, self.size);
         let colours = match self.scaling.interpolation {
             Interpolation::Tensor => {
                 let (colours, pixels) = in_floats(image, [size, to], part);

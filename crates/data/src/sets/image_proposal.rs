@@ -8,7 +8,7 @@ use super::csv_table::RawTable;
 use super::csv_tables::{CsvTables, Files, OtherTable};
 use super::image_decode::decode;
 use super::image_files::find_images;
-use super::image_names::{ImageNames, Named};
+use super::image_names::{ImageName, ImageNames};
 use super::image_rows::ImageTable;
 use super::image_splits::SplitFolders;
 use super::image_survey::{ImageSurvey, READ, side_and_grey};
@@ -53,7 +53,7 @@ pub struct ImageTableProposal {
 /// # Errors
 /// A folder can't be listed.
 pub fn propose_image_table(path: &Path) -> Result<Option<ImageTableProposal>> {
-    let Ok(files) = Files::of(path) else { return Ok(None) };
+    let Ok(files) = Files::from_path(path) else { return Ok(None) };
     let root = absolute(base::files::folder(&files.train));
     let by_folder = SplitFolders::find(&root).is_ok_and(|folders| {
         folders.train != root && find_images(&folders.train).is_ok_and(|found| found.classes.len() > 1)
@@ -63,7 +63,7 @@ pub fn propose_image_table(path: &Path) -> Result<Option<ImageTableProposal>> {
         return Ok(None);
     }
     let Ok((table, _)) = read_table(&files.train) else { return Ok(None) };
-    let places = Places::of(&all);
+    let places = Places::new(&all);
     let Some(image) = places.column(&table) else { return Ok(None) };
     let folder = |table: &RawTable, split: usize| {
         let column = table.header.iter().position(|name| *name == table.header[image])?;
@@ -88,7 +88,7 @@ pub fn propose_image_table(path: &Path) -> Result<Option<ImageTableProposal>> {
     let paths: Vec<Option<PathBuf>> = table
         .names()
         .map(|name| match names.find(name) {
-            Named::Image(path) => Some(root.join(path)),
+            ImageName::Image(path) => Some(root.join(path)),
             _ => None,
         })
         .collect();
@@ -131,7 +131,7 @@ struct Labels {
 
 fn labels(table: &RawTable, image: usize, test: Option<&RawTable>) -> Option<Labels> {
     let header = &table.header;
-    let mut columns: Vec<Column> = (0..header.len()).map(|c| Column::of(table, c)).collect();
+    let mut columns: Vec<Column> = (0..header.len()).map(|c| Column::new(table, c)).collect();
     columns[image].useless = Some("it names the images".to_owned());
     let lacks = |test: &RawTable| header.iter().filter(|name| !test.header.contains(name)).cloned().collect();
     let beside = Beside {
@@ -187,7 +187,7 @@ struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    fn of(all: &'a ImageNames) -> Self {
+    fn new(all: &'a ImageNames) -> Self {
         let mut by_name: HashMap<PathBuf, Vec<&Path>> = HashMap::new();
         for path in all.images.keys() {
             let name = Path::new(path.file_name().unwrap_or_default());

@@ -1,7 +1,7 @@
 //! The rows of a table of images: each has a name and a label.
 
 use super::csv_table::{CategoryIndex, RawTable};
-use super::image_names::{ImageNames, Named};
+use super::image_names::{ImageName, ImageNames};
 use super::table_values::classes;
 use base::display;
 use base::error::{Error, Result};
@@ -94,16 +94,16 @@ impl ImageTable {
         let (mut found, mut wrong, mut first) = (Vec::new(), Wrong::default(), BTreeMap::new());
         for row in rows {
             let path = match names.find(&self.table.rows[row][self.image]) {
-                Named::Image(path) => path,
-                Named::Outside => {
+                ImageName::Image(path) => path,
+                ImageName::Outside => {
                     wrong.outside.push(self.in_words(row));
                     continue;
                 }
-                Named::Missing => {
+                ImageName::Missing => {
                     wrong.missing.push(self.in_words(row));
                     continue;
                 }
-                Named::Several(paths) => {
+                ImageName::Several(paths) => {
                     let paths: Vec<String> =
                         paths.iter().map(|path| display::name(&path.to_string_lossy())).collect();
                     wrong.several.push(format!("{} ({})", self.in_words(row), paths.join(", ")));

@@ -7,8 +7,8 @@ use crate::image_config::ChannelStats;
 use crate::images::{ImageSetBuilder, ImageSource, image_in};
 use crate::split::SplitOptions;
 use crate::store::{
-    Cache, DataFile, Digest, FileSpec, Wanted, absolute, create_atomically, fetch, gunzip, identity, verify,
-    with_temporary_path,
+    Cache, DataFile, Digest, Download, FileSpec, absolute, create_atomically, fetch, gunzip, identity,
+    verify, with_temporary_path,
 };
 use crate::transforms::TransformOptions;
 use crate::{Content, DataFacts, DatasetKind, DatasetSource, Splits};
@@ -242,7 +242,7 @@ impl MnistSource {
         let cached = || self.files.cache.join(&self.cached_name(i, "gz"));
         let path = self.files.place(&folder, &name, cached)?;
         let check = |gz: &Path| with_temporary_path(&path, |raw| self.unpack(i, gz, raw));
-        fetch(Wanted { urls: &urls, target: &path, spec: &self.spec(i) }, &check, say)?;
+        fetch(Download { urls: &urls, target: &path, spec: &self.spec(i) }, &check, say)?;
         Ok(path)
     }
 

@@ -82,7 +82,7 @@ impl OfficialFiles {
     /// # Errors
     /// Downloads are not allowed: `missing`, with the ways to get the file from `url` to `target`.
     pub fn may_download(&self, missing: impl FnOnce() -> Error, url: &str, target: &Path) -> Result<()> {
-        Refusal::of(self.download).map_or(Ok(()), |refusal| Err(refusal.explain(missing(), url, target)))
+        Refusal::new(self.download).map_or(Ok(()), |refusal| Err(refusal.explain(missing(), url, target)))
     }
 
     /// Where a file or folder is created: as `name` in `folder`, or in the cache if the folder is missing or read-only.

@@ -2,7 +2,7 @@
 
 use super::columns::{RowSet, RowStore, Stored};
 use super::columns_source::ColumnsSource;
-use super::parquet_files::{Found, Wanted, find};
+use super::parquet_files::{FileRequest, ParquetFiles, find};
 use super::parquet_rows;
 use crate::DatasetSource;
 use crate::store::{Cache, absolute};
@@ -53,9 +53,9 @@ pub(super) fn parquet_store(path: &Path, config: Option<&str>) -> impl RowStore 
 }
 
 impl ParquetKeys {
-    fn find(&self) -> Result<Found> {
+    fn find(&self) -> Result<ParquetFiles> {
         let by_key = [&self.train, &self.val, &self.test].map(Option::as_deref);
-        find(Wanted { path: &self.path, config: self.config.as_deref(), by_key })
+        find(FileRequest { path: &self.path, config: self.config.as_deref(), by_key })
     }
 }
 
@@ -69,7 +69,7 @@ impl RowStore for ParquetKeys {
     }
 
     fn open(&self, say: &mut dyn FnMut(&str)) -> Result<Stored> {
-        let Found { splits, ignored } = self.find()?;
+        let ParquetFiles { splits, ignored } = self.find()?;
         if let Some(first) = ignored.first() {
             let (n, place, first) = (ignored.len(), self.path.display(), first.display());
             say(&match n {

@@ -1,7 +1,7 @@
 //! Finds the Parquet files of the splits of a data set, by their names or by the keys of the spec.
 
 use super::columns::listed;
-use super::parquet_names::{Place, parts_fit, place};
+use super::parquet_names::{PathFacts, parts_fit, place};
 use base::display;
 use base::error::{Error, IoContext, Result};
 use spec::did_you_mean;
@@ -15,7 +15,7 @@ const DEPTH: usize = 5;
 
 /// What the spec says of the files.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct FileRequest<'a> {
     /// Absolute.
     pub path: &'a Path,
     pub config: Option<&'a str>,
@@ -24,7 +24,7 @@ pub(super) struct Wanted<'a> {
 }
 
 /// The files of a data set.
-pub(super) struct Found {
+pub(super) struct ParquetFiles {
     /// In the order of their names. Training has some.
     pub splits: [Vec<PathBuf>; 3],
     /// Files of no split.
@@ -40,8 +40,8 @@ struct Listed {
 /// # Errors
 /// There are no training files, a split lacks some of its files, or it is not clear which
 /// configuration is meant (`ErrorKind::Spec`).
-pub(super) fn find(wanted: Wanted<'_>) -> Result<Found> {
-    let Wanted { path, by_key, .. } = wanted;
+pub(super) fn find(wanted: FileRequest<'_>) -> Result<ParquetFiles> {
+    let FileRequest { path, by_key, .. } = wanted;
     let meta = std::fs::metadata(path);
     let folder = match meta {
         Ok(meta) if meta.is_dir() => path,
@@ -80,7 +80,7 @@ pub(super) fn find(wanted: Wanted<'_>) -> Result<Found> {
         // What the spec names may be a part of a split.
         parts_fit(folder, &splits[split], SPLITS[split], by_key[split].is_some())?;
     }
-    Ok(Found { splits, ignored })
+    Ok(ParquetFiles { splits, ignored })
 }
 
 fn missing(path: &Path, e: &std::io::Error) -> Error {
@@ -165,10 +165,14 @@ fn take(folder: &Path, files: &mut Vec<Listed>, pattern: &str, key: &str) -> Res
 }
 
 /// Adds files to the splits that have none, by the words of their names; returns those of no split.
-fn by_name(wanted: Wanted<'_>, files: Vec<Listed>, splits: &mut [Vec<PathBuf>; 3]) -> Result<Vec<PathBuf>> {
+fn by_name(
+    wanted: FileRequest<'_>,
+    files: Vec<Listed>,
+    splits: &mut [Vec<PathBuf>; 3],
+) -> Result<Vec<PathBuf>> {
     let open: Vec<bool> =
         (0..3).map(|split| wanted.by_key[split].is_none() && splits[split].is_empty()).collect();
-    let mut configs: BTreeMap<String, Vec<(Place, Listed)>> = BTreeMap::new();
+    let mut configs: BTreeMap<String, Vec<(PathFacts, Listed)>> = BTreeMap::new();
     for file in files {
         let place = place(&file.name);
         configs.entry(place.config.clone()).or_default().push((place, file));
@@ -238,8 +242,8 @@ fn pattern(files: &[Listed]) -> String {
 
 /// The configuration to be read; `None` if there are no files of a split by name.
 fn configuration(
-    wanted: Wanted<'_>,
-    configs: &BTreeMap<String, Vec<(Place, Listed)>>,
+    wanted: FileRequest<'_>,
+    configs: &BTreeMap<String, Vec<(PathFacts, Listed)>>,
 ) -> Result<Option<String>> {
     let parted = configs.iter().filter(|(_, files)| files.iter().any(|(place, _)| place.split.is_some()));
     let names: Vec<&str> = parted.map(|(name, _)| name.as_str()).collect();

@@ -21,7 +21,7 @@ fn found(
     config: Option<&str>,
     by_key: [Option<&str>; 3],
 ) -> Result<([Vec<String>; 3], usize), String> {
-    let found = find(Wanted { path: root, config, by_key }).map_err(|e| {
+    let found = find(FileRequest { path: root, config, by_key }).map_err(|e| {
         assert_eq!(e.kind, ErrorKind::Spec);
         e.to_string().replace(&root.display().to_string(), "DIR")
     })?;

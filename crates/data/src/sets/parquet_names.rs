@@ -13,7 +13,7 @@ pub(super) const WORDS: [&[&str]; 3] = [
 ];
 
 /// What the path of a file below the folder says.
-pub(super) struct Place {
+pub(super) struct PathFacts {
     /// The index of the split that it implies.
     pub split: Option<usize>,
     /// The folders above, without `data` and the folder of the split.
@@ -23,7 +23,7 @@ pub(super) struct Place {
     pub name: String,
 }
 
-pub(super) fn place(path: &str) -> Place {
+pub(super) fn place(path: &str) -> PathFacts {
     let stem = path.rsplit_once('.').map_or(path, |(stem, _)| stem);
     let mut parts: Vec<&str> = stem.split('/').collect();
     let file = parts.pop().unwrap_or_default();
@@ -41,7 +41,7 @@ pub(super) fn place(path: &str) -> Place {
         _ => [&parts[..], &[own]].concat().join("/"),
     };
     parts.retain(|folder| *folder != "data");
-    Place { split, config: parts.join("/"), name }
+    PathFacts { split, config: parts.join("/"), name }
 }
 
 /// The name of a file without what numbers the files of a split: `train` of `train-00000-of-00002-a1b2` and of `train_1`.
@@ -118,17 +118,17 @@ fn two_versions(root: &Path, split: &str, one: &Path, other: &Path) -> Error {
 }
 
 /// `train-00000-of-00002`: what stands before the numbers, and the numbers.
-struct Part<'a> {
+struct NumberedName<'a> {
     before: &'a str,
     index: usize,
     count: usize,
 }
 
-fn part(stem: &str) -> Option<Part<'_>> {
+fn part(stem: &str) -> Option<NumberedName<'_>> {
     let at = stem.rfind("-of-")?;
     let before = stem[..at].trim_end_matches(|c: char| c.is_ascii_digit());
     let rest = &stem[at + 4..];
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     let (index, count) = (stem[before.len()..at].parse().ok()?, rest[..digits].parse().ok()?);
-    Some(Part { before, index, count })
+    Some(NumberedName { before, index, count })
 }

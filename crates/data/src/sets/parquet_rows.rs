@@ -3,7 +3,7 @@
 use super::columns::{Blobs, Cell, Column, EachRow, RowSet, same_classes};
 use super::parquet_pack::{Pack, packed};
 use super::parquet_schema::sources;
-use super::parquet_values::Values;
+use super::parquet_values::DecodedColumn;
 use crate::store::Cache;
 use base::display;
 use base::error::{Error, IoContext, Result};
@@ -26,13 +26,13 @@ const ROWS: usize = 4096;
 /// The files of a split.
 struct Rows {
     place: String,
-    files: Vec<Part>,
+    files: Vec<FilePart>,
     columns: Vec<Column>,
     len: usize,
     cache: Cache,
 }
 
-struct Part {
+struct FilePart {
     path: PathBuf,
     /// Number of its first row in the split.
     first: usize,
@@ -55,7 +55,7 @@ pub(super) fn open(files: &[PathBuf], cache: &Cache) -> Result<Arc<dyn RowSet>> 
                 same_classes(first, &own, [&files[0], path].map(|path| path.display().to_string()))?;
             }
         }
-        parts.push(Part { path: path.clone(), first: len, rows });
+        parts.push(FilePart { path: path.clone(), first: len, rows });
         len += rows;
     }
     let place = match files {
@@ -148,7 +148,7 @@ fn read(path: &Path, names: &[&str], each: EachRow<'_>) -> Result<ControlFlow<()
         for (leaf, number) in &leaves {
             let level = group.metadata().column(*leaf).column_descr().max_def_level();
             let column = decoded(path, || group.get_column_reader(*leaf))?;
-            columns.push(Values::new(column, level, *number));
+            columns.push(DecodedColumn::new(column, level, *number));
         }
         let mut left = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
         while left > 0 {
@@ -161,7 +161,7 @@ fn read(path: &Path, names: &[&str], each: EachRow<'_>) -> Result<ControlFlow<()
                 }
             }
             for _ in 0..rows {
-                let cells: Vec<Cell<'_>> = columns.iter_mut().map(Values::next).collect();
+                let cells: Vec<Cell<'_>> = columns.iter_mut().map(DecodedColumn::next).collect();
                 if each(row, &cells)?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
@@ -203,7 +203,7 @@ impl RowSet for Rows {
 
     fn blobs(&self, column: usize, say: &mut dyn FnMut(&str)) -> Result<Box<dyn Blobs>> {
         let column = &self.columns[column].name;
-        let mut pack = |part: &Part| {
+        let mut pack = |part: &FilePart| {
             let mut fill = |add: &mut dyn FnMut(usize, &Cell<'_>) -> Result<()>| {
                 let each = &mut |row, cells: &[Cell<'_>]| add(row, &cells[0]).map(ControlFlow::Continue);
                 part.read(&[column], each).map(drop)
@@ -220,12 +220,12 @@ impl RowSet for Rows {
 
 impl Rows {
     /// The file of a row.
-    fn part(&self, row: usize) -> &Part {
+    fn part(&self, row: usize) -> &FilePart {
         &self.files[self.files.partition_point(|part| part.first <= row).max(1) - 1]
     }
 }
 
-impl Part {
+impl FilePart {
     /// As [`read`]; all rows must be there.
     fn read(&self, names: &[&str], each: EachRow<'_>) -> Result<ControlFlow<()>> {
         match read(&self.path, names, each)? {
@@ -247,7 +247,7 @@ pub(super) fn in_file(path: &Path, row: usize) -> String {
 struct Packs(Vec<(usize, Pack)>);
 
 impl Packs {
-    fn of(&self, row: usize) -> (&Pack, usize) {
+    fn pack(&self, row: usize) -> (&Pack, usize) {
         let at = self.0.partition_point(|(first, _)| *first <= row).max(1) - 1;
         let (first, pack) = &self.0[at];
         (pack, row - first)
@@ -256,12 +256,12 @@ impl Packs {
 
 impl Blobs for Packs {
     fn get(&self, row: usize) -> Result<Cow<'_, [u8]>> {
-        let (pack, row) = self.of(row);
+        let (pack, row) = self.pack(row);
         pack.get(row).map(Cow::Owned)
     }
 
     fn size(&self, row: usize) -> u64 {
-        let (pack, row) = self.of(row);
+        let (pack, row) = self.pack(row);
         pack.size(row) as u64
     }
 }

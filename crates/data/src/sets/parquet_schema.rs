@@ -1,6 +1,6 @@
 //! The columns of a Parquet file: what the schema and the metadata of Hugging Face say of them.
 
-use super::columns::{Column, Kind};
+use super::columns::{CellKind, Column};
 use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
 use parquet::file::metadata::FileMetaData;
 use parquet::schema::types::Type;
@@ -13,7 +13,7 @@ const HUGGING_FACE: &str = "huggingface";
 const BYTES: &str = "bytes";
 
 /// A column, and where its values are.
-pub(super) struct Source {
+pub(super) struct ColumnSource {
     pub column: Column,
     /// Index of the column of values; `None` if there is no single one.
     pub leaf: Option<usize>,
@@ -33,7 +33,7 @@ pub(super) enum Number {
 }
 
 /// The columns of a file.
-pub(super) fn sources(meta: &FileMetaData) -> Vec<Source> {
+pub(super) fn sources(meta: &FileMetaData) -> Vec<ColumnSource> {
     let schema = meta.schema_descr();
     // Leaves in the order of the file, each with its path.
     let leaves: HashMap<String, usize> =
@@ -41,7 +41,7 @@ pub(super) fn sources(meta: &FileMetaData) -> Vec<Source> {
     let features = features(meta);
     let column = |field: &Type| {
         let name = field.name();
-        let (kind, number, path) = of(field);
+        let (kind, number, path) = classify(field);
         let mut column = Column::new(name, kind);
         // What pandas writes beside the columns.
         column.counter = name.starts_with("__index_level_");
@@ -50,7 +50,7 @@ pub(super) fn sources(meta: &FileMetaData) -> Vec<Source> {
             column.classes = classes(feature);
         }
         let leaf = path.and_then(|path| leaves.get(&path).copied());
-        Source { column, leaf, number }
+        ColumnSource { column, leaf, number }
     };
     schema.root_schema().get_fields().iter().map(|field| column(field)).collect()
 }
@@ -75,14 +75,14 @@ fn classes(feature: &Json) -> Option<Vec<String>> {
 }
 
 /// What a column of the schema holds, and the path of its values.
-fn of(field: &Type) -> (Kind, Number, Option<String>) {
+fn classify(field: &Type) -> (CellKind, Number, Option<String>) {
     let name = field.name();
-    let other = |what: &str| (Kind::Other(format!("holds {what}")), Number::Plain, None);
+    let other = |what: &str| (CellKind::Other(format!("holds {what}")), Number::Plain, None);
     if field.is_group() {
         let bytes = field.get_fields().iter().find(|inner| inner.name() == BYTES && inner.is_primitive());
         return match (field.get_basic_info().logical_type_ref(), bytes) {
             (None, Some(inner)) if inner.get_physical_type() == Physical::BYTE_ARRAY && !repeated(field) => {
-                (Kind::Bytes, Number::Plain, Some(format!("{name}\0{BYTES}")))
+                (CellKind::Bytes, Number::Plain, Some(format!("{name}\0{BYTES}")))
             }
             (Some(LogicalType::List), _) => other("lists"),
             (Some(LogicalType::Map), _) => other("maps"),
@@ -108,7 +108,7 @@ fn repeated(field: &Type) -> bool {
 
 /// # Errors
 /// A description of unusable contents.
-fn primitive(field: &Type) -> Result<(Kind, Number), &'static str> {
+fn primitive(field: &Type) -> Result<(CellKind, Number), &'static str> {
     use ConvertedType as Converted;
     let info = field.get_basic_info();
     let (logical, converted) = (info.logical_type_ref(), info.converted_type());
@@ -120,9 +120,9 @@ fn primitive(field: &Type) -> Result<(Kind, Number), &'static str> {
             return Err("dates or times");
         }
         (Some(LogicalType::Decimal(_)), _) | (_, Converted::DECIMAL) => {
-            return Ok((Kind::Values, Number::Decimal(scale())));
+            return Ok((CellKind::Values, Number::Decimal(scale())));
         }
-        (Some(LogicalType::Float16), _) => return Ok((Kind::Values, Number::Half)),
+        (Some(LogicalType::Float16), _) => return Ok((CellKind::Values, Number::Half)),
         _ => {}
     }
     let unsigned = match (logical, converted) {
@@ -131,15 +131,15 @@ fn primitive(field: &Type) -> Result<(Kind, Number), &'static str> {
         _ => false,
     };
     match field.get_physical_type() {
-        Physical::INT32 | Physical::INT64 if unsigned => Ok((Kind::Values, Number::Unsigned)),
+        Physical::INT32 | Physical::INT64 if unsigned => Ok((CellKind::Values, Number::Unsigned)),
         Physical::BOOLEAN | Physical::INT32 | Physical::INT64 | Physical::FLOAT | Physical::DOUBLE => {
-            Ok((Kind::Values, Number::Plain))
+            Ok((CellKind::Values, Number::Plain))
         }
         Physical::INT96 => Err("dates or times"),
         Physical::BYTE_ARRAY => match (logical, converted) {
             (Some(LogicalType::String | LogicalType::Enum | LogicalType::Json), _)
-            | (_, Converted::UTF8 | Converted::ENUM | Converted::JSON) => Ok((Kind::Texts, Number::Text)),
-            (None, Converted::NONE) => Ok((Kind::Bytes, Number::Plain)),
+            | (_, Converted::UTF8 | Converted::ENUM | Converted::JSON) => Ok((CellKind::Texts, Number::Text)),
+            (None, Converted::NONE) => Ok((CellKind::Bytes, Number::Plain)),
             _ => Err("values of a type that is not known here"),
         },
         Physical::FIXED_LEN_BYTE_ARRAY => Err("bytes of fixed length"),

@@ -9,7 +9,7 @@ use parquet::errors::Result;
 use std::borrow::Cow;
 
 /// A part of a column that has been decoded.
-pub(super) struct Values {
+pub(super) struct DecodedColumn {
     reader: ColumnReader,
     /// The level of a row that has a value.
     level: i16,
@@ -33,7 +33,7 @@ enum Decoded {
     Fixed(Vec<FixedLenByteArray>),
 }
 
-impl Values {
+impl DecodedColumn {
     pub fn new(reader: ColumnReader, level: i16, number: Number) -> Self {
         let values = match &reader {
             ColumnReader::BoolColumnReader(_) => Decoded::Bool(Vec::new()),

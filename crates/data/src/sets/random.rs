@@ -4,7 +4,7 @@
 use super::table::Blanks;
 use crate::images::wrong_buffers;
 use crate::rng::{CounterRng, Stream};
-use crate::split::{Part, SplitOptions};
+use crate::split::{SplitOptions, Subset};
 use crate::{
     ColumnEncoding, ColumnKind, DataFacts, Dataset, DatasetSource, Encoding, FieldFacts, FieldKind, FieldMut,
     SampleKey, SampleMut, Splits, TableEncoding, TargetEncoding,
@@ -82,7 +82,7 @@ impl DatasetSource for RandomSource {
 struct RandomSet {
     source: RandomSource,
     truth: Arc<[f32]>,
-    part: Part,
+    part: Subset,
 }
 
 impl Dataset for RandomSet {

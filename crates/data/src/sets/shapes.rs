@@ -4,7 +4,7 @@
 use crate::image_config::ChannelStats;
 use crate::images::{ImageSetBuilder, ImageSource, class_facts};
 use crate::rng::{CounterRng, Stream};
-use crate::split::{Part, SplitOptions};
+use crate::split::{SplitOptions, Subset};
 use crate::transforms::TransformOptions;
 use crate::{DataFacts, DatasetSource, FieldFacts, FieldKind, SampleKey, Splits};
 use base::error::Result;
@@ -80,7 +80,7 @@ impl DatasetSource for ShapesSource {
         };
         let mut splits = builder.splits(source(0, self.train), None, &SplitOptions::default())?;
         // Validation images have indices beyond those of any training set.
-        splits.val = Some(builder.set(&source(1 << 40, self.val), Part::all(self.val), false));
+        splits.val = Some(builder.set(&source(1 << 40, self.val), Subset::all(self.val), false));
         Ok(splits)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::columns::{Blobs, Cell};
 use super::columns_images::no_image;
-use super::sqlite_item::Item;
+use super::sqlite_item::ItemFields;
 use super::sqlite_rows::{Database, no_item};
 use base::error::Result;
 use std::borrow::Cow;
@@ -27,7 +27,7 @@ impl Blobs for Images {
             .with(|connection| connection.query_row(&self.query, [id], |row| row.get::<_, Vec<u8>>(0)))?;
         let Some((at, name)) = &self.field else { return Ok(Cow::Owned(bytes)) };
         let place = format!("{}, row {id}", self.place);
-        let item = Item::read(&bytes).map_err(|why| no_item(&place, &why))?;
+        let item = ItemFields::read(&bytes).map_err(|why| no_item(&place, &why))?;
         match item.cell(*at, name) {
             Cell::Bytes(bytes) => Ok(Cow::Owned(bytes.into_owned())),
             other => Err(no_image(&place, name, &other)),

@@ -1,6 +1,6 @@
 //! Items in MessagePack, as Burn's `SqliteDatasetWriter` stores them: the fields of a struct in order, without their names.
 
-use super::columns::{Cell, Column, Kind};
+use super::columns::{Cell, CellKind, Column};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
@@ -11,7 +11,7 @@ const DEEPEST: usize = 64;
 
 /// The fields of an item.
 #[derive(Debug, PartialEq)]
-pub(super) struct Item(Vec<(Option<String>, Field)>);
+pub(super) struct ItemFields(Vec<(Option<String>, Field)>);
 
 #[derive(Debug, PartialEq)]
 enum Field {
@@ -26,7 +26,7 @@ enum Field {
     Map(Vec<(Field, Field)>),
 }
 
-impl Item {
+impl ItemFields {
     /// # Errors
     /// Why it is not an item.
     pub fn read(bytes: &[u8]) -> Result<Self, String> {
@@ -51,10 +51,10 @@ impl Item {
     pub fn columns(&self) -> Vec<Column> {
         let column = |(at, (name, field)): (usize, &(Option<String>, Field))| {
             let kind = match field.cell() {
-                Cell::Bytes(_) => Kind::Bytes,
-                Cell::Text(_) => Kind::Texts,
-                Cell::Other(what) => Kind::Other(format!("holds {what}")),
-                _ => Kind::Values,
+                Cell::Bytes(_) => CellKind::Bytes,
+                Cell::Text(_) => CellKind::Texts,
+                Cell::Other(what) => CellKind::Other(format!("holds {what}")),
+                _ => CellKind::Values,
             };
             Column::new(name.clone().unwrap_or_else(|| at.to_string()), kind)
         };
@@ -179,11 +179,11 @@ mod tests {
     #[test]
     fn fields_are_told_by_their_places_or_their_names() {
         let sample = Sample { picture: vec![137, 80, 255], ..SAMPLE };
-        let item = Item::read(&rmp_serde::to_vec(&sample).unwrap()).unwrap();
-        let kinds: Vec<(String, Kind)> = item.columns().into_iter().map(|c| (c.name, c.kind)).collect();
+        let item = ItemFields::read(&rmp_serde::to_vec(&sample).unwrap()).unwrap();
+        let kinds: Vec<(String, CellKind)> = item.columns().into_iter().map(|c| (c.name, c.kind)).collect();
         let named = |name: &str, kind| (name.to_owned(), kind);
-        let pair = Kind::Other("holds a list of 2 values".to_owned());
-        let expected = [Kind::Bytes, Kind::Values, Kind::Values, Kind::Values, pair];
+        let pair = CellKind::Other("holds a list of 2 values".to_owned());
+        let expected = [CellKind::Bytes, CellKind::Values, CellKind::Values, CellKind::Values, pair];
         assert_eq!(
             kinds,
             expected.into_iter().enumerate().map(|(i, kind)| named(&i.to_string(), kind)).collect::<Vec<_>>()
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(item.cell(1, "1"), Cell::Integer(3));
         assert_eq!(item.cell(2, "2"), Cell::Single(0.5));
         assert_eq!(item.cell(3, "3"), Cell::Null);
-        let item = Item::read(&rmp_serde::to_vec_named(&sample).unwrap()).unwrap();
+        let item = ItemFields::read(&rmp_serde::to_vec_named(&sample).unwrap()).unwrap();
         assert_eq!(item.columns()[1].name, "label");
         // The order of a map is not specified.
         assert_eq!(item.cell(4, "label"), Cell::Integer(3));
@@ -203,14 +203,14 @@ mod tests {
     fn what_is_no_item_is_an_error() {
         let whole = rmp_serde::to_vec(&SAMPLE).unwrap();
         for cut in 0..whole.len() {
-            assert!(Item::read(&whole[..cut]).is_err(), "{cut}");
+            assert!(ItemFields::read(&whole[..cut]).is_err(), "{cut}");
         }
         // A list that claims 2^32 - 1 elements, and lists within lists.
-        Item::read(&[0xdd, 0xff, 0xff, 0xff, 0xff, 1]).unwrap_err();
-        Item::read(&[0x91; 1 << 20]).unwrap_err();
+        ItemFields::read(&[0xdd, 0xff, 0xff, 0xff, 0xff, 1]).unwrap_err();
+        ItemFields::read(&[0x91; 1 << 20]).unwrap_err();
         let nested = |levels: usize| [vec![0x91; levels - 1], vec![0x90]].concat();
-        Item::read(&nested(DEEPEST)).unwrap();
-        Item::read(&nested(DEEPEST + 1)).unwrap_err();
-        assert_eq!(Item::read(&[7]).unwrap().cell(0, "0"), Cell::Integer(7));
+        ItemFields::read(&nested(DEEPEST)).unwrap();
+        ItemFields::read(&nested(DEEPEST + 1)).unwrap_err();
+        assert_eq!(ItemFields::read(&[7]).unwrap().cell(0, "0"), Cell::Integer(7));
     }
 }

@@ -1,10 +1,10 @@
 //! The rows of a table of an SQLite database.
 
-use super::columns::{Blobs, Cell, Column, EachRow, Kind, RowSet};
+use super::columns::{Blobs, Cell, CellKind, Column, EachRow, RowSet};
 use super::columns_images::no_image;
 use super::sqlite_file;
 use super::sqlite_images::Images;
-use super::sqlite_item::Item;
+use super::sqlite_item::ItemFields;
 use base::error::{Error, Result};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
@@ -97,7 +97,8 @@ impl Database {
             rows.next()?.map(|row| row.get::<_, Vec<u8>>(0)).transpose()
         })?;
         let Some(first) = first else { return Ok(Vec::new()) };
-        let item = Item::read(&first).map_err(|why| no_item(&format!("{place}, the first row"), &why))?;
+        let item =
+            ItemFields::read(&first).map_err(|why| no_item(&format!("{place}, the first row"), &why))?;
         Ok(item.columns())
     }
 
@@ -129,9 +130,11 @@ fn columns(connection: &Connection, table: &str) -> rusqlite::Result<(Vec<Column
         let declared = declared.to_lowercase();
         // As SQLite derives the affinity of a column.
         let kind = match &declared {
-            declared if ["char", "clob", "text"].iter().any(|text| declared.contains(text)) => Kind::Texts,
-            declared if declared.contains("blob") => Kind::Bytes,
-            _ => Kind::Values,
+            declared if ["char", "clob", "text"].iter().any(|text| declared.contains(text)) => {
+                CellKind::Texts
+            }
+            declared if declared.contains("blob") => CellKind::Bytes,
+            _ => CellKind::Values,
         };
         let counts = key > 0 && declared == "integer" || name.eq_ignore_ascii_case(ROW_ID);
         Ok(Column { counter: counts, ..Column::new(name, kind) })
@@ -145,7 +148,7 @@ fn columns(connection: &Connection, table: &str) -> rusqlite::Result<(Vec<Column
 /// Whether it is a table that Burn's writer made.
 fn is_of_items(columns: &[Column]) -> bool {
     let called = |at: usize, name: &str| columns[at].name.eq_ignore_ascii_case(name);
-    columns.len() == 2 && called(0, ROW_ID) && called(1, ITEM) && columns[1].kind == Kind::Bytes
+    columns.len() == 2 && called(0, ROW_ID) && called(1, ITEM) && columns[1].kind == CellKind::Bytes
 }
 
 pub(super) fn no_item(place: &str, why: &str) -> Error {
@@ -281,9 +284,9 @@ impl RowSet for Rows {
 }
 
 impl Rows {
-    fn item(&self, row: usize, cell: &Cell<'_>) -> Result<Item> {
+    fn item(&self, row: usize, cell: &Cell<'_>) -> Result<ItemFields> {
         let why = match cell {
-            Cell::Bytes(bytes) => match Item::read(bytes) {
+            Cell::Bytes(bytes) => match ItemFields::read(bytes) {
                 Ok(item) => return Ok(item),
                 Err(why) => why,
             },

@@ -10,7 +10,7 @@ use super::table_known::{known_columns, known_remarks};
 use super::table_measured::{Measured, target_encoding};
 use super::table_values::content;
 use crate::images::class_facts;
-use crate::split::{ClassOf, Part, SplitOptions};
+use crate::split::{ClassOf, SplitOptions, Subset};
 use crate::{DataFacts, Dataset, FieldFacts, FieldKind, Splits, TableEncoding};
 use base::error::{Error, Result};
 use schemars::JsonSchema;
@@ -202,10 +202,10 @@ impl TableKeys {
         let rows = Arc::new(Rows { width, values, targets, remarks, content, places, encoding });
         let set = |part| Arc::new(CsvSet { rows: rows.clone(), part }) as Arc<dyn Dataset>;
         let behind = sections.train + sections.val.unwrap_or(0);
-        let test = sections.test.map(|n| Part::range(behind..behind + n));
+        let test = sections.test.map(|n| Subset::range(behind..behind + n));
         let val = match sections.val {
             _ if split.val_split > 0.0 => Some(own_val),
-            Some(n) => Some(split.validation(Part::range(sections.train..sections.train + n), class)?),
+            Some(n) => Some(split.validation(Subset::range(sections.train..sections.train + n), class)?),
             None => test.clone().map(|test| split.validation(test, class)).transpose()?,
         };
         Ok(Splits { train: set(train), val: val.map(set), test: test.map(set) })
@@ -217,7 +217,7 @@ impl TableKeys {
         table: &RawTable,
         columns: &[usize],
         target: usize,
-        train: &Part,
+        train: &Subset,
         dropped: Option<&Dropped>,
     ) -> Result<(TableEncoding, Targets, Vec<String>)> {
         let kinds = columns

@@ -5,7 +5,7 @@ use super::csv_table::{CategoryIndex, ColumnType, OTHER_MARKS, RawTable, plain_n
 use super::table::{Blanks, TableKeys, Task};
 use super::table_untrained::untrained_categories;
 use super::table_values::{Merged, Scale, classes, mean, merged};
-use crate::split::Part;
+use crate::split::Subset;
 use crate::{ColumnEncoding, ColumnKind, TargetEncoding};
 use base::display;
 use base::error::{Error, Result};
@@ -25,7 +25,7 @@ impl TableKeys {
         table: &RawTable,
         columns: &[(usize, ColumnType)],
         target: usize,
-        train: &Part,
+        train: &Subset,
     ) -> Result<Measured> {
         let mut warnings = Vec::new();
         let targets = self.targets(table, target, train, &mut warnings)?;
@@ -46,7 +46,7 @@ impl TableKeys {
         &self,
         table: &RawTable,
         column: usize,
-        train: &Part,
+        train: &Subset,
         warnings: &mut Vec<String>,
     ) -> ColumnKind {
         let known = |row: usize| table.number(row, column).filter(|_| !table.is_blank(row, column));
@@ -56,7 +56,7 @@ impl TableKeys {
             Blanks::Error | Blanks::Drop | Blanks::Zero => 0.0,
         };
         let values: Vec<f64> = cells.iter().map(|cell| cell.unwrap_or(fill)).collect();
-        let scale = if self.standardise { Scale::of(&values, train) } else { Scale::NONE };
+        let scale = if self.standardise { Scale::new(&values, train) } else { Scale::NONE };
         let found = merged(cells.into_iter().flatten().collect(), scale, self.standardise);
         warnings.extend(
             found.map(|found| merged_warning(table, column, found, (self.standardise, "standardise"))),
@@ -65,7 +65,13 @@ impl TableKeys {
     }
 
     /// A blank cell stands for as much of each category as the training rows have of it, or for none.
-    fn categories(&self, table: &RawTable, column: usize, names: &CategoryIndex, train: &Part) -> ColumnKind {
+    fn categories(
+        &self,
+        table: &RawTable,
+        column: usize,
+        names: &CategoryIndex,
+        train: &Subset,
+    ) -> ColumnKind {
         let mut counts = vec![0usize; names.len()];
         if self.blanks == Blanks::Mean {
             let rows = (0..train.len()).map(|i| train.get(i)).filter(|row| !table.is_blank(*row, column));
@@ -80,7 +86,7 @@ impl TableKeys {
         &self,
         table: &RawTable,
         column: usize,
-        train: &Part,
+        train: &Subset,
         warnings: &mut Vec<String>,
     ) -> Result<Targets> {
         if self.task == Task::Classification {
@@ -100,7 +106,7 @@ impl TableKeys {
         let numbers = target_numbers(table, column)?;
         warnings.extend(equal_target(table, column, train, "number", |row| numbers[row]));
         let scaled = self.standardise_target;
-        let scale = if scaled { Scale::of(&numbers, train) } else { Scale::NONE };
+        let scale = if scaled { Scale::new(&numbers, train) } else { Scale::NONE };
         let values = numbers.iter().map(|x| scale.apply(*x)).collect();
         let found = merged(numbers, scale, scaled);
         warnings
@@ -133,7 +139,7 @@ pub(super) fn target_numbers(table: &RawTable, column: usize) -> Result<Vec<f64>
 fn equal_target<T: PartialEq>(
     table: &RawTable,
     column: usize,
-    train: &Part,
+    train: &Subset,
     what: &str,
     of: impl Fn(usize) -> T,
 ) -> Option<String> {

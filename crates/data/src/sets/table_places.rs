@@ -18,7 +18,7 @@ impl Places {
     }
 
     /// `FILE, line 7`, or as its [`RowPlace`] says.
-    pub fn of(&self, row: usize) -> Option<String> {
+    pub fn of_row(&self, row: usize) -> Option<String> {
         Some(place(&self.path, self.row_place.as_ref(), *self.numbers.get(row)?))
     }
 }

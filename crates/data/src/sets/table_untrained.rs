@@ -3,7 +3,7 @@
 use super::csv_table::RawTable;
 use super::table::{TableKeys, Task};
 use super::table_values::labels;
-use crate::split::Part;
+use crate::split::Subset;
 use base::display;
 use base::error::{Error, Result};
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ impl TableKeys {
 }
 
 /// A warning about categories of a column that are in other rows only.
-pub(super) fn untrained_categories(table: &RawTable, column: usize, train: &Part) -> Option<String> {
+pub(super) fn untrained_categories(table: &RawTable, column: usize, train: &Subset) -> Option<String> {
     let known = labels(table, column, (0..train.len()).map(|i| train.get(i)));
     let mut others: BTreeMap<&str, usize> = BTreeMap::new();
     for row in (0..table.rows.len()).filter(|row| !table.is_blank(*row, column)) {

@@ -3,7 +3,7 @@
 use super::csv_table::{CategoryIndex, RawTable};
 use crate::Content;
 use crate::fingerprint::digest_of_parts;
-use crate::split::Part;
+use crate::split::Subset;
 use std::collections::BTreeSet;
 
 /// Digest of the columns in use, as written in the file.
@@ -51,7 +51,7 @@ impl Scale {
     pub const NONE: Self = Self { mean: 0.0, std: 1.0 };
 
     /// Scales to mean 0 and standard deviation 1 over the training rows. A constant column becomes 0.
-    pub fn of(values: &[f64], train: &Part) -> Self {
+    pub fn new(values: &[f64], train: &Subset) -> Self {
         let rows = || (0..train.len()).map(|i| values[train.get(i)]);
         let mean = mean(rows()).unwrap_or(0.0);
         let n = train.len().max(1) as f64;
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     fn scaled(values: &[f64]) -> (Scale, Vec<f32>) {
-        let scale = Scale::of(values, &Part::all(values.len()));
+        let scale = Scale::new(values, &Subset::all(values.len()));
         (scale, values.iter().map(|x| scale.apply(*x)).collect())
     }
 

@@ -105,7 +105,7 @@ impl TextSource {
         let text = read_text(path)?;
         let content = digest_of_parts([&text]);
         let place = path.display().to_string();
-        let texts = Texts { train: text, val: None, test: None, file: Some(place.as_str().into()) };
+        let texts = SplitTexts { train: text, val: None, test: None, file: Some(place.as_str().into()) };
         self.windows().splits(&place, &texts, content)
     }
 }
@@ -123,7 +123,7 @@ pub fn read_text(path: &Path) -> Result<String> {
 }
 
 /// The texts of the splits.
-pub(super) struct Texts {
+pub(super) struct SplitTexts {
     pub train: String,
     pub val: Option<String>,
     pub test: Option<String>,
@@ -144,7 +144,7 @@ pub(super) struct Windowing {
 
 impl Windowing {
     /// The samples of `texts`, which messages call `place`.
-    pub fn splits(&self, place: &str, texts: &Texts, content: Content) -> Result<Splits> {
+    pub fn splits(&self, place: &str, texts: &SplitTexts, content: Content) -> Result<Splits> {
         let all = || [Some(&texts.train), texts.val.as_ref(), texts.test.as_ref()].into_iter().flatten();
         let vocabulary = vocabulary(all());
         if vocabulary.len() > 1 << 16 {

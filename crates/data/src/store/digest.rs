@@ -29,7 +29,7 @@ impl fmt::Display for Digest {
 
 impl Digest {
     /// The digest of the same kind for the contents of `reader`.
-    pub fn of(&self, reader: &mut dyn Read) -> std::io::Result<Self> {
+    pub fn compute(&self, reader: &mut dyn Read) -> std::io::Result<Self> {
         match self {
             Self::Md5(_) => Ok(Self::Md5(hash::<Md5>(reader)?)),
             Self::Sha256(_) => Ok(Self::Sha256(hash::<Sha256>(reader)?)),
@@ -84,7 +84,7 @@ pub fn verify(path: &Path, spec: &FileSpec, cache: &Cache) -> Result<()> {
         return Ok(());
     }
     let mut file = base::files::open(path).doing("read", path)?;
-    let found = expected.of(&mut file).doing("read", path)?;
+    let found = expected.compute(&mut file).doing("read", path)?;
     if found != *expected {
         return Err(damaged(path, spec, &format!("{} bytes, {found}", meta.len())));
     }

@@ -12,7 +12,7 @@ mod url;
 
 pub use data_file::DataFile;
 pub use digest::{Digest, FileSpec, verify};
-pub use fetch::{Refusal, Wanted, fetch, megabytes};
+pub use fetch::{Download, Refusal, fetch, megabytes};
 pub use named::{NamedFile, Published};
 pub use pickle::read_batch;
 pub use place::{

@@ -1,7 +1,7 @@
 //! A data set that is a single file: one given by its path, or a published one with known addresses and digest.
 
 use super::digest::{Digest, FileSpec, verify};
-use super::fetch::{Refusal, Wanted, fetch};
+use super::fetch::{Download, Refusal, fetch};
 use super::place::{Cache, absolute};
 use super::url::Url;
 use base::error::{Error, Result};
@@ -73,7 +73,7 @@ pub struct NamedFile {
 impl Default for NamedFile {
     /// A placeholder until the keys are read.
     fn default() -> Self {
-        Self::of(FileKeys::default())
+        Self::new(FileKeys::default())
     }
 }
 
@@ -85,10 +85,10 @@ impl NamedFile {
         if file.sha256.as_ref().is_some_and(|s| s.len() != 64 || !s.bytes().all(|b| b.is_ascii_hexdigit())) {
             fields.problem("sha256", "expected 64 hexadecimal digits");
         }
-        Self::of(file)
+        Self::new(file)
     }
 
-    fn of(file: FileKeys) -> Self {
+    fn new(file: FileKeys) -> Self {
         let url = file.url.map(|url| url.0);
         let from = url.clone().unwrap_or_else(|| "its source".to_owned());
         Self {
@@ -129,7 +129,7 @@ impl NamedFile {
     /// before it is renamed to its final name.
     pub fn prepare(&self, check: &dyn Fn(&Path) -> Result<()>, say: &mut dyn FnMut(&str)) -> Result<()> {
         if !self.is_there()? {
-            fetch(Wanted { urls: &self.urls, target: &self.path, spec: &self.spec }, check, say)?;
+            fetch(Download { urls: &self.urls, target: &self.path, spec: &self.spec }, check, say)?;
         }
         verify(&self.path, &self.spec, &self.cache)
     }
@@ -157,7 +157,8 @@ impl NamedFile {
                  or set `[dataset] url` to download it",
             ));
         };
-        Refusal::of(self.download).map_or(Ok(false), |refusal| Err(refusal.explain(missing, url, &self.path)))
+        Refusal::new(self.download)
+            .map_or(Ok(false), |refusal| Err(refusal.explain(missing, url, &self.path)))
     }
 }
 
@@ -171,7 +172,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = |path: &std::path::Path, url: Option<&str>| {
             let url = url.map(|url| Url(url.to_owned()));
-            NamedFile::of(FileKeys { path: path.to_owned(), url, sha256: None, cache: Cache::none() })
+            NamedFile::new(FileKeys { path: path.to_owned(), url, sha256: None, cache: Cache::none() })
         };
         let never_asked = Some("http://127.0.0.1:9/never-asked");
         let error = file(folder.path(), never_asked).prepare(&|_| Ok(()), &mut |_| ()).unwrap_err();
@@ -226,7 +227,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let sha = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         let file = |sha: &str| {
-            NamedFile::of(FileKeys {
+            NamedFile::new(FileKeys {
                 path: folder.path().join("new/abc"),
                 url: Some(Url(serve_file(b"abc"))),
                 sha256: Some(sha.to_owned()),

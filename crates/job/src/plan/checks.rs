@@ -284,7 +284,7 @@ pub(super) fn top5(fields: &mut Fields<'_>, config: &mut MetricsConfig, target: 
             if config.top5 == Top5(Some(true)) && classes <= 5 {
                 fields.problem("top5", format!("top-5 accuracy of {classes} classes is always 1"));
             }
-            config.top5 = Top5(Some(config.top5.of(classes)));
+            config.top5 = Top5(Some(config.top5.applies(classes)));
         }
         FieldKind::Float => {
             if config.top5 == Top5(Some(true)) {

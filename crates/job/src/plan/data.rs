@@ -15,7 +15,7 @@ impl Plan {
         }
         plan.dataset.facts = facts;
         let caps = plan.reducer.bucket_caps();
-        plan.sizes = Some(Sizes::of(tensors, &plan.optimizer, plan.ema.is_some(), caps, &plan.world));
+        plan.sizes = Some(Sizes::new(tensors, &plan.optimizer, plan.ema.is_some(), caps, &plan.world));
         plan
     }
 

@@ -107,8 +107,8 @@ fn counts_the_ranks_that_are_certainly_on_this_machine() {
     assert_eq!(ranks(&[], WorldRequest::default()), 2);
     assert_eq!(ranks(&["launch.nnodes=3"], WorldRequest::default()), 2);
     // `plan --world 1024` does not say where they are.
-    assert_eq!(ranks(&[], WorldRequest::of(1024)), 1);
-    assert_eq!(ranks(&[], WorldRequest { local: Some(4), ..WorldRequest::of(1024) }), 4);
+    assert_eq!(ranks(&[], WorldRequest::new(1024)), 1);
+    assert_eq!(ranks(&[], WorldRequest { local: Some(4), ..WorldRequest::new(1024) }), 4);
     let here = |sets: &[&str], request| {
         let plan = resolved(LINEAR, sets, request);
         (plan.memory_here(), plan.memory().unwrap())

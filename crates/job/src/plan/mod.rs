@@ -130,7 +130,7 @@ impl Plan {
 
     /// The declarations of all keys that reading this spec reads, for `reference`; its problems are ignored.
     pub fn declarations(tree: &JobTree, registry: &Registry) -> Vec<Declaration> {
-        Self::examine(tree, registry, WorldRequest::of(1)).declarations
+        Self::examine(tree, registry, WorldRequest::new(1)).declarations
     }
 
     /// Whether the spec or the command line sets `key`, even to its default.

@@ -69,7 +69,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     // After a problem it may be impossible to build the model.
     let tensors = if root.is_sound() { model.source.tensors() } else { None };
     checks::groups(root, &optimizer, tensors.as_deref());
-    let sizes = tensors.map(|t| Sizes::of(&t, &optimizer, ema.is_some(), reducer.bucket_caps(), &world));
+    let sizes = tensors.map(|t| Sizes::new(&t, &optimizer, ema.is_some(), reducer.bucket_caps(), &world));
     let plan = Plan {
         name,
         seed,

@@ -64,7 +64,7 @@ fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
 }
 
 impl Sizes {
-    pub(super) fn of(
+    pub(super) fn new(
         tensors: &[TensorFacts],
         optimizer: &OptimizerPlan,
         averages: bool,

@@ -8,5 +8,5 @@ use spec::{JobTree, Override};
 pub fn resolved(registry: &Registry, spec: &str, sets: &[&str], world: usize) -> Result<Plan, String> {
     let sets: Vec<Override> = sets.iter().map(|set| Override::Set((*set).to_owned())).collect();
     let tree = JobTree::parse("job.toml", spec, &sets);
-    Plan::resolve(&tree, registry, WorldRequest::of(world)).map_err(|e| e.to_string())
+    Plan::resolve(&tree, registry, WorldRequest::new(world)).map_err(|e| e.to_string())
 }

@@ -67,7 +67,7 @@ impl WorldRequest {
     }
 
     /// Exactly this many processes.
-    pub fn of(world_size: usize) -> Self {
+    pub fn new(world_size: usize) -> Self {
         Self { world_size: Some(world_size), ..Self::default() }
     }
 
@@ -123,10 +123,10 @@ mod tests {
 
     #[test]
     fn a_given_world_size_overrides_the_spec() {
-        assert_eq!(world(WorldRequest::of(16), 1, 4), (1, 16, 16));
-        assert_eq!(world(WorldRequest::of(16), 2, 4), (2, 8, 16));
-        assert_eq!(world(WorldRequest::of(7), 2, 4), (1, 7, 7));
-        assert_eq!(world(WorldRequest::of(12), 5, 4), (3, 4, 12));
+        assert_eq!(world(WorldRequest::new(16), 1, 4), (1, 16, 16));
+        assert_eq!(world(WorldRequest::new(16), 2, 4), (2, 8, 16));
+        assert_eq!(world(WorldRequest::new(7), 2, 4), (1, 7, 7));
+        assert_eq!(world(WorldRequest::new(12), 5, 4), (3, 4, 12));
     }
 
     /// Of 33 samples, one process has a last batch of one; two processes, which may have trained the model, have none.
@@ -137,7 +137,7 @@ mod tests {
         let of = |purpose: Purpose, sets: &[&str]| {
             let sets: Vec<Override> = sets.iter().map(|set| Override::Set((*set).to_owned())).collect();
             let tree = JobTree::parse("job.toml", text, &sets);
-            Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1).to(purpose))
+            Plan::resolve(&tree, &Registry::standard(), WorldRequest::new(1).to(purpose))
         };
         let all = [Purpose::Use, Purpose::Train, Purpose::Start];
         let accepted = |sets: &[&str]| all.map(|purpose| of(purpose, sets).is_ok());

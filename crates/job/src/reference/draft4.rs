@@ -2,7 +2,7 @@
 
 use super::key::{description, unlinked, variants};
 use serde_json::{Map, Value as Json, json};
-use spec::schema::{self, Kind};
+use spec::schema::{self, ValueKind};
 
 /// Keywords that both drafts have.
 const SHARED: [&str; 5] = ["minimum", "maximum", "minItems", "maxItems", "required"];
@@ -25,7 +25,7 @@ pub fn value(schema: &Json) -> Json {
 
 /// What is accepted.
 fn shape(schema: &Json) -> Map<String, Json> {
-    if let Kind::Choice(names) = schema::kind(schema) {
+    if let ValueKind::Choice(names) = schema::kind(schema) {
         return choice(&names, schema);
     }
     let mut out = Map::new();

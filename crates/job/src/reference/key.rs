@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value as Json;
 use spec::range::words;
-use spec::schema::{self, Kind};
+use spec::schema::{self, ValueKind};
 use std::ops::Bound;
 
 /// One key.
@@ -69,10 +69,10 @@ fn choices(schema: &Json) -> Vec<Choice> {
     let truth = || [true, false].map(|value| Choice { value: value.into(), about: String::new() });
     let plain = |name: &str| named(name, String::new());
     match schema::kind(schema) {
-        Kind::Boolean => truth().into(),
-        Kind::List(items, _) => choices(items),
-        Kind::Choice(names) if names.len() != described.len() => names.into_iter().map(plain).collect(),
-        Kind::Own | Kind::String if described.is_empty() => {
+        ValueKind::Boolean => truth().into(),
+        ValueKind::List(items, _) => choices(items),
+        ValueKind::Choice(names) if names.len() != described.len() => names.into_iter().map(plain).collect(),
+        ValueKind::Own | ValueKind::String if described.is_empty() => {
             // An optional value is one of two schemas.
             let inner =
                 schema["anyOf"].as_array().and_then(|any| any.iter().find(|one| one["type"] != "null"));
@@ -156,15 +156,15 @@ fn type_words(schema: &Json) -> String {
         return format.to_owned();
     }
     match schema::kind(schema) {
-        Kind::Boolean => "bool".to_owned(),
-        Kind::Integer(_) => "integer".to_owned(),
-        Kind::Number(_) => "float".to_owned(),
-        Kind::String | Kind::Choice(_) => "string".to_owned(),
-        Kind::List(items, None) => format!("list of {}", plural(items)),
-        Kind::List(items, Some(n)) => format!("list of {n} {}", plural(items)),
-        Kind::Map(values) => format!("table of {}", plural(values)),
-        Kind::Table(_) => "table".to_owned(),
-        Kind::Own => {
+        ValueKind::Boolean => "bool".to_owned(),
+        ValueKind::Integer(_) => "integer".to_owned(),
+        ValueKind::Number(_) => "float".to_owned(),
+        ValueKind::String | ValueKind::Choice(_) => "string".to_owned(),
+        ValueKind::List(items, None) => format!("list of {}", plural(items)),
+        ValueKind::List(items, Some(n)) => format!("list of {n} {}", plural(items)),
+        ValueKind::Map(values) => format!("table of {}", plural(values)),
+        ValueKind::Table(_) => "table".to_owned(),
+        ValueKind::Own => {
             let types: Vec<&str> = match &schema["type"] {
                 Json::String(one) => vec![one],
                 many => many.as_array().into_iter().flatten().filter_map(Json::as_str).collect(),
@@ -197,15 +197,17 @@ fn range_words(schema: &Json) -> String {
         return expected.to_owned();
     }
     match schema::kind(schema) {
-        Kind::Integer(range) => bounds(range, |n| match n.checked_ilog2() {
+        ValueKind::Integer(range) => bounds(range, |n| match n.checked_ilog2() {
             Some(power) if power > 16 && n == 1 << power => format!("2^{power}"),
             _ => n.to_string(),
         }),
-        Kind::Number(range) => {
+        ValueKind::Number(range) => {
             bounds(range, |x| if x != 0.0 && x < 1e-4 { format!("{x:e}") } else { x.to_string() })
         }
-        Kind::Choice(names) => names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
-        Kind::List(items, _) => match range_words(items) {
+        ValueKind::Choice(names) => {
+            names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+        }
+        ValueKind::List(items, _) => match range_words(items) {
             range if range.is_empty() => range,
             range => format!("each {range}"),
         },

@@ -4,7 +4,7 @@ use super::key::{Choice, Key, keys};
 use super::{EXTENDS, Reference, Table};
 use crate::plan::one_line;
 use spec::schema;
-use spec::{Declaration, schema::Kind};
+use spec::{Declaration, schema::ValueKind};
 
 /// The name in the table at a path, if the spec gives one.
 pub type Chosen<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -53,7 +53,7 @@ fn within(declaration: &Declaration, name: &str) -> Option<Vec<Key>> {
     // An optional one is the only value besides null.
     let inner = table["anyOf"].as_array().and_then(|any| any.iter().find(|one| one["type"] != "null"));
     match schema::kind(table) {
-        Kind::Table(_) => Some(keys(inner.unwrap_or(table))),
+        ValueKind::Table(_) => Some(keys(inner.unwrap_or(table))),
         _ => None,
     }
 }

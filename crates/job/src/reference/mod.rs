@@ -67,7 +67,7 @@ pub struct Component {
 
 impl Reference {
     /// With the components of `registry`.
-    pub fn of(registry: &Registry) -> Self {
+    pub fn new(registry: &Registry) -> Self {
         let names = registry.names();
         let has_components = |path: &str| names.iter().any(|(table, _)| *table == path);
         let mut hooks = hooks(registry);

@@ -6,7 +6,7 @@ use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use serde_json::Value as Json;
 use spec::JobTree;
-use spec::schema::{self, Kind, ONLY_WORDS, Range};
+use spec::schema::{self, ONLY_WORDS, Range, ValueKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use toml::{Table, Value};
@@ -31,7 +31,7 @@ struct Trial<'a> {
 impl Trial<'_> {
     fn plan(&self, text: &str) -> Result<Plan, String> {
         let tree = JobTree::parse("job.toml", text, &[]);
-        Plan::resolve(&tree, self.registry, WorldRequest::of(1)).map_err(|e| e.to_string())
+        Plan::resolve(&tree, self.registry, WorldRequest::new(1)).map_err(|e| e.to_string())
     }
 
     /// The keys of the spec's plan if it is accepted; the plan is then read again.
@@ -169,22 +169,22 @@ fn values(schema: &Json) -> (Vec<Value>, bool) {
         (std::mem::take(words), false)
     };
     match schema::kind(schema) {
-        Kind::Boolean => (vec![true.into(), false.into()], true),
-        Kind::Choice(names) => (names.into_iter().map(Value::from).collect(), true),
-        Kind::Integer(range) => (integers(range), false),
-        Kind::Number(range) => (numbers(range), false),
-        Kind::String if schema.get(ONLY_WORDS).is_some() => (words, true),
-        Kind::String => one_word(&mut words, &["a", "a.pt"]),
-        Kind::List(items, count) => {
+        ValueKind::Boolean => (vec![true.into(), false.into()], true),
+        ValueKind::Choice(names) => (names.into_iter().map(Value::from).collect(), true),
+        ValueKind::Integer(range) => (integers(range), false),
+        ValueKind::Number(range) => (numbers(range), false),
+        ValueKind::String if schema.get(ONLY_WORDS).is_some() => (words, true),
+        ValueKind::String => one_word(&mut words, &["a", "a.pt"]),
+        ValueKind::List(items, count) => {
             let (each, listed) = values(items);
             (each.into_iter().map(|item| vec![item; count.unwrap_or(1)].into()).collect(), listed)
         }
-        Kind::Map(of) => {
+        ValueKind::Map(of) => {
             let table = |value| Table::from_iter([("a".to_owned(), value)]).into();
             (values(of).0.into_iter().map(table).collect(), false)
         }
-        Kind::Table(_) => (Vec::new(), false),
-        Kind::Own => {
+        ValueKind::Table(_) => (Vec::new(), false),
+        ValueKind::Own => {
             words.extend([0.5.into(), 2.into(), true.into(), vec![Value::from(0.5), 1.0.into()].into()]);
             one_word(&mut words, &["2 steps", "2 s", "cpu", "*", "a", "a:1"])
         }
@@ -221,7 +221,7 @@ fn job(dataset: &str, model: &str) -> Table {
 #[test]
 fn a_resolved_plan_is_a_spec_with_the_same_plan() {
     let registry = Registry::standard();
-    let reference = Reference::of(&registry);
+    let reference = Reference::new(&registry);
     let mut trial = Trial { registry: &registry, listed: BTreeMap::new() };
     let [datasets, models] = ["dataset", "model"].map(|path| &reference.table(path).unwrap().components);
     // A job with each data set, and the first model that accepts it.

@@ -31,7 +31,7 @@ fn variant<'a>(table: &'a Json, name: &str) -> &'a Json {
 #[test]
 fn every_name_of_the_registry_has_its_keys() {
     let registry = Registry::standard();
-    let reference = Reference::of(&registry);
+    let reference = Reference::new(&registry);
     for (table, names) in registry.names().into_iter().filter(|(_, names)| !names.is_empty()) {
         let found = reference.table(table).expect("a table");
         assert_eq!(found.components.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), names, "{table}");
@@ -58,7 +58,7 @@ fn every_name_of_the_registry_has_its_keys() {
 
 #[test]
 fn components_of_ones_own_are_in_the_schema() {
-    let schema = json_schema(&Reference::of(&Registry::standard().transform::<Noise>("noise")));
+    let schema = json_schema(&Reference::new(&Registry::standard().transform::<Noise>("noise")));
     assert_eq!(schema["properties"]["transform"]["anyOf"][1]["items"]["$ref"], "#/definitions/transform");
     let table = &schema["definitions"]["transform"];
     let noise = variant(table, "noise");
@@ -88,7 +88,7 @@ impl CommHook for Kept {
 
 #[test]
 fn keys_of_a_hook_are_those_of_its_table() {
-    let reference = |registry: Registry| Reference::of(&registry);
+    let reference = |registry: Registry| Reference::new(&registry);
     let standard = reference(Registry::standard());
     let names: Vec<&str> = standard.hooks.iter().map(|hook| hook.name.as_str()).collect();
     assert_eq!(names[0], "none");
@@ -108,7 +108,7 @@ fn keys_of_a_hook_are_those_of_its_table() {
 
 #[test]
 fn keys_that_are_required_have_no_default_and_groups_have_the_optimizers_keys() {
-    let schema = json_schema(&Reference::of(&Registry::standard()));
+    let schema = json_schema(&Reference::new(&Registry::standard()));
     assert_eq!(
         schema["anyOf"][1]["required"],
         json!(["name", "batch_size", "model", "dataset", "optimizer"])
@@ -158,7 +158,7 @@ fn schemas_are_written_in_draft_4() {
 
 /// The words that a key offers.
 fn words(path: &str, component: Option<&str>, key: &str) -> Vec<String> {
-    let reference = Reference::of(&Registry::standard());
+    let reference = Reference::new(&Registry::standard());
     let table = reference.table(path).expect("a table");
     let keys = match component {
         Some(name) => table.component(name).expect("a component").keys(),
@@ -186,7 +186,7 @@ fn words_of_keys_with_a_syntax_of_their_own_are_offered() {
 
 #[test]
 fn the_schema_has_names_of_augmentations_and_least_numbers() {
-    let schema = json_schema(&Reference::of(&Registry::standard()));
+    let schema = json_schema(&Reference::new(&Registry::standard()));
     let augment = &variant(&schema["properties"]["dataset"], "mnist")["properties"]["augment"];
     assert!(
         augment["items"]["enum"].as_array().is_some_and(|names| names.contains(&json!("crop"))),
@@ -202,7 +202,7 @@ fn the_schema_has_names_of_augmentations_and_least_numbers() {
 
 #[test]
 fn a_table_of_rows_has_its_own_default_for_the_validation_split() {
-    let reference = Reference::of(&Registry::standard());
+    let reference = Reference::new(&Registry::standard());
     let table = reference.table("dataset").expect("a table");
     for (name, expected) in [("csv", 0.1), ("california-housing", 0.1), ("random", 0.0), ("mnist", 0.0)] {
         let keys = table.component(name).expect("a data set").keys();

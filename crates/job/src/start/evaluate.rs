@@ -90,7 +90,7 @@ fn planned(
     // Once: standard input has ended then.
     let tree = JobTree::load(spec, &edits)?;
     // Before devices are counted: kernels are kept where this process says.
-    let first = Plan::resolve(&tree, registry, WorldRequest::of(1).to(Purpose::Use))?;
+    let first = Plan::resolve(&tree, registry, WorldRequest::new(1).to(Purpose::Use))?;
     let local_rank = launcher.map_or(0, |worker| worker.place.local_rank);
     let name = launcher.map_or_else(|| "eval".to_owned(), |_| local_rank.to_string());
     keep_kernels(of_rank(first.device, local_rank), first.precision, &name);

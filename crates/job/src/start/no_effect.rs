@@ -88,7 +88,7 @@ mod tests {
         let tree = JobTree::parse("job.toml", &text, &[]);
         let origin = detect(&get, &Settings::default()).expect("consistent");
         let world = match &origin {
-            Origin::Worker(worker) => WorldRequest::of(worker.place.world_size),
+            Origin::Worker(worker) => WorldRequest::new(worker.place.world_size),
             _ => WorldRequest::default(),
         };
         let plan = Plan::resolve(&tree, &Registry::standard(), world).expect("a plan");
@@ -126,7 +126,7 @@ mod tests {
         let text = "name = \"x\"\nepochs = 1\nbatch_size = 4\nmodel = { name = \"resnet18\", num_classes = 10 }\n\
                     optimizer = { name = \"sgd\", lr = 0.1 }\ndataset = { name = \"cifar10\", root = \"~/data\" }\n";
         let tree = JobTree::parse("job.toml", text, &[]);
-        let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)).expect("a plan");
+        let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::new(1)).expect("a plan");
         let as_it_stands = |key: &str, path: &str| {
             format!("`{key}` is `{path}` as it stands: `~` and variables are not expanded")
         };

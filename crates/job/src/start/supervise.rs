@@ -44,12 +44,12 @@ pub(super) fn supervise(
     launch.policy.stop_deadline = *plan.checkpoint.grace;
     launch.stop = stop.clone();
     launch.console = flags.console();
-    let (out_dir, before) = (job.out_dir.clone(), MetricsBaseline::of(&job.out_dir));
+    let (out_dir, before) = (job.out_dir.clone(), MetricsBaseline::read(&job.out_dir));
     let mut nodes = nodes_of(plan, node_rank, flags)?;
     nodes.newest_checkpoint = Some(Arc::new(move || newest_step(&job)));
     let ended = nodes.run(launch);
     if first {
-        before.conclude_or_warn(&out_dir, ExitCode::of(&ended) as u8, ended.as_ref().err());
+        before.conclude_or_warn(&out_dir, ExitCode::from_result(&ended) as u8, ended.as_ref().err());
     }
     let may_go_on = [ErrorKind::WorkerFailed, ErrorKind::Collective, ErrorKind::Rendezvous];
     let _lock = match lock {

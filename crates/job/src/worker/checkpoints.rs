@@ -3,7 +3,7 @@
 use super::snapshot;
 use super::state::RunFacts;
 use base::error::Result;
-use checkpoint::{AsyncSaver, CheckpointConfig, CheckpointStore, Every, Saved, Snapshot};
+use checkpoint::{AsyncSaver, CheckpointConfig, CheckpointStore, Every, SavedCheckpoint, Snapshot};
 use ddp::HookState;
 use record::CheckpointEvent;
 use record::history;
@@ -85,7 +85,7 @@ impl Checkpoints {
         Ok(saved.map(|saved| self.event(&saved)))
     }
 
-    fn event(&mut self, saved: &Saved) -> CheckpointEvent {
+    fn event(&mut self, saved: &SavedCheckpoint) -> CheckpointEvent {
         let (epoch, held_up) = self.under_way.take().unzip();
         CheckpointEvent {
             step: saved.step,

@@ -83,7 +83,7 @@ mod tests {
     use collectives::DistributedConfig;
     use collectives::gloo::GlooOptions;
     use collectives::rendezvous::Secret;
-    use launch::{Endpoint, Place};
+    use launch::{Endpoint, RankPosition};
     use std::net::Ipv4Addr;
 
     /// The loss of a rank that leaves right after the rendezvous is noticed by the others, who have to know that they do.
@@ -94,7 +94,7 @@ mod tests {
         let secret = Secret::generate().unwrap();
         let handoff = |rank| {
             let endpoint = Endpoint::Connect { host: "127.0.0.1".to_owned(), port };
-            Handoff::new(Place::on_one_node(rank, 2), endpoint, secret.clone(), JobHandoff::default())
+            Handoff::new(RankPosition::on_one_node(rank, 2), endpoint, secret.clone(), JobHandoff::default())
         };
         let parts = GroupParts {
             plan_hash: "same",

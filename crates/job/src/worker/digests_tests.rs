@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 
 const EACH: &str = "metrics.digests=\"1 step\"";
 
-fn of(run: &TestRun) -> BTreeMap<u64, DigestLine> {
+fn digests(run: &TestRun) -> BTreeMap<u64, DigestLine> {
     read_digests(run.out()).unwrap()
 }
 
 fn trained(world: usize, sets: &[&str]) -> BTreeMap<u64, DigestLine> {
     let run = TestRun::new(SPEC);
     run.train(world, &[&[EACH, "epochs=1"], sets].concat()).unwrap();
-    of(&run)
+    digests(&run)
 }
 
 #[test]
@@ -52,10 +52,10 @@ fn a_resumed_run_has_each_step_once() {
     whole.train(2, &sets).unwrap();
     let parts = TestRun::new(SPEC);
     parts.in_parts(2, &sets, &[5]);
-    assert_eq!(of(&parts), of(&whole));
-    assert!(!of(&whole)[&1].group(DigestGroup::Average).is_empty());
+    assert_eq!(digests(&parts), digests(&whole));
+    assert!(!digests(&whole)[&1].group(DigestGroup::Average).is_empty());
     let text = std::fs::read_to_string(parts.out().join("digests.jsonl")).unwrap();
-    assert_eq!(text.lines().count(), of(&whole).len());
+    assert_eq!(text.lines().count(), digests(&whole).len());
     // The cadence changes no result.
     let without = TestRun::new(SPEC);
     without.train(2, &sets[1..]).unwrap();

@@ -33,7 +33,7 @@ named! {
 }
 
 impl Split {
-    fn of(self, splits: &Splits) -> Option<&Arc<dyn Dataset>> {
+    fn dataset(self, splits: &Splits) -> Option<&Arc<dyn Dataset>> {
         match self {
             Split::Train => Some(&splits.train),
             Split::Val => splits.val.as_ref(),
@@ -43,7 +43,7 @@ impl Split {
 }
 
 fn no_split(data: &str, split: Split, splits: &Splits) -> Error {
-    let there = Split::ALL.into_iter().filter(|split| split.of(splits).is_some());
+    let there = Split::ALL.into_iter().filter(|split| split.dataset(splits).is_some());
     let there: Vec<String> = there.map(|split| format!("`{split}`")).collect();
     let more = match split {
         Split::Val => "; `[dataset] val_split` splits one off the training samples",
@@ -184,13 +184,14 @@ pub fn evaluate(
     group.barrier(Wait::WhilePeersLive)?;
     let known = share_json(loaded.map(Usage::encoding_of).transpose()?.flatten(), group)?;
     let splits = open_data(&parts.data, known.as_ref(), group, local_rank)?;
-    let (facts, fingerprint) = (facts_of(&splits), Fingerprint::of(&splits));
+    let (facts, fingerprint) = (facts_of(&splits), Fingerprint::new(&splits));
     group.barrier(Wait::WhilePeersLive)?;
     same_data::check_data_sets(&fingerprint, group)?;
     let on = compute(device, parts.precision)?;
     let mut model = parts.model.source.build(&facts, parts.seed, &on)?;
     fit::model(parts, &*splits.train, &*model)?;
-    let dataset = wanted.split.of(&splits).ok_or_else(|| no_split(parts.data.name, wanted.split, &splits))?;
+    let dataset =
+        wanted.split.dataset(&splits).ok_or_else(|| no_split(parts.data.name, wanted.split, &splits))?;
     if dataset.is_empty() {
         return Err(no_samples(parts.data.name, wanted.split));
     }

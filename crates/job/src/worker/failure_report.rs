@@ -63,7 +63,7 @@ impl<'a> FailureReport<'a> {
             return false;
         }
         tracing::error!(target: ALREADY_PRINTED, "{}", error.message);
-        let mut note = Failure::of(self.handoff.place.rank, error);
+        let mut note = Failure::new(self.handoff.place.rank, error);
         if let Some(group) = self.group.get() {
             note = note.at(&**group);
         }
@@ -74,7 +74,7 @@ impl<'a> FailureReport<'a> {
         let log_dir = &self.handoff.log_dir;
         if let Some(group) = self.group.get()
             && let Some(error) = error.caused_by::<CommError>()
-            && FlightRecord::of(&**group, error).write(log_dir).is_ok()
+            && FlightRecord::new(&**group, error).write(log_dir).is_ok()
         {
             self.record.set(Some(FlightRecord::path(log_dir, note.rank)));
         }
@@ -118,12 +118,12 @@ mod tests {
     use crate::worker::JobHandoff;
     use base::error::ErrorKind;
     use collectives::rendezvous::Secret;
-    use launch::{Endpoint, Place};
+    use launch::{Endpoint, RankPosition};
     use signal_hook::consts::SIGTERM;
 
     /// Rank 0 of 2 with this log folder.
     fn handoff(log_dir: &std::path::Path) -> Handoff {
-        let (place, secret) = (Place::on_one_node(0, 2), Secret::generate().unwrap());
+        let (place, secret) = (RankPosition::on_one_node(0, 2), Secret::generate().unwrap());
         let mut handoff = Handoff::new(place, Endpoint::Solo, secret, JobHandoff::default());
         handoff.log_dir = log_dir.to_owned();
         handoff

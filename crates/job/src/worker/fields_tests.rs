@@ -244,7 +244,7 @@ fn a_plan_names_further_fields() {
 fn fingerprints_cover_further_fields() {
     let of = |set: Masked| {
         let set: Arc<dyn Dataset> = Arc::new(set);
-        Fingerprint::of(&Splits { train: set, val: None, test: None })
+        Fingerprint::new(&Splits { train: set, val: None, test: None })
     };
     let usual = of(Masked::default());
     assert_eq!(usual, of(Masked::default()));

@@ -71,7 +71,7 @@ fn plan(model: &str, dataset: &str, dir: &Path) -> Result<Plan> {
         Registry::standard().model("own", own).model("table", |config: &TableConfig, _, device| Table {
             embedding: EmbeddingConfig::new(config.tokens, 5).init(device),
         });
-    Ok(Plan::resolve(&JobTree::parse("x.toml", &spec, &[]), &registry, WorldRequest::of(1))?)
+    Ok(Plan::resolve(&JobTree::parse("x.toml", &spec, &[]), &registry, WorldRequest::new(1))?)
 }
 
 fn trained(plan: Result<Plan>, out_dir: &Path) -> Result<TrainingEnd> {

@@ -27,7 +27,7 @@ pub(super) struct RunData {
 impl RunData {
     pub fn open(job: &RankJob<'_>, parts: &RankParts<'_>) -> Result<Self> {
         let splits = open_data(&parts.data, None, &*job.group, job.local_rank)?;
-        let (facts, fingerprint) = (facts_of(&splits), Fingerprint::of(&splits));
+        let (facts, fingerprint) = (facts_of(&splits), Fingerprint::new(&splits));
         if job.group.rank() == 0 {
             say_lacking(&splits);
             parts.memory_warning(&facts).iter().for_each(|why| warn(&format!("`model`: {why}")));

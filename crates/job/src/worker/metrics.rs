@@ -32,7 +32,7 @@ impl Reported {
         let cross_entropy = matches!(task.standard(), Some(StandardLoss::CrossEntropy { .. }));
         Self {
             standard: task.own().is_none(),
-            top5: classes > 0 && top5.of(classes),
+            top5: classes > 0 && top5.applies(classes),
             tokens: sequences && cross_entropy,
         }
     }

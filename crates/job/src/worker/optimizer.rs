@@ -4,7 +4,7 @@
 
 use super::spec_changes::{self, OwnSpec};
 use base::error::{Error, Result};
-use checkpoint::{Loaded, State};
+use checkpoint::{Loaded, RunState};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use train::models::{Model, Role, StateEntry, TensorFacts};
@@ -79,7 +79,7 @@ fn listed(names: &[&str], what: &str) -> Option<String> {
 /// # Errors
 /// Exit code 78: a group does not fit the model.
 pub fn freeze(optimizer: &OptimizerPlan, model: &mut dyn Model) -> Result<()> {
-    let tensors: Vec<TensorFacts> = model.entries().iter().map(TensorFacts::of).collect();
+    let tensors: Vec<TensorFacts> = model.entries().iter().map(TensorFacts::from_entry).collect();
     groups(optimizer, &tensors)?;
     let frozen: Vec<bool> = tensors.iter().map(|t| optimizer.rule_of(t.names()).is_none()).collect();
     if frozen.contains(&true) {
@@ -139,7 +139,7 @@ pub fn fits(
 }
 
 /// What a changed optimizer keeps from a checkpoint; `None` if nothing has changed.
-pub fn kept(spec: OwnSpec<'_>, state: &State, slots: &[&str]) -> Option<String> {
+pub fn kept(spec: OwnSpec<'_>, state: &RunState, slots: &[&str]) -> Option<String> {
     spec_changes::of_optimizer(spec, state)?;
     let kept = [slots, &["the number of steps"]].concat().join(", ");
     Some(format!("the optimizer has changed; kept: {kept}"))

@@ -64,7 +64,7 @@ fn a_plan_with_data_has_its_values_and_what_only_the_data_tells() {
     let toml = known.to_toml() + &known.toml_comments();
     assert!(toml.contains("\n#   steps in all: 12\n"), "{toml}");
     let tree = JobTree::parse("job.toml", &toml, &[]);
-    let again = Plan::resolve(&tree, &registry, WorldRequest::of(2)).unwrap();
+    let again = Plan::resolve(&tree, &registry, WorldRequest::new(2)).unwrap();
     assert_eq!((&again.hash, again.to_toml()), (&plan.hash, plan.to_toml()));
 }
 
@@ -97,7 +97,7 @@ fn a_model_of_unknown_size_is_compared_with_the_memory_once_the_data_is_open() {
     let warned = |bytes: u64| {
         let tree = JobTree::parse("job.toml", &format!("device = 'cpu'\n{spec}"), &[]);
         let memory = Some(UsableMemory { bytes, limited: false });
-        let plan = Plan::resolve(&tree, &registry, WorldRequest { memory, ..WorldRequest::of(1) }).unwrap();
+        let plan = Plan::resolve(&tree, &registry, WorldRequest { memory, ..WorldRequest::new(1) }).unwrap();
         assert_eq!(plan.memory_warning(), None, "the model's size is not known");
         let facts = facts_of(&plan.dataset.source.open().unwrap());
         RankParts::new(&plan).memory_warning(&facts)

@@ -20,7 +20,7 @@ use ddp::device;
 use launch::clusters::slurm::SlurmJob;
 use launch::clusters::{self, Ancestor, WorkerEnv};
 use launch::logs::ALREADY_PRINTED;
-use launch::{Endpoint, ExitCode, OnSecondSignal, Place, SelfExit, StopFlag, logs};
+use launch::{Endpoint, ExitCode, OnSecondSignal, RankPosition, SelfExit, StopFlag, logs};
 use record::Profile;
 use record::history::Start;
 use spec::JobTree;
@@ -219,8 +219,8 @@ fn in_time(last: impl FnOnce() + Send + 'static) {
 fn resolved(handoff: &Handoff, registry: &Registry) -> Result<Plan> {
     let tree = JobTree::parse(&handoff.job.spec_name, &handoff.job.job_toml, &[]);
     let purpose = if handoff.job.evaluation.is_some() { Purpose::Use } else { Purpose::Train };
-    let Place { world_size, local_world_size, .. } = handoff.place;
-    let request = WorldRequest { local: Some(local_world_size), ..WorldRequest::of(world_size).to(purpose) };
+    let RankPosition { world_size, local_world_size, .. } = handoff.place;
+    let request = WorldRequest { local: Some(local_world_size), ..WorldRequest::new(world_size).to(purpose) };
     Ok(Plan::resolve(&tree, registry, request)?)
 }
 
@@ -249,7 +249,7 @@ fn work(
     let parts = RankParts::new(plan);
     let threads = parts.threads.unwrap_or(handoff.threads);
     start_compute_threads(threads);
-    let Place { rank, world_size, .. } = handoff.place;
+    let RankPosition { rank, world_size, .. } = handoff.place;
     let (job, generation) = (parts.name, handoff.generation);
     let _span = tracing::debug_span!("run", job, rank, world_size, generation).entered();
     // The value was checked before the start; this generation may have fewer ranks.

@@ -2,7 +2,7 @@
 //! an epoch, and with everything that has a state or rules of its own.
 
 use super::testing::{SPEC, TestRun};
-use checkpoint::{Loaded, State, TensorMap, read_state};
+use checkpoint::{Loaded, RunState, TensorMap, read_state};
 use record::Event;
 use train::training::TrainingEnd;
 
@@ -172,7 +172,7 @@ fn training_time_sums_all_starts() {
     let run = TestRun::new(SPEC);
     run.until(1, &[], 3).unwrap();
     let path = run.newest().join("state.json");
-    let state = State { wall_seconds: 1e6, ..read_state(&run.newest()).unwrap() };
+    let state = RunState { wall_seconds: 1e6, ..read_state(&run.newest()).unwrap() };
     std::fs::write(path, state.to_json().unwrap()).unwrap();
     run.train(1, &[]).unwrap();
     assert!(read_state(&run.newest()).unwrap().wall_seconds > 1e6);

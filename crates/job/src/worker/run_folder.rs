@@ -69,7 +69,7 @@ impl RunFolder<'_> {
         let lock = FolderLock::take(out_dir, self.run, patience, &|| false)?;
         continues_the_run(self.parts.spec(), self.job)?;
         self.lock = lock;
-        let _ = self.end.baseline.set(MetricsBaseline::of(out_dir));
+        let _ = self.end.baseline.set(MetricsBaseline::read(out_dir));
         Ok(())
     }
 }
@@ -89,7 +89,11 @@ impl EndOfRun {
 
     pub fn record(&self, ended: &Result<ExitCode>) {
         if let Some(baseline) = self.baseline.get() {
-            baseline.conclude_or_warn(&self.out_dir, ExitCode::of(ended) as u8, ended.as_ref().err());
+            baseline.conclude_or_warn(
+                &self.out_dir,
+                ExitCode::from_result(ended) as u8,
+                ended.as_ref().err(),
+            );
         }
     }
 }

@@ -5,7 +5,7 @@ use super::data::open_data;
 use super::exchange::gathered;
 use super::parts::DataParts;
 use base::error::{Error, Result};
-use checkpoint::State;
+use checkpoint::RunState;
 use collectives::rendezvous::name_ranks;
 use collectives::{ProcessGroup, SoloGroup};
 use data::Fingerprint;
@@ -25,11 +25,11 @@ pub fn check_data_sets(own: &Fingerprint, group: &dyn ProcessGroup) -> Result<()
 /// # Errors
 /// It is missing or damaged (exit 78).
 pub fn present(data: &DataParts<'_>) -> Result<Fingerprint> {
-    open_data(data, None, &SoloGroup::default(), 0).map(|splits| Fingerprint::of(&splits))
+    open_data(data, None, &SoloGroup::default(), 0).map(|splits| Fingerprint::new(&splits))
 }
 
 /// The fingerprint of the data set that a checkpoint was trained on; `None` if its state has none.
-pub fn recorded(state: &State) -> Option<Fingerprint> {
+pub fn recorded(state: &RunState) -> Option<Fingerprint> {
     serde_json::from_value(state.extra.get("data")?.clone()).ok()
 }
 

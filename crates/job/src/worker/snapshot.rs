@@ -5,7 +5,7 @@ use super::hook::{self, HookLayout};
 use super::metrics::Reported;
 use super::state::{RunFacts, SavedState};
 use base::error::{Error, Result};
-use checkpoint::{Dtype, Snapshot, State, TensorData, TensorMap};
+use checkpoint::{Dtype, RunState, Snapshot, TensorData, TensorMap};
 use ddp::HookState;
 use train::models::{ALL, Layout, Role, StateEntry};
 use train::training::{Position, RunTensors, Sums};
@@ -94,10 +94,15 @@ fn copy_to(tensors: &mut TensorMap, name: &str, bytes: &[u8]) -> Result<()> {
 }
 
 /// The run's position, for `state.json`. `seconds` is its training time.
-pub fn state(made: &RunFacts, position: &Position, hook: Option<&HookState>, seconds: f64) -> Result<State> {
+pub fn state(
+    made: &RunFacts,
+    position: &Position,
+    hook: Option<&HookState>,
+    seconds: f64,
+) -> Result<RunState> {
     let extra = SavedState::new(made, position, hook.map(|hook| HookLayout::new(hook, &made.hook_keys)));
     let json = |e: serde_json::Error| Error::internal(format!("the state is not JSON: {e}"));
-    Ok(State {
+    Ok(RunState {
         spec_hash: made.spec_hash.clone(),
         name: made.name.clone(),
         world: position.batching.world,
@@ -110,7 +115,7 @@ pub fn state(made: &RunFacts, position: &Position, hook: Option<&HookState>, sec
         metrics: metrics(made, position),
         optimizer: serde_json::Value::Object(made.optimizer.clone()),
         extra: serde_json::to_value(extra).map_err(json)?,
-        ..State::default()
+        ..RunState::default()
     })
 }
 

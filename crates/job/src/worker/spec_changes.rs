@@ -8,7 +8,7 @@ use crate::plan::changes::{Change, NAMED, between, lines};
 use base::display;
 use base::error::{Error, Result};
 use base::files;
-use checkpoint::{Loaded, State};
+use checkpoint::{Loaded, RunState};
 use data::Encoding;
 use record::history;
 use spec::{Values, values};
@@ -163,7 +163,7 @@ fn place(value: &str) -> PathBuf {
 }
 
 /// `optimizer.lr = 0.1, now 0.2; …` for keys of the optimizer; `None` without changes.
-pub fn of_optimizer(spec: OwnSpec<'_>, state: &State) -> Option<String> {
+pub fn of_optimizer(spec: OwnSpec<'_>, state: &RunState) -> Option<String> {
     let [before, now] = of_optimizers(spec, state)?;
     in_words(spec, &before, &now)
 }
@@ -173,7 +173,7 @@ fn of_specs(checkpoint: &Path, job_toml: &str) -> Option<[Values; 2]> {
     Some([values(&before)?, values(job_toml)?])
 }
 
-fn of_optimizers(spec: OwnSpec<'_>, state: &State) -> Option<[Values; 2]> {
+fn of_optimizers(spec: OwnSpec<'_>, state: &RunState) -> Option<[Values; 2]> {
     let values = |table: &serde_json::Map<String, serde_json::Value>| {
         table.iter().map(|(key, value)| (format!("optimizer.{key}"), value.to_string())).collect()
     };

@@ -183,7 +183,7 @@ fn show_brief(job: &RankJob<'_>, facts: &DataFacts, position: &Position, model: 
     for (key, why) in plan.warnings_of_values() {
         warn(&format!("`{key}`: {why}"));
     }
-    let tensors: Vec<TensorFacts> = model.entries().iter().map(TensorFacts::of).collect();
+    let tensors: Vec<TensorFacts> = model.entries().iter().map(TensorFacts::from_entry).collect();
     let brief = plan.brief(&Running {
         facts,
         tensors: &tensors,

@@ -50,7 +50,7 @@ impl Usage {
     pub fn read(text: &str, loaded: &Loaded, registry: &Registry) -> Result<(Self, Plan)> {
         let usage = Self::parse(text, loaded)?;
         let tree = JobTree::parse(&place(loaded), &usage.spec, &[]);
-        let plan = Plan::resolve(&tree, registry, WorldRequest::of(1).to(Purpose::Use))?;
+        let plan = Plan::resolve(&tree, registry, WorldRequest::new(1).to(Purpose::Use))?;
         Ok((usage, plan))
     }
 

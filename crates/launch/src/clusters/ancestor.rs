@@ -26,7 +26,8 @@ impl Ancestor {
     }
 
     fn lives(&self) -> bool {
-        ProcessStat::of(self.0.pid).is_some_and(|stat| stat.started == self.0.started && !stat.has_ended())
+        ProcessStat::of_process(self.0.pid)
+            .is_some_and(|stat| stat.started == self.0.started && !stat.has_ended())
     }
 
     /// Calls `gone`, with what to tell the user, if this process ends before the ranks have met.
@@ -70,7 +71,7 @@ mod tests {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let rank: u32 = line.trim().parse().unwrap();
-        let parent = ProcessStat::of(rank).unwrap().parent;
+        let parent = ProcessStat::of_process(rank).unwrap().parent;
         assert_ne!(parent, child.id(), "there is a shell in between");
         let launcher = Ancestor::above(parent).expect("its launcher is found");
         assert_eq!((launcher.0.pid, launcher.0.name.as_str()), (child.id(), "mpirun.test"));
@@ -86,7 +87,7 @@ mod tests {
     #[test]
     fn after_the_rendezvous_a_launcher_is_not_watched() {
         let own = std::process::id();
-        let stat = ProcessStat::of(own).unwrap();
+        let stat = ProcessStat::of_process(own).unwrap();
         let gone = Ancestor(ProcessStat { started: "another".into(), ..stat });
         let stop = StopFlag::new();
         stop.connected();

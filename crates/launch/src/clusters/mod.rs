@@ -179,7 +179,7 @@ pub fn detect(get: &dyn Fn(&str) -> Option<String>, settings: &Settings) -> Resu
     let slurm = slurm::claim(&vars)?;
     match innermost(&vars, environment, mpi, slurm)? {
         Some(claim) => {
-            let worker = WorkerEnv::of(&vars, claim, settings.starter)?;
+            let worker = WorkerEnv::from_vars(&vars, claim, settings.starter)?;
             agrees(&worker, settings)?;
             Ok(Origin::Worker(worker))
         }

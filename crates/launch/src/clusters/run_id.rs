@@ -49,14 +49,14 @@ fn of_torchrun(vars: &Vars<'_>) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn of(vars: &[(&str, &str)]) -> RunId {
+    fn id_of(vars: &[(&str, &str)]) -> RunId {
         let get = |name: &str| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
         run_id(&get, None).expect("consistent")
     }
 
     /// Whether the second environment belongs to a repeated start of the first one's run.
     fn again(first: &[(&str, &str)], second: &[(&str, &str)]) -> bool {
-        of(second).continues(&of(first))
+        id_of(second).continues(&id_of(first))
     }
 
     #[test]

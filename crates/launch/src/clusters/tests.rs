@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::nodes::KeySource;
-use crate::{Endpoint, Place};
+use crate::{Endpoint, RankPosition};
 use base::error::ErrorKind;
 use collectives::rendezvous::{Ports, StoreKey};
 
@@ -79,7 +79,8 @@ fn without_variables_there_is_no_worker() {
 #[test]
 fn reads_torchruns_variables() {
     let worker = worker(&TORCHRUN);
-    let place = Place { rank: 5, local_rank: 1, world_size: 8, local_world_size: 4, node_rank: 1, nnodes: 2 };
+    let place =
+        RankPosition { rank: 5, local_rank: 1, world_size: 8, local_world_size: 4, node_rank: 1, nnodes: 2 };
     assert_eq!(worker.place, place);
     assert_eq!(worker.endpoint(None).expect("known"), agreed("node0", 29500));
     assert_eq!(worker.to_string(), "torchrun: rank 5 of 8");
@@ -112,7 +113,8 @@ fn ranks_agree_on_a_port_through_torchruns_store() {
 fn a_bare_rank_and_world_size_are_one_machine_on_loopback_and_one_process_a_machine_elsewhere() {
     let pod =
         [("RANK", "3"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "job-0"), ("MASTER_PORT", "1"), ("HOME", "/h")];
-    let place = Place { rank: 3, local_rank: 0, world_size: 4, local_world_size: 1, node_rank: 3, nnodes: 4 };
+    let place =
+        RankPosition { rank: 3, local_rank: 0, world_size: 4, local_world_size: 1, node_rank: 3, nnodes: 4 };
     assert_eq!(worker(&pod).place, place);
     let bare = [
         ("RANK", "1"),
@@ -121,7 +123,7 @@ fn a_bare_rank_and_world_size_are_one_machine_on_loopback_and_one_process_a_mach
         ("MASTER_PORT", "1"),
         ("HOME", "/h"),
     ];
-    assert_eq!(worker(&bare).place, Place::on_one_node(1, 2));
+    assert_eq!(worker(&bare).place, RankPosition::on_one_node(1, 2));
     assert_eq!(endpoint(&[("RANK", "0"), ("WORLD_SIZE", "1"), ("HOME", "/h")]), Endpoint::Solo);
 }
 
@@ -165,7 +167,8 @@ fn merged<'a>(base: &[(&'a str, &'a str)], changes: &[(&'a str, &'a str)]) -> Ve
 #[test]
 fn a_task_of_a_slurm_step_is_a_rank() {
     let task = worker(&STEP);
-    let place = Place { rank: 3, local_rank: 1, world_size: 5, local_world_size: 2, node_rank: 1, nnodes: 3 };
+    let place =
+        RankPosition { rank: 3, local_rank: 1, world_size: 5, local_world_size: 2, node_rank: 1, nnodes: 3 };
     assert_eq!(task.place, place);
     assert_eq!(task.endpoint(None).expect("known"), agreed("n02", 15372));
     assert_eq!(task.to_string(), "Slurm: job 12.0, task 3 of 5 on node n03");
@@ -245,7 +248,7 @@ fn port_of(endpoint: Endpoint) -> (u16, String) {
 
 #[test]
 fn ranks_of_an_mpirun_on_one_host_use_loopback_and_a_port_per_run() {
-    let place = Place::on_one_node(1, 2);
+    let place = RankPosition::on_one_node(1, 2);
     let open = worker(&OPEN_MPI);
     assert_eq!((open.place, open.to_string().as_str()), (place, "Open MPI: rank 1 of 2"));
     assert_ne!(

@@ -5,7 +5,7 @@ use std::fmt;
 use super::vars::{Vars, inconsistent};
 use super::{Claim, Launcher, mpi, slurm};
 use crate::nodes::{KeySource, RdzvEndpoint};
-use crate::{Endpoint, Place, cores};
+use crate::{Endpoint, RankPosition, cores};
 use base::error::{Error, Result};
 use collectives::launchers::{self, torchrun::has_agent_store};
 use collectives::rendezvous::{Ports, Secret};
@@ -16,7 +16,7 @@ pub struct WorkerEnv {
     /// What started the rank.
     pub launcher: Launcher,
     /// From the launcher's variables.
-    pub place: Place,
+    pub place: RankPosition,
     /// How the ranks meet.
     pub rendezvous: Rendezvous,
     /// The source of the run's secret; see [`WorkerEnv::secret`]. `None` without a home folder or a variable for it.
@@ -45,7 +45,7 @@ pub enum Rendezvous {
 }
 
 impl WorkerEnv {
-    pub(super) fn of(vars: &Vars<'_>, claim: Claim, starter: u32) -> Result<Self> {
+    pub(super) fn from_vars(vars: &Vars<'_>, claim: Claim, starter: u32) -> Result<Self> {
         let place = place(&claim)?;
         let step = slurm::step(vars)?;
         let of_slurm = claim.launcher == Launcher::Slurm;
@@ -61,7 +61,7 @@ impl WorkerEnv {
         let attempt = restarts.unwrap_or(0).saturating_add(1);
         Ok(Self {
             launcher: claim.launcher,
-            rendezvous: rendezvous(vars, &claim, &place, &Run { id: &run_id, attempt, starter })?,
+            rendezvous: rendezvous(vars, &claim, &place, &StartIdentity { id: &run_id, attempt, starter })?,
             place,
             key: KeySource::find(vars.get),
             run_id,
@@ -118,7 +118,7 @@ impl WorkerEnv {
 /// `torchrun: rank 1 of 4, attempt 2`, `Slurm: job 12.0, task 1 of 4 on node n2`.
 impl fmt::Display for WorkerEnv {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { rank, world_size, .. } = self.place;
+        let RankPosition { rank, world_size, .. } = self.place;
         let name = self.launcher.name();
         match self.run_id.strip_prefix("slurm-") {
             Some(job) => write!(f, "{name}: job {job}, task {rank} of {world_size}")?,
@@ -134,7 +134,7 @@ impl fmt::Display for WorkerEnv {
     }
 }
 
-fn place(claim: &Claim) -> Result<Place> {
+fn place(claim: &Claim) -> Result<RankPosition> {
     let Claim { rank, world, .. } = *claim;
     let (local_rank, local_world_size) = claim.local.unwrap_or((0, 1));
     if local_rank >= local_world_size || local_world_size > world || local_rank > rank {
@@ -145,17 +145,22 @@ fn place(claim: &Claim) -> Result<Place> {
     // Unless the launcher says otherwise, ranks are assigned node by node.
     let even = (rank / local_world_size, world.div_ceil(local_world_size));
     let (node_rank, nnodes) = claim.node.unwrap_or(even);
-    Ok(Place { rank, local_rank, world_size: world, local_world_size, node_rank, nnodes })
+    Ok(RankPosition { rank, local_rank, world_size: world, local_world_size, node_rank, nnodes })
 }
 
 /// What distinguishes this start of the ranks from others.
-struct Run<'a> {
+struct StartIdentity<'a> {
     id: &'a str,
     attempt: u32,
     starter: u32,
 }
 
-fn rendezvous(vars: &Vars<'_>, claim: &Claim, place: &Place, run: &Run<'_>) -> Result<Rendezvous> {
+fn rendezvous(
+    vars: &Vars<'_>,
+    claim: &Claim,
+    place: &RankPosition,
+    run: &StartIdentity<'_>,
+) -> Result<Rendezvous> {
     if claim.world == 1 {
         return Ok(Rendezvous::Solo);
     }

@@ -4,7 +4,7 @@ mod generation;
 
 use super::coordinator::Coordinator;
 use super::events::NodeFailure;
-use super::message::{Closed, Hello, Link, Order, Report, no_link};
+use super::message::{Closed, Hello, Link, NodeReport, Order, no_link};
 use super::setup::{self, Setup, advertised_address};
 use super::{Limits, Nodes};
 use crate::ExitCode;
@@ -125,7 +125,7 @@ impl Agent {
             port: self.listen()?,
         };
         // If the connection is broken, the next read reports it.
-        let _ = link.send(&Report::Hello(hello));
+        let _ = link.send(&NodeReport::Hello(hello));
         (self.last_message_at, self.timed_out) = (Instant::now(), false);
         Ok(link)
     }
@@ -259,12 +259,12 @@ impl Agent {
                     (true, true) => return Ok(None),
                     (true, false) => {
                         self.at_once = true;
-                        link.send(&Report::StopRequested { at_once: true })?;
+                        link.send(&NodeReport::StopRequested { at_once: true })?;
                     }
                     (false, _) if self.stopped_at.is_none() => {
                         self.signalled_at = Some(Instant::now());
                         self.stopped_at = Some(Instant::now());
-                        link.send(&Report::StopRequested { at_once: false })?;
+                        link.send(&NodeReport::StopRequested { at_once: false })?;
                     }
                     (false, _) => {}
                 }

@@ -3,9 +3,9 @@
 
 use super::Nodes;
 use super::events::{Action, Event, Generation, Member, Timer};
-use super::message::{Closed, Hello, Link, Order, Report, Start, no_link};
-use super::policy::State;
-use crate::{Part, Timers};
+use super::message::{Closed, Hello, Link, NodeReport, Order, Start, no_link};
+use super::policy::PolicyState;
+use crate::{NodeGeneration, Timers};
 use base::display::{self, count};
 use base::error::{Error, Result};
 use collectives::rendezvous::{Secret, SupervisorEvent, SupervisorListener};
@@ -29,7 +29,7 @@ const NAMED: usize = 5;
 const OWN: Member = 0;
 
 pub(super) struct Coordinator {
-    state: Option<State>,
+    state: Option<PolicyState>,
     attempts: u32,
     /// Workers resume from checkpoints that the supervisor knows of.
     resumes: bool,
@@ -72,7 +72,7 @@ impl Coordinator {
         doubt: Option<String>,
     ) -> Result<JoinHandle<()>> {
         let listener = SupervisorListener::new(listener, secret)?;
-        let (state, actions) = State::new(nodes.limits);
+        let (state, actions) = PolicyState::new(nodes.limits);
         let mut coordinator = Self {
             state: Some(state),
             attempts: nodes.limits.max_restarts.saturating_add(1),
@@ -159,7 +159,7 @@ impl Coordinator {
 
     fn read_reports(&mut self, member: Member, events: &mut VecDeque<Event>) {
         let Some(peer) = self.peers.get_mut(&member) else { return };
-        match peer.link.receive::<Report>() {
+        match peer.link.receive::<NodeReport>() {
             Ok(reports) => reports.into_iter().for_each(|r| self.handle_report(member, r, events)),
             Err(Closed) => self.drop_peer(member, events),
         }
@@ -172,10 +172,10 @@ impl Coordinator {
         self.finished |= member == OWN;
     }
 
-    fn handle_report(&mut self, member: Member, report: Report, events: &mut VecDeque<Event>) {
+    fn handle_report(&mut self, member: Member, report: NodeReport, events: &mut VecDeque<Event>) {
         let own = self.peers.get(&OWN).and_then(|p| p.hello.as_ref());
         match report {
-            Report::Hello(hello) => match own.map_or(Ok(()), |own| check_same_job(own, &hello)) {
+            NodeReport::Hello(hello) => match own.map_or(Ok(()), |own| check_same_job(own, &hello)) {
                 Ok(()) => {
                     let seat = if member == OWN { Some(0) } else { hello.node_rank };
                     let (host, nproc, generation) = (hello.host.clone(), hello.nproc, hello.generation);
@@ -186,7 +186,7 @@ impl Coordinator {
                 }
                 Err(why) => self.refuse(member, why, false),
             },
-            Report::Ended { end, checkpoint, port } => {
+            NodeReport::Ended { end, checkpoint, port } => {
                 if let Some(peer) = self.peers.get_mut(&member) {
                     (peer.port, peer.busy) = (port, false);
                 }
@@ -194,7 +194,9 @@ impl Coordinator {
                 let checkpoint = checkpoint.filter(|_| member == OWN);
                 events.push_back(Event::Ended { member, end, checkpoint });
             }
-            Report::StopRequested { at_once } => events.push_back(Event::StopRequested { member, at_once }),
+            NodeReport::StopRequested { at_once } => {
+                events.push_back(Event::StopRequested { member, at_once })
+            }
         }
     }
 
@@ -244,7 +246,7 @@ impl Coordinator {
         let port = generation.nodes.first().and_then(|(first, _)| self.peers.get(first)?.port);
         let mut first_rank = 0;
         for (node, (member, nproc)) in generation.nodes.iter().enumerate() {
-            let part = Part {
+            let part = NodeGeneration {
                 generation: generation.number,
                 attempt: generation.attempt,
                 run_id: self.run_id.clone(),

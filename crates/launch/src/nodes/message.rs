@@ -3,7 +3,7 @@
 
 use super::events::{NodeEnd, NodeFailure, Recall};
 use crate::ExitCode;
-use crate::{Inbox, MAX_LINE, Part};
+use crate::{Inbox, MAX_LINE, NodeGeneration};
 use base::error::{Error, ErrorKind};
 use collectives::rendezvous::write_by;
 use serde::de::DeserializeOwned;
@@ -20,7 +20,7 @@ const SEND: Duration = Duration::from_secs(5);
 /// From a node to node 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "report", rename_all = "kebab-case")]
-pub enum Report {
+pub enum NodeReport {
     Hello(Hello),
     Ended {
         end: NodeEnd,
@@ -79,7 +79,7 @@ pub enum Order {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
     #[serde(flatten)]
-    pub part: Part,
+    pub part: NodeGeneration,
     /// The port that rank 0 listens on, on node 0.
     pub port: Option<u16>,
 }

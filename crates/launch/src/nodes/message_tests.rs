@@ -27,7 +27,8 @@ fn joined(member: Member, seat: Option<usize>) -> Event {
 
 /// What the policy's last actions tell a node or a user.
 fn messages_of(limits: Limits, events: &[Event]) -> String {
-    let (_, actions) = events.iter().fold(State::new(limits), |(state, _), event| state.step(event.clone()));
+    let (_, actions) =
+        events.iter().fold(PolicyState::new(limits), |(state, _), event| state.step(event.clone()));
     let messages = actions.into_iter().filter_map(|action| match action {
         Action::Refuse { why, .. } => Some(why),
         Action::Announce { reason, missing, pause } => {

@@ -57,7 +57,7 @@ enum Phase {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
+pub struct PolicyState {
     limits: Limits,
     seats: BTreeMap<usize, NodeSlot>,
     phase: Phase,
@@ -77,7 +77,7 @@ pub struct State {
     rejection: Option<String>,
 }
 
-impl State {
+impl PolicyState {
     /// A run without any node, not even this one.
     pub fn new(limits: Limits) -> (Self, Vec<Action>) {
         let state = Self {

@@ -54,7 +54,7 @@ fn moves() -> impl Strategy<Value = Move> {
 
 /// The nodes and the clock as seen by the state machine.
 struct World {
-    state: Option<State>,
+    state: Option<PolicyState>,
     limits: Limits,
     next: Member,
     /// Connected supervisors.
@@ -81,7 +81,7 @@ struct World {
 
 impl World {
     fn new(limits: Limits) -> Self {
-        let (state, actions) = State::new(limits);
+        let (state, actions) = PolicyState::new(limits);
         let mut world = World {
             state: Some(state),
             limits,

@@ -38,9 +38,9 @@ fn stop(member: Member) -> Event {
 }
 
 /// A run whose members 0, 1, … have seats 0, 1, …, after `events`; the actions of the last event.
-fn after(limits: Limits, nodes: u64, events: &[Event]) -> (State, Vec<Action>) {
+fn after(limits: Limits, nodes: u64, events: &[Event]) -> (PolicyState, Vec<Action>) {
     let joins = (0..nodes).map(|m| joined(m, Some(m as usize)));
-    joins.chain(events.iter().cloned()).fold(State::new(limits), |(state, _), event| state.step(event))
+    joins.chain(events.iter().cloned()).fold(PolicyState::new(limits), |(state, _), event| state.step(event))
 }
 
 fn started(actions: &[Action]) -> &Generation {

@@ -79,10 +79,10 @@ impl Archive {
         // Beside the target of a link: there the files can be moved, and the link stays.
         let dir = out_dir.canonicalize().doing("read", out_dir).map_err(unwritable)?;
         let beside = dir.parent().filter(|parent| mount(parent) == mount(&dir)).map(Path::to_owned);
-        Self::of(dir, beside.as_deref())
+        Self::from_parts(dir, beside.as_deref())
     }
 
-    fn of(dir: PathBuf, beside: Option<&Path>) -> Result<Self> {
+    fn from_parts(dir: PathBuf, beside: Option<&Path>) -> Result<Self> {
         let kept = match beside.map_or(Err(io::ErrorKind::CrossesDevices.into()), |at| numbered(at, &dir)) {
             Err(e) if ELSEWHERE.contains(&e.kind()) => numbered(&dir, &dir),
             made => made,
@@ -235,12 +235,12 @@ mod tests {
         fs::create_dir_all(out.join("logs")).unwrap();
         fs::write(out.join("job.toml"), "old").unwrap();
         for n in [1, 2] {
-            let archive = Archive::of(out.clone(), None).unwrap();
+            let archive = Archive::from_parts(out.clone(), None).unwrap();
             assert_eq!(archive.kept, out.join(format!("run.{n}")));
             archive.fill(&["logs"], || Ok(Vec::new())).unwrap();
         }
         assert!(fs::read_dir(dir.path()).unwrap().count() == 1 && out.join("run.2/logs").is_dir());
-        let archive = Archive::of(out.clone(), None).unwrap();
+        let archive = Archive::from_parts(out.clone(), None).unwrap();
         let moved = vec![(out.join("job.toml"), archive.kept.join("job.toml"))];
         archive.fill(&[], || Ok(moved)).unwrap();
         assert_eq!(fs::read_to_string(out.join("run.3/job.toml")).unwrap(), "old");
@@ -266,7 +266,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("run");
         fs::create_dir(&out).unwrap();
-        let archive = Archive::of(out.clone(), Some(dir.path())).unwrap();
+        let archive = Archive::from_parts(out.clone(), Some(dir.path())).unwrap();
         let nothing = vec![(out.join("none"), archive.kept.join("none"))];
         archive.fill(&[], || Ok(nothing)).unwrap_err();
         assert!(!archive.kept.exists());

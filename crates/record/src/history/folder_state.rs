@@ -35,7 +35,10 @@ impl FolderState {
         let checkpoints = CheckpointStore::read_only(checkpoints(out_dir)).list()?;
         let metrics = out_dir.join("metrics.jsonl");
         let events = if metrics.exists() { read_events(&metrics)? } else { Vec::new() };
-        Ok(Self { checkpoints: checkpoints.iter().map(|entry| entry.step).collect(), ..Self::of(&events) })
+        Ok(Self {
+            checkpoints: checkpoints.iter().map(|entry| entry.step).collect(),
+            ..Self::from_events(&events)
+        })
     }
 
     /// For a folder with content that can't be read, and that no start can continue.
@@ -43,7 +46,7 @@ impl FolderState {
         Self { trained: true, reached: Some(u64::MAX), ..Self::default() }
     }
 
-    fn of(events: &[Event]) -> Self {
+    fn from_events(events: &[Event]) -> Self {
         let mut state = Self::default();
         for event in events {
             state.completed_at = None;
@@ -91,7 +94,7 @@ mod tests {
     }
 
     fn state(checkpoints: &[u64], events: &[Event]) -> FolderState {
-        FolderState { checkpoints: checkpoints.to_vec(), ..FolderState::of(events) }
+        FolderState { checkpoints: checkpoints.to_vec(), ..FolderState::from_events(events) }
     }
 
     #[test]

@@ -35,11 +35,11 @@ struct Recording {
     on: AtomicBool,
     /// Something was recorded.
     any: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<ProfileState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ProfileState {
     /// Steps that have begun.
     steps: u64,
     spans: Vec<Recorded>,
@@ -118,7 +118,7 @@ impl Profile {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ProfileState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -213,7 +213,7 @@ impl Profile {
     }
 }
 
-impl State {
+impl ProfileState {
     fn number_of_this_thread(&mut self) -> usize {
         let thread = std::thread::current();
         let (numbers, threads) = (&mut self.numbers, &mut self.threads);

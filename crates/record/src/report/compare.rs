@@ -1,6 +1,6 @@
 //! A page about several runs: their charts over each other, their results, and what differs in spec and environment.
 
-use super::records::Run;
+use super::records::RunRecords;
 use super::run_figures::metric_names;
 use super::sections::{best, commit, last_step, prefers_larger, state, value_of};
 use super::table::{Cell, Wide};
@@ -16,30 +16,30 @@ use std::fmt::Write;
 const SIDE_BY_SIDE: usize = 5;
 
 /// The part above the charts. Each run has the name under which it is shown.
-pub(super) fn head(out: &mut String, runs: &[(&str, &Run)]) {
+pub(super) fn head(out: &mut String, runs: &[(&str, &RunRecords)]) {
     let names: Vec<&str> = runs.iter().map(|(name, _)| *name).collect();
     let _ = write!(out, "<header><h1>{} runs</h1><p>{}</p></header>", runs.len(), escape(&names.join(" · ")));
     results(out, runs);
 }
 
 /// Whose values compare.
-pub(super) fn comparable(runs: &[(&str, &Run)]) -> Comparable {
+pub(super) fn comparable(runs: &[(&str, &RunRecords)]) -> Comparable {
     let specs: Vec<Option<Values>> =
         runs.iter().map(|(_, run)| run.spec.as_deref().and_then(values)).collect();
     let named: Vec<(&str, Option<&Values>)> =
         runs.iter().zip(&specs).map(|((name, _), spec)| (*name, spec.as_ref())).collect();
-    Comparable::of(&named)
+    Comparable::new(&named)
 }
 
 /// The part below the charts.
-pub(super) fn rest(out: &mut String, runs: &[(&str, &Run)]) {
+pub(super) fn rest(out: &mut String, runs: &[(&str, &RunRecords)]) {
     let specs = runs.iter().map(|(_, run)| run.spec.as_deref().and_then(values).unwrap_or_default());
     table(out, "Differences of the specs", "The resolved specs are the same.", runs, specs.collect());
     let all = runs.iter().map(|(_, run)| run.start().map(environment).unwrap_or_default());
     table(out, "Differences of the environments", "The environments are the same.", runs, all.collect());
 }
 
-fn results(out: &mut String, runs: &[(&str, &Run)]) {
+fn results(out: &mut String, runs: &[(&str, &RunRecords)]) {
     let comparable = comparable(runs);
     let mut table = Wide::default();
     table.column("run");
@@ -63,9 +63,10 @@ fn results(out: &mut String, runs: &[(&str, &Run)]) {
         true
     };
     for metric in metric_names(runs) {
-        let last = |of: &dyn Fn(&Run) -> Option<f64>| runs.iter().map(|(_, run)| of(run)).collect::<Vec<_>>();
+        let last =
+            |of: &dyn Fn(&RunRecords) -> Option<f64>| runs.iter().map(|(_, run)| of(run)).collect::<Vec<_>>();
         let train = column("train", metric, true, last(&|run| run.epochs().last()?.train.get(metric)));
-        let val = |run: &Run| run.epochs().rev().find_map(|e| e.val.as_ref()?.get(metric));
+        let val = |run: &RunRecords| run.epochs().rev().find_map(|e| e.val.as_ref()?.get(metric));
         column("val", metric, !train, last(&val));
         column("best val", metric, false, last(&|run| Some(best(run, metric)?.1)));
     }
@@ -78,7 +79,7 @@ fn results(out: &mut String, runs: &[(&str, &Run)]) {
 }
 
 /// The name of a run, and how far it is.
-fn begun(i: usize, (name, run): &(&str, &Run)) -> Vec<Cell> {
+fn begun(i: usize, (name, run): &(&str, &RunRecords)) -> Vec<Cell> {
     let epochs = run.epochs().count();
     let time = match epochs {
         0 => "–".to_owned(),
@@ -130,7 +131,7 @@ fn environment(start: &Provenance) -> Values {
 }
 
 /// What differs between the values of each run.
-fn table(out: &mut String, title: &str, none: &str, runs: &[(&str, &Run)], all: Vec<Values>) {
+fn table(out: &mut String, title: &str, none: &str, runs: &[(&str, &RunRecords)], all: Vec<Values>) {
     let rows = spec_section::differences(&all);
     let _ = write!(out, "<section><h2>{title}</h2>");
     if rows.is_empty() {

@@ -2,12 +2,12 @@
 
 use super::figures::Figure;
 use super::page::{self, Frame};
-use super::records::Run;
+use super::records::RunRecords;
 use super::timeline::{self, Mark};
 use super::{compare, evaluations, prediction, run_figures, sections};
 
 /// What follows the charts of a run, in this order; one without content writes nothing.
-const SECTIONS: &[fn(&mut String, &Run)] = &[
+const SECTIONS: &[fn(&mut String, &RunRecords)] = &[
     evaluations::section,
     prediction::section,
     sections::ranks,
@@ -18,10 +18,10 @@ const SECTIONS: &[fn(&mut String, &Run)] = &[
 ];
 
 /// A run, under the name by which the page shows it.
-pub(super) type Named<'a> = (&'a str, &'a Run);
+pub(super) type NamedRun<'a> = (&'a str, &'a RunRecords);
 
 /// The whole page. `frame` is for a page whose runs continue.
-pub(super) fn page(runs: &[Named<'_>], frame: Option<&Frame<'_>>) -> String {
+pub(super) fn page(runs: &[NamedRun<'_>], frame: Option<&Frame<'_>>) -> String {
     let (figures, marks) = (figures(runs), marks(runs));
     let (mut head, mut rest) = (head(runs), rest(runs));
     if let Some(frame) = frame {
@@ -35,7 +35,7 @@ pub(super) fn page(runs: &[Named<'_>], frame: Option<&Frame<'_>>) -> String {
     page::whole(&title(runs), &body, runs, &figures, &marks, frame)
 }
 
-fn title(runs: &[Named<'_>]) -> String {
+fn title(runs: &[NamedRun<'_>]) -> String {
     match runs {
         [(name, _)] => (*name).to_owned(),
         runs => format!("{} runs", runs.len()),
@@ -43,7 +43,7 @@ fn title(runs: &[Named<'_>]) -> String {
 }
 
 /// The part above the charts.
-pub(super) fn head(runs: &[Named<'_>]) -> String {
+pub(super) fn head(runs: &[NamedRun<'_>]) -> String {
     let mut out = String::new();
     match runs {
         [(_, run)] => {
@@ -56,7 +56,7 @@ pub(super) fn head(runs: &[Named<'_>]) -> String {
 }
 
 /// The part below the charts.
-pub(super) fn rest(runs: &[Named<'_>]) -> String {
+pub(super) fn rest(runs: &[NamedRun<'_>]) -> String {
     let mut out = String::new();
     match runs {
         [(_, run)] => SECTIONS.iter().for_each(|section| section(&mut out, run)),
@@ -65,14 +65,14 @@ pub(super) fn rest(runs: &[Named<'_>]) -> String {
     out
 }
 
-pub(super) fn figures(runs: &[Named<'_>]) -> Vec<Figure> {
+pub(super) fn figures(runs: &[NamedRun<'_>]) -> Vec<Figure> {
     match runs {
         [(_, run)] => run_figures::of_run(run),
         runs => run_figures::of_runs(runs),
     }
 }
 
-pub(super) fn marks(runs: &[Named<'_>]) -> Vec<Mark> {
+pub(super) fn marks(runs: &[NamedRun<'_>]) -> Vec<Mark> {
     let of_all = runs.iter().enumerate().flat_map(|(i, (_, run))| timeline::marks(run, i));
     // The checkpoints of many runs would hide all else.
     of_all.filter(|mark| runs.len() == 1 || mark.has_rule()).collect()

@@ -1,14 +1,14 @@
 //! What the best and the last evaluation found: confusion matrix, figures by class, the samples with the largest losses, generated texts.
 
 use super::escape;
-use super::records::Run;
+use super::records::RunRecords;
 use crate::evaluations::{ClassRow, Classes, EvaluationRecord, Figures, GeneratedText, WorstSample};
 use base::display;
 use base::numbers::metric_words;
 use base::numbers::significant;
 use std::fmt::Write;
 
-pub(super) fn section(out: &mut String, run: &Run) {
+pub(super) fn section(out: &mut String, run: &RunRecords) {
     let Some(last) = run.evaluations.last() else { return };
     match run.evaluations.iter().rev().find(|one| one.best) {
         Some(best) if best.step != last.step => {

@@ -1,7 +1,7 @@
 //! The charts of a page: as static drawings, and as the data that the page's script draws them from.
 
-use super::records::Run;
-use super::timeline::{Axis as RunAxis, Kind, Mark};
+use super::records::RunRecords;
+use super::timeline::{Axis as RunAxis, Mark, MarkKind};
 use crate::chart::{self, Axis, COLOURS, Chart, Look, Rule, Series, is_dashed};
 use base::numbers::significant;
 use serde::Serialize;
@@ -33,10 +33,10 @@ pub(super) struct Figure {
     pub log: bool,
     /// Each line begins where the one before ends.
     pub stacked: bool,
-    pub lines: Vec<Line>,
+    pub lines: Vec<PlotLine>,
 }
 
-pub(super) struct Line {
+pub(super) struct PlotLine {
     pub name: String,
     /// The number of its run.
     pub run: usize,
@@ -90,8 +90,8 @@ struct LineData<'a> {
 }
 
 impl<'a> PageData<'a> {
-    pub fn new(runs: &[(&'a str, &Run)], figures: &'a [Figure], marks: &'a [Mark]) -> Self {
-        let run = |(i, pair): (usize, &(&'a str, &Run))| RunData {
+    pub fn new(runs: &[(&'a str, &RunRecords)], figures: &'a [Figure], marks: &'a [Mark]) -> Self {
+        let run = |(i, pair): (usize, &(&'a str, &RunRecords))| RunData {
             name: pair.0,
             colour: i % COLOURS,
             dashed: is_dashed(i),
@@ -99,27 +99,27 @@ impl<'a> PageData<'a> {
         };
         Self {
             runs: runs.iter().enumerate().map(run).collect(),
-            figures: figures.iter().map(FigureData::of).collect(),
+            figures: figures.iter().map(FigureData::new).collect(),
             marks,
-            glyphs: Kind::ALL.map(|kind| (kind.name(), kind.glyph())).into(),
+            glyphs: MarkKind::ALL.map(|kind| (kind.name(), kind.glyph())).into(),
         }
     }
 }
 
 /// The x axes of a run, as a page has them.
-pub(super) fn axis(run: &Run) -> RunAxis {
-    let axis = RunAxis::of(run);
+pub(super) fn axis(run: &RunRecords) -> RunAxis {
+    let axis = RunAxis::new(run);
     RunAxis { time: axis.time.iter().map(|t| short(*t).unwrap_or(0.0)).collect(), ..axis }
 }
 
 impl<'a> FigureData<'a> {
-    pub fn of(figure: &'a Figure) -> Self {
+    pub fn new(figure: &'a Figure) -> Self {
         let series = figure.lines.iter().map(|line| line.data(figure.stacked)).collect();
         Self { format: figure.format, log: figure.log, stacked: figure.stacked, series }
     }
 }
 
-impl Line {
+impl PlotLine {
     pub fn new(name: impl Into<String>, run: usize, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), run, colour: 0, smooth: false, points }
     }
@@ -171,7 +171,7 @@ fn short(value: f64) -> Option<f64> {
 }
 
 impl Figure {
-    pub fn new(title: impl Into<String>, format: Format, lines: Vec<Line>) -> Self {
+    pub fn new(title: impl Into<String>, format: Format, lines: Vec<PlotLine>) -> Self {
         Self { title: title.into(), format, log: format == Format::Number, stacked: false, lines }
     }
 
@@ -255,7 +255,7 @@ mod tests {
     fn a_long_series_keeps_its_spikes_and_its_mean() {
         let value = |i: u32| if i == 777_777 { 1e6 } else { f64::from(i % 2) };
         let points = (0..1_000_000u32).map(|i| (f64::from(i), value(i))).collect();
-        let line = Line::new("loss", 0, points).smooth();
+        let line = PlotLine::new("loss", 0, points).smooth();
         let data = line.data(false);
         assert_eq!(data.step.len(), GROUPS);
         let (low, high) = (data.low.unwrap(), data.high.unwrap());
@@ -266,9 +266,9 @@ mod tests {
 
     #[test]
     fn values_that_are_not_finite_are_null_and_numbers_are_short() {
-        let line = Line::new("loss", 0, vec![(1.0, f64::NAN), (2.0, 1.0 / 3.0), (3.0, f64::INFINITY)]);
+        let line = PlotLine::new("loss", 0, vec![(1.0, f64::NAN), (2.0, 1.0 / 3.0), (3.0, f64::INFINITY)]);
         assert_eq!(line.data(false).y, [None, Some(0.333333), None]);
         let nan = vec![(1.0, f64::NAN); 5000];
-        assert!(Line::new("loss", 0, nan).data(false).high.unwrap().iter().all(Option::is_none));
+        assert!(PlotLine::new("loss", 0, nan).data(false).high.unwrap().iter().all(Option::is_none));
     }
 }

@@ -3,14 +3,14 @@
 //! A [`Place`] for each run says what the page has. [`news`] returns what has been added since: new points of the charts,
 //! and, where more than steps was added, the parts around them. `report.js` takes it in.
 
-use super::content::{self, Named};
+use super::content::{self, NamedRun};
 use super::figures::{FigureData, axis};
 use super::page::{self, Frame};
-use super::records::{Anatomy, Record, Run};
+use super::records::{Anatomy, Record, RunRecords};
 use super::run_figures::titles;
 use super::timeline::{Axis, Mark};
 use crate::events::Event;
-use crate::tail::{FileStamp, Found, Tail, file_stamp};
+use crate::tail::{FileStamp, PollResult, Tail, file_stamp};
 use base::error::Result;
 use serde::Serialize;
 use std::fmt;
@@ -22,16 +22,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A run whose page is open.
 pub struct LiveRun {
     folder: PathBuf,
-    run: Run,
+    run: RunRecords,
     tail: Tail,
     /// The other files that the page shows, as read.
     stamps: Stamps,
-    place: Place,
+    place: PagePosition,
 }
 
 /// How much of a run a page has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct PagePosition {
     /// Another one when what came before is void: the page loads itself again.
     generation: u64,
     /// Counts the versions of the folder's other files.
@@ -40,13 +40,13 @@ pub struct Place {
     windows: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for PagePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}.{}", self.generation, self.facts, self.records, self.windows)
     }
 }
 
-impl FromStr for Place {
+impl FromStr for PagePosition {
     type Err = ();
 
     fn from_str(text: &str) -> std::result::Result<Self, ()> {
@@ -84,11 +84,11 @@ impl LiveRun {
     pub fn open(folder: &Path) -> Result<Self> {
         let stamps = stamps(folder);
         let mut live = Self {
-            run: Run::without_records(folder)?,
+            run: RunRecords::without_records(folder)?,
             tail: Tail::new(folder.join("metrics.jsonl")),
             folder: folder.to_owned(),
             stamps,
-            place: Place { generation: next_generation(), ..Place::default() },
+            place: PagePosition { generation: next_generation(), ..PagePosition::default() },
         };
         live.refresh()?;
         Ok(live)
@@ -103,7 +103,7 @@ impl LiveRun {
         let mut any = false;
         // A `run.json` that can't be read does not stop the charts: its last readable contents stay.
         if stamps != self.stamps
-            && let Ok(fresh) = Run::without_records(&self.folder)
+            && let Ok(fresh) = RunRecords::without_records(&self.folder)
         {
             any = true;
             let run = &mut self.run;
@@ -114,25 +114,25 @@ impl LiveRun {
         }
         let (run, place) = (&mut self.run, &mut self.place);
         any |= self.tail.read(|found| match found {
-            Found::Anew => {
+            PollResult::Anew => {
                 (run.records, run.anatomy) = (Vec::new(), Anatomy::default());
                 place.generation = next_generation();
             }
-            Found::Event(event, line) => run.add(*event, line),
+            PollResult::Event(event, line) => run.add(*event, line),
         })?;
         (place.records, place.windows) = (run.records.len(), run.anatomy.windows.len());
         Ok(any)
     }
 
     /// How much there is now.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> PagePosition {
         self.place
     }
 
     /// What came after `place`, as a run.
-    fn since(&self, place: Place) -> Run {
+    fn since(&self, place: PagePosition) -> RunRecords {
         let run = &self.run;
-        Run {
+        RunRecords {
             name: run.name.clone(),
             records: run.records[place.records..].to_vec(),
             anatomy: Anatomy {
@@ -142,12 +142,12 @@ impl LiveRun {
             },
             // Which runs compare depends on it.
             spec: run.spec.clone(),
-            ..Run::default()
+            ..RunRecords::default()
         }
     }
 
     /// Whether this is a place in the current state of this run.
-    fn knows(&self, place: Place) -> bool {
+    fn knows(&self, place: PagePosition) -> bool {
         let now = self.place;
         place.generation == now.generation && place.records <= now.records && place.windows <= now.windows
     }
@@ -158,7 +158,7 @@ pub fn live_page(runs: &[(&str, &LiveRun)], frame: &Frame<'_>) -> String {
     content::page(&named(runs), Some(frame))
 }
 
-fn named<'a>(runs: &[(&'a str, &'a LiveRun)]) -> Vec<Named<'a>> {
+fn named<'a>(runs: &[(&'a str, &'a LiveRun)]) -> Vec<NamedRun<'a>> {
     runs.iter().map(|(name, live)| (*name, &live.run)).collect()
 }
 
@@ -196,7 +196,10 @@ pub struct StalePage;
 ///
 /// # Errors
 /// The page has to be reloaded.
-pub fn news(runs: &[(&str, &LiveRun)], places: &[Place]) -> std::result::Result<Option<String>, StalePage> {
+pub fn news(
+    runs: &[(&str, &LiveRun)],
+    places: &[PagePosition],
+) -> std::result::Result<Option<String>, StalePage> {
     if runs.len() != places.len() || !runs.iter().zip(places).all(|((_, live), place)| live.knows(*place)) {
         return Err(StalePage);
     }
@@ -204,14 +207,15 @@ pub fn news(runs: &[(&str, &LiveRun)], places: &[Place]) -> std::result::Result<
         return Ok(None);
     }
     let all = named(runs);
-    let added: Vec<Run> = runs.iter().zip(places).map(|((_, live), place)| live.since(*place)).collect();
+    let added: Vec<RunRecords> =
+        runs.iter().zip(places).map(|((_, live), place)| live.since(*place)).collect();
     let only_steps = added.iter().all(|run| run.events().all(|event| matches!(event, Event::Step(_))))
         && runs.iter().zip(places).all(|((_, live), place)| live.place.facts == place.facts);
     // Which charts several runs have depends on the epochs of all.
     let whole = runs.len() > 1 && added.iter().any(|run| run.epochs().next().is_some());
-    let new: Vec<Named<'_>> = runs.iter().zip(&added).map(|((name, _), run)| (*name, run)).collect();
+    let new: Vec<NamedRun<'_>> = runs.iter().zip(&added).map(|((name, _), run)| (*name, run)).collect();
     let figures = content::figures(if whole { &all } else { &new });
-    let rows = |((_, live), place): (&(&str, &LiveRun), &Place)| {
+    let rows = |((_, live), place): (&(&str, &LiveRun), &PagePosition)| {
         let known = live.run.records[..place.records].iter().rev().find_map(step_of);
         let axis = axis(&live.run);
         if only_steps { axis.after(known.unwrap_or(f64::NEG_INFINITY)) } else { axis }
@@ -226,7 +230,7 @@ pub fn news(runs: &[(&str, &LiveRun)], places: &[Place]) -> std::result::Result<
         anew: !only_steps,
         titles: figures.iter().map(|figure| figure.title.as_str()).collect(),
         order: titles(&all),
-        figures: figures.iter().map(FigureData::of).collect(),
+        figures: figures.iter().map(FigureData::new).collect(),
         axes,
         head: content::head(&all),
         around,

@@ -16,7 +16,7 @@ fn refreshed(live: &mut LiveRun) {
 }
 
 /// The news of one run, as a page reads it.
-fn told(live: &LiveRun, place: Place) -> Option<Value> {
+fn told(live: &LiveRun, place: PagePosition) -> Option<Value> {
     news(&[("a", live)], &[place]).unwrap().map(|text| serde_json::from_str(&text).unwrap())
 }
 
@@ -172,9 +172,9 @@ fn of_several_runs_an_epoch_tells_all_charts() {
 
 #[test]
 fn places_are_read_as_they_are_written() {
-    let place = Place { generation: 3, facts: 1, records: 20, windows: 10 };
-    assert_eq!(place.to_string().parse::<Place>(), Ok(place));
+    let place = PagePosition { generation: 3, facts: 1, records: 20, windows: 10 };
+    assert_eq!(place.to_string().parse::<PagePosition>(), Ok(place));
     for bad in ["", "1.2.3", "1.2.3.4.5", "1.2.3.x", "-1.0.0.0"] {
-        assert!(bad.parse::<Place>().is_err(), "{bad}");
+        assert!(bad.parse::<PagePosition>().is_err(), "{bad}");
     }
 }

@@ -20,10 +20,10 @@ mod timeline;
 
 use base::error::{Error, Result};
 #[cfg(feature = "board")]
-pub use live::{LiveRun, Place, StalePage, live_page, news};
+pub use live::{LiveRun, PagePosition, StalePage, live_page, news};
 #[cfg(feature = "board")]
 pub use page::{Frame, hash, script_hash, style};
-use records::Run;
+use records::RunRecords;
 use std::path::{Path, PathBuf};
 pub use table::{Cell, Wide, breakable};
 
@@ -70,7 +70,7 @@ pub fn write_to(folders: &[&Path], out: &Path) -> Result<()> {
         let text = format!("{} is the report of {}", out.display(), own.display());
         return Err(Error::usage(text).hint("`--out FILE` names another file for the comparison"));
     }
-    let runs = folders.iter().map(|folder| Run::read(folder)).collect::<Result<Vec<Run>>>()?;
+    let runs = folders.iter().map(|folder| RunRecords::read(folder)).collect::<Result<Vec<RunRecords>>>()?;
     for why in runs.iter().filter_map(|run| run.unread_prediction.as_ref()) {
         status!("warning: {why}; the report is without it");
     }
@@ -78,7 +78,7 @@ pub fn write_to(folders: &[&Path], out: &Path) -> Result<()> {
         [run] => render(run),
         runs => {
             let names = names(folders, runs);
-            let named: Vec<(&str, &Run)> = names.iter().map(String::as_str).zip(runs).collect();
+            let named: Vec<(&str, &RunRecords)> = names.iter().map(String::as_str).zip(runs).collect();
             content::page(&named, None)
         }
     };
@@ -95,15 +95,16 @@ fn is_same(a: &Path, b: &Path) -> bool {
 }
 
 /// The runs' names; where two are equal, their folders, as typed.
-fn names(folders: &[&Path], runs: &[Run]) -> Vec<String> {
-    let of = |run: &Run, folder: &&Path| match runs.iter().filter(|other| other.name == run.name).count() {
-        1 => run.name.clone(),
-        _ => folder.display().to_string(),
-    };
+fn names(folders: &[&Path], runs: &[RunRecords]) -> Vec<String> {
+    let of =
+        |run: &RunRecords, folder: &&Path| match runs.iter().filter(|other| other.name == run.name).count() {
+            1 => run.name.clone(),
+            _ => folder.display().to_string(),
+        };
     runs.iter().zip(folders).map(|(run, folder)| of(run, folder)).collect()
 }
 
-fn render(run: &Run) -> String {
+fn render(run: &RunRecords) -> String {
     content::page(&[(&run.name, run)], None)
 }
 

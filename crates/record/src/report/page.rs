@@ -2,8 +2,8 @@
 //! policy allows, by its hash, is its own; without it the page shows static drawings of the same charts.
 
 use super::figures::{Figure, PageData};
-use super::records::Run;
-use super::timeline::{Kind, Mark, told_apart};
+use super::records::RunRecords;
+use super::timeline::{Mark, MarkKind, told_apart};
 use super::{MARK, escape};
 use crate::chart;
 use data_encoding::BASE64;
@@ -47,7 +47,7 @@ pub fn script_hash() -> String {
 pub(super) fn whole(
     title: &str,
     body: &str,
-    runs: &[(&str, &Run)],
+    runs: &[(&str, &RunRecords)],
     figures: &[Figure],
     marks: &[Mark],
     frame: Option<&Frame<'_>>,
@@ -85,7 +85,7 @@ pub(super) fn whole(
 }
 
 /// As JSON. Names come from files of users: none of them may end the script element.
-fn data(runs: &[(&str, &Run)], figures: &[Figure], marks: &[Mark]) -> String {
+fn data(runs: &[(&str, &RunRecords)], figures: &[Figure], marks: &[Mark]) -> String {
     let data = PageData::new(runs, figures, marks);
     // Plain numbers and texts always have a JSON form.
     serde_json::to_string(&data).unwrap_or_default().replace('<', "\\u003c")
@@ -95,17 +95,17 @@ fn data(runs: &[(&str, &Run)], figures: &[Figure], marks: &[Mark]) -> String {
 pub(super) fn legend(marks: &[Mark], runs: usize) -> String {
     let mut out = String::new();
     let crowded = told_apart(marks).1;
-    for kind in Kind::ALL.into_iter().filter(|kind| marks.iter().any(|m| m.kind == *kind)) {
+    for kind in MarkKind::ALL.into_iter().filter(|kind| marks.iter().any(|m| m.kind == *kind)) {
         let word = match kind {
             // The script says it of what its zoom shows.
-            Kind::Checkpoint if crowded => {
+            MarkKind::Checkpoint if crowded => {
                 "<span class=\"checkpoints\">checkpoints: not marked where they are too close</span>"
             }
-            Kind::Checkpoint => "<span class=\"checkpoints\">checkpoint</span>",
-            Kind::End => "ended",
-            Kind::Resume => "resumed",
-            Kind::Restart => "restarted",
-            Kind::Resize => "resized",
+            MarkKind::Checkpoint => "<span class=\"checkpoints\">checkpoint</span>",
+            MarkKind::End => "ended",
+            MarkKind::Resume => "resumed",
+            MarkKind::Restart => "restarted",
+            MarkKind::Resize => "resized",
         };
         let class = if runs > 1 { "" } else { kind.name() };
         let _ = write!(

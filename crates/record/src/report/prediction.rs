@@ -1,7 +1,7 @@
 //! The prediction of `ddp-run plan --cluster` beside what the run measured.
 
 use super::escape;
-use super::records::{Anatomy, Run, Window};
+use super::records::{Anatomy, RunRecords, Window};
 use crate::events::{CheckpointEvent, Event};
 use crate::prediction::{PredictedRow, Prediction};
 use base::display::count;
@@ -13,13 +13,13 @@ const OF_STEPS: [&str; 5] = ["data", "forward", "backward", "comm", "optimizer"]
 
 /// A quantity, in the unit of its name.
 #[derive(Debug, PartialEq)]
-struct Line {
+struct QuantityLine {
     what: &'static str,
     predicted: Option<f64>,
     measured: Option<f64>,
 }
 
-pub(super) fn section(out: &mut String, run: &Run) {
+pub(super) fn section(out: &mut String, run: &RunRecords) {
     let (Some(prediction), Some(start)) = (&run.prediction, run.start()) else { return };
     let Prediction { cluster, spec_hash, rows, assumptions, .. } = prediction;
     out.push_str("<section><h2>Prediction and measurement</h2>");
@@ -44,7 +44,7 @@ pub(super) fn section(out: &mut String, run: &Run) {
          <th>predicted</th><th>measured</th><th>measured / predicted</th></tr></thead><tbody>",
         escape(cluster)
     );
-    for Line { what, predicted, measured } in lines(run, row) {
+    for QuantityLine { what, predicted, measured } in lines(run, row) {
         let shown = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), significant);
         let ratio = predicted.zip(measured).filter(|(predicted, _)| *predicted > 0.0);
         let ratio = ratio
@@ -79,7 +79,7 @@ fn median_of(anatomy: &Anatomy, names: &[&str]) -> Option<f64> {
     Some(if values.len() % 2 == 1 { upper } else { (values[middle - 1] + upper) / 2.0 })
 }
 
-fn lines(run: &Run, row: &PredictedRow) -> Vec<Line> {
+fn lines(run: &RunRecords, row: &PredictedRow) -> Vec<QuantityLine> {
     let ms = |seconds: f64| seconds * 1e3;
     let step = median_of(&run.anatomy, &OF_STEPS);
     let samples = row.samples_per_s * row.step_s;
@@ -91,7 +91,8 @@ fn lines(run: &Run, row: &PredictedRow) -> Vec<Line> {
         |values: Vec<f64>| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
     let written = mean(saves.iter().map(|save| save.seconds).collect());
     let held_up = mean(saves.iter().filter_map(|save| save.held_up_s).collect());
-    let line = |what, predicted: Option<f64>, measured: Option<f64>| Line { what, predicted, measured };
+    let line =
+        |what, predicted: Option<f64>, measured: Option<f64>| QuantityLine { what, predicted, measured };
     vec![
         line("step, ms", Some(ms(row.step_s)), step.map(ms)),
         line(
@@ -112,7 +113,7 @@ mod tests {
     use crate::rank_times::RankTimes;
     use crate::{Provenance, provenance};
 
-    fn run(world: usize) -> Run {
+    fn run(world: usize) -> RunRecords {
         let times = RankTimes {
             data: vec![0.01, 0.03],
             forward: vec![0.04, 0.04],
@@ -130,7 +131,7 @@ mod tests {
         anatomy.add(1, &slow(30.0), None);
         anatomy.add(2, &times, None);
         let start = Provenance { world, ..provenance::sample(std::path::Path::new(".")) };
-        Run { anatomy, starts: vec![start], prediction: Some(sample()), ..Run::default() }
+        RunRecords { anatomy, starts: vec![start], prediction: Some(sample()), ..RunRecords::default() }
     }
 
     #[test]
@@ -141,7 +142,10 @@ mod tests {
         assert!(close(lines[0].measured.unwrap(), 250.0), "{lines:?}");
         assert!(close(lines[1].measured.unwrap(), 40.0), "{lines:?}");
         assert!(close(lines[2].measured.unwrap(), 8.0), "half as fast: {lines:?}");
-        assert_eq!(lines[3], Line { what: "checkpoint written, s", predicted: Some(2.0), measured: None });
+        assert_eq!(
+            lines[3],
+            QuantityLine { what: "checkpoint written, s", predicted: Some(2.0), measured: None }
+        );
         let mut page = String::new();
         section(&mut page, &run(2));
         for part in
@@ -157,7 +161,7 @@ mod tests {
         section(&mut page, &run(4));
         assert!(page.contains("is of 1, 2 processes, and this run has 4 processes"), "{page}");
         let mut page = String::new();
-        section(&mut page, &Run { prediction: None, ..run(2) });
+        section(&mut page, &RunRecords { prediction: None, ..run(2) });
         assert_eq!(page, "");
     }
 }

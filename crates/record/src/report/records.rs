@@ -50,7 +50,7 @@ struct Extras {
 
 /// A run's folder.
 #[derive(Default)]
-pub(super) struct Run {
+pub(super) struct RunRecords {
     pub name: String,
     pub records: Vec<Record>,
     pub anatomy: Anatomy,
@@ -66,7 +66,7 @@ pub(super) struct Run {
     pub unread_prediction: Option<String>,
 }
 
-impl Run {
+impl RunRecords {
     pub fn read(folder: &Path) -> Result<Self> {
         let mut run = Self::without_records(folder)?;
         for_each_line(&folder.join("metrics.jsonl"), |line| {
@@ -185,7 +185,7 @@ mod tests {
             format!("{step}}}"),
         ];
         std::fs::write(dir.path().join("metrics.jsonl"), lines.join("\n") + "\n").unwrap();
-        let run = Run::read(dir.path()).unwrap();
+        let run = RunRecords::read(dir.path()).unwrap();
         let clock: Vec<Option<f64>> = run.records.iter().map(|r| r.time).collect();
         assert_eq!(clock, [Some(7.5), Some(8.5), None]);
         assert_eq!(run.anatomy.phases[..4], ["data", "forward", "backward", "comm"]);
@@ -197,7 +197,7 @@ mod tests {
     fn a_prediction_that_can_not_be_read_is_told_of() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("metrics.jsonl"), "").unwrap();
-        let read = || Run::read(dir.path()).unwrap();
+        let read = || RunRecords::read(dir.path()).unwrap();
         assert!(read().prediction.is_none() && read().unread_prediction.is_none());
         std::fs::write(dir.path().join("prediction.json"), "{").unwrap();
         let why = read().unread_prediction.unwrap();

@@ -1,8 +1,8 @@
 //! The charts of a page: of one run, or of several runs in the same charts.
 
 use super::compare::comparable;
-use super::figures::{Figure, Format, Line};
-use super::records::{Anatomy, Run};
+use super::figures::{Figure, Format, PlotLine};
+use super::records::{Anatomy, RunRecords};
 use crate::comparable::{Comparable, listed};
 use crate::events::{EpochEvent, Metrics, StepEvent};
 
@@ -19,24 +19,24 @@ const OF_STEPS: [OfSteps; 4] = [
 const OF_ANATOMY: [&str; 2] = ["Time per step", "Communication beside the backward pass"];
 
 /// The charts of one run.
-pub(super) fn of_run(run: &Run) -> Vec<Figure> {
+pub(super) fn of_run(run: &RunRecords) -> Vec<Figure> {
     let mut figures = vec![Figure::new(
         "Loss",
         Format::Number,
         vec![
-            Line::new("training", 0, per_step(run, |s| s.loss)).smooth(),
-            Line::new("validation", 0, per_epoch(run, |e| e.val.as_ref(), "loss")).coloured(1),
+            PlotLine::new("training", 0, per_step(run, |s| s.loss)).smooth(),
+            PlotLine::new("validation", 0, per_epoch(run, |e| e.val.as_ref(), "loss")).coloured(1),
         ],
     )];
     for name in run.metrics().into_iter().filter(|name| *name != "loss") {
         let lines = vec![
-            Line::new("training", 0, per_epoch(run, |e| Some(&e.train), name)),
-            Line::new("validation", 0, per_epoch(run, |e| e.val.as_ref(), name)).coloured(1),
+            PlotLine::new("training", 0, per_epoch(run, |e| Some(&e.train), name)),
+            PlotLine::new("validation", 0, per_epoch(run, |e| e.val.as_ref(), name)).coloured(1),
         ];
         figures.push(Figure::new(words(name), format_of(name), lines));
     }
     figures.extend(OF_STEPS.map(|(title, format, name, smooth, of)| {
-        let line = Line { smooth, ..Line::new(name, 0, per_step(run, of)) };
+        let line = PlotLine { smooth, ..PlotLine::new(name, 0, per_step(run, of)) };
         linear_speed(Figure::new(title, format, vec![line]))
     }));
     figures.extend(anatomy(run));
@@ -44,24 +44,27 @@ pub(super) fn of_run(run: &Run) -> Vec<Figure> {
 }
 
 /// The charts of runs over each other, one colour each. Values that do not compare are in separate ones.
-pub(super) fn of_runs(runs: &[(&str, &Run)]) -> Vec<Figure> {
-    let each =
-        |title: String, format, smooth: bool, members: &[usize], points: &dyn Fn(&Run) -> Vec<(f64, f64)>| {
-            let line = |i: &usize| {
-                let (name, run) = runs[*i];
-                Line { smooth, ..Line::new(name, *i, points(run)).coloured(*i) }
-            };
-            Figure::new(title, format, members.iter().map(line).collect())
+pub(super) fn of_runs(runs: &[(&str, &RunRecords)]) -> Vec<Figure> {
+    let each = |title: String,
+                format,
+                smooth: bool,
+                members: &[usize],
+                points: &dyn Fn(&RunRecords) -> Vec<(f64, f64)>| {
+        let line = |i: &usize| {
+            let (name, run) = runs[*i];
+            PlotLine { smooth, ..PlotLine::new(name, *i, points(run)).coloured(*i) }
         };
-    let parts = Parts::of(runs);
+        Figure::new(title, format, members.iter().map(line).collect())
+    };
+    let parts = Parts::new(runs);
     let mut figures: Vec<Figure> = parts
         .of_metric("loss", "Training loss")
         .into_iter()
         .map(|(title, members)| each(title, Format::Number, true, &members, &|run| per_step(run, |s| s.loss)))
         .collect();
     for name in metric_names(runs) {
-        let val = |run: &Run| per_epoch(run, |e| e.val.as_ref(), name);
-        let train = |run: &Run| per_epoch(run, |e| Some(&e.train), name);
+        let val = |run: &RunRecords| per_epoch(run, |e| e.val.as_ref(), name);
+        let train = |run: &RunRecords| per_epoch(run, |e| Some(&e.train), name);
         let titles = titles_of(name).map(|title| parts.of_metric(name, &title));
         for ((validation, members), (training, _)) in titles[0].iter().zip(&titles[1]) {
             if members.iter().any(|i| !val(runs[*i].1).is_empty()) {
@@ -85,7 +88,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn of(runs: &[(&'a str, &Run)]) -> Self {
+    fn new(runs: &[(&'a str, &RunRecords)]) -> Self {
         Self { names: runs.iter().map(|(name, _)| *name).collect(), comparable: comparable(runs) }
     }
 
@@ -108,7 +111,7 @@ fn titles_of(metric: &str) -> [String; 2] {
 }
 
 /// The metrics of all runs, in the order of the first that has them.
-pub(super) fn metric_names<'a>(runs: &[(&str, &'a Run)]) -> Vec<&'a str> {
+pub(super) fn metric_names<'a>(runs: &[(&str, &'a RunRecords)]) -> Vec<&'a str> {
     let mut names: Vec<&str> = Vec::new();
     for name in runs.iter().flat_map(|(_, run)| run.metrics()) {
         if !names.contains(&name) {
@@ -120,7 +123,7 @@ pub(super) fn metric_names<'a>(runs: &[(&str, &'a Run)]) -> Vec<&'a str> {
 
 /// The titles of all charts that the page of these runs may have, in their order.
 #[cfg(feature = "board")]
-pub(super) fn titles(runs: &[(&str, &Run)]) -> Vec<String> {
+pub(super) fn titles(runs: &[(&str, &RunRecords)]) -> Vec<String> {
     let of_steps = OF_STEPS.map(|(title, ..)| title.to_owned());
     let mut titles = Vec::new();
     if let [(_, run)] = runs {
@@ -130,7 +133,7 @@ pub(super) fn titles(runs: &[(&str, &Run)]) -> Vec<String> {
         titles.extend(OF_ANATOMY.map(str::to_owned));
         return titles;
     }
-    let parts = Parts::of(runs);
+    let parts = Parts::new(runs);
     let of = |metric: &str, title: &str| parts.of_metric(metric, title).into_iter().map(|(title, _)| title);
     titles.extend(of("loss", "Training loss"));
     for name in metric_names(runs) {
@@ -148,26 +151,26 @@ fn linear_speed(figure: Figure) -> Figure {
 }
 
 /// The mean over ranks of each phase of a step, stacked, and how much of the communication is hidden.
-fn anatomy(run: &Run) -> Vec<Figure> {
+fn anatomy(run: &RunRecords) -> Vec<Figure> {
     let Anatomy { phases, windows, .. } = &run.anatomy;
     let line = |(i, name): (usize, &&str)| {
         let points = windows.iter().map(|window| (window.step as f64, window.means[i])).collect();
-        Line::new(*name, 0, points).coloured(i)
+        PlotLine::new(*name, 0, points).coloured(i)
     };
     let lines = phases.iter().enumerate().map(line).collect();
     let overlap = windows.iter().map(|window| (window.step as f64, window.overlap.unwrap_or(f64::NAN)));
-    let overlap = Line::new("part of the communication", 0, overlap.collect()).smooth();
+    let overlap = PlotLine::new("part of the communication", 0, overlap.collect()).smooth();
     vec![
         Figure { stacked: true, ..Figure::new(OF_ANATOMY[0], Format::Seconds, lines) },
         Figure::new(OF_ANATOMY[1], Format::Percent, vec![overlap]),
     ]
 }
 
-fn per_step(run: &Run, of: fn(&StepEvent) -> f64) -> Vec<(f64, f64)> {
+fn per_step(run: &RunRecords, of: fn(&StepEvent) -> f64) -> Vec<(f64, f64)> {
     run.steps().map(|s| (s.step as f64, of(s))).collect()
 }
 
-fn per_epoch(run: &Run, of: fn(&EpochEvent) -> Option<&Metrics>, name: &str) -> Vec<(f64, f64)> {
+fn per_epoch(run: &RunRecords, of: fn(&EpochEvent) -> Option<&Metrics>, name: &str) -> Vec<(f64, f64)> {
     run.epochs().filter_map(|e| Some((e.step as f64, of(e)?.get(name)?))).collect()
 }
 
@@ -193,8 +196,8 @@ mod tests {
     fn runs_on_other_data_are_not_compared() {
         let spec = |name: &str| format!("[dataset]\nname = \"{name}\"\n");
         let named = [("a", "mnist"), ("b", "cifar10"), ("c", "cifar10")];
-        let all = named.map(|(_, data)| Run { spec: Some(spec(data)), ..run(events()) });
-        let runs: Vec<(&str, &Run)> = named.iter().map(|(name, _)| *name).zip(&all).collect();
+        let all = named.map(|(_, data)| RunRecords { spec: Some(spec(data)), ..run(events()) });
+        let runs: Vec<(&str, &RunRecords)> = named.iter().map(|(name, _)| *name).zip(&all).collect();
         let page = page(&runs, None);
         let data = data_of(&page);
         let drawn: Vec<&str> = page

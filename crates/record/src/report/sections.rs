@@ -1,7 +1,7 @@
 //! The sections of a page about one run, except its charts.
 
 use super::escape;
-use super::records::{Anatomy, Run};
+use super::records::{Anatomy, RunRecords};
 use super::table::{Cell, Wide};
 use crate::epochs::{self, rate_of, rate_over};
 use crate::events::{EndEvent, EpochEvent, Event, RunEnd};
@@ -15,7 +15,7 @@ use std::fmt::Write;
 const MAX_EPOCHS: usize = 1000;
 
 /// The end event, unless the run continued after it.
-pub(super) fn ended(run: &Run) -> Option<&EndEvent> {
+pub(super) fn ended(run: &RunRecords) -> Option<&EndEvent> {
     let last = run.events().rev().find_map(|e| match e {
         Event::End(end) => Some(Some(end)),
         // The run continued.
@@ -26,7 +26,7 @@ pub(super) fn ended(run: &Run) -> Option<&EndEvent> {
 }
 
 /// The state of the run: a class of the style sheet, and a text.
-pub(super) fn state(run: &Run) -> (&'static str, String) {
+pub(super) fn state(run: &RunRecords) -> (&'static str, String) {
     match ended(run) {
         Some(end) => match end.outcome() {
             RunEnd::Done => ("good", "done".to_owned()),
@@ -37,7 +37,7 @@ pub(super) fn state(run: &Run) -> (&'static str, String) {
     }
 }
 
-pub(super) fn header(out: &mut String, run: &Run) {
+pub(super) fn header(out: &mut String, run: &RunRecords) {
     let (class, state) = state(run);
     let _ = write!(
         out,
@@ -53,7 +53,7 @@ pub(super) fn header(out: &mut String, run: &Run) {
 }
 
 /// The last step of the run; not every step has an event.
-pub(super) fn last_step(run: &Run) -> u64 {
+pub(super) fn last_step(run: &RunRecords) -> u64 {
     let of_events = run.steps().last().map(|s| s.step).max(run.epochs().last().map(|e| e.step));
     of_events.max(ended(run).map(|e| e.step)).unwrap_or(0)
 }
@@ -68,7 +68,7 @@ pub(super) fn prefers_larger(metric: &str) -> Option<bool> {
 }
 
 /// The best value in validation and its epoch.
-pub(super) fn best(run: &Run, metric: &str) -> Option<(u64, f64)> {
+pub(super) fn best(run: &RunRecords, metric: &str) -> Option<(u64, f64)> {
     let (best, value) = epochs::best(run.epochs(), &format!("val.{metric}"), prefers_larger(metric)?)?;
     Some((best.epoch, value))
 }
@@ -82,7 +82,7 @@ pub(super) fn value_of(metric: &str, value: f64) -> String {
 }
 
 /// The key figures at the top of the page.
-pub(super) fn tiles(out: &mut String, run: &Run) {
+pub(super) fn tiles(out: &mut String, run: &RunRecords) {
     let epochs: Vec<&EpochEvent> = run.epochs().collect();
     let mut tiles = vec![("epochs", epochs.len().to_string()), ("steps", last_step(run).to_string())];
     if let Some(loss) = epochs.last().map(|e| e.train.get("loss").unwrap_or(f64::NAN)) {
@@ -110,7 +110,7 @@ const SLOWER: f64 = 1.05;
 
 /// The mean time of each phase by rank. The slowest rank is the one with the most work besides waiting, if that is clearly more than the others':
 /// they wait for it, in the communication and outside of steps (evaluations).
-pub(super) fn ranks(out: &mut String, run: &Run) {
+pub(super) fn ranks(out: &mut String, run: &RunRecords) {
     let Anatomy { phases, sums, summed, .. } = &run.anatomy;
     let own = |rank: &[f64]| -> f64 {
         let own = phases.iter().zip(rank).filter(|(name, _)| !["comm", "other"].contains(name));
@@ -144,7 +144,7 @@ pub(super) fn ranks(out: &mut String, run: &Run) {
     out.push_str("</tbody></table></div></section>");
 }
 
-pub(super) fn epochs(out: &mut String, run: &Run) {
+pub(super) fn epochs(out: &mut String, run: &RunRecords) {
     let Some(first) = run.epochs().next() else { return };
     let train: Vec<&str> = first.train.iter().map(|(n, _)| n).collect();
     let val = run.epochs().find_map(|e| e.val.as_ref());
@@ -180,7 +180,7 @@ pub(super) fn epochs(out: &mut String, run: &Run) {
 }
 
 /// Restarts, resumes and ends; left out for a run without interruption.
-pub(super) fn history(out: &mut String, run: &Run) {
+pub(super) fn history(out: &mut String, run: &RunRecords) {
     let line = |e: &Event| match e {
         Event::Restart(r) => Some(format!("attempt {}: {}", r.attempt, r.reason)),
         Event::Resume(r) => {
@@ -211,7 +211,7 @@ pub(super) fn commit(git: Option<&Git>) -> String {
     }
 }
 
-pub(super) fn provenance(out: &mut String, run: &Run) {
+pub(super) fn provenance(out: &mut String, run: &RunRecords) {
     let Some(run) = run.start() else { return };
     let rustc = run.versions.rustc.as_ref().map_or(String::new(), |v| format!(", {v}"));
     let rows = [
@@ -231,7 +231,7 @@ pub(super) fn provenance(out: &mut String, run: &Run) {
     out.push_str("</tbody></table></section>");
 }
 
-pub(super) fn job(out: &mut String, run: &Run) {
+pub(super) fn job(out: &mut String, run: &RunRecords) {
     let none = std::collections::BTreeMap::new();
     if let Some(spec) = &run.spec {
         super::spec_section::section(out, spec, run.start().map_or(&none, |start: &Provenance| &start.set));

@@ -19,9 +19,13 @@ pub(super) fn end(step: u64, exit_code: u8, reason: &str) -> Event {
     Event::End(EndEvent { step, epoch: 0, reason: reason.into(), exit_code, seconds: 1.0 })
 }
 
-pub(super) fn run(events: Vec<Event>) -> Run {
+pub(super) fn run(events: Vec<Event>) -> RunRecords {
     let record = |event| Record { event, time: None };
-    Run { name: "toy".into(), records: events.into_iter().map(record).collect(), ..Run::default() }
+    RunRecords {
+        name: "toy".into(),
+        records: events.into_iter().map(record).collect(),
+        ..RunRecords::default()
+    }
 }
 
 /// A run of 20 epochs of 100 steps, resumed once.

@@ -1,6 +1,6 @@
 //! The x axes of a run's charts (step, epoch and time of training), and the marks on them.
 
-use super::records::{Record, Run};
+use super::records::{Record, RunRecords};
 use crate::events::{CheckpointEvent, EpochEvent, Event, RunEnd};
 use base::display::count;
 use serde::Serialize;
@@ -25,7 +25,7 @@ pub(super) struct Axis {
 /// From the least to the most important: of what happened at one step, the last one gives the mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Kind {
+pub(super) enum MarkKind {
     Checkpoint,
     End,
     Resume,
@@ -37,36 +37,37 @@ pub(super) enum Kind {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Mark {
     pub run: usize,
-    pub kind: Kind,
+    pub kind: MarkKind,
     pub step: u64,
     pub text: String,
     /// An end by a failure.
     pub bad: bool,
 }
 
-impl Kind {
-    pub const ALL: [Kind; 5] = [Kind::Checkpoint, Kind::Resume, Kind::Resize, Kind::Restart, Kind::End];
+impl MarkKind {
+    pub const ALL: [MarkKind; 5] =
+        [MarkKind::Checkpoint, MarkKind::Resume, MarkKind::Resize, MarkKind::Restart, MarkKind::End];
 
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Checkpoint => "checkpoint",
-            Kind::End => "end",
-            Kind::Resume => "resume",
-            Kind::Restart => "restart",
-            Kind::Resize => "resize",
+            MarkKind::Checkpoint => "checkpoint",
+            MarkKind::End => "end",
+            MarkKind::Resume => "resume",
+            MarkKind::Restart => "restart",
+            MarkKind::Resize => "resize",
         }
     }
 
     /// The shape of its mark, an SVG path around the origin.
     pub fn glyph(self) -> &'static str {
         match self {
-            Kind::Checkpoint => "M-2.5 0a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0 -5 0z",
-            Kind::End => "M-3.6 -3.6h7.2v7.2h-7.2z",
-            Kind::Resume => "M-3.5 -4.5L5 0L-3.5 4.5z",
-            Kind::Restart => {
+            MarkKind::Checkpoint => "M-2.5 0a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0 -5 0z",
+            MarkKind::End => "M-3.6 -3.6h7.2v7.2h-7.2z",
+            MarkKind::Resume => "M-3.5 -4.5L5 0L-3.5 4.5z",
+            MarkKind::Restart => {
                 "M-4 -2.6L-2.6 -4L0 -1.4L2.6 -4L4 -2.6L1.4 0L4 2.6L2.6 4L0 1.4L-2.6 4L-4 2.6L-1.4 0z"
             }
-            Kind::Resize => "M0 -5L5 0L0 5L-5 0z",
+            MarkKind::Resize => "M0 -5L5 0L0 5L-5 0z",
         }
     }
 }
@@ -75,15 +76,15 @@ impl Mark {
     /// Whether a rule through the chart shows it, and not only a sign at the axis.
     pub fn has_rule(&self) -> bool {
         match self.kind {
-            Kind::Checkpoint => false,
-            Kind::End => self.bad,
-            Kind::Resume | Kind::Restart | Kind::Resize => true,
+            MarkKind::Checkpoint => false,
+            MarkKind::End => self.bad,
+            MarkKind::Resume | MarkKind::Restart | MarkKind::Resize => true,
         }
     }
 }
 
 impl Axis {
-    pub fn of(run: &Run) -> Self {
+    pub fn new(run: &RunRecords) -> Self {
         let (mut steps, mut times) = clocked(&run.records);
         let anchors = anchors(run);
         let stride = steps.len().div_ceil(MAX_ROWS).max(1);
@@ -144,7 +145,7 @@ fn clocked(records: &[Record]) -> (Vec<f64>, Vec<f64>) {
 
 /// Steps at which a known number of epochs is complete. Of the last one, which `max_steps` may have cut short, the part counts
 /// that its samples are of the most that an epoch had.
-fn anchors(run: &Run) -> Vec<(f64, f64)> {
+fn anchors(run: &RunRecords) -> Vec<(f64, f64)> {
     let most = run.epochs().filter_map(|epoch| epoch.train.n).max();
     let part = |epoch: &EpochEvent| match (epoch.train.n, most) {
         (Some(n), Some(most)) if most > 0 => n as f64 / most as f64,
@@ -174,14 +175,20 @@ fn epoch_at(anchors: &[(f64, f64)], step: f64) -> Option<f64> {
 }
 
 /// The marks of run number `run`. What happens at one point (a failure, the restart, the resume) is one mark.
-pub(super) fn marks(of: &Run, run: usize) -> Vec<Mark> {
+pub(super) fn marks(of: &RunRecords, run: usize) -> Vec<Mark> {
     let mut world = of.starts.first().map(|start| start.world);
     let (mut marks, mut open) = (Vec::new(), None::<Mark>);
     let mut reached = 0;
     for event in of.events() {
         let (kind, text, bad) = match event {
             Event::Checkpoint(it) => {
-                marks.push(Mark { run, kind: Kind::Checkpoint, step: it.step, text: saved(it), bad: false });
+                marks.push(Mark {
+                    run,
+                    kind: MarkKind::Checkpoint,
+                    step: it.step,
+                    text: saved(it),
+                    bad: false,
+                });
                 continue;
             }
             Event::Step(it) => {
@@ -196,15 +203,19 @@ pub(super) fn marks(of: &Run, run: usize) -> Vec<Mark> {
             }
             Event::End(it) => {
                 let bad = it.outcome() == RunEnd::Failed;
-                (Kind::End, format!("ended at step {}: {}", it.step, it.reason), bad)
+                (MarkKind::End, format!("ended at step {}: {}", it.step, it.reason), bad)
             }
-            Event::Restart(it) => (Kind::Restart, format!("attempt {}: {}", it.attempt, it.reason), false),
-            Event::Divergence(it) => {
-                (Kind::Restart, format!("{}: {} differs after step {}", it.words(), it.tensor, it.step), true)
+            Event::Restart(it) => {
+                (MarkKind::Restart, format!("attempt {}: {}", it.attempt, it.reason), false)
             }
+            Event::Divergence(it) => (
+                MarkKind::Restart,
+                format!("{}: {} differs after step {}", it.words(), it.tensor, it.step),
+                true,
+            ),
             Event::Resume(it) => {
                 let resized = world.replace(it.world).filter(|before| *before != it.world);
-                let kind = if resized.is_some() { Kind::Resize } else { Kind::Resume };
+                let kind = if resized.is_some() { MarkKind::Resize } else { MarkKind::Resume };
                 let before = resized.map_or(String::new(), |before| format!(" (before: {before})"));
                 let text = format!("resumed at step {} on {}{before}", it.step, count(it.world, "process"));
                 (kind, text, false)
@@ -240,7 +251,7 @@ fn saved(it: &CheckpointEvent) -> String {
 
 /// The marks of a static drawing, and whether checkpoints are left out because they could not be told apart. A few at one place are one mark.
 pub(super) fn told_apart(marks: &[Mark]) -> (Vec<Mark>, bool) {
-    let is_checkpoint = |mark: &&Mark| mark.kind == Kind::Checkpoint;
+    let is_checkpoint = |mark: &&Mark| mark.kind == MarkKind::Checkpoint;
     let near = marks.iter().map(|mark| mark.step).max().unwrap_or(0) as f64 * APART;
     let mut saves: Vec<&Mark> = marks.iter().filter(is_checkpoint).collect();
     saves.sort_by_key(|mark| mark.step);
@@ -262,12 +273,12 @@ pub(super) fn told_apart(marks: &[Mark]) -> (Vec<Mark>, bool) {
 }
 
 fn thinned(mut marks: Vec<Mark>) -> Vec<Mark> {
-    let checkpoints = marks.iter().filter(|mark| mark.kind == Kind::Checkpoint).count();
+    let checkpoints = marks.iter().filter(|mark| mark.kind == MarkKind::Checkpoint).count();
     let stride = checkpoints.div_ceil(MAX_CHECKPOINTS).max(1);
     let mut seen = 0;
     marks.retain(|mark| {
-        seen += usize::from(mark.kind == Kind::Checkpoint);
-        mark.kind != Kind::Checkpoint || (checkpoints - seen) % stride == 0
+        seen += usize::from(mark.kind == MarkKind::Checkpoint);
+        mark.kind != MarkKind::Checkpoint || (checkpoints - seen) % stride == 0
     });
     marks
 }

@@ -3,7 +3,7 @@ use crate::report::tests::{end, epoch, run};
 use crate::samples::{restart, resume, step};
 
 /// With the second at which each event was written.
-fn timed(events: Vec<(f64, Event)>) -> Run {
+fn timed(events: Vec<(f64, Event)>) -> RunRecords {
     let (times, events): (Vec<f64>, Vec<Event>) = events.into_iter().unzip();
     let mut run = run(events);
     for (record, time) in run.records.iter_mut().zip(times) {
@@ -24,7 +24,7 @@ fn the_time_of_training_leaves_out_pauses_and_lost_steps() {
         (1006.0, step(30, 1.0)),
         (1008.0, epoch(0, 30, 1.0)),
     ]);
-    let axis = Axis::of(&run);
+    let axis = Axis::new(&run);
     assert_eq!(axis.step, [10.0, 20.0, 30.0]);
     assert_eq!(axis.time, [0.0, 5.0, 12.0], "the epoch ends 7 s after the resume");
     assert_eq!(axis.epoch, [0.3333, 0.6667, 1.0]);
@@ -39,7 +39,7 @@ fn an_epoch_that_was_cut_short_is_a_part_of_one() {
         }
         event
     };
-    let axis = Axis::of(&run(vec![step(4, 1.0), of(0, 8, 128), step(10, 1.0), of(1, 12, 64)]));
+    let axis = Axis::new(&run(vec![step(4, 1.0), of(0, 8, 128), step(10, 1.0), of(1, 12, 64)]));
     assert_eq!(axis.step, [4.0, 8.0, 10.0, 12.0]);
     assert_eq!(axis.epoch, [0.5, 1.0, 1.25, 1.5]);
 }
@@ -48,15 +48,15 @@ fn an_epoch_that_was_cut_short_is_a_part_of_one() {
 fn a_line_without_time_leaves_no_axis_of_time() {
     let mut run = timed(vec![(0.0, step(10, 1.0)), (5.0, step(20, 1.0))]);
     run.records[1].time = None;
-    let axis = Axis::of(&run);
+    let axis = Axis::new(&run);
     assert_eq!((axis.step.len(), axis.time.len(), axis.epoch.len()), (2, 0, 0));
-    assert_eq!(Axis::of(&super::super::tests::run(vec![])), Axis::default());
+    assert_eq!(Axis::new(&super::super::tests::run(vec![])), Axis::default());
 }
 
 #[test]
 fn a_long_run_has_a_short_axis_up_to_its_last_step() {
     let run = run((1..=5555).map(|n| step(n, 1.0)).collect());
-    let axis = Axis::of(&run);
+    let axis = Axis::new(&run);
     assert!(axis.step.len() <= MAX_ROWS + 1, "{}", axis.step.len());
     assert_eq!((axis.step[0], axis.step.last()), (1.0, Some(&5555.0)));
 }
@@ -75,15 +75,15 @@ fn what_happens_at_one_point_is_one_mark() {
         step(30, 1.0),
         end(30, 0, "done"),
     ]);
-    let found: Vec<(Kind, u64, bool)> =
+    let found: Vec<(MarkKind, u64, bool)> =
         marks(&run, 0).into_iter().map(|mark| (mark.kind, mark.step, mark.bad)).collect();
     assert_eq!(
         found,
         [
-            (Kind::Resume, 0, false),
-            (Kind::Restart, 10, true),
-            (Kind::Resize, 20, false),
-            (Kind::End, 30, false)
+            (MarkKind::Resume, 0, false),
+            (MarkKind::Restart, 10, true),
+            (MarkKind::Resize, 20, false),
+            (MarkKind::End, 30, false)
         ]
     );
     let texts: Vec<String> = marks(&run, 0).into_iter().map(|mark| mark.text).collect();
@@ -99,7 +99,7 @@ fn checkpoints_are_marked_where_they_are_told_apart() {
     let saves = |steps: &[u64]| -> Vec<Mark> {
         let mark = |step: &u64| Mark {
             run: 0,
-            kind: Kind::Checkpoint,
+            kind: MarkKind::Checkpoint,
             step: *step,
             text: format!("at {step}"),
             bad: false,
@@ -112,11 +112,11 @@ fn checkpoints_are_marked_where_they_are_told_apart() {
     assert_eq!((steps(&shown), left_out), (far, false));
     // One at each step, beside others: none of them, and what else happened.
     let mut many = saves(&(1..=500).collect::<Vec<_>>());
-    many.push(Mark { kind: Kind::End, ..many[499].clone() });
+    many.push(Mark { kind: MarkKind::End, ..many[499].clone() });
     many.extend(saves(&[1000, 2000]));
     let (shown, left_out) = told_apart(&many);
     assert_eq!((steps(&shown), left_out), (vec![500, 1000, 2000], true));
-    assert_eq!(shown[0].kind, Kind::End);
+    assert_eq!(shown[0].kind, MarkKind::End);
     // A few at one place, as the best of an epoch beside one by steps.
     let (shown, left_out) = told_apart(&saves(&[500, 1000, 1000, 1003, 2000]));
     assert_eq!((steps(&shown), left_out), (vec![500, 1003, 2000], false));

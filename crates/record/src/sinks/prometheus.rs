@@ -34,13 +34,13 @@ impl ObserverConfig for Prometheus {
     type Observer = TextFile;
 
     fn observer(&self) -> TextFile {
-        TextFile { path: self.path.clone(), state: State::default(), unwritten: false, written: None }
+        TextFile { path: self.path.clone(), state: Gauges::default(), unwritten: false, written: None }
     }
 }
 
 pub struct TextFile {
     path: PathBuf,
-    state: State,
+    state: Gauges,
     unwritten: bool,
     written: Option<Instant>,
 }
@@ -55,7 +55,7 @@ impl EventObserver for TextFile {
         }
         let name = self.path.file_name().unwrap_or_default();
         remove_begun(folder(&self.path), |begun| begun == name);
-        self.state = State::of(run);
+        self.state = Gauges::new(run);
         self.write()
     }
 
@@ -96,7 +96,7 @@ impl TextFile {
 
 /// The latest values.
 #[derive(Debug, Default)]
-struct State {
+struct Gauges {
     run: String,
     world: Option<f64>,
     commit: String,
@@ -119,8 +119,8 @@ struct State {
     exit_code: Option<f64>,
 }
 
-impl State {
-    fn of(run: &ObservedRun) -> Self {
+impl Gauges {
+    fn new(run: &ObservedRun) -> Self {
         Self {
             run: run.name.clone(),
             world: run.run["world"].as_f64(),

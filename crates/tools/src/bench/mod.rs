@@ -25,7 +25,7 @@ pub use worker::run as work;
 use base::error::{IoContext, Result};
 use launch::own_program;
 use machine::Machine;
-use report::{Report, Row};
+use report::{BenchReport, Row};
 use std::path::Path;
 use table::Table;
 
@@ -39,7 +39,7 @@ pub fn run(plan: &Plan, dir: Option<&Path>, print: &mut dyn FnMut(&str) -> Resul
     if let Some(dir) = dir {
         // Before the measurement, which takes minutes.
         std::fs::create_dir_all(dir).doing("create", dir)?;
-        Report::may_write(dir)?;
+        BenchReport::may_write(dir)?;
     }
     let machine = Machine::here();
     for warning in machine.warnings(plan.world, "processes") {
@@ -65,7 +65,7 @@ pub fn run(plan: &Plan, dir: Option<&Path>, print: &mut dyn FnMut(&str) -> Resul
     })?;
     print(table::limits(&limits, plan.world).trim_end())?;
     if let Some(dir) = dir {
-        let [json, svg] = Report::new(plan, machine, limits, rows).write(dir)?;
+        let [json, svg] = BenchReport::new(plan, machine, limits, rows).write(dir)?;
         print(&format!("\nwrote {} and {}", json.display(), svg.display()))?;
     }
     Ok(())

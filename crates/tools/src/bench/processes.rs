@@ -7,7 +7,7 @@ use super::plan::{Case, Plan};
 use base::error::{Error, ErrorKind, IoContext, Result};
 use collectives::rendezvous::Secret;
 use launch::{
-    Controller, Endpoint, Handoff, Inbox, Output, Place, Policy, Process, ProcessSet, Recall, Signals,
+    Controller, Endpoint, Handoff, Inbox, Output, Policy, Process, ProcessSet, RankPosition, Recall, Signals,
     Verdict, WorkerStatus, describe,
 };
 use std::io::{self, PipeReader};
@@ -39,7 +39,7 @@ pub fn rows(
     // Called once per rank, in rank order.
     let mut start = |rank: usize| {
         let listener = listener.take();
-        let place = Place::on_one_node(rank, plan.world);
+        let place = RankPosition::on_one_node(rank, plan.world);
         let endpoint = match &listener {
             Some(listener) => Endpoint::inherited(listener)?,
             None => Endpoint::Connect { host: Ipv4Addr::LOCALHOST.to_string(), port },

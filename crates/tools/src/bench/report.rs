@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub const MARK: &str = "\"command_line\"";
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct BenchReport {
     pub machine: Machine,
     pub command_line: Vec<String>,
     pub backend: &'static str,
@@ -70,7 +70,7 @@ impl Row {
     }
 }
 
-impl Report {
+impl BenchReport {
     pub fn new(plan: &Plan, machine: Machine, limits: Limits, rows: Vec<Row>) -> Self {
         Self {
             command_line: provenance::command_line(),
@@ -117,7 +117,7 @@ pub mod tests {
     use record::Host;
 
     /// Two algorithms with four sizes and simple values.
-    pub fn report() -> Report {
+    pub fn report() -> BenchReport {
         let sizes = vec![4, 1 << 10, 1 << 20, 64 << 20];
         let plan = Plan { sizes: sizes.clone(), ..plan() };
         let host = Host {
@@ -154,9 +154,9 @@ pub mod tests {
             Row::new(case, timing, 2)
         };
         let rows = plan.all_cases().iter().map(row).collect();
-        Report {
+        BenchReport {
             command_line: vec!["ddp-run".into(), "bench".into()],
-            ..Report::new(&plan, machine, limits, rows)
+            ..BenchReport::new(&plan, machine, limits, rows)
         }
     }
 

@@ -3,7 +3,7 @@
 //! scheme.
 
 use super::limits::SizeLimits;
-use super::report::{Report, Row};
+use super::report::{BenchReport, Row};
 use super::units::{self, micros, rate};
 use record::chart::{self, Axis, Chart, Look, Series};
 use record::report::escape;
@@ -18,7 +18,7 @@ const KEY_LINE: f64 = 24.0;
 const KEY_COLUMNS: usize = 4;
 const LIMITS: usize = 3;
 
-pub fn render(report: &Report) -> String {
+pub fn render(report: &BenchReport) -> String {
     let bandwidths = series(report, |r| r.busbw_gbs, |l| [l.memcpy_one_gbs, l.memcpy_all_gbs, l.tcp_gbs]);
     let copy_us = |l: &SizeLimits, gbs: f64| l.bytes as f64 / gbs / 1e3;
     let times = series(
@@ -68,7 +68,7 @@ fn legend(out: &mut String, series: &[Series]) {
 
 /// The machine's limits, drawn beneath, and a line for each kind of row.
 fn series(
-    report: &Report,
+    report: &BenchReport,
     of: fn(&Row) -> f64,
     limits: impl Fn(&SizeLimits) -> [f64; LIMITS],
 ) -> Vec<Series> {

@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 /// How two runs compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum Comparison {
     Identical {
         until: u64,
     },
@@ -40,7 +40,7 @@ pub struct Findings {
     last_steps: [u64; 2],
     /// Key, and the value in either spec.
     specs: Vec<[String; 3]>,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: Comparison,
     /// The last step known to be the same.
     pub(super) equal_until: Option<u64>,
     /// Those of the step that differ, the first one first; none if they are not known.
@@ -64,7 +64,7 @@ impl Findings {
             worlds: sides.each_ref().map(|side| side.world),
             last_steps: sides.each_ref().map(|side| side.last_step),
             specs,
-            outcome: Outcome::Identical { until: 0 },
+            outcome: Comparison::Identical { until: 0 },
             equal_until: None,
             tensors: Vec::new(),
             replayed_from: None,
@@ -77,18 +77,18 @@ impl Findings {
 
     /// Whether no difference was found.
     pub fn is_identical(&self) -> bool {
-        matches!(self.outcome, Outcome::Identical { .. })
+        matches!(self.outcome, Comparison::Identical { .. })
     }
 
     /// An object.
     pub fn json(&self) -> Value {
         let (result, step, exact) = match self.outcome {
-            Outcome::Identical { .. } => ("identical", None, None),
-            Outcome::Differ { step, exact } => ("differ", Some(step), Some(exact)),
-            Outcome::Unrepeatable { step } => ("unrepeatable", Some(step), Some(false)),
+            Comparison::Identical { .. } => ("identical", None, None),
+            Comparison::Differ { step, exact } => ("differ", Some(step), Some(exact)),
+            Comparison::Unrepeatable { step } => ("unrepeatable", Some(step), Some(false)),
         };
         let equal_until = match self.outcome {
-            Outcome::Identical { until } => Some(until),
+            Comparison::Identical { until } => Some(until),
             _ => self.equal_until,
         };
         let spec = |[key, a, b]: &[String; 3]| json!({ "key": key, "a": a, "b": b });
@@ -117,8 +117,8 @@ impl Findings {
         let mut out = String::new();
         let [a, b] = &self.folders;
         match self.outcome {
-            Outcome::Identical { until } => self.write_identical(&mut out, until),
-            Outcome::Differ { step, exact } => {
+            Comparison::Identical { until } => self.write_identical(&mut out, until),
+            Comparison::Differ { step, exact } => {
                 let first = self.first_tensor();
                 let _ = match exact {
                     true => writeln!(out, "{a} and {b} differ from step {step} on{first}"),
@@ -131,7 +131,7 @@ impl Findings {
                     }
                 };
             }
-            Outcome::Unrepeatable { step } => {
+            Comparison::Unrepeatable { step } => {
                 let first = self.first_tensor();
                 let _ = writeln!(
                     out,

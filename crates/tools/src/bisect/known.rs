@@ -3,7 +3,7 @@
 use super::side::Side;
 use base::error::{Error, Result};
 use checkpoint::format::{EMA_FILE, MODEL_FILE, OPTIMIZER_FILE};
-use checkpoint::{Entry, State, read_state};
+use checkpoint::{Entry, RunState, read_state};
 use std::collections::BTreeMap;
 
 /// By step: whether the runs are the same after it.
@@ -35,7 +35,7 @@ impl Window {
 }
 
 impl Known {
-    pub fn of([a, b]: &[Side; 2]) -> Self {
+    pub fn new([a, b]: &[Side; 2]) -> Self {
         let mut known = Self::default();
         for entry in &a.checkpoints {
             let saved = b.checkpoint(entry.step).and_then(|other| same_files(entry, other));
@@ -101,7 +101,7 @@ impl Known {
 /// Whether the tensors of two checkpoints are the same, by the digests of their files; `None` if one can't be read.
 fn same_files(a: &Entry, b: &Entry) -> Option<bool> {
     let [a, b] = [read_state(&a.path).ok()?, read_state(&b.path).ok()?];
-    let file = |of: &State, name: &str| of.files.get(name).map(|file| file.sha256.clone());
+    let file = |of: &RunState, name: &str| of.files.get(name).map(|file| file.sha256.clone());
     Some([MODEL_FILE, OPTIMIZER_FILE, EMA_FILE].into_iter().all(|name| file(&a, name) == file(&b, name)))
 }
 

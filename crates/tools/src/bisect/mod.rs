@@ -12,7 +12,7 @@ mod side;
 pub use findings::Findings;
 
 use base::error::{Error, Result};
-use findings::{Outcome, Replays};
+use findings::{Comparison, Replays};
 use job::plan::changes::between;
 use job::plan::{Plan, WorldRequest};
 use job::registry::Registry;
@@ -47,7 +47,7 @@ pub fn bisect(
 ) -> Result<Findings> {
     let sides = [Side::read(a)?, Side::read(b)?];
     let specs = changes(&sides, registry);
-    let known = Known::of(&sides);
+    let known = Known::new(&sides);
     let mut findings = Findings::new(&sides, specs);
     let window = known.window(question.until);
     let Some(window) = window else {
@@ -81,7 +81,7 @@ pub fn bisect(
 impl Findings {
     /// The outcome for runs that differ, by what their folders have alone.
     fn take_recorded(&mut self, sides: &[Side; 2], window: Window) -> Result<()> {
-        self.outcome = Outcome::Differ { step: window.last, exact: window.is_exact() };
+        self.outcome = Comparison::Differ { step: window.last, exact: window.is_exact() };
         self.tensors = recorded(sides, window.last)?;
         Ok(())
     }
@@ -91,9 +91,9 @@ impl Findings {
 ///
 /// # Errors
 /// There is nothing in common that could be compared (exit 2).
-fn same(sides: &[Side; 2], known: &Known) -> Result<Outcome> {
+fn same(sides: &[Side; 2], known: &Known) -> Result<Comparison> {
     if let Some(until) = known.last_equal() {
-        return Ok(Outcome::Identical { until });
+        return Ok(Comparison::Identical { until });
     }
     let [a, b] = sides.each_ref().map(|side| side.folder.display());
     Err(Error::usage(format!(
@@ -128,7 +128,7 @@ fn judge(findings: &mut Findings, sides: &[Side; 2], window: Window, replays: Re
             findings.take_recorded(sides, window)?;
         }
         Some(step) => {
-            findings.outcome = Outcome::Differ { step, exact: findings.strays == [None, None] };
+            findings.outcome = Comparison::Differ { step, exact: findings.strays == [None, None] };
             findings.tensors = a.differences(b, step)?;
             findings.equal_until = (step > 1).then(|| step - 1);
         }
@@ -137,7 +137,7 @@ fn judge(findings: &mut Findings, sides: &[Side; 2], window: Window, replays: Re
             let strays = findings.strays.into_iter().enumerate();
             let first = strays.filter_map(|(run, step)| Some((step?, run))).min();
             let step = first.map_or(window.last, |(step, _)| step);
-            findings.outcome = Outcome::Unrepeatable { step };
+            findings.outcome = Comparison::Unrepeatable { step };
             findings.tensors = recorded(sides, step)?;
             if let Some((_, run)) = first.filter(|_| findings.tensors.is_empty()) {
                 findings.tensors = sides[run].digests.differences(&replays.of[run], step)?;
@@ -146,7 +146,7 @@ fn judge(findings: &mut Findings, sides: &[Side; 2], window: Window, replays: Re
         None => {
             // A run may end before the step that was asked for.
             let compared = a.last_step().min(b.last_step());
-            findings.outcome = Outcome::Identical { until: compared.unwrap_or(replays.from) };
+            findings.outcome = Comparison::Identical { until: compared.unwrap_or(replays.from) };
         }
     }
     Ok(())
@@ -170,7 +170,7 @@ fn changes(sides: &[Side; 2], registry: &Registry) -> Vec<[String; 3]> {
 fn resolved(side: &Side, registry: &Registry) -> Result<Plan> {
     let name = side.folder.join("job.toml").display().to_string();
     let tree = JobTree::parse(&name, &side.job_toml, &[]);
-    Ok(Plan::resolve(&tree, registry, WorldRequest::of(side.world))?)
+    Ok(Plan::resolve(&tree, registry, WorldRequest::new(side.world))?)
 }
 
 #[cfg(test)]

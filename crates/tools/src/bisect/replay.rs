@@ -1,7 +1,7 @@
 //! Trains steps of a run again, in a temporary folder, with digests of each step.
 
 use super::side::Side;
-use crate::repro::{Job, Trainer};
+use crate::repro::{EditedSpec, Trainer};
 use base::error::{IoContext, Result};
 use base::files::{Temporary, folder as folder_of};
 use checkpoint::Entry;
@@ -52,7 +52,7 @@ fn trained(side: &Side, from: Option<&Entry>, last: u64, run: &Path, stop: &Stop
 
 /// The spec of a replay in so many parts. What differs from the run: digests of each step, and nothing that is saved or told to
 /// others. Not the run's length, on which learning rates may depend.
-fn job(spec: &Job, legs: usize) -> Job {
+fn job(spec: &EditedSpec, legs: usize) -> EditedSpec {
     let mut job = spec.clone().on_its_own();
     job.set("metrics.digests", "1 step")
         .set("distributed.check_replicas", "never")

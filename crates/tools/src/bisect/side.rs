@@ -1,6 +1,6 @@
 //! One of the two runs, as its folder has it.
 
-use crate::repro::{History, Part};
+use crate::repro::{History, HistoryPart};
 use base::error::{Error, IoContext, Result};
 use base::files;
 use checkpoint::{CheckpointStore, Entry};
@@ -59,8 +59,8 @@ impl Side {
         }
         let saved = checkpoints.last().map_or(0, |entry| entry.step);
         let digested = digests.last_step().unwrap_or(0);
-        let history = History::of(folder, &starts, &events)?;
-        if let (Some(path), Some(Part { from, .. })) = (&history.origin, history.parts.first())
+        let history = History::new(folder, &starts, &events)?;
+        if let (Some(path), Some(HistoryPart { from, .. })) = (&history.origin, history.parts.first())
             && path.is_dir()
             && checkpoints.iter().all(|entry| entry.step != *from)
         {

@@ -1,7 +1,7 @@
 use super::known::{Known, Window};
 use super::side::{Leg, Side};
 use super::*;
-use crate::repro::{History, Part, Unknown};
+use crate::repro::{History, HistoryPart, Unknown};
 use checkpoint::Entry;
 use record::{Digest, DigestGroup, DigestLine, DigestWriter, Digests};
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ fn side(name: &str, lines: &[DigestLine], last_step: u64) -> Side {
         world: 1,
         last_step,
         history: History {
-            parts: vec![Part { from: 0, world: 1, at_epoch_end: false, spec: 0 }],
+            parts: vec![HistoryPart { from: 0, world: 1, at_epoch_end: false, spec: 0 }],
             ..History::default()
         },
     }
@@ -89,7 +89,7 @@ fn a_replay_begins_at_a_checkpoint_where_both_are_the_same() {
 fn digests_tell_the_step_and_the_tensor() {
     let sides =
         [side("a", &[line(1, 1, 1), line(2, 2, 2)], 2), side("b", &[line(1, 1, 1), line(2, 2, 3)], 2)];
-    let known = Known::of(&sides);
+    let known = Known::new(&sides);
     let window = known.window(None).unwrap();
     assert!(window.is_exact() && window.equal == Some(1));
     let tensors = recorded(&sides, 2).unwrap();
@@ -99,7 +99,7 @@ fn digests_tell_the_step_and_the_tensor() {
 #[test]
 fn replays_tell_the_first_step() {
     let sides = [side("a", &[line(4, 4, 4)], 4), side("b", &[line(4, 9, 9)], 4)];
-    let window = Known::of(&sides).window(None).unwrap();
+    let window = Known::new(&sides).window(None).unwrap();
     let of = [
         digests_of(&[line(1, 1, 1), line(2, 2, 2), line(3, 3, 3), line(4, 4, 4)]),
         digests_of(&[line(1, 1, 1), line(2, 2, 2), line(3, 8, 8), line(4, 9, 9)]),
@@ -121,7 +121,7 @@ fn replays_tell_the_first_step() {
 fn replays_that_are_not_the_runs_tell_nothing_of_them() {
     let mut sides =
         [side("a", &[line(2, 2, 2), line(4, 4, 4)], 4), side("b", &[line(2, 2, 2), line(4, 9, 9)], 4)];
-    let window = Known::of(&sides).window(None).unwrap();
+    let window = Known::new(&sides).window(None).unwrap();
     let of = [
         digests_of(&[line(1, 1, 1), line(2, 2, 2), line(3, 3, 3), line(4, 4, 4)]),
         digests_of(&[line(1, 7, 7), line(2, 7, 8), line(3, 8, 8), line(4, 9, 8)]),
@@ -142,7 +142,7 @@ fn replays_that_are_not_the_runs_tell_nothing_of_them() {
 #[test]
 fn a_replay_has_the_numbers_of_ranks_and_the_specs_that_the_run_had() {
     let mut run = side("a", &[], 9);
-    let part = |from, world, spec| Part { from, world, at_epoch_end: false, spec };
+    let part = |from, world, spec| HistoryPart { from, world, at_epoch_end: false, spec };
     run.history.parts = vec![part(0, 2, 0), part(4, 3, 0), part(6, 1, 1)];
     let leg = |leg: Leg| (leg.last, leg.world, leg.spec);
     let legs = |first, last| run.legs(first, last).into_iter().map(leg).collect::<Vec<_>>();
@@ -158,7 +158,7 @@ fn a_tensor_of_one_run_only_is_said_to_be_one() {
     other.add(DigestGroup::Average, "fc.weight", Digest(1));
     let sides = [side("a", &[line(1, 1, 1)], 1), side("b", &[other], 1)];
     let mut findings = Findings::new(&sides, Vec::new());
-    findings.outcome = Outcome::Differ { step: 1, exact: true };
+    findings.outcome = Comparison::Differ { step: 1, exact: true };
     findings.tensors = recorded(&sides, 1).unwrap();
     assert!(
         findings.text().contains("averaged weight `fc.weight` (only b has it) first"),
@@ -170,7 +170,7 @@ fn a_tensor_of_one_run_only_is_said_to_be_one() {
 #[test]
 fn a_difference_that_is_not_repeated_is_no_part_of_the_specs() {
     let sides = [side("a", &[line(4, 4, 4)], 4), side("b", &[line(4, 4, 9)], 4)];
-    let window = Known::of(&sides).window(None).unwrap();
+    let window = Known::new(&sides).window(None).unwrap();
     let replay = || digests_of(&[line(3, 3, 3), line(4, 4, 4)]);
     let mut findings = Findings::new(&sides, Vec::new());
     judge(&mut findings, &sides, window, Replays { from: 2, of: [replay(), replay()] }).unwrap();
@@ -188,7 +188,7 @@ fn a_difference_that_is_not_repeated_is_no_part_of_the_specs() {
 #[test]
 fn runs_without_a_difference_are_the_same_as_far_as_is_known() {
     let sides = [side("a", &[line(2, 1, 1)], 5), side("b", &[line(2, 1, 1)], 3)];
-    let known = Known::of(&sides);
+    let known = Known::new(&sides);
     let mut findings = Findings::new(&sides, Vec::new());
     findings.outcome = same(&sides, &known).unwrap();
     assert!(findings.is_identical());
@@ -198,7 +198,7 @@ fn runs_without_a_difference_are_the_same_as_far_as_is_known() {
         "{text}"
     );
     let nothing = [side("a", &[line(2, 1, 1)], 5), side("b", &[], 3)];
-    let error = same(&nothing, &Known::of(&nothing)).unwrap_err();
+    let error = same(&nothing, &Known::new(&nothing)).unwrap_err();
     assert!(error.message.contains("neither digests of the same step nor checkpoints"), "{error}");
 }
 
@@ -206,7 +206,7 @@ fn runs_without_a_difference_are_the_same_as_far_as_is_known() {
 fn runs_that_end_before_the_step_that_is_asked_for_are_compared_up_to_their_end() {
     let nothing = || [digests_of(&[]), digests_of(&[])];
     let sides = ["a", "b"].map(|name| side(name, &[line(2, 1, 1)], 2));
-    let window = Known::of(&sides).window(Some(9)).unwrap();
+    let window = Known::new(&sides).window(Some(9)).unwrap();
     let mut findings = Findings::new(&sides, Vec::new());
     judge(&mut findings, &sides, window, Replays { from: 2, of: nothing() }).unwrap();
     assert_eq!(
@@ -215,7 +215,7 @@ fn runs_that_end_before_the_step_that_is_asked_for_are_compared_up_to_their_end(
     );
     // Here their records tell of steps that their specs do not have.
     let sides = [side("a", &[line(4, 4, 4)], 4), side("b", &[line(4, 9, 9)], 4)];
-    let window = Known::of(&sides).window(None).unwrap();
+    let window = Known::new(&sides).window(None).unwrap();
     let error = judge(&mut findings, &sides, window, Replays { from: 0, of: nothing() }).unwrap_err();
     assert_eq!(error.message, "a has no step between 0 and 4: its spec ends before");
 }

@@ -1,8 +1,8 @@
 //! The pages: the table of all runs, and the report of one run or several, which is updated live.
 
-use super::shared::{Id, Shared};
+use super::shared::{BoardShared, Id};
 use super::stream::{place_of, read};
-use crate::runs::{Listing, RunFolder, State, list_table};
+use crate::runs::{Listing, RunFolder, RunStatus, list_table};
 use base::display;
 use base::error::Result;
 use record::report::{Frame, LiveRun, escape, hash, live_page, script_hash, style};
@@ -45,11 +45,11 @@ pub(super) fn table_page() -> Html {
 }
 
 /// The rows that `listing` keeps, worded as `ddp-run runs list` words them.
-pub(super) fn table_json(shared: &Shared, listing: &Listing) -> Json {
+pub(super) fn table_json(shared: &BoardShared, listing: &Listing) -> Json {
     let table = shared.table();
     let (total, ids): (usize, Vec<String>) = (table.runs.len(), table.runs.iter().map(id_of).collect());
     let last = one_metric(&table.runs);
-    let (runs, mut warnings) = listing.of(table.runs);
+    let (runs, mut warnings) = listing.select(table.runs);
     warnings.extend(table.problems);
     let listed = list_table(&runs, listing);
     let column = |column: &base::display::Column| {
@@ -76,15 +76,17 @@ pub(super) fn table_json(shared: &Shared, listing: &Listing) -> Json {
 }
 
 fn id_of(run: &RunFolder) -> String {
-    Id::of(&run.folder).as_str().to_owned()
+    Id::new(&run.folder).as_str().to_owned()
 }
 
 /// The class of a state in the style sheet, and why the run failed.
 fn state(run: &RunFolder) -> (&'static str, Option<String>) {
     match &run.state {
-        State::Done => ("good", None),
-        State::Failed { reason, .. } => ("bad", Some(display::piece(reason))),
-        State::Running | State::Stopped | State::Untrained | State::Removing => ("open", None),
+        RunStatus::Done => ("good", None),
+        RunStatus::Failed { reason, .. } => ("bad", Some(display::piece(reason))),
+        RunStatus::Running | RunStatus::Stopped | RunStatus::Untrained | RunStatus::Removing => {
+            ("open", None)
+        }
     }
 }
 
@@ -116,7 +118,7 @@ fn one_metric(runs: &[RunFolder]) -> Option<String> {
 ///
 /// # Errors
 /// A run can't be read.
-pub(super) fn runs_page(shared: &Shared, ids: &[Id]) -> Result<Option<Html>> {
+pub(super) fn runs_page(shared: &BoardShared, ids: &[Id]) -> Result<Option<Html>> {
     let mut pages = Vec::new();
     for id in ids {
         let (Some(label), Some(page)) = (shared.label(id), shared.page(id)?) else { return Ok(None) };

@@ -1,6 +1,6 @@
 //! Polls the folders.
 
-use super::shared::{Shared, Table};
+use super::shared::{BoardShared, Table};
 use crate::runs::{Ranking, RunFolder, Watched, is_listed, places, places_but};
 use base::error::Result;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub(super) struct Poller<'a> {
     ranking: Ranking<'a>,
     /// In the order of their folders.
     watched: Vec<Watched>,
-    shared: Arc<Shared>,
+    shared: Arc<BoardShared>,
 }
 
 impl<'a> Poller<'a> {
@@ -26,12 +26,12 @@ impl<'a> Poller<'a> {
             archived,
             ranking,
             watched: Vec::new(),
-            shared: Arc::new(Shared::default()),
+            shared: Arc::new(BoardShared::default()),
         }
     }
 
     /// Where the results go.
-    pub fn shared(&self) -> Arc<Shared> {
+    pub fn shared(&self) -> Arc<BoardShared> {
         Arc::clone(&self.shared)
     }
 

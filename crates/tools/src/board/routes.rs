@@ -2,7 +2,7 @@
 
 use super::access::{Access, Refusal};
 use super::page::{Html, runs_page, table_json, table_page};
-use super::shared::{Id, Shared};
+use super::shared::{BoardShared, Id};
 use super::stream::Stream;
 use crate::runs::{Filter, Listing, SortBy};
 use percent_encoding::percent_decode_str;
@@ -69,12 +69,12 @@ impl Reply {
 }
 
 /// Answers a request; without access, the answer contains nothing about any run.
-pub(super) fn answer(request: &Request, access: &Access, shared: &Shared) -> Answer {
+pub(super) fn answer(request: &Request, access: &Access, shared: &BoardShared) -> Answer {
     whole_or_events(request, access, shared).unwrap_or_else(Answer::Whole)
 }
 
 /// `Err` is a refusal, which is an answer as well.
-fn whole_or_events(request: &Request, access: &Access, shared: &Shared) -> Result<Answer, Reply> {
+fn whole_or_events(request: &Request, access: &Access, shared: &BoardShared) -> Result<Answer, Reply> {
     let hosts: Vec<&str> = request.hosts.iter().map(String::as_str).collect();
     let path = access.check(&hosts, &request.path).map_err(|refusal| match refusal {
         Refusal::Host => {
@@ -87,7 +87,7 @@ fn whole_or_events(request: &Request, access: &Access, shared: &Shared) -> Resul
     if !["GET", "HEAD"].contains(&request.method.as_str()) {
         return Err(Reply::text(405, "The board is only read."));
     }
-    let query = Query::of(&request.query);
+    let query = Query::parse(&request.query);
     let whole = |reply: Reply| Ok(Answer::Whole(reply));
     match path.split('/').collect::<Vec<_>>()[..] {
         [""] if request.path.ends_with('/') => whole(Reply::html(table_page())),
@@ -122,7 +122,7 @@ fn compared(query: &Query) -> Result<Vec<Id>, Reply> {
     }
 }
 
-fn page(ids: &[Id], shared: &Shared) -> Reply {
+fn page(ids: &[Id], shared: &BoardShared) -> Reply {
     match runs_page(shared, ids) {
         Ok(Some(html)) => Reply::html(html),
         Ok(None) => Reply::not_found(),
@@ -136,7 +136,7 @@ fn events(ids: Vec<Id>, query: &Query, request: &Request) -> Answer {
 }
 
 /// The table as JSON; 400 says what is wrong with a condition.
-fn table(query: &Query, shared: &Shared) -> Reply {
+fn table(query: &Query, shared: &BoardShared) -> Reply {
     let filters = query.all("filter").map(Filter::from_str).collect::<Result<Vec<_>, _>>();
     let sort = query.all("sort").next().map_or(Ok(SortBy::newest_first()), SortBy::from_str);
     match (filters, sort) {
@@ -154,7 +154,7 @@ fn table(query: &Query, shared: &Shared) -> Reply {
 struct Query(Vec<(String, String)>);
 
 impl Query {
-    fn of(text: &str) -> Self {
+    fn parse(text: &str) -> Self {
         let pairs = text.split('&').filter(|pair| !pair.is_empty());
         Self(
             pairs
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn queries_are_read_as_browsers_write_them() {
-        let query = Query::of("filter=val.accuracy%3E%3D0.9&filter=name%7Ea+b&&sort=-best&x&bad=%zz%4");
+        let query = Query::parse("filter=val.accuracy%3E%3D0.9&filter=name%7Ea+b&&sort=-best&x&bad=%zz%4");
         assert_eq!(query.all("filter").collect::<Vec<_>>(), ["val.accuracy>=0.9", "name~a b"]);
         assert_eq!(query.all("sort").next(), Some("-best"));
         assert_eq!((query.all("x").next(), query.all("bad").next()), (Some(""), Some("%zz%4")));

@@ -3,7 +3,7 @@
 
 use super::access::Access;
 use super::routes::{self, Answer, Reply, Request};
-use super::shared::Shared;
+use super::shared::BoardShared;
 use super::stream::{COMMENT, Next, Stream};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -41,7 +41,7 @@ const HEAD: usize = 64 << 10;
 /// The state of the server.
 pub(super) struct Site {
     pub access: Access,
-    pub shared: Arc<Shared>,
+    pub shared: Arc<BoardShared>,
 }
 
 /// Serves until the process ends.
@@ -160,7 +160,7 @@ fn protect(headers: &mut HeaderMap, policy: &str) {
 }
 
 /// Sends a page what is new until it is closed.
-async fn send_updates(mut stream: Stream, shared: Arc<Shared>, send: mpsc::Sender<Bytes>) {
+async fn send_updates(mut stream: Stream, shared: Arc<BoardShared>, send: mpsc::Sender<Bytes>) {
     let mut versions = shared.versions();
     loop {
         versions.borrow_and_update();

@@ -1,6 +1,6 @@
 use super::access::Access;
 use super::server::{self, Site};
-use super::shared::Shared;
+use super::shared::BoardShared;
 use super::tests::{NOW, Runs, step};
 use record::samples::append;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const HUNG: Duration = Duration::from_secs(60);
 
 /// A server of these runs on a port of its own, for the rest of the process.
-fn served(runs: Runs) -> (SocketAddr, String, Arc<Shared>, Runs) {
+fn served(runs: Runs) -> (SocketAddr, String, Arc<BoardShared>, Runs) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let access = Access::new(at, "127.0.0.1").unwrap();

@@ -20,7 +20,7 @@ pub(super) const KEPT: Duration = Duration::from_secs(120);
 pub(super) struct Id(String);
 
 impl Id {
-    pub fn of(folder: &Path) -> Self {
+    pub fn new(folder: &Path) -> Self {
         Self(HEXLOWER.encode(&Sha256::digest(folder.as_os_str().as_bytes())[..8]))
     }
 
@@ -48,7 +48,7 @@ pub(super) struct Versions {
 /// A run whose page is open. Pages read it, only the poller writes.
 pub(super) type Page = Arc<RwLock<LiveRun>>;
 
-struct Kept {
+struct CachedRun {
     page: Page,
     /// When the poller first found that no page has it.
     unused: Option<Duration>,
@@ -66,9 +66,9 @@ pub(super) struct Table {
 }
 
 #[derive(Default)]
-pub(super) struct Shared {
+pub(super) struct BoardShared {
     table: Mutex<Table>,
-    pages: Mutex<BTreeMap<Id, Kept>>,
+    pages: Mutex<BTreeMap<Id, CachedRun>>,
     /// Held while a run is read for its page, so that two requests do not read it at the same time.
     opening: Mutex<()>,
     versions: watch::Sender<Versions>,
@@ -79,7 +79,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
+impl BoardShared {
     /// Notified of each change.
     pub fn versions(&self) -> watch::Receiver<Versions> {
         self.versions.subscribe()
@@ -112,7 +112,7 @@ impl Shared {
 
     /// Applies `of` to a run; `None` if there is no such run.
     fn find<T>(&self, id: &Id, of: impl FnOnce(&RunFolder) -> T) -> Option<T> {
-        lock(&self.table).runs.iter().find(|run| Id::of(&run.folder) == *id).map(of)
+        lock(&self.table).runs.iter().find(|run| Id::new(&run.folder) == *id).map(of)
     }
 
     /// The label of a run; `None` if there is no such run.
@@ -146,7 +146,7 @@ impl Shared {
             return Ok(Some(page));
         }
         let page = Arc::new(RwLock::new(LiveRun::open(&folder)?));
-        lock(&self.pages).insert(id.clone(), Kept { page: Arc::clone(&page), unused: None });
+        lock(&self.pages).insert(id.clone(), CachedRun { page: Arc::clone(&page), unused: None });
         Ok(Some(page))
     }
 

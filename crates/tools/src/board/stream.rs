@@ -1,8 +1,8 @@
 //! The updates of an open page: server-sent events.
 
-use super::shared::{Id, Page, Shared};
+use super::shared::{BoardShared, Id, Page};
 use base::display;
-use record::report::{Place, news};
+use record::report::{PagePosition, news};
 use std::fmt::Write;
 use std::sync::{PoisonError, RwLockReadGuard};
 
@@ -17,7 +17,7 @@ pub(super) enum Stream {
     Runs {
         ids: Vec<Id>,
         /// How much of each the page has.
-        places: Vec<Place>,
+        places: Vec<PagePosition>,
         /// Held, so that they stay in memory.
         pages: Vec<Page>,
         /// The last event about a missing run, or about the states of the runs.
@@ -46,7 +46,7 @@ impl Stream {
     }
 
     /// The next event for the page.
-    pub fn next(&mut self, shared: &Shared) -> Next {
+    pub fn next(&mut self, shared: &BoardShared) -> Next {
         match self {
             Self::Table { announced } => {
                 let version = shared.now().table;
@@ -82,7 +82,7 @@ impl Stream {
 }
 
 /// The labels and pages of runs, or which of them is missing, and why.
-fn find(ids: &[Id], shared: &Shared) -> Result<Vec<(String, Page)>, String> {
+fn find(ids: &[Id], shared: &BoardShared) -> Result<Vec<(String, Page)>, String> {
     let gone = || "the folder of the run is gone".to_owned();
     let one = |id: &Id| {
         let page =
@@ -93,12 +93,12 @@ fn find(ids: &[Id], shared: &Shared) -> Result<Vec<(String, Page)>, String> {
 }
 
 /// The states of the runs, as in the table: a run that was killed has not written that it ended.
-fn states(ids: &[Id], shared: &Shared) -> String {
+fn states(ids: &[Id], shared: &BoardShared) -> String {
     ids.iter().filter_map(|id| shared.state(id)).collect::<Vec<_>>().join(" · ")
 }
 
 /// What these runs have after `places`, which are then updated.
-fn next_news(found: &[(String, Page)], places: &mut Vec<Place>) -> Next {
+fn next_news(found: &[(String, Page)], places: &mut Vec<PagePosition>) -> Next {
     let runs: Vec<_> = found.iter().map(|(label, page)| (label.as_str(), read(page))).collect();
     let runs: Vec<_> = runs.iter().map(|(label, run)| (*label, &**run)).collect();
     match news(&runs, places) {
@@ -117,7 +117,7 @@ pub(super) fn read(page: &Page) -> RwLockReadGuard<'_, record::report::LiveRun> 
 }
 
 /// Places as in the address of a page.
-pub(super) fn place_of(places: &[Place]) -> String {
+pub(super) fn place_of(places: &[PagePosition]) -> String {
     places.iter().map(ToString::to_string).collect::<Vec<_>>().join("-")
 }
 

@@ -1,7 +1,7 @@
 use super::access::Access;
 use super::poll::Poller;
 use super::routes::{Answer, Reply, Request, answer};
-use super::shared::{Id, KEPT, Shared};
+use super::shared::{BoardShared, Id, KEPT};
 use super::stream::{Next, Stream, event};
 use base::files::LockedFile;
 use record::samples::{self, append, line};
@@ -26,7 +26,7 @@ pub(super) struct Runs {
     dir: tempfile::TempDir,
     access: Access,
     pub poller: Poller<'static>,
-    pub shared: Arc<Shared>,
+    pub shared: Arc<BoardShared>,
 }
 
 impl Runs {
@@ -47,7 +47,7 @@ impl Runs {
     }
 
     fn id(&self, name: &str) -> Id {
-        Id::of(&self.folder(name))
+        Id::new(&self.folder(name))
     }
 
     /// The answer to an address, with what follows `?`.

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 #[schemars(extend("required" = ["processes_per_node"]))]
-struct Keys {
+struct ClusterKeys {
     /// Default: the name of the file.
     name: Option<String>,
     /// Nodes that can be had.
@@ -145,7 +145,7 @@ impl Cluster {
 }
 
 fn read(root: &mut Fields<'_>, folder: &Path, name: &str) -> Option<Cluster> {
-    let keys: Keys = root.config();
+    let keys: ClusterKeys = root.config();
     let within = links(root, "within", folder, keys.processes_per_node > 1);
     let between = links(root, "between", folder, keys.nodes > 1);
     let steps = steps(&mut root.req_section("step"), folder);

@@ -17,7 +17,7 @@ impl Terms {
     const NONE: Self = Self { messages: 0.0, volume: 0.0 };
 
     /// Of an all-reduce between `ranks` that are all alike. `Hierarchical` is made of others, and has none of its own.
-    pub fn of(algorithm: Algorithm, ranks: usize) -> Self {
+    pub fn new(algorithm: Algorithm, ranks: usize) -> Self {
         if ranks < 2 {
             return Self::NONE;
         }
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn the_counts_are_those_of_the_papers() {
         let of = |algorithm, ranks| {
-            let Terms { messages, volume } = Terms::of(algorithm, ranks);
+            let Terms { messages, volume } = Terms::new(algorithm, ranks);
             (messages, volume)
         };
         assert_eq!(of(Algorithm::Ring, 4), (6.0, 1.5));
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn one_rank_sends_nothing() {
         for algorithm in Algorithm::ALL {
-            assert_eq!(Terms::of(algorithm, 1), Terms::NONE);
+            assert_eq!(Terms::new(algorithm, 1), Terms::NONE);
         }
     }
 
@@ -80,7 +80,8 @@ mod tests {
     #[test]
     fn rings_are_for_large_buffers_and_doubling_for_small_ones() {
         for ranks in [4, 8, 16, 64] {
-            let (ring, doubling) = (Terms::of(Algorithm::Ring, ranks), Terms::of(Algorithm::Doubling, ranks));
+            let (ring, doubling) =
+                (Terms::new(Algorithm::Ring, ranks), Terms::new(Algorithm::Doubling, ranks));
             assert!(ring.volume < 2.0 && ring.volume < doubling.volume && doubling.messages < ring.messages);
         }
     }

@@ -30,7 +30,7 @@ impl Fit {
     }
 
     /// The link that comes closest to all points; neither value is negative. `None` without a point.
-    pub fn of(points: &[Point]) -> Option<Self> {
+    pub fn new(points: &[Point]) -> Option<Self> {
         // With the relative error: alpha * x + per_byte * y should be 1.
         let rows: Vec<(f64, f64)> =
             points.iter().map(|p| (p.messages / p.seconds, p.bytes / p.seconds)).collect();
@@ -81,7 +81,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_link_is_found_again(alpha in 1e-7..1e-3_f64, beta in 1e7..1e11_f64) {
-            let fit = Fit::of(&points(alpha, 1.0 / beta, &|_| 1.0)).unwrap();
+            let fit = Fit::new(&points(alpha, 1.0 / beta, &|_| 1.0)).unwrap();
             prop_assert!((fit.alpha / alpha - 1.0).abs() < 1e-6, "{fit:?}");
             prop_assert!((fit.per_byte * beta - 1.0).abs() < 1e-6, "{fit:?}");
         }
@@ -92,7 +92,7 @@ mod tests {
                 Point { messages: 2.0, bytes: 4.0 * 10_f64.powi(i as i32), seconds: *seconds }
             };
             let points: Vec<Point> = seconds.iter().enumerate().map(point).collect();
-            let fit = Fit::of(&points).unwrap();
+            let fit = Fit::new(&points).unwrap();
             prop_assert!(fit.alpha >= 0.0 && fit.per_byte >= 0.0, "{fit:?}");
             prop_assert!(fit.alpha.is_finite() && fit.per_byte.is_finite(), "{fit:?}");
         }
@@ -101,23 +101,23 @@ mod tests {
     #[test]
     fn small_sizes_count_as_much_as_large_ones() {
         // 10 % too long and 10 % too short in turn: neither value is further off than that.
-        let fit = Fit::of(&points(5e-6, 1e-9, &|i| if i % 2 == 0 { 1.1 } else { 0.9 })).unwrap();
+        let fit = Fit::new(&points(5e-6, 1e-9, &|i| if i % 2 == 0 { 1.1 } else { 0.9 })).unwrap();
         assert!((fit.alpha / 5e-6 - 1.0).abs() < 0.1, "{fit:?}");
         assert!((fit.per_byte / 1e-9 - 1.0).abs() < 0.1, "{fit:?}");
     }
 
     #[test]
     fn one_point_is_of_messages_or_of_bytes() {
-        let fit = |bytes| Fit::of(&[Point { messages: 2.0, bytes, seconds: 1e-3 }]).unwrap();
+        let fit = |bytes| Fit::new(&[Point { messages: 2.0, bytes, seconds: 1e-3 }]).unwrap();
         assert_eq!(fit(8.0), Fit { alpha: 5e-4, per_byte: 0.0 });
         assert_eq!(fit(1e6), Fit { alpha: 0.0, per_byte: 1e-9 });
-        assert_eq!(Fit::of(&[]), None);
+        assert_eq!(Fit::new(&[]), None);
     }
 
     #[test]
     fn equal_sizes_do_not_tell_two_values() {
         let point = Point { messages: 2.0, bytes: 1e6, seconds: 1e-3 };
-        let fit = Fit::of(&[point, point]).unwrap();
+        let fit = Fit::new(&[point, point]).unwrap();
         assert!((fit.seconds(2.0, 1e6) / 1e-3 - 1.0).abs() < 1e-9, "{fit:?}");
         assert!(fit.error(&[point]) < 1e-9);
         assert!((fit.error(&[Point { seconds: 2e-3, ..point }]) - 0.5).abs() < 1e-9);

@@ -10,7 +10,7 @@ use launch::cores::threads_per_worker;
 
 /// A job on some number of processes.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct ForecastJob {
     /// Samples of each process in a step.
     pub samples: usize,
     /// Micro-batches of a step.
@@ -36,10 +36,10 @@ pub struct Job {
     pub checkpoint_bytes: u64,
 }
 
-impl Job {
+impl ForecastJob {
     /// # Errors
     /// The size of the model depends on the data (exit code 2).
-    pub fn of(plan: &Plan) -> Result<Self> {
+    pub fn from_plan(plan: &Plan) -> Result<Self> {
         let (Some(buckets), Some(sizes)) = (plan.bucket_bytes(), &plan.sizes) else {
             let what = "the size of the model depends on data that has not been read";
             let hint = "`--data` reads it; or set the size in `[model]`, as in `--set model.num_classes=10`";
@@ -107,9 +107,9 @@ mod tests {
     const SPEC: &str = "name = \"a\"\nbatch_size = 10\nepochs = 4\n[model]\nname = \"mlp\"\nhidden = [64]\n[dataset]\nname = \"shapes\"\n\
                         train = 100\nval = 40\n[optimizer]\nname = \"sgd\"\nlr = 0.1\n";
 
-    fn job(sets: &[&str], world: usize) -> Job {
+    fn job(sets: &[&str], world: usize) -> ForecastJob {
         let plan = resolved(&::job::Registry::standard(), SPEC, sets, world).unwrap();
-        Job::of(&plan).unwrap()
+        ForecastJob::from_plan(&plan).unwrap()
     }
 
     #[test]

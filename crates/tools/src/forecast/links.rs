@@ -46,7 +46,7 @@ impl Engine {
 
 /// The measured sizes of one algorithm between one number of processes.
 #[derive(Clone, Debug)]
-struct Line {
+struct LinkCurve {
     algorithm: Algorithm,
     tcp: bool,
     world: usize,
@@ -57,7 +57,7 @@ struct Line {
     ratios: Vec<(f64, f64)>,
 }
 
-impl Line {
+impl LinkCurve {
     fn ratio(&self, bytes: f64) -> f64 {
         let at = bytes.max(1.0).ln();
         let after = self.ratios.partition_point(|(bytes, _)| *bytes < at);
@@ -72,7 +72,7 @@ impl Line {
 /// The links between processes of one node, or those between nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Links {
-    lines: Vec<Line>,
+    lines: Vec<LinkCurve>,
     given: Option<Fit>,
     /// Cores that the processes share; `None` if communication needs none. More processes than cores take turns.
     cores: Option<f64>,
@@ -100,7 +100,7 @@ impl Links {
         links
     }
 
-    fn line(&self, algorithm: Algorithm, tcp: bool, world: usize, times: &[(f64, f64)]) -> Option<Line> {
+    fn line(&self, algorithm: Algorithm, tcp: bool, world: usize, times: &[(f64, f64)]) -> Option<LinkCurve> {
         let terms = self.terms(algorithm, world);
         let point = |(bytes, seconds): &(f64, f64)| Point {
             messages: terms.messages,
@@ -108,19 +108,19 @@ impl Links {
             seconds: *seconds,
         };
         let points: Vec<Point> = times.iter().map(point).collect();
-        let fit = Fit::of(&points)?;
+        let fit = Fit::new(&points)?;
         let ratio = |p: &Point| p.seconds / fit.seconds(p.messages, p.bytes).max(f64::MIN_POSITIVE);
         let mut ratios: Vec<(f64, f64)> =
             times.iter().zip(&points).map(|((bytes, _), p)| (bytes.max(1.0).ln(), ratio(p))).collect();
         ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
         // A size that was measured twice: once is enough.
         ratios.dedup_by(|a, b| a.0 == b.0);
-        Some(Line { algorithm, tcp, world, fit, error: fit.error(&points), ratios })
+        Some(LinkCurve { algorithm, tcp, world, fit, error: fit.error(&points), ratios })
     }
 
     /// With the turns that processes take on too few cores.
     fn terms(&self, algorithm: Algorithm, world: usize) -> Terms {
-        let Terms { messages, volume } = Terms::of(algorithm, world);
+        let Terms { messages, volume } = Terms::new(algorithm, world);
         let turns = self.cores.map_or(1.0, |cores| (world as f64 / cores).max(1.0));
         Terms { messages: messages * turns, volume: volume * turns }
     }
@@ -137,8 +137,8 @@ impl Links {
 
     /// The measured line that is closest to what is asked: of the same algorithm if there is one, then over the same medium,
     /// then of the closest number of processes.
-    fn closest(&self, algorithm: Algorithm, tcp: bool, world: usize) -> Option<&Line> {
-        let distance = |line: &Line| {
+    fn closest(&self, algorithm: Algorithm, tcp: bool, world: usize) -> Option<&LinkCurve> {
+        let distance = |line: &LinkCurve| {
             let worlds = (line.world as f64 / world as f64).ln().abs();
             (u8::from(line.tcp != tcp), u8::from(line.algorithm != algorithm), worlds)
         };
@@ -182,7 +182,7 @@ impl Links {
         if let Some(given) = &self.given {
             return vec![format!("{} (given)", shown(given))];
         }
-        let line = |line: &Line| {
+        let line = |line: &LinkCurve| {
             let tcp = if line.tcp { " over TCP" } else { "" };
             let (name, world, fit) = (line.algorithm, line.world, shown(&line.fit));
             let sound = match (line.ratios.len(), line.fit.per_byte > 0.0) {
@@ -247,7 +247,7 @@ impl Network {
         let small = SMALL as f64;
         let part = if bytes > small { bytes / each as f64 } else { bytes };
         let algorithm = if part <= small { Algorithm::Doubling } else { Algorithm::Ring };
-        let terms = Terms::of(algorithm, nodes);
+        let terms = Terms::new(algorithm, nodes);
         // The parts of all processes of a node pass over its link together.
         inside + self.between.link().seconds(terms.messages, terms.volume * bytes)
     }
@@ -256,7 +256,7 @@ impl Network {
     fn across(&self, algorithm: Algorithm, nodes: usize, each: usize, bytes: f64) -> f64 {
         let link = self.between.link();
         let over = |ranks: usize, bytes: f64| {
-            let terms = Terms::of(algorithm, ranks);
+            let terms = Terms::new(algorithm, ranks);
             link.seconds(terms.messages, terms.volume * bytes)
         };
         let inside = |bytes: f64| match (each, self.within.are_known()) {

@@ -9,7 +9,7 @@ const AUTO: Engine = Engine::Gloo(Transport::Auto, AlgorithmChoice::Auto);
 fn measured(transport: Transport, choice: AlgorithmChoice, world: usize, fit: Fit, off: f64) -> Allreduce {
     let row = |shift: u32| {
         let bytes = 64_usize << shift;
-        let terms = Terms::of(all_reduce_algorithm(transport, choice, &[world], bytes), world);
+        let terms = Terms::new(all_reduce_algorithm(transport, choice, &[world], bytes), world);
         let seconds = fit.seconds(terms.messages, terms.volume * bytes as f64) * off;
         AllreduceRow { bytes, algorithm: choice, transport, dtype: DType::F32, median_us: seconds * 1e6 }
     };

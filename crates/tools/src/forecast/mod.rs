@@ -23,7 +23,7 @@ pub use table::text;
 use ::job::plan::Plan;
 use base::display::count;
 use base::error::{Error, Result};
-use job::Job;
+use job::ForecastJob;
 use predict::Forecast;
 use record::Prediction;
 
@@ -37,13 +37,13 @@ pub fn predict(
     plan: &dyn Fn(usize) -> Result<Plan>,
 ) -> Result<Prediction> {
     let alone = plan(1)?;
-    let one = Job::of(&alone)?;
+    let one = ForecastJob::from_plan(&alone)?;
     let forecast = Forecast::new(cluster, &one);
     let base = forecast.step(&one, &[1]).samples_per_s;
     let (mut rows, mut assumptions) = (Vec::new(), forecast.assumptions(&one));
     for world in worlds {
         let nodes = cluster.placed(*world)?;
-        let job = Job::of(&plan(*world)?)?;
+        let job = ForecastJob::from_plan(&plan(*world)?)?;
         rows.push(forecast.row(&job, &nodes, base));
         for assumption in forecast.assumptions_of(&job, &nodes) {
             if !assumptions.contains(&assumption) {

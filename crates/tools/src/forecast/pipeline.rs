@@ -23,7 +23,7 @@ impl Sharing {
 
     /// Of a process that may use `cores`, computes with `threads`, and whose communication keeps `comm_cores` busy where there
     /// are as many. What both do in a second is what the cores can.
-    pub fn of(cores: f64, threads: f64, comm_cores: f64) -> Self {
+    pub fn new(cores: f64, threads: f64, comm_cores: f64) -> Self {
         let comm = comm_cores * cores.min(1.0);
         let demand = threads + comm;
         if demand <= cores || comm <= 0.0 {
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn shared_cores_leave_no_gain() {
-        let half = Sharing::of(1.0, 1.0, 1.0);
+        let half = Sharing::new(1.0, 1.0, 1.0);
         assert_eq!(half, Sharing { compute: 0.5, comm: 0.5 });
         let course = course(4.0, &buckets(&[0.5, 0.5, 0.5, 0.5]), half);
         // Three of the four all-reduces run beside the backward pass, and delay it by as long as they take.
@@ -118,12 +118,12 @@ mod tests {
 
     #[test]
     fn cores_are_shared_where_there_are_too_few() {
-        assert_eq!(Sharing::of(2.0, 1.0, 1.0), Sharing::NONE);
-        assert_eq!(Sharing::of(1.0, 1.0, 0.0), Sharing::NONE);
-        let crowded = Sharing::of(0.5, 1.0, 1.0);
+        assert_eq!(Sharing::new(2.0, 1.0, 1.0), Sharing::NONE);
+        assert_eq!(Sharing::new(1.0, 1.0, 0.0), Sharing::NONE);
+        let crowded = Sharing::new(0.5, 1.0, 1.0);
         assert!(close(crowded.compute, 1.0 / 1.5) && close(crowded.comm, 0.5 / 1.5), "{crowded:?}");
         // Two threads and a communication thread on two cores.
-        let three = Sharing::of(2.0, 2.0, 1.0);
+        let three = Sharing::new(2.0, 2.0, 1.0);
         assert!(close(three.compute, 2.0 / 3.0) && close(three.comm, 2.0 / 3.0), "{three:?}");
     }
 
@@ -145,7 +145,7 @@ mod tests {
             backward in 0.0..10.0_f64, seconds in proptest::collection::vec(0.0..3.0_f64, 1..9),
             cores in 0.1..4.0_f64, threads in 1.0..4.0_f64, which in 0_usize..8, more in 0.0..2.0_f64,
         ) {
-            let sharing = Sharing::of(cores, threads, 1.0);
+            let sharing = Sharing::new(cores, threads, 1.0);
             let before = course(backward, &buckets(&seconds), sharing);
             prop_assert!(before.end >= before.backward - 1e-9 && before.backward >= backward - 1e-9);
             prop_assert!(before.end <= (backward / sharing.compute) + seconds.iter().sum::<f64>() / sharing.comm + 1e-6);

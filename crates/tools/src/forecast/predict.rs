@@ -1,7 +1,7 @@
 //! A step and a whole job on some number of processes.
 
 use super::cluster::Cluster;
-use super::job::Job;
+use super::job::ForecastJob;
 use super::links::{Engine, Network};
 use super::measured::Step;
 use super::pipeline::{Bucket, Sharing, course};
@@ -37,7 +37,7 @@ pub struct Forecast<'a> {
 }
 
 impl<'a> Forecast<'a> {
-    pub fn new(cluster: &'a Cluster, job: &Job) -> Self {
+    pub fn new(cluster: &'a Cluster, job: &ForecastJob) -> Self {
         let on_host = cluster.steps.device == "cpu";
         let cores = cluster.cores.filter(|_| on_host).map(|cores| cores as f64);
         let engine = job.engine(&cluster.steps.device);
@@ -93,7 +93,7 @@ impl<'a> Forecast<'a> {
     }
 
     /// A step of `job` on nodes with these numbers of processes, which are equal.
-    pub fn step(&self, job: &Job, nodes: &[usize]) -> StepTime {
+    pub fn step(&self, job: &ForecastJob, nodes: &[usize]) -> StepTime {
         let each = nodes.iter().copied().max().unwrap_or(1);
         let world: usize = nodes.iter().sum();
         let threads = job.threads_of(self.cluster.cores, each);
@@ -123,7 +123,7 @@ impl<'a> Forecast<'a> {
     }
 
     /// Gradients become ready in proportion to their bytes.
-    fn buckets(&self, job: &Job, nodes: &[usize]) -> Vec<Bucket> {
+    fn buckets(&self, job: &ForecastJob, nodes: &[usize]) -> Vec<Bucket> {
         let total = job.buckets.iter().sum::<u64>().max(1) as f64;
         let mut full = 0_u64;
         let bucket = |bytes: &u64| {
@@ -136,13 +136,13 @@ impl<'a> Forecast<'a> {
 
     fn sharing(&self, processes: usize, threads: usize) -> Sharing {
         let of = |cores: f64| {
-            Sharing::of(cores / processes as f64, threads as f64, self.cluster.communication_cores)
+            Sharing::new(cores / processes as f64, threads as f64, self.cluster.communication_cores)
         };
         self.cores.map_or(Sharing::NONE, of)
     }
 
     /// `alone` are the samples per second of one process.
-    pub fn row(&self, job: &Job, nodes: &[usize], alone: f64) -> PredictedRow {
+    pub fn row(&self, job: &ForecastJob, nodes: &[usize], alone: f64) -> PredictedRow {
         let each = nodes.iter().copied().max().unwrap_or(1);
         let world: usize = nodes.iter().sum();
         let time = self.step(job, nodes);
@@ -171,7 +171,7 @@ impl<'a> Forecast<'a> {
     /// Seconds of the whole job: steps, evaluations, and what saves hold up.
     fn whole(
         &self,
-        job: &Job,
+        job: &ForecastJob,
         steps: u64,
         world: usize,
         time: &StepTime,
@@ -193,7 +193,7 @@ impl<'a> Forecast<'a> {
     }
 
     /// What holds for all numbers of processes.
-    pub fn assumptions(&self, job: &Job) -> Vec<String> {
+    pub fn assumptions(&self, job: &ForecastJob) -> Vec<String> {
         let mut out = self.measurements(job);
         let links = [("within a node", &self.network.within), ("between nodes", &self.network.between)];
         for (place, links) in links {
@@ -223,7 +223,7 @@ impl<'a> Forecast<'a> {
     }
 
     /// Where measurements were made, as far as that is not the job's case.
-    fn measurements(&self, job: &Job) -> Vec<String> {
+    fn measurements(&self, job: &ForecastJob) -> Vec<String> {
         let (steps, engine) = (&self.cluster.steps, self.network.engine);
         let of = match steps.source.as_str() {
             "" => String::new(),
@@ -265,7 +265,7 @@ impl<'a> Forecast<'a> {
     }
 
     /// What holds for this number of processes.
-    pub fn assumptions_of(&self, job: &Job, nodes: &[usize]) -> Vec<String> {
+    pub fn assumptions_of(&self, job: &ForecastJob, nodes: &[usize]) -> Vec<String> {
         let each = nodes.iter().copied().max().unwrap_or(1);
         let threads = job.threads_of(self.cluster.cores, each);
         let measured = self.measured(threads);

@@ -291,7 +291,7 @@ proptest! {
         cluster.slowdown = Some(slowdown);
         let link = Measured { files: Vec::new(), given: Some(Fit { alpha, per_byte: 1.0 / beta }) };
         (cluster.within, cluster.between) = (link.clone(), link);
-        let job = Job::of(&plan(&[], 2)).unwrap();
+        let job = ForecastJob::from_plan(&plan(&[], 2)).unwrap();
         let forecast = Forecast::new(&cluster, &job);
         let mut last = f64::INFINITY;
         for nodes in [1, 2, 4, 8] {

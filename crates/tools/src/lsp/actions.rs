@@ -32,7 +32,7 @@ pub fn definition(
 #[allow(clippy::mutable_key_type)]
 pub fn fixes(document: &Document, range: Range, columns: Columns) -> Vec<CodeActionOrCommand> {
     let own = document.checked.problems.iter().filter(|found| found.base.is_none());
-    let fix = |found: &super::found::Found| {
+    let fix = |found: &super::found::Finding| {
         let diagnostic = publish::diagnostic(found, document, columns);
         let meant = found.meant.clone()?;
         if diagnostic.range.end < range.start || range.end < diagnostic.range.start {

@@ -2,7 +2,7 @@
 
 use super::cursor::At;
 use super::document::Document;
-use super::lines::Part;
+use super::lines::KeyPart;
 use super::text::Columns;
 use super::{files, hover};
 use job::plan::one_line;
@@ -14,7 +14,7 @@ use lsp_types::{
 use std::ops::Range;
 
 /// Where something is typed.
-struct Place<'a> {
+struct CursorContext<'a> {
     document: &'a Document,
     /// The bytes that it replaces: a word in one line.
     range: Range<usize>,
@@ -28,7 +28,7 @@ pub fn items(
     offset: usize,
     columns: Columns,
 ) -> Vec<CompletionItem> {
-    let place = |range: Range<usize>| Place { document, range, columns };
+    let place = |range: Range<usize>| CursorContext { document, range, columns };
     match document.at(offset) {
         At::Header { inner, parts, double, .. } => {
             let from = parts.first().map_or(inner.end, |part| part.range.start);
@@ -53,7 +53,7 @@ pub fn items(
     }
 }
 
-impl Place<'_> {
+impl CursorContext<'_> {
     fn item(&self, label: &str, kind: Kind, new: String, detail: String, about: String) -> CompletionItem {
         let range = self.document.text.range(self.range.clone(), self.columns);
         let typed = &self.document.text.text[self.range.clone()];
@@ -74,10 +74,10 @@ impl Place<'_> {
 
 /// The keys of a table that this text does not set.
 fn keys(
-    place: &Place<'_>,
+    place: &CursorContext<'_>,
     reference: &Reference,
     table: &str,
-    typed: &Part,
+    typed: &KeyPart,
     valued: bool,
 ) -> Vec<CompletionItem> {
     let document = place.document;
@@ -112,7 +112,7 @@ fn keys(
 }
 
 /// Headers of tables, where a line is empty: those that the text may have besides its own.
-fn tables(place: &Place<'_>, reference: &Reference) -> Vec<CompletionItem> {
+fn tables(place: &CursorContext<'_>, reference: &Reference) -> Vec<CompletionItem> {
     let item = |table: &job::reference::Table, double: bool| {
         let heading = if double { format!("[[{}]]", table.path) } else { format!("[{}]", table.path) };
         let mut item =
@@ -128,7 +128,7 @@ fn tables(place: &Place<'_>, reference: &Reference) -> Vec<CompletionItem> {
 }
 
 /// Whether the text stays valid with another header of this table: it may have one `[table]`, or several `[[table]]`.
-fn may_be_added(place: &Place<'_>, table: &job::reference::Table, double: bool) -> bool {
+fn may_be_added(place: &CursorContext<'_>, table: &job::reference::Table, double: bool) -> bool {
     let path = table.path.as_str();
     let others = place.document.headings(path, &place.range);
     let is_key = || others.is_empty() && place.document.set_in("").iter().any(|set| set == path);
@@ -140,7 +140,7 @@ fn may_be_added(place: &Place<'_>, table: &job::reference::Table, double: bool) 
 }
 
 /// Paths of tables, between brackets.
-fn headers(place: &Place<'_>, reference: &Reference, double: bool) -> Vec<CompletionItem> {
+fn headers(place: &CursorContext<'_>, reference: &Reference, double: bool) -> Vec<CompletionItem> {
     let item = |table: &job::reference::Table| {
         let path = &table.path;
         place.item(path, Kind::MODULE, path.clone(), table.heading(), table.names().join(", "))
@@ -149,7 +149,7 @@ fn headers(place: &Place<'_>, reference: &Reference, double: bool) -> Vec<Comple
 }
 
 /// The values of a key: names of components, choices, `true` and `false`, and specs for `extends`.
-fn values(place: &Place<'_>, reference: &Reference, key: &str, listed: bool) -> Vec<CompletionItem> {
+fn values(place: &CursorContext<'_>, reference: &Reference, key: &str, listed: bool) -> Vec<CompletionItem> {
     if key == "extends" {
         return specs(place);
     }
@@ -172,7 +172,7 @@ fn values(place: &Place<'_>, reference: &Reference, key: &str, listed: bool) -> 
 }
 
 /// The specs beside this one.
-fn specs(place: &Place<'_>) -> Vec<CompletionItem> {
+fn specs(place: &CursorContext<'_>) -> Vec<CompletionItem> {
     let own = place.document.path.as_deref();
     let folder = own.and_then(std::path::Path::parent).and_then(|folder| folder.read_dir().ok());
     let paths = folder.into_iter().flatten().flatten().map(|entry| entry.path());

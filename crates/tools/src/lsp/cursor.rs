@@ -1,18 +1,18 @@
 //! The part of a document that a position is in.
 
-use super::lines::{Header, Line, Pair, Part, join, tokens};
+use super::lines::{Header, KeyPart, Pair, SpecLine, join, tokens};
 use std::ops::Range;
 
 /// The part of a document that a position is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum At {
     /// In the brackets of a header.
-    Header { parts: Vec<Part>, part: usize, inner: Range<usize>, double: bool },
+    Header { parts: Vec<KeyPart>, part: usize, inner: Range<usize>, double: bool },
     /// In a key, or where one may be typed.
     Key {
         /// The path of the table in which the part at the position is a key.
         table: String,
-        part: Part,
+        part: KeyPart,
         /// The line is empty up to here, so a header fits too.
         blank: bool,
         /// A value follows.
@@ -32,21 +32,23 @@ pub enum At {
 }
 
 /// What is at a byte offset, on a character, of `text` with these lines.
-pub fn at(text: &str, lines: &[Line], offset: usize) -> At {
+pub fn at(text: &str, lines: &[SpecLine], offset: usize) -> At {
     let next = lines.partition_point(|line| line.start() <= offset);
     let before = next.checked_sub(1).map(|i| &lines[i]);
     let same_line = |from: usize| !text[from.min(offset)..offset].contains('\n');
     match before {
-        Some(Line::Header(header)) if same_line(header.range.start) => in_header(header, offset),
-        Some(Line::Pair(pair)) if same_line(pair.value.end.max(pair.key.end)) => in_pair(text, pair, offset),
+        Some(SpecLine::Header(header)) if same_line(header.range.start) => in_header(header, offset),
+        Some(SpecLine::Pair(pair)) if same_line(pair.value.end.max(pair.key.end)) => {
+            in_pair(text, pair, offset)
+        }
         _ => {
             let start = text[..offset].rfind('\n').map_or(0, |i| i + 1);
             if !text[start..offset].trim_start_matches('\u{feff}').trim().is_empty() {
                 return At::Nothing;
             }
             let table = match before {
-                Some(Line::Header(header)) => header.path.clone(),
-                Some(Line::Pair(pair)) => pair.table.clone(),
+                Some(SpecLine::Header(header)) => header.path.clone(),
+                Some(SpecLine::Pair(pair)) => pair.table.clone(),
                 None => String::new(),
             };
             // At the beginning of a line that has a key, or a header, already.
@@ -59,8 +61,8 @@ pub fn at(text: &str, lines: &[Line], offset: usize) -> At {
     }
 }
 
-fn empty(offset: usize) -> Part {
-    Part { name: String::new(), range: offset..offset }
+fn empty(offset: usize) -> KeyPart {
+    KeyPart { name: String::new(), range: offset..offset }
 }
 
 fn in_header(header: &Header, offset: usize) -> At {
@@ -104,7 +106,7 @@ fn in_pair(text: &str, pair: &Pair, offset: usize) -> At {
 struct Open {
     is_table: bool,
     /// The key of the pair that is being read.
-    key: Vec<Part>,
+    key: Vec<KeyPart>,
     in_value: bool,
     /// The index of the item that is being read.
     index: usize,

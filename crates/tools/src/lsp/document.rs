@@ -1,7 +1,7 @@
 //! An open document, and the results of its check.
 
-use super::found::{self, Found};
-use super::lines::{Line, lines};
+use super::found::{self, Finding};
+use super::lines::{SpecLine, lines};
 use super::text::Text;
 use super::{cursor, files};
 use base::panics::catch_model_panic;
@@ -20,7 +20,7 @@ pub struct Document {
     pub path: Option<PathBuf>,
     pub version: Option<i32>,
     pub text: Text,
-    pub lines: Vec<Line>,
+    pub lines: Vec<SpecLine>,
     pub checked: Checked,
     /// The values of the last text without problems.
     pub earlier: Vec<ResolvedValue>,
@@ -33,13 +33,13 @@ pub struct Checked {
     pub tree: Option<JobTree>,
     pub values: Vec<ResolvedValue>,
     pub declarations: Vec<Declaration>,
-    pub problems: Vec<Found>,
+    pub problems: Vec<Finding>,
     /// The identities of the files that it extends, those that can't be read included.
     pub bases: Vec<PathBuf>,
 }
 
 /// A text as read, or why a component panicked; with the messages about edits that do not fit.
-type Read = (JobTree, Result<Examined<Option<Plan>>, String>, Vec<Found>);
+type Read = (JobTree, Result<Examined<Option<Plan>>, String>, Vec<Finding>);
 
 /// The texts of other files.
 type Texts<'a> = &'a dyn Fn(&Path) -> Option<String>;
@@ -74,11 +74,11 @@ impl Document {
     /// Whether this is a job spec: see docs/editors.md.
     pub fn is_spec(&self) -> bool {
         const OTHERS: [&str; 5] = ["package", "workspace", "project", "tool", "build-system"];
-        let foreign = |line: &Line| match line {
-            Line::Header(header) => {
+        let foreign = |line: &SpecLine| match line {
+            SpecLine::Header(header) => {
                 header.parts.first().is_some_and(|part| OTHERS.contains(&part.name.as_str()))
             }
-            Line::Pair(_) => false,
+            SpecLine::Pair(_) => false,
         };
         self.path.as_deref().is_none_or(files::may_be_spec) && !self.lines.iter().any(foreign)
     }
@@ -120,7 +120,7 @@ impl Document {
             }
             Err(why) => {
                 let message = format!("a component panicked when it read its keys: {why}");
-                self.checked.problems.push(Found::at_start(message, "panic", DiagnosticSeverity::ERROR));
+                self.checked.problems.push(Finding::at_start(message, "panic", DiagnosticSeverity::ERROR));
             }
         }
         self.checked.problems.extend(unfit);
@@ -158,7 +158,7 @@ impl Document {
     /// The bytes of the `extends` value; the start of the text if there is none.
     pub fn extends(&self) -> std::ops::Range<usize> {
         let pair = self.lines.iter().find_map(|line| match line {
-            Line::Pair(pair) if pair.table.is_empty() && pair.parts.len() == 1 => {
+            SpecLine::Pair(pair) if pair.table.is_empty() && pair.parts.len() == 1 => {
                 (pair.parts[0].name == "extends").then_some(pair)
             }
             _ => None,
@@ -195,7 +195,9 @@ impl Document {
     pub fn name_in(&self, table: &str) -> Option<String> {
         let path = format!("{table}.name");
         let written = self.lines.iter().find_map(|line| match line {
-            Line::Pair(pair) if path_of(pair) == path => Some(unquoted(&self.text.text[pair.value.clone()])),
+            SpecLine::Pair(pair) if path_of(pair) == path => {
+                Some(unquoted(&self.text.text[pair.value.clone()]))
+            }
             _ => None,
         });
         let read = || Some(self.checked.tree.as_ref()?.string(&path)?.to_owned());
@@ -206,12 +208,12 @@ impl Document {
 
     /// Whether each header of this table is one of a list (`[[table]]`), without the header that is being typed at `except`.
     pub fn headings(&self, table: &str, except: &std::ops::Range<usize>) -> Vec<bool> {
-        let of = |line: &Line| match line {
-            Line::Header(header) => {
+        let of = |line: &SpecLine| match line {
+            SpecLine::Header(header) => {
                 let typed = header.range.start <= except.start && except.end <= header.range.end;
                 (without_indices(&header.path) == table && !typed).then_some(header.double)
             }
-            Line::Pair(_) => None,
+            SpecLine::Pair(_) => None,
         };
         self.lines.iter().filter_map(of).collect()
     }
@@ -219,9 +221,9 @@ impl Document {
     /// Names of the keys that this text sets in a table.
     pub fn set_in(&self, table: &str) -> Vec<String> {
         let prefix = if table.is_empty() { String::new() } else { format!("{table}.") };
-        let of = |line: &Line| match line {
-            Line::Pair(pair) => Some(path_of(pair)),
-            Line::Header(header) => Some(header.path.clone()),
+        let of = |line: &SpecLine| match line {
+            SpecLine::Pair(pair) => Some(path_of(pair)),
+            SpecLine::Header(header) => Some(header.path.clone()),
         };
         let below = self.lines.iter().filter_map(of);
         let names = below.filter_map(|path| Some(path.strip_prefix(&prefix)?.split('.').next()?.to_owned()));

@@ -7,7 +7,7 @@ use spec::{Diagnostics, JobTree, Problem, Source};
 use std::path::PathBuf;
 
 /// A problem, or a warning.
-pub struct Found {
+pub struct Finding {
     /// The file that it is in; `None` for the document itself and for the command line.
     pub base: Option<Base>,
     /// The bytes; of the file's text if there is one, else of the document.
@@ -26,14 +26,14 @@ pub struct Base {
 
 impl Base {
     /// `None` for a file that the spec does not extend.
-    fn of(source: &Source) -> Option<Self> {
+    fn from_source(source: &Source) -> Option<Self> {
         source
             .is_base()
             .then(|| Self { path: PathBuf::from(&source.name), text: Text::new(source.text.as_str()) })
     }
 }
 
-impl Found {
+impl Finding {
     /// One that is nowhere in the text.
     pub fn at_start(message: String, code: &'static str, severity: DiagnosticSeverity) -> Self {
         Self { base: None, range: 0..0, message, code, meant: None, severity }
@@ -46,23 +46,23 @@ fn hint(problem: &Problem) -> String {
 
 /// The edits of the server's command line that do not fit the spec, each with its message. They are for all specs, so
 /// a spec without such a key is not an error.
-pub fn unfit_edits(diagnostics: &Diagnostics) -> Vec<(String, Found)> {
+pub fn unfit_edits(diagnostics: &Diagnostics) -> Vec<(String, Finding)> {
     let of = |problem: &Problem| {
         let source = diagnostics.source(problem);
         let message =
             format!("{}: {}; not applied to this spec{}", source.text, problem.message, hint(problem));
-        let found = Found::at_start(message, problem.code(), DiagnosticSeverity::INFORMATION);
+        let found = Finding::at_start(message, problem.code(), DiagnosticSeverity::INFORMATION);
         source.is_override().then(|| (source.text.clone(), found))
     };
     diagnostics.problems().iter().filter_map(of).collect()
 }
 
 /// All problems of a check.
-pub fn all(diagnostics: &Diagnostics) -> Vec<Found> {
+pub fn all(diagnostics: &Diagnostics) -> Vec<Finding> {
     let of = |problem: &Problem| {
         let source = diagnostics.source(problem);
-        Found {
-            base: Base::of(source),
+        Finding {
+            base: Base::from_source(source),
             range: problem.span.start..problem.span.end,
             message: format!("{}{}", problem.message, hint(problem)),
             code: problem.code(),
@@ -74,13 +74,13 @@ pub fn all(diagnostics: &Diagnostics) -> Vec<Found> {
 }
 
 /// The warnings about a sound spec.
-pub fn warnings(plan: &Plan, tree: &JobTree) -> Vec<Found> {
+pub fn warnings(plan: &Plan, tree: &JobTree) -> Vec<Finding> {
     let of = |(key, why): (&str, String)| {
         let place = tree.place(key);
         let source = place.map(|place| tree.source(place.value));
         let own = place.filter(|_| source.is_some_and(|source| !source.is_override()));
-        Found {
-            base: source.and_then(Base::of),
+        Finding {
+            base: source.and_then(Base::from_source),
             range: own.map_or(0..0, |place| place.value.start..place.value.end),
             message: format!("`{key}`: {why}"),
             code: "warning",

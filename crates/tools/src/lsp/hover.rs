@@ -2,7 +2,7 @@
 
 use super::cursor::At;
 use super::document::{Document, unquoted};
-use super::lines::{Part, join};
+use super::lines::{KeyPart, join};
 use super::text::Columns;
 use job::plan::one_line;
 use job::reference::{Component, Key, Reference, unlinked, without_indices};
@@ -37,9 +37,9 @@ pub fn hover(document: &Document, reference: &Reference, offset: usize, columns:
 }
 
 /// With the indices that the header has; a part of it is without.
-fn path_of_header(document: &Document, parts: &[Part], part: usize) -> String {
+fn path_of_header(document: &Document, parts: &[KeyPart], part: usize) -> String {
     let whole = document.lines.iter().find_map(|line| match line {
-        super::lines::Line::Header(header) if header.parts == parts => Some(header.path.clone()),
+        super::lines::SpecLine::Header(header) if header.parts == parts => Some(header.path.clone()),
         _ => None,
     });
     let names: Vec<&str> = parts.iter().take(part + 1).map(|part| part.name.as_str()).collect();

@@ -10,7 +10,7 @@ const MAX_BYTES: usize = 1 << 20;
 
 /// One part of a dotted key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct KeyPart {
     pub name: String,
     /// With its quotes, if it has some.
     pub range: Range<usize>,
@@ -19,7 +19,7 @@ pub struct Part {
 /// `[table]`, `[[table]]` or a beginning of it.
 #[derive(Clone, Debug)]
 pub struct Header {
-    pub parts: Vec<Part>,
+    pub parts: Vec<KeyPart>,
     pub range: Range<usize>,
     /// What is between the brackets.
     pub inner: Range<usize>,
@@ -33,7 +33,7 @@ pub struct Header {
 pub struct Pair {
     /// The path of the table that it is in.
     pub table: String,
-    pub parts: Vec<Part>,
+    pub parts: Vec<KeyPart>,
     /// From the first part to the last.
     pub key: Range<usize>,
     pub equals: Option<usize>,
@@ -42,22 +42,22 @@ pub struct Pair {
 }
 
 #[derive(Clone, Debug)]
-pub enum Line {
+pub enum SpecLine {
     Header(Header),
     Pair(Pair),
 }
 
-impl Line {
+impl SpecLine {
     pub fn start(&self) -> usize {
         match self {
-            Line::Header(header) => header.range.start,
-            Line::Pair(pair) => pair.key.start,
+            SpecLine::Header(header) => header.range.start,
+            SpecLine::Pair(pair) => pair.key.start,
         }
     }
 }
 
 /// The headers and pairs of a text, in order.
-pub fn lines(text: &str) -> Vec<Line> {
+pub fn lines(text: &str) -> Vec<SpecLine> {
     let (mut found, mut at, mut table) = (Vec::new(), 0, String::new());
     // How many tables a list has so far.
     let mut lists: BTreeMap<String, usize> = BTreeMap::new();
@@ -74,11 +74,11 @@ pub fn lines(text: &str) -> Vec<Line> {
         if line.starts_with('[') {
             let header = header(text, start, end, &mut lists);
             table.clone_from(&header.path);
-            found.push(Line::Header(header));
+            found.push(SpecLine::Header(header));
         } else if !line.is_empty() && !line.starts_with('#') {
             let pair = pair(text, start, end, &table);
             at = pair.value.end;
-            found.push(Line::Pair(pair));
+            found.push(SpecLine::Pair(pair));
         }
         at = line_end(text, at.max(start)) + 1;
     }
@@ -126,7 +126,7 @@ fn pair(text: &str, start: usize, end: usize, table: &str) -> Pair {
 }
 
 /// The parts of a dotted key from `at` on, and where they end. An empty last part is one that is not typed yet.
-pub fn dotted(text: &str, mut at: usize, end: usize) -> (Vec<Part>, usize) {
+pub fn dotted(text: &str, mut at: usize, end: usize) -> (Vec<KeyPart>, usize) {
     let mut parts = Vec::new();
     loop {
         at += text[at..end].len() - text[at..end].trim_start_matches([' ', '\t']).len();
@@ -137,7 +137,7 @@ pub fn dotted(text: &str, mut at: usize, end: usize) -> (Vec<Part>, usize) {
         };
         let name = rest[..length].trim_matches(['"', '\'']).to_owned();
         if length > 0 || !parts.is_empty() {
-            parts.push(Part { name, range: at..at + length });
+            parts.push(KeyPart { name, range: at..at + length });
         }
         let after = at + length;
         let blanks = text[after..end].len() - text[after..end].trim_start_matches([' ', '\t']).len();
@@ -244,9 +244,9 @@ mod tests {
     use super::*;
 
     fn shown(text: &str) -> Vec<String> {
-        let of = |line: &Line| match line {
-            Line::Header(header) => format!("[{}]", header.path),
-            Line::Pair(pair) => {
+        let of = |line: &SpecLine| match line {
+            SpecLine::Header(header) => format!("[{}]", header.path),
+            SpecLine::Pair(pair) => {
                 let parts: Vec<&str> = pair.parts.iter().map(|part| part.name.as_str()).collect();
                 let equals = if pair.equals.is_some() { "=" } else { "" };
                 format!("{}:{}{equals}{}", pair.table, parts.join("/"), &text[pair.value.clone()])

@@ -2,7 +2,7 @@
 
 use super::document::Document;
 use super::files;
-use super::found::Found;
+use super::found::Finding;
 use super::server::Server;
 use super::text::Columns;
 use lsp_server::{Message, Notification};
@@ -72,7 +72,7 @@ fn diagnostics(document: &Document, server: &Server) -> Vec<Diagnostic> {
 }
 
 /// A problem of a check of `document`; one in another file is at `extends`.
-pub fn diagnostic(found: &Found, document: &Document, columns: Columns) -> Diagnostic {
+pub fn diagnostic(found: &Finding, document: &Document, columns: Columns) -> Diagnostic {
     let Some(base) = &found.base else {
         let range = document.text.range(found.range.clone(), columns);
         return Diagnostic { range, ..plain(found) };
@@ -95,7 +95,7 @@ fn related(location: Location, message: &str) -> DiagnosticRelatedInformation {
     DiagnosticRelatedInformation { location, message: message.to_owned() }
 }
 
-fn plain(found: &Found) -> Diagnostic {
+fn plain(found: &Finding) -> Diagnostic {
     Diagnostic {
         severity: Some(found.severity),
         code: Some(NumberOrString::String(found.code.to_owned())),

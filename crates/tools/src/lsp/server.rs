@@ -72,7 +72,7 @@ impl Server {
             registry: registry.clone(),
             edits,
             columns,
-            reference: Reference::of(registry),
+            reference: Reference::new(registry),
             documents: BTreeMap::new(),
             stale: Vec::new(),
             checked: Vec::new(),

@@ -114,7 +114,7 @@ impl Fault {
 
 /// What is to be rehearsed.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct RehearsalRequest {
     /// Processes on this machine.
     pub world: usize,
     /// Simulated nodes.
@@ -123,7 +123,7 @@ pub struct Wanted {
     pub moments: Vec<Moment>,
 }
 
-impl Wanted {
+impl RehearsalRequest {
     /// The faults, in the order in which they are tried.
     pub fn faults(&self) -> Vec<Fault> {
         let in_short = |moment: &Moment| matches!(moment, Moment::Phase(Phase::Forward | Phase::Save));
@@ -181,11 +181,11 @@ mod tests {
     use job::plan::testing::resolved;
     use job::registry::Registry;
 
-    fn wanted(world: usize, nodes: usize, quick: bool) -> Wanted {
-        Wanted { world, nodes, quick, moments: Moment::all() }
+    fn wanted(world: usize, nodes: usize, quick: bool) -> RehearsalRequest {
+        RehearsalRequest { world, nodes, quick, moments: Moment::all() }
     }
 
-    fn names(wanted: &Wanted) -> Vec<String> {
+    fn names(wanted: &RehearsalRequest) -> Vec<String> {
         wanted.faults().iter().map(Fault::name).collect()
     }
 

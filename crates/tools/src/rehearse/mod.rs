@@ -10,15 +10,15 @@ mod trial;
 mod watch;
 
 pub use matrix::{LEAST_STEPS, Moment};
-pub use report::{Report, Setting};
+pub use report::{RehearsalReport, Setting};
 pub use trial::TrialResult;
 
 use crate::repro::Trainer;
 use base::error::{IoContext, Result};
-use base::files::Place;
+use base::files::WorkFolder;
 use job::plan::Plan;
 use launch::{OnSecondSignal, StopFlag};
-use matrix::{Fault, Wanted};
+use matrix::{Fault, RehearsalRequest};
 use nodes::SimulatedNodes;
 use reduce::{Reduced, Timeouts, reduced};
 use std::path::{Path, PathBuf};
@@ -56,24 +56,28 @@ pub fn run(
     plan: &Plan,
     request: &Request,
     tell: &mut dyn FnMut(TrialEvent<'_>) -> Result<()>,
-) -> Result<Report> {
+) -> Result<RehearsalReport> {
     let moments = match request.moments.is_empty() {
         true => Moment::all().into_iter().filter(|moment| moment.is_in(plan)).collect(),
         false => request.moments.clone(),
     };
-    let wanted =
-        Wanted { world: plan.world.nproc_per_node, nodes: request.nodes, quick: request.quick, moments };
+    let wanted = RehearsalRequest {
+        world: plan.world.nproc_per_node,
+        nodes: request.nodes,
+        quick: request.quick,
+        moments,
+    };
     let evaluates = !wanted.quick && wanted.moments.iter().any(|moment| moment.needs_evaluation());
     let mut short = reduced(plan, request.steps, evaluates)?;
     // From now on a signal does not end this process at once: the folder is removed first.
     request.stop.on_second(OnSecondSignal::Exit);
-    Place::check(request.out.as_deref(), "the trials get a folder of their own")?;
-    let place = Place::new(request.out.as_deref(), "ddp-run-rehearse")?;
+    WorkFolder::check(request.out.as_deref(), "the trials get a folder of their own")?;
+    let place = WorkFolder::new(request.out.as_deref(), "ddp-run-rehearse")?;
     let spec = place.path().join("job.toml");
     let whole = place.path().join("whole");
     write(&spec, &short)?;
     let [first, longest, took] = undisturbed(&Trainer::new(&spec, &whole, wanted.world, &request.stop))?;
-    let timeouts = Timeouts::of(first, longest);
+    let timeouts = Timeouts::new(first, longest);
     let silent = short.hurry(plan, timeouts);
     write(&spec, &short)?;
     let faults = wanted.faults();
@@ -111,7 +115,7 @@ pub fn run(
         }
         tried.push(outcome);
     }
-    Ok(Report { setting, tried, folder: request.out.clone() })
+    Ok(RehearsalReport { setting, tried, folder: request.out.clone() })
 }
 
 fn write(spec: &Path, short: &Reduced) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Several nodes on this machine, each with a supervisor of its own, of which one is lost.
 
 use super::matrix::{FAULT_STEP, Fault};
-use super::trial::{Stage, TrialResult, Verdict, clear, resumed_at, why};
+use super::trial::{Stage, TrialResult, TrialVerdict, clear, resumed_at, why};
 use super::watch::held_worker;
 use crate::repro::{Child, Outcomes, Trainer, send};
 use base::error::Result;
@@ -44,7 +44,7 @@ impl<'a> SimulatedNodes<'a> {
         let done = |ends: &[(Option<i32>, String)]| ends.iter().all(|(code, _)| *code == Some(0));
         if !done(&ends) {
             return Ok(tried(
-                Verdict::Failed,
+                TrialVerdict::Failed,
                 &ends,
                 None,
                 None,
@@ -55,11 +55,11 @@ impl<'a> SimulatedNodes<'a> {
         let (variable, _) = Fault::LostNode.variable(self.nodes * self.nproc);
         let mut started = self.start_all(&out, Some(&variable))?;
         let Some(mut lost) = started.pop() else {
-            return Ok(tried(Verdict::NotReached, &[], None, None, String::new()));
+            return Ok(tried(TrialVerdict::NotReached, &[], None, None, String::new()));
         };
         let Some(held) = self.held(&mut lost)? else {
             let note = "no rank of the last node came to the step in which it is lost".to_owned();
-            return Ok(tried(Verdict::NotReached, &[], None, None, note));
+            return Ok(tried(TrialVerdict::NotReached, &[], None, None, note));
         };
         let struck = Instant::now();
         send(lost.pid(), Signal::KILL);
@@ -70,7 +70,7 @@ impl<'a> SimulatedNodes<'a> {
         let back = self.progress(&out, &mut started)?.map(|at| at.duration_since(struck).as_secs_f64());
         let ends = self.wait_for_all(started)?;
         if !done(&ends) {
-            return Ok(tried(Verdict::Failed, &ends, None, back, first_error(&ends)));
+            return Ok(tried(TrialVerdict::Failed, &ends, None, back, first_error(&ends)));
         }
         let repeated = FAULT_STEP.saturating_sub(resumed_at(&out)?.unwrap_or(0));
         let stage = Stage { whole: whole.clone(), ..self.stage.clone() };
@@ -154,7 +154,7 @@ impl<'a> SimulatedNodes<'a> {
 }
 
 fn tried(
-    verdict: Verdict,
+    verdict: TrialVerdict,
     ends: &[(Option<i32>, String)],
     steps_repeated: Option<u64>,
     seconds: Option<f64>,

@@ -1,7 +1,7 @@
 //! The user's spec, made short.
 
 use super::matrix::SAVE_EVERY;
-use crate::repro::Job;
+use crate::repro::EditedSpec;
 use base::error::{Error, Result};
 use collectives::Backend;
 use job::plan::Plan;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// A spec whose run takes a few steps, and what was changed for that, a line each.
 #[derive(Clone, Debug)]
 pub struct Reduced {
-    pub job: Job,
+    pub job: EditedSpec,
     pub lines: Vec<String>,
 }
 
@@ -24,7 +24,7 @@ pub fn reduced(plan: &Plan, steps: u64, evaluates: bool) -> Result<Reduced> {
         return Err(Error::usage("backend `mpi`: MPI's launcher must start the processes")
             .hint("`--set backend=gloo` rehearses the same with ddp-run's own engine"));
     }
-    let mut job = Job::parse(Path::new("the resolved spec"), &plan.to_toml())?.on_its_own();
+    let mut job = EditedSpec::parse(Path::new("the resolved spec"), &plan.to_toml())?.on_its_own();
     job.set("train.max_steps", steps as i64)
         .set("epochs", steps as i64)
         .unset("early_stop")
@@ -66,7 +66,7 @@ impl Timeouts {
     const LEAST: Duration = Duration::from_secs(12);
 
     /// For a run whose first step is done after `first`, and whose steps take at most `longest` then.
-    pub fn of(first: Duration, longest: Duration) -> Self {
+    pub fn new(first: Duration, longest: Duration) -> Self {
         let collective = Self::LEAST.max(longest * 3 + Self::LEAST / 2);
         Self { collective: whole(collective), join: whole(Self::LEAST.max(first * 3)) }
     }
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn slow_steps_have_longer_timeouts() {
-        let of = |first, longest| Timeouts::of(Duration::from_millis(first), Duration::from_millis(longest));
+        let of = |first, longest| Timeouts::new(Duration::from_millis(first), Duration::from_millis(longest));
         let seconds = |of: Timeouts| (of.collective.as_secs(), of.join.as_secs());
         assert_eq!(seconds(of(500, 10)), (12, 12));
         assert_eq!(seconds(of(10_100, 4_000)), (18, 31));

@@ -1,6 +1,6 @@
 //! What a rehearsal has found, as a table and as JSON.
 
-use super::trial::{TrialResult, Verdict};
+use super::trial::{TrialResult, TrialVerdict};
 use base::display;
 use base::numbers::seconds;
 use serde_json::{Value as Json, json};
@@ -29,7 +29,7 @@ pub struct Setting {
 
 /// All that was found.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct RehearsalReport {
     pub setting: Setting,
     pub tried: Vec<TrialResult>,
     /// The folder of the trials, if it is kept.
@@ -88,7 +88,7 @@ impl TrialResult {
     }
 }
 
-impl Verdict {
+impl TrialVerdict {
     fn words(self) -> &'static str {
         match self {
             Self::Survived => "same bits",
@@ -99,11 +99,12 @@ impl Verdict {
     }
 }
 
-impl Report {
+impl RehearsalReport {
     /// Whether a fault was reached, and none did harm.
     pub fn survived(&self) -> bool {
-        let mut reached = self.tried.iter().filter(|tried| tried.verdict != Verdict::NotReached).peekable();
-        reached.peek().is_some() && reached.all(|tried| tried.verdict == Verdict::Survived)
+        let mut reached =
+            self.tried.iter().filter(|tried| tried.verdict != TrialVerdict::NotReached).peekable();
+        reached.peek().is_some() && reached.all(|tried| tried.verdict == TrialVerdict::Survived)
     }
 
     /// The time that a stop request took, from the signal to the end of the run.
@@ -114,9 +115,9 @@ impl Report {
 
     /// What follows the table.
     pub fn verdict(&self) -> String {
-        let of = |verdict: Verdict| self.tried.iter().filter(|tried| tried.verdict == verdict).count();
-        let reached = self.tried.len() - of(Verdict::NotReached);
-        let mut out = format!("\nsurvived {} of {reached} faults\n", of(Verdict::Survived));
+        let of = |verdict: TrialVerdict| self.tried.iter().filter(|tried| tried.verdict == verdict).count();
+        let reached = self.tried.len() - of(TrialVerdict::NotReached);
+        let mut out = format!("\nsurvived {} of {reached} faults\n", of(TrialVerdict::Survived));
         if self.tried.iter().any(|tried| tried.exit_codes.len() == 2 && tried.exit_codes[0] != Some(0)) {
             out += "two exit codes: the same command was started again\n";
         }
@@ -130,7 +131,7 @@ impl Report {
             );
             out += &format!("{}\n", wrapped(&told, 0));
         }
-        let harm = reached > of(Verdict::Survived);
+        let harm = reached > of(TrialVerdict::Survived);
         if harm && self.folder.is_none() {
             out += "`--out DIR` keeps the trials, with the logs of their ranks\n";
         }
@@ -177,7 +178,7 @@ fn short(seconds: f64) -> String {
 mod tests {
     use super::*;
 
-    fn tried(fault: &str, verdict: Verdict, seconds: f64) -> TrialResult {
+    fn tried(fault: &str, verdict: TrialVerdict, seconds: f64) -> TrialResult {
         TrialResult {
             fault: fault.to_owned(),
             verdict,
@@ -188,7 +189,7 @@ mod tests {
         }
     }
 
-    fn report(tried: Vec<TrialResult>) -> Report {
+    fn report(tried: Vec<TrialResult>) -> RehearsalReport {
         let setting = Setting {
             spec: "job.toml".to_owned(),
             world: 2,
@@ -201,7 +202,7 @@ mod tests {
             faults: 3,
             expected_seconds: 20.0,
         };
-        Report { setting, tried, folder: None }
+        RehearsalReport { setting, tried, folder: None }
     }
 
     #[test]
@@ -216,11 +217,11 @@ mod tests {
         {
             assert!(heading.contains(line), "{heading}");
         }
-        let line = tried("kill rank 0 in save", Verdict::Survived, 0.5).line();
+        let line = tried("kill rank 0 in save", TrialVerdict::Survived, 0.5).line();
         let words: Vec<&str> = line.split("  ").map(str::trim).filter(|word| !word.is_empty()).collect();
         assert_eq!(words, ["kill rank 0 in save", "same bits", "75, 0", "1 step", "0.50 s"]);
         assert_eq!(heading.lines().last().unwrap().find("outcome"), line.find("same bits"));
-        let mut long = tried("kill rank 0 in save", Verdict::Failed, 0.5);
+        let mut long = tried("kill rank 0 in save", TrialVerdict::Failed, 0.5);
         (long.note, long.exit_codes) = ("a word and ".repeat(20), vec![Some(0); 8]);
         let line = long.line();
         assert!(line.lines().count() == 4 && line.lines().all(|line| line.len() <= COLUMNS), "{line}");
@@ -232,13 +233,16 @@ mod tests {
     #[test]
     fn a_stop_is_measured_against_the_grace_period() {
         let stop = super::super::matrix::Fault::StopRequest.name();
-        let all = report(vec![tried(&stop, Verdict::Survived, 0.5), tried("x", Verdict::NotReached, 1.0)]);
+        let all = report(vec![
+            tried(&stop, TrialVerdict::Survived, 0.5),
+            tried("x", TrialVerdict::NotReached, 1.0),
+        ]);
         let verdict = all.verdict();
         assert!(verdict.contains("survived 1 of 1 faults\n") && all.survived(), "{verdict}");
         assert!(verdict.contains("took 0.50 s, which fits in checkpoint.grace (2 s)"), "{verdict}");
         assert!(verdict.lines().all(|line| line.chars().count() <= COLUMNS), "{verdict}");
-        assert!(!report(vec![tried("x", Verdict::NotReached, 1.0)]).survived());
-        let late = report(vec![tried(&stop, Verdict::OtherBits, 3.0)]);
+        assert!(!report(vec![tried("x", TrialVerdict::NotReached, 1.0)]).survived());
+        let late = report(vec![tried(&stop, TrialVerdict::OtherBits, 3.0)]);
         assert!(late.verdict().contains("took 3.0 s, which DOES NOT FIT") && !late.survived());
         assert!(late.verdict().contains("--out DIR") && !verdict.contains("--out DIR"), "{verdict}");
         assert_eq!(late.json()["stop"]["seconds"], 3.0);

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// What became of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum TrialVerdict {
     /// The run came to its end, with the bits of an undisturbed one.
     Survived,
     /// It came to its end with other bits.
@@ -32,7 +32,7 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TrialResult {
     pub fault: String,
-    pub verdict: Verdict,
+    pub verdict: TrialVerdict,
     /// Of each start of the command; `None` if it was killed.
     pub exit_codes: Vec<Option<i32>>,
     /// Steps that were trained again.
@@ -110,7 +110,7 @@ impl Stage {
             course.look(child.age());
             Ok(child.age() < self.limit)
         })?;
-        Ok(Attempt::of(&child, status, course))
+        Ok(Attempt::new(&child, status, course))
     }
 
     /// A start in which `rank` is held in the middle of a step until its supervisor has had `signal` and has passed it on.
@@ -134,14 +134,14 @@ impl Stage {
             }
             Ok(child.age() < self.limit)
         })?;
-        Ok(Attempt::of(&child, status, course))
+        Ok(Attempt::new(&child, status, course))
     }
 
     /// A supervised run that came back by itself.
     fn recovered(&self, fault: &Fault, out: &Path, attempt: Attempt) -> Result<TrialResult> {
         let done = attempt.code == Some(ExitCode::Done as i32);
         let Some((struck, _)) = attempt.course.struck else {
-            let verdict = if done { Verdict::NotReached } else { Verdict::Failed };
+            let verdict = if done { TrialVerdict::NotReached } else { TrialVerdict::Failed };
             let note = if done { "the run has no such moment".to_owned() } else { attempt.why() };
             return Ok(attempt.tried(fault, verdict, None, None, note));
         };
@@ -149,7 +149,7 @@ impl Stage {
         let seconds = Some(back.saturating_sub(struck).as_secs_f64());
         if !done {
             let why = attempt.why();
-            return Ok(attempt.tried(fault, Verdict::Failed, None, seconds, why));
+            return Ok(attempt.tried(fault, TrialVerdict::Failed, None, seconds, why));
         }
         let reached = attempt.course.reached();
         let repeated = attempt.course.restarts_from(out)?.map(|from| reached.saturating_sub(from));
@@ -170,14 +170,14 @@ impl Stage {
                 true => "the run ended before".to_owned(),
                 false => first.why(),
             };
-            return Ok(first.tried(fault, Verdict::NotReached, None, None, note));
+            return Ok(first.tried(fault, TrialVerdict::NotReached, None, None, note));
         };
         let killed = expected == ExitCode::Done;
         let seconds = (!killed).then(|| first.took.saturating_sub(struck).as_secs_f64());
         let as_it_should = if killed { first.code.is_none() } else { first.code == Some(expected as i32) };
         if !as_it_should || first.hangs {
             let why = first.why();
-            return Ok(first.tried(fault, Verdict::Failed, None, seconds, why));
+            return Ok(first.tried(fault, TrialVerdict::Failed, None, seconds, why));
         }
         // A stop request takes the step that is under way with it.
         let reached = step.max(Outcomes::read(&trainer.out.join("metrics.jsonl"))?.last_step().unwrap_or(0));
@@ -187,14 +187,14 @@ impl Stage {
             let (verdict, note) = self.compared(&trainer.out)?;
             first.tried(fault, verdict, Some(reached.saturating_sub(resumed)), seconds, note)
         } else {
-            first.tried(fault, Verdict::Failed, None, seconds, second.why())
+            first.tried(fault, TrialVerdict::Failed, None, seconds, second.why())
         };
         tried.exit_codes.push(second.code);
         Ok(tried)
     }
 
     /// Compares a run that is done with the undisturbed one.
-    pub fn compared(&self, out: &Path) -> Result<(Verdict, String)> {
+    pub fn compared(&self, out: &Path) -> Result<(TrialVerdict, String)> {
         let outcomes = |folder: &Path| Outcomes::read(&folder.join("metrics.jsonl"));
         let mut differs = outcomes(&self.whole)?.differs(&outcomes(out)?);
         let newest = |folder: &Path| {
@@ -209,9 +209,9 @@ impl Stage {
             differs = checkpoint_mismatch(whole.step, &whole.path, &own.path, true)?;
         }
         Ok(match differs {
-            None => (Verdict::Survived, String::new()),
+            None => (TrialVerdict::Survived, String::new()),
             Some(first) => (
-                Verdict::OtherBits,
+                TrialVerdict::OtherBits,
                 format!(
                     "step {}: {} is {}, undisturbed {}",
                     first.step, first.what, first.now, first.recorded
@@ -222,7 +222,7 @@ impl Stage {
 }
 
 impl Attempt {
-    fn of(child: &Child, status: Option<std::process::ExitStatus>, course: Course) -> Self {
+    fn new(child: &Child, status: Option<std::process::ExitStatus>, course: Course) -> Self {
         let code = status.and_then(|status| status.code());
         Self { code, hangs: status.is_none(), course, took: child.age(), told: child.told() }
     }
@@ -235,7 +235,7 @@ impl Attempt {
     fn tried(
         &self,
         fault: &Fault,
-        verdict: Verdict,
+        verdict: TrialVerdict,
         steps_repeated: Option<u64>,
         seconds: Option<f64>,
         note: String,

@@ -156,13 +156,13 @@ impl Drop for Child {
 pub fn children(parent: u32) -> Vec<(u32, char)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let stats = pids.filter_map(ProcessStat::of).filter(|stat| stat.parent == parent);
+    let stats = pids.filter_map(ProcessStat::of_process).filter(|stat| stat.parent == parent);
     stats.map(|stat| (stat.pid, stat.state)).collect()
 }
 
 /// Whether it is a process that has not ended.
 fn runs(pid: u32) -> bool {
-    ProcessStat::of(pid).is_some_and(|stat| !stat.has_ended())
+    ProcessStat::of_process(pid).is_some_and(|stat| !stat.has_ended())
 }
 
 /// Whether a signal waits for a process that is stopped to go on.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Steps that the same number of processes trained with the same spec. A resume with both unchanged changes no bits, so it begins no
 /// other part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Part {
+pub struct HistoryPart {
     /// Optimizer steps that were done before it.
     pub from: u64,
     pub world: usize,
@@ -35,7 +35,7 @@ pub struct Unknown {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
     /// In the order of their steps; not empty.
-    pub parts: Vec<Part>,
+    pub parts: Vec<HistoryPart>,
     /// Those that steps were trained with. The last part has that of the last start.
     pub specs: Vec<Spec>,
     /// The checkpoint of another run that this one began with.
@@ -48,11 +48,11 @@ impl History {
     ///
     /// # Errors
     /// A spec can't be read (74), or is not TOML (78).
-    pub fn of(folder: &Path, starts: &RunFile, events: &[Event]) -> Result<Self> {
+    pub fn new(folder: &Path, starts: &RunFile, events: &[Event]) -> Result<Self> {
         let starts = starts.since_beginning();
         let mut history = Self::default();
         let begun = starts[0].parent.as_ref();
-        history.parts.push(Part {
+        history.parts.push(HistoryPart {
             from: begun.map_or(0, |at| at.step),
             world: starts[0].world,
             at_epoch_end: false,
@@ -81,7 +81,7 @@ impl History {
                 history.resume(resume, ends.contains(&(resume.epoch, resume.step)));
             }
         }
-        history.split_by_specs(Specs::of(folder, &starts)?, &starts, events);
+        history.split_by_specs(Specs::read(folder, &starts)?, &starts, events);
         Ok(history)
     }
 
@@ -89,7 +89,7 @@ impl History {
         // It went back behind what had been trained.
         let beginning = self.parts[0];
         self.parts.retain(|part| part.from < resume.step || *part == beginning);
-        let part = Part { from: resume.step, world: resume.world, at_epoch_end, spec: 0 };
+        let part = HistoryPart { from: resume.step, world: resume.world, at_epoch_end, spec: 0 };
         let Some(last) = self.parts.last().copied() else { return };
         if last.from == resume.step {
             // The beginning itself was a resume, from another run.
@@ -134,7 +134,7 @@ impl History {
         match self.parts.get_mut(at).filter(|part| part.from == from) {
             Some(_) if at == 0 => {}
             Some(part) => part.at_epoch_end |= measured,
-            None => self.parts.insert(at, Part { from, world, at_epoch_end: measured, spec }),
+            None => self.parts.insert(at, HistoryPart { from, world, at_epoch_end: measured, spec }),
         }
         self.parts[at..].iter_mut().for_each(|part| part.spec = spec);
     }
@@ -157,7 +157,7 @@ impl History {
     }
 
     /// The parts that steps up to `last` belong to.
-    pub fn up_to(&self, last: Option<u64>) -> &[Part] {
+    pub fn up_to(&self, last: Option<u64>) -> &[HistoryPart] {
         let count = last.map_or(self.parts.len(), |last| {
             self.parts.iter().take_while(|part| part.from < last).count().max(1)
         });

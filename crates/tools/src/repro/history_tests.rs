@@ -31,12 +31,12 @@ fn epoch(epoch: u64, step: u64) -> Event {
 fn history(starts: Vec<Provenance>, events: &[Event]) -> History {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("job.toml"), "").unwrap();
-    of(dir.path(), starts, events)
+    history_in(dir.path(), starts, events)
 }
 
-fn of(folder: &Path, mut starts: Vec<Provenance>, events: &[Event]) -> History {
+fn history_in(folder: &Path, mut starts: Vec<Provenance>, events: &[Event]) -> History {
     let latest = starts.pop().unwrap();
-    History::of(folder, &RunFile { latest, earlier: starts }, events).unwrap()
+    History::new(folder, &RunFile { latest, earlier: starts }, events).unwrap()
 }
 
 fn parts(history: &History) -> Vec<(u64, usize, bool)> {
@@ -67,7 +67,7 @@ fn specs_of(starts: &[(&str, &str, u64)], events: &[Event]) -> (Vec<(u64, String
         let parent = Some(("checkpoints/step", *step)).filter(|_| *step > 0);
         Provenance { spec_digest: digest, ..start(2, hash, parent) }
     };
-    let all = of(dir.path(), starts.iter().enumerate().map(made).collect(), events);
+    let all = history_in(dir.path(), starts.iter().enumerate().map(made).collect(), events);
     (all.parts.iter().map(|part| (part.from, all.specs[part.spec].hash.clone())).collect(), all)
 }
 

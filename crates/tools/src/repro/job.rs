@@ -6,9 +6,9 @@ use toml::{Table, Value};
 
 /// A resolved spec that is edited key by key.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Job(Table);
+pub struct EditedSpec(Table);
 
-impl Job {
+impl EditedSpec {
     /// Of the text in `file`.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_run_of_its_own_tells_nobody() {
-        let parse = |text: &str| Job::parse(Path::new("job.toml"), text);
+        let parse = |text: &str| EditedSpec::parse(Path::new("job.toml"), text);
         let mut job = parse(SPEC).unwrap().on_its_own();
         job.set("checkpoint.keep_last", 0i64).set("epochs", 3i64).unset("no.such").unset("such");
         let read: Table = job.text().parse().unwrap();

@@ -16,18 +16,18 @@ mod specs;
 pub use child::{Child, Trainer, children, send, waits_for};
 #[cfg(test)]
 pub use history::Unknown;
-pub use history::{History, Part};
-pub use job::Job;
-pub use report::Report;
+pub use history::{History, HistoryPart};
+pub use job::EditedSpec;
+pub use report::ReproReport;
 pub use same::{Outcomes, checkpoints as checkpoint_mismatch};
 
-use crate::runs::{RunFolder, State, ranking};
+use crate::runs::{RunFolder, RunStatus, ranking};
 use ::job::plan::{Plan, WorldRequest};
 use ::job::registry::Registry;
 use ::job::worker::{JobHandoff, present_data, provenance_of, recorded_data};
 use base::display::count;
 use base::error::{Error, Result};
-use base::files::{Place, folder as folder_of};
+use base::files::{WorkFolder, folder as folder_of};
 use checkpoint::{Entry, read_state};
 use data::Fingerprint;
 use ddp::device;
@@ -77,7 +77,7 @@ impl Recorded {
     /// A file is missing or can't be read (74), or the run is running (2).
     fn read(folder: &Path, registry: &Registry) -> Result<Self> {
         let run = RunFolder::read(folder, &ranking(registry));
-        if run.state == State::Running {
+        if run.state == RunStatus::Running {
             return Err(Error::usage(format!("{} is running", folder.display()))
                 .hint("a run can be repeated when it has ended, or was stopped"));
         }
@@ -97,7 +97,7 @@ impl Recorded {
                 events.push(event);
             }
         })?;
-        let history = History::of(folder, &starts, &events)?;
+        let history = History::new(folder, &starts, &events)?;
         if let Some(world) =
             history.worlds().chain([starts.latest.world]).find(|world| !WORLDS.contains(world))
         {
@@ -105,7 +105,7 @@ impl Recorded {
             return Err(Error::io(what).hint("run.json and metrics.jsonl have their number as `world`"));
         }
         let damaged = same::damaged_lines(&metrics)?;
-        let done = run.state == State::Done;
+        let done = run.state == RunStatus::Done;
         Ok(Self {
             folder: folder.to_owned(),
             starts,
@@ -158,7 +158,7 @@ impl Recorded {
 /// # Errors
 /// The run can't be read (74), the present program does not take its spec or its data is gone (78), the repetition fails, or
 /// this process was asked to end (75).
-pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -> Result<Report> {
+pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -> Result<ReproReport> {
     let recorded = Recorded::read(&request.run, registry)?;
     usable(request, &recorded.folder)?;
     let plan = planned(recorded.history.last_spec(), recorded.starts.latest.world, registry)?;
@@ -171,7 +171,7 @@ pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -
     let mut unknown = recorded.history.unknown_of(0, until);
     unknown.extend(not_recorded(&plan, &starts));
     unknown.extend(recorded.unread());
-    let mut report = Report {
+    let mut report = ReproReport {
         run: recorded.folder.clone(),
         checks,
         unknown,
@@ -195,10 +195,11 @@ pub fn run(request: &Request, registry: &Registry, tell: &mut dyn FnMut(&str)) -
         let what = format!("the run began with checkpoint {}, which is gone", gone.display());
         return Err(Error::checkpoint(what).hint("restore it at this path; it can't be repeated without"));
     }
-    let jobs: Vec<Job> = recorded.history.specs.iter().map(|spec| spec.job.clone().on_its_own()).collect();
+    let jobs: Vec<EditedSpec> =
+        recorded.history.specs.iter().map(|spec| spec.job.clone().on_its_own()).collect();
     // From now on a signal does not end this process at once: the folder is removed first.
     request.stop.on_second(OnSecondSignal::Exit);
-    let place = Place::new(request.out.as_deref(), "ddp-run-repro")?;
+    let place = WorkFolder::new(request.out.as_deref(), "ddp-run-repro")?;
     let repeat = Repeat {
         outcomes: &recorded.outcomes,
         saved: &recorded.saved,
@@ -235,7 +236,7 @@ fn usable(request: &Request, run: &Path) -> Result<()> {
         let what = format!("--out {}: it is in the folder of the run", out.display());
         return Err(Error::usage(what).hint(hint));
     }
-    Place::check(Some(out), hint)
+    WorkFolder::check(Some(out), hint)
 }
 
 /// The path without links, of a file that may not be there yet.
@@ -246,7 +247,7 @@ fn real(path: &Path) -> Option<PathBuf> {
 /// The plan of one of the recorded specs on as many processes as a start had.
 fn planned(spec: &Spec, world: usize, registry: &Registry) -> Result<Plan> {
     let tree = JobTree::parse(&spec.file.display().to_string(), &spec.text, &[]);
-    let request = WorldRequest { devices: device::count, ..WorldRequest::of(world) };
+    let request = WorldRequest { devices: device::count, ..WorldRequest::new(world) };
     Ok(Plan::resolve(&tree, registry, request)?)
 }
 

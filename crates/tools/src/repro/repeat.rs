@@ -1,9 +1,9 @@
 //! Runs the parts of a run again, and compares what they do while they do it.
 
 use super::child::{Child, Trainer};
-use super::history::Part;
-use super::job::Job;
-use super::same::{self, Kind, Mismatch, Outcome, Outcomes, Tail};
+use super::history::HistoryPart;
+use super::job::EditedSpec;
+use super::same::{self, EventKind, Mismatch, Outcomes, StepOutcome, Tail};
 use base::display::count;
 use base::error::{Error, IoContext, Result};
 use checkpoint::{CheckpointStore, Entry};
@@ -25,11 +25,11 @@ pub struct Repeat<'a> {
     pub outcomes: &'a Outcomes,
     /// Of the recorded run.
     pub saved: &'a [Entry],
-    pub parts: &'a [Part],
+    pub parts: &'a [HistoryPart],
     /// The checkpoint of another run that it begins with.
     pub origin: Option<&'a Path>,
     /// The specs of the parts.
-    pub jobs: &'a [Job],
+    pub jobs: &'a [EditedSpec],
     /// The steps end here; `None`: where the run ends.
     pub until: Option<u64>,
     /// For its files.
@@ -58,10 +58,10 @@ struct Watched<'a> {
     repeat: &'a Repeat<'a>,
     out: PathBuf,
     tail: Tail,
-    seen: BTreeSet<(u64, Kind)>,
+    seen: BTreeSet<(u64, EventKind)>,
     looked_at: BTreeSet<u64>,
     /// Events that the recorded run lacks.
-    beside: BTreeSet<(u64, Kind)>,
+    beside: BTreeSet<(u64, EventKind)>,
     told: Instant,
     done: Compared,
 }
@@ -163,7 +163,7 @@ impl Watched<'_> {
     }
 
     /// Compares what is new.
-    fn look(&mut self, child: &Child, stop_at: Option<u64>, next: Option<&Part>) -> Result<()> {
+    fn look(&mut self, child: &Child, stop_at: Option<u64>, next: Option<&HistoryPart>) -> Result<()> {
         let (metrics, mut tail, mut new) = (self.out.join("metrics.jsonl"), self.tail, Vec::new());
         tail.read(&metrics, |outcome| new.push(outcome))?;
         self.tail = tail;
@@ -179,16 +179,16 @@ impl Watched<'_> {
         Ok(())
     }
 
-    fn compare(&mut self, now: &Outcome) -> Option<Mismatch> {
-        let Some(recorded) = self.repeat.outcomes.of(now) else {
+    fn compare(&mut self, now: &StepOutcome) -> Option<Mismatch> {
+        let Some(recorded) = self.repeat.outcomes.matching(now) else {
             self.beside.insert((now.step, now.kind));
             return None;
         };
         // A resumed part has the lines of the parts before it.
         if self.seen.insert((now.step, now.kind)) {
             match now.kind {
-                Kind::Step => self.done.step_events += 1,
-                Kind::Epoch => self.done.epoch_events += 1,
+                EventKind::Step => self.done.step_events += 1,
+                EventKind::Epoch => self.done.epoch_events += 1,
             }
             self.done.last_step = self.done.last_step.max(now.step);
         }
@@ -200,7 +200,7 @@ impl Watched<'_> {
         &mut self,
         stop_at: Option<u64>,
         last: Option<u64>,
-        next: Option<&Part>,
+        next: Option<&HistoryPart>,
     ) -> Result<Option<Mismatch>> {
         let present = CheckpointStore::read_only(checkpoints(&self.out)).list()?;
         let mut found = None;
@@ -233,7 +233,7 @@ impl Watched<'_> {
 
     /// What the repetition has, and the recorded run has not: `metrics.log_every` was another one, or lines are gone.
     fn not_recorded(&mut self) {
-        for kind in [Kind::Step, Kind::Epoch] {
+        for kind in [EventKind::Step, EventKind::Epoch] {
             let mut of = self.beside.iter().filter(|(_, its)| *its == kind).map(|(step, _)| *step);
             let Some(first) = of.next() else { continue };
             let (what, more) = (kind.noun(), of.count());
@@ -247,11 +247,11 @@ impl Watched<'_> {
     /// What the recorded run has, and the repetition has not.
     fn missing(&mut self) {
         let until = self.repeat.until;
-        let due = |it: &&Outcome| match (until, it.kind) {
+        let due = |it: &&StepOutcome| match (until, it.kind) {
             (None, _) => true,
-            (Some(last), Kind::Step) => it.step <= last,
+            (Some(last), EventKind::Step) => it.step <= last,
             // A stop does not wait for the end of the epoch.
-            (Some(last), Kind::Epoch) => it.step < last,
+            (Some(last), EventKind::Epoch) => it.step < last,
         };
         let begin = self.repeat.parts[0].from;
         let mut due = self.repeat.outcomes.iter().filter(due).filter(|it| it.step > begin);

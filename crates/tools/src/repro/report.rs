@@ -1,20 +1,20 @@
 //! What a repetition has found, as text and as JSON.
 
 use super::checks::{self, Check};
-use super::history::Part;
+use super::history::HistoryPart;
 use super::repeat::Compared;
 use base::display::{self, count};
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
 
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct ReproReport {
     /// The run's folder.
     pub run: PathBuf,
     pub checks: Vec<Check>,
     /// What can't be repeated as it was, or is not recorded, a line each.
     pub unknown: Vec<String>,
-    pub parts: Vec<Part>,
+    pub parts: Vec<HistoryPart>,
     /// The hash of each spec, by [`Part::spec`]: specs of one hash have the same results.
     pub hashes: Vec<String>,
     /// The last step of the repetition; `None` where the run ends by itself.
@@ -26,7 +26,7 @@ pub struct Report {
     pub compared: Option<Compared>,
 }
 
-impl Report {
+impl ReproReport {
     /// Whether something was compared, and all of it was the same.
     pub fn is_identical(&self) -> bool {
         let compared = |it: &Compared| it.step_events + it.epoch_events > 0 || !it.checkpoints.is_empty();
@@ -126,7 +126,7 @@ mod tests {
     use crate::repro::checks::Effect;
     use crate::repro::same::Mismatch;
 
-    fn report() -> Report {
+    fn report() -> ReproReport {
         let check = Check {
             what: "cpu",
             recorded: Some("EPYC".to_owned()),
@@ -134,14 +134,14 @@ mod tests {
             effect: Effect::May,
             why: "of its instructions",
         };
-        Report {
+        ReproReport {
             run: "runs/a".into(),
             checks: vec![check],
             unknown: vec!["a file".to_owned()],
             parts: vec![
-                Part { from: 0, world: 2, at_epoch_end: false, spec: 0 },
-                Part { from: 20, world: 1, at_epoch_end: true, spec: 1 },
-                Part { from: 40, world: 2, at_epoch_end: true, spec: 2 },
+                HistoryPart { from: 0, world: 2, at_epoch_end: false, spec: 0 },
+                HistoryPart { from: 20, world: 1, at_epoch_end: true, spec: 1 },
+                HistoryPart { from: 40, world: 2, at_epoch_end: true, spec: 2 },
             ],
             // The second differs in what results don't depend on.
             hashes: ["a", "a", "b"].map(str::to_owned).into(),
@@ -165,18 +165,18 @@ mod tests {
     fn the_verdict_names_the_first_difference_and_its_suspects() {
         let compared =
             Compared { step_events: 6, epoch_events: 1, checkpoints: vec![20, 40], ..Compared::default() };
-        let same = Report { compared: Some(compared.clone()), ..report() };
+        let same = ReproReport { compared: Some(compared.clone()), ..report() };
         let expected = "identical to the bit: 6 step events, 1 epoch event, 2 checkpoints (steps 20, 40)\n";
         assert_eq!((same.verdict().as_str(), same.is_identical()), (expected, true));
         let first = Mismatch { step: 30, what: "loss".into(), recorded: "0.5".into(), now: "0.25".into() };
         let compared = Compared { first_difference: Some(first), ..compared };
-        let other = Report { compared: Some(compared), ..report() };
+        let other = ReproReport { compared: Some(compared), ..report() };
         let verdict = other.verdict();
         assert!(verdict.starts_with("differs first at step 30: loss is 0.25, recorded 0.5\n"), "{verdict}");
         assert!(verdict.contains("may be the cause: cpu\n") && !other.is_identical(), "{verdict}");
-        let unchanged = Report { checks: Vec::new(), ..other };
+        let unchanged = ReproReport { checks: Vec::new(), ..other };
         assert!(unchanged.verdict().contains("nothing that is recorded and may change results has changed"));
-        let nothing = Report { compared: Some(Compared::default()), ..report() };
+        let nothing = ReproReport { compared: Some(Compared::default()), ..report() };
         assert!(nothing.verdict().starts_with("nothing could be compared") && !nothing.is_identical());
     }
 }

@@ -4,7 +4,7 @@ use base::error::{Error, IoContext, Result};
 use base::files;
 use checkpoint::format::{EMA_FILE, HOOK_FILE, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE};
 use checkpoint::tensor_file::read_tensor_file;
-use checkpoint::{State, TensorData, read_state, verify};
+use checkpoint::{RunState, TensorData, read_state, verify};
 use record::Event;
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -22,17 +22,17 @@ const FILES: [&str; 4] = [MODEL_FILE, OPTIMIZER_FILE, EMA_FILE, HOOK_FILE];
 const CHUNK: usize = 256 << 10;
 
 /// Values by dotted key, in their order, as JSON: a number's text has all its bits.
-pub type Values = Vec<(String, String)>;
+pub type KeyValues = Vec<(String, String)>;
 
 /// What kind of event it is; those of a step come before the end of its epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum EventKind {
     Step,
     Epoch,
 }
 
-impl Kind {
+impl EventKind {
     pub fn noun(self) -> &'static str {
         match self {
             Self::Step => "step event",
@@ -43,11 +43,11 @@ impl Kind {
 
 /// The result of a step or an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    pub kind: Kind,
+pub struct StepOutcome {
+    pub kind: EventKind,
     /// Completed optimizer steps.
     pub step: u64,
-    pub values: Values,
+    pub values: KeyValues,
 }
 
 /// The first thing that is not the same.
@@ -61,19 +61,19 @@ pub struct Mismatch {
     pub now: String,
 }
 
-impl Outcome {
+impl StepOutcome {
     /// Of a line of metrics.jsonl; `None` for other events, and for what is no event or has no loss.
     pub fn parse(line: &[u8]) -> Option<Self> {
         let Json::Object(mut event) = serde_json::from_slice(line).ok()? else { return None };
         let (kind, loss) = match event.shift_remove("event")?.as_str()? {
-            "step" => (Kind::Step, "loss"),
-            "epoch" => (Kind::Epoch, "train"),
+            "step" => (EventKind::Step, "loss"),
+            "epoch" => (EventKind::Epoch, "train"),
             _ => return None,
         };
         event.get(loss)?;
         let step = event.get("step")?.as_u64()?;
         event.retain(|key, _| !TIMING.contains(&key.as_str()));
-        let mut values = Values::new();
+        let mut values = KeyValues::new();
         flatten("", &Json::Object(event), &mut values);
         Some(Self { kind, step, values })
     }
@@ -93,7 +93,7 @@ impl Outcome {
 
 /// The outcomes of a run, by step and kind.
 #[derive(Clone, Debug, Default)]
-pub struct Outcomes(BTreeMap<(u64, Kind), Outcome>);
+pub struct Outcomes(BTreeMap<(u64, EventKind), StepOutcome>);
 
 impl Outcomes {
     /// # Errors
@@ -107,21 +107,24 @@ impl Outcomes {
     /// Of whole lines of metrics.jsonl.
     pub fn of_lines(lines: &[u8]) -> Self {
         let mut all = Self::default();
-        lines.split_inclusive(|byte| *byte == b'\n').filter_map(Outcome::parse).for_each(|it| all.add(it));
+        lines
+            .split_inclusive(|byte| *byte == b'\n')
+            .filter_map(StepOutcome::parse)
+            .for_each(|it| all.add(it));
         all
     }
 
-    pub fn add(&mut self, outcome: Outcome) {
+    pub fn add(&mut self, outcome: StepOutcome) {
         self.0.insert((outcome.step, outcome.kind), outcome);
     }
 
-    pub fn of(&self, outcome: &Outcome) -> Option<&Outcome> {
+    pub fn matching(&self, outcome: &StepOutcome) -> Option<&StepOutcome> {
         self.0.get(&(outcome.step, outcome.kind))
     }
 
     /// Whether an epoch ended with this step.
     pub fn has_epoch_at(&self, step: u64) -> bool {
-        self.0.contains_key(&(step, Kind::Epoch))
+        self.0.contains_key(&(step, EventKind::Epoch))
     }
 
     /// The last step that has one.
@@ -131,10 +134,13 @@ impl Outcomes {
 
     /// The first step from `step` on that has a step event.
     pub fn step_from(&self, step: u64) -> Option<u64> {
-        self.0.range((step, Kind::Step)..).find(|((_, kind), _)| *kind == Kind::Step).map(|((at, _), _)| *at)
+        self.0
+            .range((step, EventKind::Step)..)
+            .find(|((_, kind), _)| *kind == EventKind::Step)
+            .map(|((at, _), _)| *at)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Outcome> {
+    pub fn iter(&self) -> impl Iterator<Item = &StepOutcome> {
         self.0.values()
     }
 
@@ -143,10 +149,12 @@ impl Outcomes {
         let mut found: Vec<Mismatch> = self
             .iter()
             .filter_map(|own| {
-                now.of(own).map_or_else(|| Some(own.lone("there", "missing")), |now| own.differs(now))
+                now.matching(own).map_or_else(|| Some(own.lone("there", "missing")), |now| own.differs(now))
             })
             .collect();
-        found.extend(now.iter().filter(|it| self.of(it).is_none()).map(|it| it.lone("missing", "there")));
+        found.extend(
+            now.iter().filter(|it| self.matching(it).is_none()).map(|it| it.lone("missing", "there")),
+        );
         found.into_iter().min_by_key(|mismatch| mismatch.step)
     }
 }
@@ -164,7 +172,7 @@ pub fn damaged_lines(metrics: &Path) -> Result<Vec<usize>> {
         if line.last() != Some(&b'\n') {
             break;
         }
-        if Outcome::parse(&line).is_none() && serde_json::from_slice::<Event>(&line).is_err() {
+        if StepOutcome::parse(&line).is_none() && serde_json::from_slice::<Event>(&line).is_err() {
             found.push(number);
         }
     }
@@ -180,7 +188,7 @@ impl Tail {
     ///
     /// # Errors
     /// Exit code 74: the file can't be read.
-    pub fn read(&mut self, metrics: &Path, mut f: impl FnMut(Outcome)) -> Result<()> {
+    pub fn read(&mut self, metrics: &Path, mut f: impl FnMut(StepOutcome)) -> Result<()> {
         let mut file = match files::open(metrics) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             file => file.doing("read", metrics)?,
@@ -198,7 +206,7 @@ impl Tail {
                 return Ok(());
             }
             self.0 += bytes as u64;
-            Outcome::parse(&line).into_iter().for_each(&mut f);
+            StepOutcome::parse(&line).into_iter().for_each(&mut f);
         }
     }
 }
@@ -296,8 +304,8 @@ fn values(tensor: &TensorData) -> Vec<f64> {
 }
 
 /// What of `state.json` a run's results depend on.
-fn of_state(state: &State) -> Values {
-    let mut values = Values::new();
+fn of_state(state: &RunState) -> KeyValues {
+    let mut values = KeyValues::new();
     flatten("", &serde_json::to_value(state).unwrap_or_default(), &mut values);
     let apart = |key: &str| {
         STATE_TIMING
@@ -309,7 +317,7 @@ fn of_state(state: &State) -> Values {
 }
 
 /// The first key of both whose values differ, in the order of `before`.
-fn first_change(before: &Values, now: &Values) -> Option<(String, String, String)> {
+fn first_change(before: &KeyValues, now: &KeyValues) -> Option<(String, String, String)> {
     let now: BTreeMap<&str, &str> = now.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     before.iter().find_map(|(key, value)| {
         let other = *now.get(key.as_str())?;
@@ -317,7 +325,7 @@ fn first_change(before: &Values, now: &Values) -> Option<(String, String, String
     })
 }
 
-fn flatten(path: &str, value: &Json, out: &mut Values) {
+fn flatten(path: &str, value: &Json, out: &mut KeyValues) {
     let inner = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
     match value {
         Json::Object(map) => map.iter().for_each(|(key, value)| flatten(&inner(key), value, out)),

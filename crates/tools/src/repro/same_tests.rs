@@ -7,8 +7,8 @@ use std::io::Write;
 const STEP: &str = r#"{"event":"step","step":10,"epoch":0,"loss":0.30000000000000004,"lr":0.1,"samples_per_s":9.5,"data_wait":0.25,"time":1.5}"#;
 const EPOCH: &str = r#"{"event":"epoch","epoch":0,"train":{"loss":1.5},"val":{"loss":1.25,"n":50},"seconds":2.5,"step":10,"lr":0.1}"#;
 
-fn outcome(line: &str) -> Outcome {
-    Outcome::parse(line.as_bytes()).unwrap()
+fn outcome(line: &str) -> StepOutcome {
+    StepOutcome::parse(line.as_bytes()).unwrap()
 }
 
 fn outcomes(lines: &[&str]) -> Outcomes {
@@ -20,7 +20,7 @@ fn outcomes(lines: &[&str]) -> Outcomes {
 #[test]
 fn outcomes_are_compared_without_their_times() {
     let step = outcome(STEP);
-    assert_eq!((step.kind, step.step), (Kind::Step, 10));
+    assert_eq!((step.kind, step.step), (EventKind::Step, 10));
     let keys: Vec<&str> = step.values.iter().map(|(key, _)| key.as_str()).collect();
     assert_eq!(keys, ["step", "epoch", "loss", "lr"]);
     assert_eq!(step.differs(&outcome(&STEP.replace("9.5", "7.25").replace("1.5", "2.5"))), None);
@@ -39,7 +39,7 @@ fn outcomes_are_compared_without_their_times() {
     // A newer version writes more.
     assert_eq!(epoch.differs(&outcome(&EPOCH.replace("\"n\":50", "\"n\":50,\"digest\":\"ab\""))), None);
     for none in [r#"{"event":"end","step":1}"#, "torn", r#"{"event":"step","step":3}"#, "[1]"] {
-        assert_eq!(Outcome::parse(none.as_bytes()), None, "{none}");
+        assert_eq!(StepOutcome::parse(none.as_bytes()), None, "{none}");
     }
 }
 
@@ -92,7 +92,7 @@ fn save(folder: &Path, value: f32, seen: u64, seconds: f64) -> std::path::PathBu
     let tensors = |name: &str, value| {
         TensorMap::from_tensors([TensorData::from_f32(name, vec![2], &[1.0, value]).unwrap()]).unwrap()
     };
-    let state = State { global_step: 7, samples_seen: seen, wall_seconds: seconds, ..State::default() };
+    let state = RunState { global_step: 7, samples_seen: seen, wall_seconds: seconds, ..RunState::default() };
     let (model, optimizer) = (tensors("fc.weight", value), tensors("momentum.fc.weight", 0.5));
     let snapshot = Snapshot { model, optimizer, state, ..Snapshot::default() };
     CheckpointStore::open(folder).unwrap().save(&snapshot).unwrap();

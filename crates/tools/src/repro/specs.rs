@@ -1,6 +1,6 @@
 //! The specs that the starts of a run had, as its folder has them.
 
-use super::job::Job;
+use super::job::EditedSpec;
 use base::error::{IoContext, Result};
 use base::files;
 use record::Provenance;
@@ -21,7 +21,7 @@ pub struct Spec {
     pub file: PathBuf,
     pub text: String,
     /// What is run again.
-    pub job: Job,
+    pub job: EditedSpec,
 }
 
 /// The specs of some starts.
@@ -37,14 +37,14 @@ impl Specs {
     ///
     /// # Errors
     /// A file can't be read (74), or is not TOML (78).
-    pub fn of(folder: &Path, starts: &[&Provenance]) -> Result<Self> {
+    pub fn read(folder: &Path, starts: &[&Provenance]) -> Result<Self> {
         let Some(last) = starts.last() else { return Ok(Self::default()) };
         let own: Vec<Option<PathBuf>> = starts.iter().map(|start| file_of(folder, start, last)).collect();
         let mut texts = BTreeMap::new();
         for file in own.iter().flatten() {
             if !texts.contains_key(file) {
                 let text = files::read_text(file).doing("read", file)?;
-                let job = Job::parse(file, &text)?;
+                let job = EditedSpec::parse(file, &text)?;
                 texts.insert(file, (text, job));
             }
         }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     fn specs(folder: &Path, starts: &[Provenance]) -> (Vec<Option<usize>>, Vec<String>) {
-        let specs = Specs::of(folder, &starts.iter().collect::<Vec<_>>()).unwrap();
+        let specs = Specs::read(folder, &starts.iter().collect::<Vec<_>>()).unwrap();
         let text = |spec: &Spec| spec.job.text().replace('\n', " ").trim().to_owned();
         (specs.of_starts, specs.all.iter().map(text).collect())
     }
@@ -161,7 +161,7 @@ mod tests {
         fs::write(dir.path().join("job.toml"), "n = 2\n").unwrap();
         assert_eq!(specs(dir.path(), &starts).1, ["n = 1"]);
         fs::write(dir.path().join("specs/d0.toml"), "[").unwrap();
-        let error = Specs::of(dir.path(), &[&starts[0]]).unwrap_err();
+        let error = Specs::read(dir.path(), &[&starts[0]]).unwrap_err();
         assert!(error.message.contains("specs/d0.toml is not TOML"), "{error}");
     }
 }

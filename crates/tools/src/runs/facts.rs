@@ -1,6 +1,6 @@
 //! Single values about a run: for filters, for sorting and as JSON.
 
-use super::folder::{RunFolder, State, plain};
+use super::folder::{RunFolder, RunStatus, plain};
 use checkpoint::format::step_dir_name;
 use record::{EpochEvent, Metrics, Provenance};
 use serde_json::{Map, Value as Json, json};
@@ -36,7 +36,7 @@ pub enum Fact {
 }
 
 impl Fact {
-    fn of(text: String) -> Self {
+    fn new(text: String) -> Self {
         text.parse().map_or(Self::Text(text), Self::Number)
     }
 
@@ -76,7 +76,7 @@ impl RunFolder {
             "bytes" => number(self.bytes as f64),
             _ => match course.last(key) {
                 Some(value) => number(value),
-                None => self.of_spec(key).map(Fact::of),
+                None => self.of_spec(key).map(Fact::new),
             },
         }
     }
@@ -98,7 +98,7 @@ impl RunFolder {
     pub fn json(&self) -> Json {
         let (course, latest) = (&self.course, self.latest());
         let (code, reason) = match &self.state {
-            State::Failed { code, reason } => (*code, Some(reason)),
+            RunStatus::Failed { code, reason } => (*code, Some(reason)),
             _ => (course.end.as_ref().map(|end| end.exit_code), None),
         };
         let first = self.starts.as_ref().and_then(|file| file.earlier.first()).or(latest);

@@ -1,7 +1,7 @@
 //! `--filter "val.accuracy>=0.9"` and `--sort -val.accuracy`.
 
 use super::facts::Fact;
-use super::folder::{RunFolder, State};
+use super::folder::{RunFolder, RunStatus};
 use record::Relation;
 use spec::closest;
 use std::cmp::Ordering;
@@ -59,8 +59,8 @@ impl FromStr for Filter {
             return Err(format!("`{sign}` is not a comparison and a value; {expected}"));
         }
         let value = super::folder::plain(value);
-        if key == "state" && matches!(test, Test::Is | Test::IsNot) && !State::WORDS.contains(&value) {
-            return Err(format!("`{value}` is not a state: a run is {}", State::WORDS.join(", ")));
+        if key == "state" && matches!(test, Test::Is | Test::IsNot) && !RunStatus::WORDS.contains(&value) {
+            return Err(format!("`{value}` is not a state: a run is {}", RunStatus::WORDS.join(", ")));
         }
         Ok(Self { key: key.to_owned(), test, value: value.to_owned() })
     }

@@ -19,7 +19,7 @@ pub(super) const REMOVING: &str = ".removing";
 
 /// How a run is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum RunStatus {
     /// A process holds the folder's lock.
     Running,
     Done,
@@ -36,7 +36,7 @@ pub enum State {
     Removing,
 }
 
-impl State {
+impl RunStatus {
     pub const WORDS: [&str; 6] = ["running", "done", "stopped", "failed", "untrained", "removing"];
 
     /// The word of lists and filters.
@@ -63,7 +63,7 @@ pub struct RunFolder {
     pub name: String,
     /// A numbered folder: what an earlier start of a run left.
     pub archived: bool,
-    pub state: State,
+    pub state: RunStatus,
     /// RFC 3339: the last start, or, if that is unknown, the last change of the folder.
     pub started: String,
     /// What is damaged, a line each.
@@ -180,7 +180,7 @@ fn part<T>(
 pub fn ranking(registry: &Registry) -> impl Fn(&str) -> Option<bool> {
     move |job_toml: &str| {
         let tree = JobTree::parse("job.toml", job_toml, &[]);
-        let plan = Plan::resolve(&tree, registry, WorldRequest::of(1).to(Purpose::Use)).ok()?;
+        let plan = Plan::resolve(&tree, registry, WorldRequest::new(1).to(Purpose::Use)).ok()?;
         Some(plan.checkpoint.best.prefers_larger())
     }
 }
@@ -234,25 +234,25 @@ fn is_empty(folder: &Path) -> bool {
     fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-pub(super) fn state(folder: &Path, course: &Course) -> State {
+pub(super) fn state(folder: &Path, course: &Course) -> RunStatus {
     if FolderLock::is_held(folder) {
-        return State::Running;
+        return RunStatus::Running;
     }
     if is_being_removed(folder) {
-        return State::Removing;
+        return RunStatus::Removing;
     }
     match &course.end {
         Some(end) => match end.outcome() {
-            RunEnd::Done => State::Done,
-            RunEnd::Stopped => State::Stopped,
-            RunEnd::Failed => State::Failed { code: Some(end.exit_code), reason: end.reason.clone() },
+            RunEnd::Done => RunStatus::Done,
+            RunEnd::Stopped => RunStatus::Stopped,
+            RunEnd::Failed => RunStatus::Failed { code: Some(end.exit_code), reason: end.reason.clone() },
         },
-        None if course.trained || !course.resumes.is_empty() => State::Failed {
+        None if course.trained || !course.resumes.is_empty() => RunStatus::Failed {
             code: None,
             reason: "it ended without a word: all its processes were killed, or the machine went down"
                 .to_owned(),
         },
-        None => State::Untrained,
+        None => RunStatus::Untrained,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Folders on disk: what is read of them, found and removed.
 
-use super::folder::{RunFolder, State};
+use super::folder::{RunFolder, RunStatus};
 use super::testing::{epoch, provenance};
 use super::*;
 use base::files::TempPath;
@@ -61,22 +61,22 @@ fn a_folder_is_read_as_its_events_end() {
         metrics.write(&Stamped::now(&event)).expect("written");
     };
     let run = read(&folder);
-    assert!(matches!(&run.state, State::Failed { code: None, .. }), "{:?}", run.state);
+    assert!(matches!(&run.state, RunStatus::Failed { code: None, .. }), "{:?}", run.state);
     assert_eq!((run.course.epochs, run.course.step, run.problems.len()), (2, 20, 0));
     assert_eq!(run.course.best.as_ref().map(|best| (best.value, best.epoch.epoch)), Some((0.875, 0)));
-    for (code, state) in [(75, State::Stopped), (0, State::Done)] {
+    for (code, state) in [(75, RunStatus::Stopped), (0, RunStatus::Done)] {
         add(samples::end(20, code));
         assert_eq!(read(&folder).state, state);
     }
     // A checkpoint may be the last event of a run that is done; any other shows that it went on.
     add(samples::checkpoint(20));
-    assert_eq!(read(&folder).state, State::Done);
+    assert_eq!(read(&folder).state, RunStatus::Done);
     add(samples::restart());
-    assert!(matches!(read(&folder).state, State::Failed { .. }));
+    assert!(matches!(read(&folder).state, RunStatus::Failed { .. }));
     let held = FolderLock::take(&folder, &RunId::default(), std::time::Duration::ZERO, &|| false);
-    assert_eq!(read(&folder).state, State::Running);
+    assert_eq!(read(&folder).state, RunStatus::Running);
     drop(held);
-    assert_ne!(read(&folder).state, State::Running);
+    assert_ne!(read(&folder).state, RunStatus::Running);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn damaged_and_half_written_folders_are_listed_with_their_problem() {
     let run = read(&folder);
     let named: Vec<&str> = run.problems.iter().filter_map(|line| line.split(':').next()).collect();
     assert_eq!(named, ["run.json", "job.toml", "metrics.jsonl", "checkpoints"], "{:?}", run.problems);
-    assert_eq!((run.name.as_str(), &run.state), ("x", &State::Untrained));
+    assert_eq!((run.name.as_str(), &run.state), ("x", &RunStatus::Untrained));
     assert_eq!(run.started.len(), "2026-11-21T03:35:00Z".len());
     // Any number that can be read.
     let whole = written(dir.path(), "z", "z");
@@ -147,7 +147,7 @@ fn numbered_folders_are_listed_where_they_are_asked_for() {
 }
 
 fn removal(folder: &Path, all_files: bool) -> base::error::Result<Removal> {
-    Removal::of(&read(folder), Kept::Nothing, all_files)
+    Removal::new(&read(folder), KeptParts::Nothing, all_files)
 }
 
 #[test]
@@ -242,11 +242,11 @@ fn a_run_under_several_paths_is_removed_once() {
     let inner = written(&folder, "x.1", "x");
     let paths = [inner.clone(), folder.join("."), folder.clone(), folder.join("logs/..")];
     let all = |kept| {
-        let all = paths.iter().map(|path| Removal::of(&read(path), kept, false).expect("it may be removed"));
+        let all = paths.iter().map(|path| Removal::new(&read(path), kept, false).expect("it may be removed"));
         Removal::without_repeats(all.collect())
     };
-    assert_eq!((all(Kept::Nothing).len(), all(Kept::Best).len()), (1, 2));
-    all(Kept::Nothing).iter().for_each(|removal| removal.carry_out().expect("removed"));
+    assert_eq!((all(KeptParts::Nothing).len(), all(KeptParts::Best).len()), (1, 2));
+    all(KeptParts::Nothing).iter().for_each(|removal| removal.carry_out().expect("removed"));
     assert!(!folder.exists());
 }
 
@@ -258,7 +258,7 @@ fn the_best_checkpoint_is_not_guessed() {
     for step in [10, 20] {
         fs::create_dir_all(folder.join("checkpoints").join(step_dir_name(step))).expect("created");
     }
-    let keep_best = || Removal::of(&read(&folder), Kept::Best, false);
+    let keep_best = || Removal::new(&read(&folder), KeptParts::Best, false);
     keep_best().expect("the metric is known");
     for (spec, why) in [
         ("# Resolved by ddp-run\n[checkpoint]\nbest = \"val.dice\"\n", "knows `val.dice`"),
@@ -277,9 +277,9 @@ fn checkpoints_of_earlier_starts_are_removed_only_when_asked_for() {
     let dir = tempfile::tempdir().expect("a folder");
     let folder = written(dir.path(), "x", "x");
     fs::create_dir_all(folder.join("checkpoints/checkpoints.1/step-00000008")).expect("created");
-    let error = Removal::of(&read(&folder), Kept::Nothing, false).unwrap_err();
+    let error = Removal::new(&read(&folder), KeptParts::Nothing, false).unwrap_err();
     assert!(error.message.ends_with("runs of their own: checkpoints/checkpoints.1"), "{error}");
-    Removal::of(&read(&folder), Kept::Nothing, true).expect("asked for").carry_out().expect("removed");
+    Removal::new(&read(&folder), KeptParts::Nothing, true).expect("asked for").carry_out().expect("removed");
     assert!(!folder.exists());
 }
 
@@ -293,7 +293,7 @@ fn what_an_interrupted_removal_leaves_is_recognised() {
     fs::create_dir(&empty).expect("created");
     for folder in [&half, &empty] {
         let run = read(folder);
-        assert!(RunFolder::is_one(folder) && run.state == State::Removing, "{:?}", run.state);
+        assert!(RunFolder::is_one(folder) && run.state == RunStatus::Removing, "{:?}", run.state);
         let next = format!("next         ddp-run runs rm {}\n", folder.display());
         assert!(show(&run, "ddp-run").ends_with(&next), "{}", show(&run, "ddp-run"));
     }

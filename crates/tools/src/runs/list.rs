@@ -2,7 +2,7 @@
 
 use super::facts::{FACTS, Fact};
 use super::filter::{self, Filter, SortBy};
-use super::folder::{RunFolder, State};
+use super::folder::{RunFolder, RunStatus};
 use base::display::{self, Column, Table};
 use base::numbers::{metric_words, rate, seconds, significant};
 use job::plan::show_bytes;
@@ -21,7 +21,7 @@ pub struct Listing {
 
 impl Listing {
     /// The runs to list, and warnings about keys that no run has, values that fit none, and runs that do not compare.
-    pub fn of(&self, mut runs: Vec<RunFolder>) -> (Vec<RunFolder>, Vec<String>) {
+    pub fn select(&self, mut runs: Vec<RunFolder>) -> (Vec<RunFolder>, Vec<String>) {
         let keys = self.filters.iter().map(|filter| &filter.key).chain([&self.sort.key]);
         let unknown = keys.filter_map(|key| filter::unknown(key, &runs));
         let mut warnings: Vec<String> =
@@ -95,7 +95,7 @@ pub(super) fn comparable(runs: &[&RunFolder]) -> Comparable {
     let labels: Vec<String> = runs.iter().map(|run| run.label()).collect();
     let named: Vec<(&str, Option<&Values>)> =
         labels.iter().zip(runs).map(|(label, run)| (label.as_str(), run.spec.as_ref())).collect();
-    Comparable::of(&named)
+    Comparable::new(&named)
 }
 
 /// All columns of the list, and a row per run. The first column is the run's label, the second its state.
@@ -159,7 +159,7 @@ fn row(run: &RunFolder, named: &[&str]) -> Vec<String> {
 /// `failed (92)`
 pub(super) fn state(run: &RunFolder) -> String {
     match &run.state {
-        State::Failed { code: Some(code), .. } => format!("failed ({code})"),
+        RunStatus::Failed { code: Some(code), .. } => format!("failed ({code})"),
         state => state.word().to_owned(),
     }
 }
@@ -167,7 +167,7 @@ pub(super) fn state(run: &RunFolder) -> String {
 /// `, 87.0 s left`
 fn left(run: &RunFolder) -> String {
     let number = |key: &str| run.of_spec(key).and_then(|text| text.parse().ok());
-    let epochs = number("epochs").filter(|_| matches!(run.state, State::Running));
+    let epochs = number("epochs").filter(|_| matches!(run.state, RunStatus::Running));
     let left = epochs.and_then(|epochs| run.course.seconds_left(epochs, number("train.max_steps")));
     left.map_or_else(String::new, |left| format!(", {} left", seconds(left)))
 }

@@ -21,11 +21,11 @@ pub use filter::{Filter, SortBy};
 pub use find::{SWEEP, find, of_argument};
 #[cfg(feature = "board")]
 pub(crate) use find::{is_listed, places, places_but};
-pub use folder::{Ranking, RunFolder, State, ranking};
+pub use folder::{Ranking, RunFolder, RunStatus, ranking};
 #[cfg(feature = "board")]
 pub(crate) use list::list_table;
 pub use list::{Listing, list_json, list_text};
-pub use remove::{Kept, Removal};
+pub use remove::{KeptParts, Removal};
 pub use show::show;
 #[cfg(feature = "board")]
 pub(crate) use watch::Watched;

@@ -3,7 +3,7 @@
 //! A folder is renamed first, `NAME.removing`, and `run.json` is removed last: whenever the process is killed, what is left is a
 //! run folder that lists show as such, and that can be removed. Links are removed, and never followed.
 
-use super::folder::{REMOVING, RunFolder, State, is_being_removed, size};
+use super::folder::{REMOVING, RunFolder, RunStatus, is_being_removed, size};
 use base::display;
 use base::error::{Error, ErrorKind, IoContext, Result};
 use checkpoint::{CheckpointStore, RankBy, format::step_dir_name};
@@ -19,7 +19,7 @@ const OWN: [&str; 3] = ["checkpoints", "logs", ".lock"];
 
 /// The parts of a run that stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum KeptParts {
     Nothing,
     /// Everything but its checkpoints, of which the best stays; the newest if none was measured.
     Best,
@@ -29,7 +29,7 @@ pub enum Kept {
 #[derive(Debug)]
 pub struct Removal {
     folder: PathBuf,
-    kept: Kept,
+    kept: KeptParts,
     /// The step of the best of the checkpoints, by this metric.
     best: Option<u64>,
     by: Option<RankBy>,
@@ -41,15 +41,15 @@ impl Removal {
     ///
     /// # Errors
     /// Exit code 2: it is running, it is a link, it has files of others, or the best checkpoint is unknown.
-    pub fn of(run: &RunFolder, kept: Kept, all_files: bool) -> Result<Self> {
+    pub fn new(run: &RunFolder, kept: KeptParts, all_files: bool) -> Result<Self> {
         // Without a slash at its end, with which a link is the folder that it leads to.
         let folder: PathBuf = run.folder.components().collect();
         let shown = folder.display();
-        if run.state == State::Running {
+        if run.state == RunStatus::Running {
             return Err(Error::usage(format!("{shown} is running"))
                 .hint("stop the run first, with Ctrl-C or SIGTERM"));
         }
-        if kept == Kept::Best {
+        if kept == KeptParts::Best {
             return Self::but_the_best(run, folder);
         }
         if folder.is_symlink() {
@@ -97,7 +97,7 @@ impl Removal {
         // Without one that can be loaded, all stay.
         let others = store.list()?.into_iter().filter(|entry| best.is_some_and(|best| entry.step != best));
         let bytes = others.map(|entry| size(&entry.path)).sum();
-        Ok(Self { folder, kept: Kept::Best, best, by, bytes })
+        Ok(Self { folder, kept: KeptParts::Best, best, by, bytes })
     }
 
     /// Each folder once, and none that is removed with the one that it is in.
@@ -106,7 +106,7 @@ impl Removal {
         all.sort_by_cached_key(place);
         all.dedup_by(|next, before| {
             let [next_at, before_at] = [&*next, &*before].map(place);
-            next_at == before_at || (before.kept == Kept::Nothing && next_at.starts_with(before_at))
+            next_at == before_at || (before.kept == KeptParts::Nothing && next_at.starts_with(before_at))
         });
         all
     }
@@ -115,9 +115,11 @@ impl Removal {
     pub fn words(&self) -> String {
         let folder = self.folder.display();
         match (self.kept, self.best) {
-            (Kept::Nothing, _) => format!("{folder}"),
-            (Kept::Best, None) => format!("no checkpoint of {folder}"),
-            (Kept::Best, Some(best)) => format!("the checkpoints of {folder} but {}", step_dir_name(best)),
+            (KeptParts::Nothing, _) => format!("{folder}"),
+            (KeptParts::Best, None) => format!("no checkpoint of {folder}"),
+            (KeptParts::Best, Some(best)) => {
+                format!("the checkpoints of {folder} but {}", step_dir_name(best))
+            }
         }
     }
 
@@ -133,11 +135,11 @@ impl Removal {
         let lock = FolderLock::take(&self.folder, &own, Duration::ZERO, &|| false);
         let lock = lock.map_err(|e| Error { hint: None, ..e })?;
         match (self.kept, self.best) {
-            (Kept::Best, None) => Ok(()),
-            (Kept::Best, Some(best)) => {
+            (KeptParts::Best, None) => Ok(()),
+            (KeptParts::Best, Some(best)) => {
                 CheckpointStore::open(checkpoints(&self.folder))?.keep_best(self.by, best)
             }
-            (Kept::Nothing, _) => {
+            (KeptParts::Nothing, _) => {
                 let renamed = renamed(&self.folder)?;
                 // A network file system keeps an open file under another name.
                 drop(lock);

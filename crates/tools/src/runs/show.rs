@@ -1,6 +1,6 @@
 //! `ddp-run runs show`.
 
-use super::folder::{RunFolder, State};
+use super::folder::{RunFolder, RunStatus};
 use super::list::{epochs, state};
 use base::display::{self, count, shell_word};
 use base::numbers::{metric_words, rate, seconds};
@@ -61,9 +61,9 @@ fn newest<T>(all: &[T]) -> impl Iterator<Item = &T> {
 
 fn state_words(run: &RunFolder) -> String {
     match &run.state {
-        State::Failed { reason, .. } => format!("{}: {}", state(run), display::piece(reason)),
-        State::Removing => "removing: `runs rm` was interrupted".to_owned(),
-        State::Untrained => "untrained: no step was recorded".to_owned(),
+        RunStatus::Failed { reason, .. } => format!("{}: {}", state(run), display::piece(reason)),
+        RunStatus::Removing => "removing: `runs rm` was interrupted".to_owned(),
+        RunStatus::Untrained => "untrained: no step was recorded".to_owned(),
         _ => state(run),
     }
 }
@@ -143,14 +143,14 @@ fn next(run: &RunFolder, program: &str) -> Option<String> {
         spec.is_file().then(|| format!("{program} train {} --out {folder}", shell_word(&spec)))
     };
     match &run.state {
-        State::Running => None,
-        State::Removing => Some(format!("{program} runs rm {folder}")),
-        State::Done if checkpoints(&run.folder).is_dir() && !run.checkpoints.is_empty() => {
+        RunStatus::Running => None,
+        RunStatus::Removing => Some(format!("{program} runs rm {folder}")),
+        RunStatus::Done if checkpoints(&run.folder).is_dir() && !run.checkpoints.is_empty() => {
             let best = if run.best_checkpoint().is_some() { " --checkpoint best" } else { "" };
             let measured = run.course.measured.iter().any(|(name, _)| name.starts_with("val."));
             Some(format!("{program} eval {folder}{best}{}", if measured { "" } else { " --split train" }))
         }
-        State::Done => None,
-        State::Stopped | State::Failed { .. } | State::Untrained => again(),
+        RunStatus::Done => None,
+        RunStatus::Stopped | RunStatus::Failed { .. } | RunStatus::Untrained => again(),
     }
 }

@@ -1,7 +1,7 @@
 //! Runs with fixed values.
 
 use super::course::{Course, RankedBy};
-use super::folder::{RunFolder, State};
+use super::folder::{RunFolder, RunStatus};
 use record::provenance::{Git, Provenance, RunFile, Versions};
 use record::{EndEvent, Event, Host, RunId, samples};
 use spec::values;
@@ -54,8 +54,8 @@ pub fn run(name: &str, lr: &str, accuracies: &[f64], (code, reason): (u8, &str))
         name: name.to_owned(),
         archived: false,
         state: match code {
-            0 => State::Done,
-            _ => State::Failed { code: Some(code), reason: reason.to_owned() },
+            0 => RunStatus::Done,
+            _ => RunStatus::Failed { code: Some(code), reason: reason.to_owned() },
         },
         started: start.started.clone(),
         problems: Vec::new(),

@@ -2,7 +2,7 @@
 
 use super::facts::FACTS;
 use super::filter::{Filter, SortBy};
-use super::folder::State;
+use super::folder::RunStatus;
 use super::list::Listing;
 use super::testing::{provenance, run, two};
 use super::*;
@@ -17,13 +17,13 @@ fn listing(filters: &[&str], sort: &str) -> Listing {
 }
 
 fn names(filters: &[&str], sort: &str) -> Vec<String> {
-    listing(filters, sort).of(two()).0.into_iter().map(|run| run.name).collect()
+    listing(filters, sort).select(two()).0.into_iter().map(|run| run.name).collect()
 }
 
 #[test]
 fn the_list_fits_the_terminal() {
     let listing = listing(&[], "-started");
-    let (runs, unknown) = listing.of(two());
+    let (runs, unknown) = listing.select(two());
     assert_eq!(unknown, [""; 0]);
     assert_eq!(
         list_text(&runs, &listing, None),
@@ -54,7 +54,7 @@ fn the_list_fits_the_terminal() {
 fn a_run_that_goes_on_shows_the_time_left() {
     let mut runs = two();
     let running = runs.iter_mut().find(|run| run.name == "b").expect("it failed in its second epoch");
-    (running.state, running.course.end) = (State::Running, None);
+    (running.state, running.course.end) = (RunStatus::Running, None);
     let of = |runs: &[RunFolder]| list_text(runs, &listing(&["name=b"], "name"), None);
     // Two seconds for 10 steps.
     assert!(of(&runs[..]).contains("  2.0 s, 4.0 s left     10  "), "{}", of(&runs[..]));
@@ -116,7 +116,7 @@ fn runs_on_other_data_are_not_ranked_together() {
     };
     let runs = vec![on("a", "mnist", 0.5), on("b", "cifar10", 0.75), on("c", "mnist", 0.875)];
     let sorted = |sort: &str| {
-        let (runs, warnings) = listing(&[], sort).of(runs.clone());
+        let (runs, warnings) = listing(&[], sort).select(runs.clone());
         (runs.into_iter().map(|run| run.name).collect::<String>(), warnings)
     };
     let why = "values of different tasks or data do not compare: `dataset.name` is \"mnist\" in ";
@@ -145,11 +145,11 @@ fn runs_are_sorted_by_any_key_and_those_without_it_come_last() {
     let mut runs = two();
     runs[0].course.measured.clear();
     for sort in ["val.loss", "-val.loss"] {
-        let (sorted, _) = listing(&[], sort).of(runs.clone());
+        let (sorted, _) = listing(&[], sort).select(runs.clone());
         assert_eq!(sorted.last().map(|run| run.name.as_str()), Some("a"), "{sort}");
     }
     let (one, unknown) =
-        Listing { limit: Some(1), ..listing(&["optimiser.lr<1", "val.acuracy>0"], "name") }.of(two());
+        Listing { limit: Some(1), ..listing(&["optimiser.lr<1", "val.acuracy>0"], "name") }.select(two());
     assert_eq!(one.len(), 0);
     assert_eq!(
         unknown,
@@ -159,7 +159,7 @@ fn runs_are_sorted_by_any_key_and_those_without_it_come_last() {
         ]
     );
     assert_eq!("-".parse::<SortBy>().ok(), None);
-    let (_, unfit) = listing(&["val.accuracy>50%", "name<3", "epochs=2/2"], "name").of(two());
+    let (_, unfit) = listing(&["val.accuracy>50%", "name<3", "epochs=2/2"], "name").select(two());
     assert_eq!(
         unfit,
         ["`val.accuracy` is a number, and `50%` is none", "`epochs` is a number, and `2/2` is none"]
@@ -294,15 +294,15 @@ fn a_run_is_shown_with_its_history_and_the_next_command() {
 fn docs_runs_has_all_facts_and_states() {
     let document = include_str!("../../../../docs/runs.md");
     let states = [
-        State::Running,
-        State::Done,
-        State::Stopped,
-        State::Failed { code: None, reason: String::new() },
-        State::Untrained,
-        State::Removing,
+        RunStatus::Running,
+        RunStatus::Done,
+        RunStatus::Stopped,
+        RunStatus::Failed { code: None, reason: String::new() },
+        RunStatus::Untrained,
+        RunStatus::Removing,
     ];
-    assert_eq!(states.each_ref().map(State::word), State::WORDS);
-    for name in FACTS.into_iter().chain(states.iter().map(State::word)) {
+    assert_eq!(states.each_ref().map(RunStatus::word), RunStatus::WORDS);
+    for name in FACTS.into_iter().chain(states.iter().map(RunStatus::word)) {
         assert!(document.contains(&format!("`{name}`")), "docs/runs.md lacks `{name}`");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::course::Course;
 use super::folder::{Ranking, RunFolder, reason, size, state};
-use record::{FileStamp, Found, Tail, file_stamp};
+use record::{FileStamp, PollResult, Tail, file_stamp};
 use std::fs;
 use std::path::Path;
 
@@ -24,7 +24,7 @@ struct Stamps {
 }
 
 impl Stamps {
-    fn of(folder: &Path) -> Self {
+    fn read(folder: &Path) -> Self {
         let stamp = |name: &str| file_stamp(&folder.join(name));
         Self { job: stamp("job.toml"), starts: stamp("run.json"), checkpoints: stamp("checkpoints") }
     }
@@ -33,7 +33,7 @@ impl Stamps {
 impl Watched {
     /// Reads the folder.
     pub fn open(folder: &Path, ranking: Ranking<'_>) -> Self {
-        let stamps = Stamps::of(folder);
+        let stamps = Stamps::read(folder);
         let run = RunFolder::read_with(folder, ranking, |_, _| Ok(Course::default()));
         let mut watched = Self { run, stamps, tail: Tail::new(folder.join("metrics.jsonl")), others: 0 };
         watched.follow();
@@ -43,7 +43,7 @@ impl Watched {
 
     /// Reads what has changed; returns whether anything has.
     pub fn look(&mut self, ranking: Ranking<'_>) -> bool {
-        let stamps = Stamps::of(&self.run.folder);
+        let stamps = Stamps::read(&self.run.folder);
         let other = stamps != self.stamps;
         if other {
             let mut course = std::mem::take(&mut self.run.course);
@@ -68,8 +68,8 @@ impl Watched {
     fn follow(&mut self) -> bool {
         let (course, by) = (&mut self.run.course, self.run.by.as_ref());
         let read = self.tail.read(|found| match found {
-            Found::Anew => *course = Course::default(),
-            Found::Event(event, _) => course.add(*event, by),
+            PollResult::Anew => *course = Course::default(),
+            PollResult::Event(event, _) => course.add(*event, by),
         });
         self.run.state = state(&self.run.folder, &self.run.course);
         let problem = read.as_ref().err().map(|e| format!("metrics.jsonl: {}", reason(&e.message)));

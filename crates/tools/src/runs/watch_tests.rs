@@ -1,4 +1,4 @@
-use super::folder::{RunFolder, State};
+use super::folder::{RunFolder, RunStatus};
 use super::watch::Watched;
 use record::samples::{self, append, line};
 use record::{EpochEvent, Event, Metrics};
@@ -31,7 +31,7 @@ fn looks_find_what_a_whole_read_finds() {
     let folder = dir.path();
     fs::write(folder.join("job.toml"), "name = \"a\"\n[checkpoint]\nbest = \"val.loss\"\n").unwrap();
     let mut watched = Watched::open(folder, &none);
-    assert_eq!(watched.run.state, State::Untrained);
+    assert_eq!(watched.run.state, RunStatus::Untrained);
     is_as_read(&watched);
     assert!(!watched.look(&none), "nothing has changed");
     append(folder, &(step(1) + &step(2) + &epoch(0, 2, 0.5)));
@@ -41,7 +41,7 @@ fn looks_find_what_a_whole_read_finds() {
     append(folder, &(epoch(1, 4, 0.75) + &line(&samples::end(4, 0))));
     assert!(watched.look(&none));
     assert_eq!(watched.run.course.best.as_ref().unwrap().value, 0.5, "that of the first look");
-    assert_eq!(watched.run.state, State::Done);
+    assert_eq!(watched.run.state, RunStatus::Done);
     is_as_read(&watched);
     assert!(!watched.look(&none));
 }

@@ -3,7 +3,7 @@
 use super::outcome::keys;
 use super::page::value;
 use super::scale::{Scale, ordered};
-use super::schedule::State;
+use super::schedule::ChildState;
 use super::state::{File, Record};
 use base::display;
 use base::numbers::metric_words;
@@ -140,7 +140,7 @@ impl Map<'_> {
              <span class=\"key heat-best\">best run</span>",
             escape(&title)
         );
-        for state in [State::Dropped, State::Failed] {
+        for state in [ChildState::Dropped, ChildState::Failed] {
             if shown.iter().any(|record| record.state == state) {
                 let _ = write!(out, "<span class=\"key heat-{0}\">{0}</span>", state.word());
             }
@@ -175,7 +175,7 @@ impl Map<'_> {
         let (value, state) = (value(record), record.state.word());
         let best = value.is_some() && Some(at) == self.best;
         let mut classes = Vec::from_iter(best.then(|| "best".to_owned()));
-        if record.state != State::Done {
+        if record.state != ChildState::Done {
             classes.push(format!("heat-{state}"));
         }
         let class =
@@ -184,9 +184,9 @@ impl Map<'_> {
         let share = share.map(|place| if self.file.prefers_larger { place } else { 1.0 - place });
         let style = share.map_or_else(String::new, |share| format!(" style=\"--share:{share:.3}\""));
         let (text, below) = match (value, record.state) {
-            (Some(value), State::Done) => (self.words(value), ""),
+            (Some(value), ChildState::Done) => (self.words(value), ""),
             (Some(value), _) => (self.words(value), state),
-            (None, State::Done) => ("not measured".to_owned(), ""),
+            (None, ChildState::Done) => ("not measured".to_owned(), ""),
             (None, _) => (state.to_owned(), ""),
         };
         let gap = if below.is_empty() { "" } else { ", " };
@@ -208,9 +208,12 @@ mod tests {
     use std::collections::BTreeMap;
 
     /// A sweep over these keys; the value of a run with the numbers `i` of their values is `of(i)`.
-    fn swept(keys: &[(&str, &[&str])], of: impl Fn(&[usize]) -> (State, Option<f64>)) -> (File, Vec<usize>) {
+    fn swept(
+        keys: &[(&str, &[&str])],
+        of: impl Fn(&[usize]) -> (ChildState, Option<f64>),
+    ) -> (File, Vec<usize>) {
         let runs: usize = keys.iter().map(|(_, values)| values.len()).product();
-        let mut file = file(&vec![("0", State::Done, None); runs]);
+        let mut file = file(&vec![("0", ChildState::Done, None); runs]);
         for (number, record) in file.children.iter_mut().enumerate() {
             let mut rest = number;
             let mut at = vec![0; keys.len()];
@@ -231,23 +234,23 @@ mod tests {
         (file, ranking)
     }
 
-    fn drawn(keys: &[(&str, &[&str])], of: impl Fn(&[usize]) -> (State, Option<f64>)) -> String {
+    fn drawn(keys: &[(&str, &[&str])], of: impl Fn(&[usize]) -> (ChildState, Option<f64>)) -> String {
         let (file, ranking) = swept(keys, of);
         let mut out = String::new();
         write(&mut out, &file, &ranking);
         out
     }
 
-    fn done(value: f64) -> (State, Option<f64>) {
-        (State::Done, Some(value))
+    fn done(value: f64) -> (ChildState, Option<f64>) {
+        (ChildState::Done, Some(value))
     }
 
     #[test]
     fn a_grid_of_two_keys_is_a_table_that_marks_the_best_and_tells_failed_and_dropped_runs_apart() {
         let html = drawn(&[("lr", &["0.1", "0.01", "1"]), ("hidden", &["[64]", "[8]"])], |at| match at {
             [0, 0] => done(0.25),
-            [1, 0] => (State::Failed, None),
-            [2, 0] => (State::Dropped, Some(0.5)),
+            [1, 0] => (ChildState::Failed, None),
+            [2, 0] => (ChildState::Dropped, Some(0.5)),
             [_, column] => done(0.75 + *column as f64 / 4.0),
             _ => unreachable!(),
         });
@@ -315,7 +318,7 @@ mod tests {
     fn samples_one_key_and_nothing_measured_have_no_heat_map() {
         assert_eq!(drawn(&[("lr", &["1", "2", "3"])], |at| done(at[0] as f64)), "");
         assert_eq!(drawn(&[("lr", &["1", "2"]), ("seed", &["7"])], |at| done(at[0] as f64)), "");
-        assert_eq!(drawn(&[("a", &["1", "2"]), ("b", &["1", "2"])], |_| (State::Failed, None)), "");
+        assert_eq!(drawn(&[("a", &["1", "2"]), ("b", &["1", "2"])], |_| (ChildState::Failed, None)), "");
         let (mut file, ranking) = swept(&[("a", &["1", "2", "3"]), ("b", &["1"])], |at| done(at[0] as f64));
         for (number, record) in file.children.iter_mut().enumerate() {
             record.set.insert("b".to_owned(), number.to_string());

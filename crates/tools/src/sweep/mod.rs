@@ -30,7 +30,7 @@ use children::Children;
 use launch::{ExitCode, StopFlag};
 use progress::Progress;
 use record::{Event, read_events};
-use schedule::{Ended, Schedule, State};
+use schedule::{ChildState, Ended, Schedule};
 use state::File;
 use std::fs::TryLockError;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const PAGE: &str = "sweep.html";
 
 /// A sweep that has ended.
-pub struct Outcome {
+pub struct SweepOutcome {
     pub folder: PathBuf,
     pub page: PathBuf,
     pub file: File,
@@ -58,7 +58,7 @@ pub struct Outcome {
 ///
 /// # Errors
 /// Another sweep is in the folder (78), or one is running there (74); a file can't be written (74). A child that fails is not an error.
-pub fn run(prepared: Prepared, ranking: Ranking<'_>, stop: &StopFlag) -> Result<Outcome> {
+pub fn run(prepared: Prepared, ranking: Ranking<'_>, stop: &StopFlag) -> Result<SweepOutcome> {
     let folder = prepared.folder.clone();
     if crate::runs::RunFolder::is_one(&folder) {
         return Err(Error::spec(format!("{} is the folder of a run", folder.display()))
@@ -133,7 +133,7 @@ impl Running<'_> {
     fn begin(&mut self, at: usize, slot: usize, processes: &mut Children<'_>) -> Result<()> {
         let (rung, behind) = (self.schedule.children()[at].rung, self.schedule.children()[at].behind);
         let folder = self.prepared.folder_of(at);
-        let before = behind.filter(|behind| self.schedule.children()[*behind].state == State::Done);
+        let before = behind.filter(|behind| self.schedule.children()[*behind].state == ChildState::Done);
         // One that was started before has a folder, if only with logs; and the other run may have been removed.
         let is_there = |before: &usize| crate::runs::RunFolder::is_one(&self.prepared.folder_of(*before));
         if let Some(before) = before.filter(|before| !folder.exists() && is_there(before)) {
@@ -186,7 +186,7 @@ impl Running<'_> {
         self.file.write(&self.prepared.folder)
     }
 
-    fn outcome(self) -> Result<Outcome> {
+    fn outcome(self) -> Result<SweepOutcome> {
         if self.unranked {
             return Err(prepare::not_ranked(&self.file.metric));
         }
@@ -196,11 +196,11 @@ impl Running<'_> {
         let html = page::render(&self.file, &ranking, &self.prepared.warnings());
         files::replace(&page, html.as_bytes())?;
         let code = match () {
-            () if self.schedule.has(State::Failed) => ExitCode::WorkerFailed,
+            () if self.schedule.has(ChildState::Failed) => ExitCode::WorkerFailed,
             () if self.schedule.is_unfinished() => ExitCode::Stopped,
             () => ExitCode::Done,
         };
-        Ok(Outcome { folder, page, file: self.file, ranking, code })
+        Ok(SweepOutcome { folder, page, file: self.file, ranking, code })
     }
 }
 

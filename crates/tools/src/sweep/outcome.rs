@@ -1,7 +1,7 @@
 //! The result of a sweep: a table from the best run to the worst, and the same as JSON.
 
-use super::Outcome;
-use super::schedule::State;
+use super::SweepOutcome;
+use super::schedule::ChildState;
 use super::state::{File, Record};
 use base::display::{self, Column, Table};
 use base::error::Error;
@@ -13,7 +13,7 @@ use unicode_width::UnicodeWidthStr;
 /// Longest value in the table; `sweep.json` has all of it.
 const LONGEST: usize = 24;
 
-impl Outcome {
+impl SweepOutcome {
     /// The exit code, or what failed.
     ///
     /// # Errors
@@ -23,7 +23,7 @@ impl Outcome {
             return Ok(self.code);
         }
         let failed: Vec<&Record> =
-            self.file.children.iter().filter(|record| record.state == State::Failed).collect();
+            self.file.children.iter().filter(|record| record.state == ChildState::Failed).collect();
         let names: Vec<&str> = failed.iter().take(8).map(|record| record.name.as_str()).collect();
         let more = if failed.len() > names.len() { ", …" } else { "" };
         let what = format!(
@@ -39,7 +39,7 @@ impl Outcome {
 }
 
 /// The table, in at most `width` columns, and where the page is.
-pub fn text(outcome: &Outcome, width: Option<usize>) -> String {
+pub fn text(outcome: &SweepOutcome, width: Option<usize>) -> String {
     let table = table(&outcome.file, &outcome.ranking, width);
     format!("{}page       {}\n", display::message(&table), outcome.page.display())
 }
@@ -97,7 +97,7 @@ pub fn word(record: &Record) -> String {
 }
 
 /// Everything, the best run first.
-pub fn json(outcome: &Outcome) -> Json {
+pub fn json(outcome: &SweepOutcome) -> Json {
     let child = |at: &usize| {
         let record = &outcome.file.children[*at];
         json!({
@@ -131,15 +131,15 @@ mod tests {
     use crate::sweep::state::tests::file;
     use base::error::ErrorKind;
 
-    fn outcome() -> Outcome {
+    fn outcome() -> SweepOutcome {
         let mut file = file(&[
-            ("0.1", State::Done, Some(0.5)),
-            ("0.2", State::Failed, None),
-            ("0.3", State::Done, Some(0.25)),
+            ("0.1", ChildState::Done, Some(0.5)),
+            ("0.2", ChildState::Failed, None),
+            ("0.3", ChildState::Done, Some(0.25)),
         ]);
         file.children[1].exit_code = Some(92);
         file.children[1].values.clear();
-        Outcome {
+        SweepOutcome {
             folder: "runs/s".into(),
             page: "runs/s/sweep.html".into(),
             file,
@@ -187,7 +187,7 @@ mod tests {
             (error.kind, error.message.as_str()),
             (ErrorKind::WorkerFailed, "1 of 3 runs failed: 02_lr-0.2")
         );
-        let done = Outcome { code: ExitCode::Done, ..outcome() };
+        let done = SweepOutcome { code: ExitCode::Done, ..outcome() };
         assert_eq!(done.verdict().unwrap(), ExitCode::Done);
     }
 

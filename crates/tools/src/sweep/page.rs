@@ -65,7 +65,7 @@ impl<'a> Axis<'a> {
     }
 
     fn of_numbers(title: &'a str, numbers: &[Option<f64>], text: &dyn Fn(f64) -> String) -> Self {
-        let scale = Scale::of(numbers);
+        let scale = Scale::new(numbers);
         let mut distinct: Vec<f64> = numbers.iter().copied().flatten().filter(|x| x.is_finite()).collect();
         distinct.sort_by(f64::total_cmp);
         distinct.dedup();
@@ -124,14 +124,14 @@ fn coordinates(out: &mut String, file: &File, ranking: &[usize]) {
          <div class=\"scrolled\" tabindex=\"0\"><svg style=\"min-width:{NARROWEST}px\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"parallel coordinates of {} runs\">",
         file.children.len()
     );
-    let place = Place { step, axes: &axes };
+    let place = AxisLayout { step, axes: &axes };
     lines(out, file, ranking, &place);
     place.draw(out);
     out.push_str("</svg></div></figure></div></section>");
 }
 
 /// The axes beside each other.
-struct Place<'a> {
+struct AxisLayout<'a> {
     /// Between two axes.
     step: f64,
     axes: &'a [Axis<'a>],
@@ -142,7 +142,7 @@ fn y(place: f64) -> f64 {
     BOTTOM - place * (BOTTOM - TOP)
 }
 
-impl Place<'_> {
+impl AxisLayout<'_> {
     fn x(&self, axis: usize) -> f64 {
         SIDE + axis as f64 * self.step
     }
@@ -171,7 +171,7 @@ impl Place<'_> {
 }
 
 /// A line for each run that has a value.
-fn lines(out: &mut String, file: &File, ranking: &[usize], place: &Place<'_>) {
+fn lines(out: &mut String, file: &File, ranking: &[usize], place: &AxisLayout<'_>) {
     // The best above all others.
     let ranked: Vec<usize> =
         ranking.iter().copied().filter(|at| value(&file.children[*at]).is_some()).collect();
@@ -219,15 +219,15 @@ fn table(out: &mut String, file: &File, ranking: &[usize]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sweep::schedule::State;
+    use crate::sweep::schedule::ChildState;
     use crate::sweep::state::tests::file;
 
     #[test]
     fn every_measured_run_is_a_line_and_every_run_a_row() {
         let mut file = file(&[
-            ("1e-4", State::Done, Some(0.5)),
-            ("<b>", State::Failed, None),
-            ("0.1", State::Done, Some(0.25)),
+            ("1e-4", ChildState::Done, Some(0.5)),
+            ("<b>", ChildState::Failed, None),
+            ("0.1", ChildState::Done, Some(0.25)),
         ]);
         file.spec = "a&b.toml".to_owned();
         let page = render(&file, &[2, 0, 1], &["`a<b` differs".to_owned()]);
@@ -237,7 +237,8 @@ mod tests {
         assert_eq!(page.matches("<tr").count(), 4);
         assert!(page.contains("a&amp;b.toml") && page.contains("&lt;b&gt;") && !page.contains("<b>"));
         assert!(!page.contains("<script") && !page.contains("http://") && !page.contains("https://"));
-        let nothing = render(&super::super::state::tests::file(&[("1", State::Waiting, None)]), &[0], &[]);
+        let nothing =
+            render(&super::super::state::tests::file(&[("1", ChildState::Waiting, None)]), &[0], &[]);
         assert!(!nothing.contains("Warning"), "{nothing}");
         assert!(nothing.contains("No run has a value"));
     }

@@ -139,7 +139,7 @@ fn resolve(
             .hint("`--set launch.nnodes=1`"));
     }
     let nproc = plan.launch.nproc_per_node;
-    let share = machine.of(plan.device).share(parallel, nproc, plan.launch.share_devices)?;
+    let share = machine.machine(plan.device).share(parallel, nproc, plan.launch.share_devices)?;
     sets.push(Override::Set(format!("launch.nproc_per_node={}", share.processes)));
     let plan = Plan::resolve(&base.edited(&sets), registry, request()).map_err(|e| of_point(e.into()))?;
     Ok(ChildPlan { name: child, point: point.clone(), plan, share })
@@ -158,7 +158,7 @@ fn about(error: Error, child: &str, point: &Point) -> Error {
 struct OnDemand(std::cell::OnceCell<Vec<String>>);
 
 impl OnDemand {
-    fn of(&self, device: DeviceSpec) -> Machine {
+    fn machine(&self, device: DeviceSpec) -> Machine {
         let cuda = || {
             let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
             cuda_names(device::count(DeviceSpec::Cuda(None)), visible.as_deref())
@@ -245,7 +245,7 @@ impl Prepared {
             .map(|child| child.name.as_str())
             .zip(specs.iter().map(Option::as_ref))
             .collect();
-        let (comparable, metric) = (Comparable::of(&named), self.file().metric);
+        let (comparable, metric) = (Comparable::new(&named), self.file().metric);
         if comparable.members(&metric).len() < 2 {
             return Vec::new();
         }

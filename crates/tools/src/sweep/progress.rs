@@ -1,6 +1,6 @@
 //! One steady line for the whole sweep on a terminal, with the ends of the runs above it; elsewhere, a line at each end.
 
-use super::schedule::{Child, Ended, Schedule, State};
+use super::schedule::{Child, ChildState, Ended, Schedule};
 use super::state::File;
 use base::display::{self, count};
 use base::numbers::metric_words;
@@ -72,7 +72,7 @@ impl Progress {
 /// Whether nothing is left to do for a child.
 fn is_final(child: &Child, file: &File) -> bool {
     let last = file.rungs.len().saturating_sub(1);
-    child.state == State::Dropped || child.state == State::Done && child.rung >= last
+    child.state == ChildState::Dropped || child.state == ChildState::Done && child.rung >= last
 }
 
 /// `val.loss 0.31`
@@ -92,7 +92,7 @@ fn line(file: &File, schedule: &Schedule) -> String {
     if running > 0 {
         parts.push(format!("{running} running"));
     }
-    let failed = children.iter().filter(|child| child.state == State::Failed).count();
+    let failed = children.iter().filter(|child| child.state == ChildState::Failed).count();
     if failed > 0 {
         parts.push(format!("{failed} failed"));
     }
@@ -116,9 +116,9 @@ mod tests {
     #[test]
     fn the_line_tells_how_far_the_sweep_is() {
         let file = file(&[
-            ("0.1", State::Done, Some(0.5)),
-            ("0.2", State::Failed, None),
-            ("0.3", State::Waiting, None),
+            ("0.1", ChildState::Done, Some(0.5)),
+            ("0.2", ChildState::Failed, None),
+            ("0.3", ChildState::Waiting, None),
         ]);
         let rules = Rules { rungs: 1, eta: 3, prefers_larger: false, parallel: 1, fail_fast: false };
         let mut schedule =

@@ -41,7 +41,7 @@ pub struct Scale {
 
 impl Scale {
     /// That of all finite numbers.
-    pub fn of(numbers: &[Option<f64>]) -> Self {
+    pub fn new(numbers: &[Option<f64>]) -> Self {
         let known = numbers.iter().copied().flatten().filter(|number| number.is_finite());
         let (low, high) =
             known.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));
@@ -50,7 +50,7 @@ impl Scale {
 
     /// That of the numbers without those that are worse than most by more than [`FAR`] interquartile ranges, and whether there are such.
     pub fn of_most(numbers: &[Option<f64>], prefers_larger: bool) -> (Self, bool) {
-        let all = Self::of(numbers);
+        let all = Self::new(numbers);
         let badness = |x: f64| if prefers_larger { -all.scaled(x) } else { all.scaled(x) };
         let known = numbers.iter().copied().flatten().filter(|number| number.is_finite());
         let mut known: Vec<f64> = known.collect();
@@ -60,7 +60,7 @@ impl Scale {
         let (first, third) = (quartile(1), quartile(3));
         known.retain(|x| first == third || badness(*x) - third <= FAR * (third - first));
         let far = known.len() < count;
-        (Self::of(&known.into_iter().map(Some).collect::<Vec<_>>()), far)
+        (Self::new(&known.into_iter().map(Some).collect::<Vec<_>>()), far)
     }
 
     fn scaled(&self, x: f64) -> f64 {

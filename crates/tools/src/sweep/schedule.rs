@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Where a child is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum ChildState {
     /// To be started, or to be continued.
     Waiting,
     Running,
@@ -18,7 +18,7 @@ pub enum State {
     Dropped,
 }
 
-impl State {
+impl ChildState {
     pub fn word(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -33,7 +33,7 @@ impl State {
 /// A child of the sweep.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Child {
-    pub state: State,
+    pub state: ChildState,
     /// The rung that it is on, from 0.
     pub rung: usize,
     /// The best value of the metric so far, at the end of each rung; `None` where it was not measured.
@@ -47,7 +47,7 @@ pub struct Child {
 impl Child {
     #[cfg(test)]
     pub fn new(behind: Option<usize>) -> Self {
-        Self { state: State::Waiting, rung: 0, values: Vec::new(), exit_code: None, behind }
+        Self { state: ChildState::Waiting, rung: 0, values: Vec::new(), exit_code: None, behind }
     }
 
     /// The best value so far.
@@ -95,9 +95,9 @@ impl Schedule {
         let highest = children.iter().map(|child| child.rung).max().unwrap_or(0);
         for child in &mut children {
             match child.state {
-                State::Running => child.state = State::Waiting,
-                State::Failed if child.rung == highest => {
-                    (child.state, child.exit_code) = (State::Waiting, None);
+                ChildState::Running => child.state = ChildState::Waiting,
+                ChildState::Failed if child.rung == highest => {
+                    (child.state, child.exit_code) = (ChildState::Waiting, None);
                 }
                 _ => {}
             }
@@ -117,12 +117,12 @@ impl Schedule {
             return None;
         }
         let slot = self.slots.iter().position(Option::is_none)?;
-        let open = |at: usize| matches!(self.children[at].state, State::Waiting | State::Running);
+        let open = |at: usize| matches!(self.children[at].state, ChildState::Waiting | ChildState::Running);
         let ready = |child: &Child| {
-            child.state == State::Waiting && !(child.rung == 0 && child.behind.is_some_and(open))
+            child.state == ChildState::Waiting && !(child.rung == 0 && child.behind.is_some_and(open))
         };
         let next = self.children.iter().position(ready)?;
-        self.children[next].state = State::Running;
+        self.children[next].state = ChildState::Running;
         self.slots[slot] = Some(next);
         Some((next, slot))
     }
@@ -135,17 +135,17 @@ impl Schedule {
         let child = &mut self.children[at];
         match ended {
             Ended::Done(value) => {
-                child.state = State::Done;
+                child.state = ChildState::Done;
                 child.values.resize(child.rung, None);
                 child.values.push(value.filter(|value| value.is_finite()));
             }
-            Ended::Stopped if self.stopping => child.state = State::Waiting,
+            Ended::Stopped if self.stopping => child.state = ChildState::Waiting,
             // This sweep did not ask for it: started again at once, it might never end.
             Ended::Stopped => {
-                (child.state, child.exit_code) = (State::Failed, Some(launch::ExitCode::Stopped as i32))
+                (child.state, child.exit_code) = (ChildState::Failed, Some(launch::ExitCode::Stopped as i32))
             }
             Ended::Failed(code) => {
-                (child.state, child.exit_code) = (State::Failed, code);
+                (child.state, child.exit_code) = (ChildState::Failed, code);
                 self.stopping |= self.rules.fail_fast;
             }
         }
@@ -167,28 +167,28 @@ impl Schedule {
 
     /// Nothing runs, and nothing will start.
     pub fn is_over(&self) -> bool {
-        self.running().next().is_none() && (self.stopping || !self.has(State::Waiting))
+        self.running().next().is_none() && (self.stopping || !self.has(ChildState::Waiting))
     }
 
     /// Whether the same sweep, started again, has more to do than to try again what failed.
     pub fn is_unfinished(&self) -> bool {
         let continues = |child: &Child| match child.state {
-            State::Waiting => true,
-            State::Done => child.rung + 1 < self.rules.rungs,
+            ChildState::Waiting => true,
+            ChildState::Done => child.rung + 1 < self.rules.rungs,
             _ => false,
         };
         self.children.iter().any(continues)
     }
 
     /// Whether a child is in this state.
-    pub fn has(&self, state: State) -> bool {
+    pub fn has(&self, state: ChildState) -> bool {
         self.children.iter().any(|child| child.state == state)
     }
 
     /// The children from the best to the worst: those that came further first, then by the metric, then by number.
     pub fn ranking(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.children.len()).collect();
-        let key = |child: &Child| (child.state == State::Failed, child.value().is_none());
+        let key = |child: &Child| (child.state == ChildState::Failed, child.value().is_none());
         order.sort_by(|a, b| {
             let (one, other) = (&self.children[*a], &self.children[*b]);
             let further = other.values.len().cmp(&one.values.len());
@@ -218,14 +218,14 @@ impl Schedule {
             if self.stopping {
                 return;
             }
-            if self.has(State::Waiting) || self.has(State::Running) {
+            if self.has(ChildState::Waiting) || self.has(ChildState::Running) {
                 return;
             }
             let Some(rung) = self.children.iter().map(|child| child.rung).max() else { return };
             if rung + 1 >= self.rules.rungs {
                 return;
             }
-            let on_it = |child: &Child| child.rung == rung && child.state == State::Done;
+            let on_it = |child: &Child| child.rung == rung && child.state == ChildState::Done;
             let mut best: Vec<usize> =
                 (0..self.children.len()).filter(|at| on_it(&self.children[*at])).collect();
             if best.is_empty() {
@@ -239,8 +239,8 @@ impl Schedule {
             for (place, at) in best.into_iter().enumerate() {
                 let child = &mut self.children[at];
                 match place < kept {
-                    true => (child.state, child.rung) = (State::Waiting, rung + 1),
-                    false => child.state = State::Dropped,
+                    true => (child.state, child.rung) = (ChildState::Waiting, rung + 1),
+                    false => child.state = ChildState::Dropped,
                 }
             }
         }

@@ -3,11 +3,11 @@ use proptest::prelude::*;
 
 const RULES: Rules = Rules { rungs: 1, eta: 3, prefers_larger: false, parallel: 2, fail_fast: false };
 
-fn of(rules: Rules, children: usize) -> Schedule {
+fn scheduled(rules: Rules, children: usize) -> Schedule {
     Schedule::new(rules, vec![Child::new(None); children])
 }
 
-fn states(schedule: &Schedule) -> Vec<State> {
+fn states(schedule: &Schedule) -> Vec<ChildState> {
     schedule.children().iter().map(|child| child.state).collect()
 }
 
@@ -24,7 +24,7 @@ fn run(schedule: &mut Schedule, value: impl Fn(usize, usize) -> Ended) -> Vec<(u
 
 #[test]
 fn as_many_run_as_there_are_slots() {
-    let mut schedule = of(RULES, 3);
+    let mut schedule = scheduled(RULES, 3);
     assert_eq!((schedule.start(), schedule.start(), schedule.start()), (Some((0, 0)), Some((1, 1)), None));
     schedule.ended(0, Ended::Done(Some(1.0)));
     assert_eq!((schedule.start(), schedule.start()), (Some((2, 0)), None));
@@ -36,22 +36,22 @@ fn as_many_run_as_there_are_slots() {
 
 #[test]
 fn the_best_of_each_rung_go_on() {
-    let mut schedule = of(Rules { rungs: 3, ..RULES }, 9);
+    let mut schedule = scheduled(Rules { rungs: 3, ..RULES }, 9);
     let started = run(&mut schedule, |at, _| Ended::Done(Some(10.0 - at as f64)));
     let on = |rung: usize| started.iter().filter(|it| it.1 == rung).map(|it| it.0).collect::<Vec<_>>();
     assert_eq!((on(0), on(1), on(2)), ((0..9).collect(), vec![6, 7, 8], vec![8]));
     assert_eq!(schedule.children()[8].values, [Some(2.0); 3]);
     assert_eq!(schedule.ranking()[..4], [8, 7, 6, 5]);
-    assert_eq!(states(&schedule)[7..], [State::Dropped, State::Done]);
+    assert_eq!(states(&schedule)[7..], [ChildState::Dropped, ChildState::Done]);
 
-    let mut larger = of(Rules { rungs: 2, prefers_larger: true, ..RULES }, 3);
+    let mut larger = scheduled(Rules { rungs: 2, prefers_larger: true, ..RULES }, 3);
     let started = run(&mut larger, |at, _| Ended::Done(Some(10.0 - at as f64)));
     assert_eq!(started.last(), Some(&(0, 1)));
 }
 
 #[test]
 fn a_child_that_fails_ends_nothing_but_itself() {
-    let mut schedule = of(Rules { rungs: 2, ..RULES }, 3);
+    let mut schedule = scheduled(Rules { rungs: 2, ..RULES }, 3);
     let ended = |at, rung| match (at, rung) {
         (0, 0) => Ended::Failed(Some(92)),
         (1, _) => Ended::Done(Some(f64::NAN)),
@@ -59,28 +59,31 @@ fn a_child_that_fails_ends_nothing_but_itself() {
     };
     let started = run(&mut schedule, ended);
     assert_eq!(started, [(0, 0), (1, 0), (2, 0), (2, 1)]);
-    assert_eq!(states(&schedule), [State::Failed, State::Dropped, State::Done]);
+    assert_eq!(states(&schedule), [ChildState::Failed, ChildState::Dropped, ChildState::Done]);
     assert_eq!(schedule.children()[0].exit_code, Some(92));
 }
 
 #[test]
 fn with_fail_fast_the_first_failure_ends_the_sweep() {
-    let mut schedule = of(Rules { fail_fast: true, ..RULES }, 4);
+    let mut schedule = scheduled(Rules { fail_fast: true, ..RULES }, 4);
     schedule.start();
     schedule.start();
     schedule.ended(0, Ended::Failed(Some(78)));
     assert!(schedule.stopping() && schedule.start().is_none() && !schedule.is_over());
     schedule.ended(1, Ended::Stopped);
     assert!(schedule.is_over());
-    assert_eq!(states(&schedule), [State::Failed, State::Waiting, State::Waiting, State::Waiting]);
+    assert_eq!(
+        states(&schedule),
+        [ChildState::Failed, ChildState::Waiting, ChildState::Waiting, ChildState::Waiting]
+    );
 }
 
 #[test]
 fn a_stop_that_nobody_asked_for_is_a_failure() {
-    let mut schedule = of(RULES, 1);
+    let mut schedule = scheduled(RULES, 1);
     schedule.start();
     schedule.ended(0, Ended::Stopped);
-    assert_eq!((states(&schedule), schedule.is_over()), (vec![State::Failed], true));
+    assert_eq!((states(&schedule), schedule.is_over()), (vec![ChildState::Failed], true));
 }
 
 #[test]
@@ -97,14 +100,16 @@ fn a_child_waits_for_the_one_whose_end_it_continues() {
 #[test]
 fn what_failed_is_tried_again_unless_the_others_went_on() {
     let child = |state, rung| Child { state, rung, exit_code: Some(90), ..Child::new(None) };
-    let again =
-        Schedule::new(RULES, vec![child(State::Failed, 0), child(State::Done, 0), child(State::Running, 0)]);
-    assert_eq!(states(&again), [State::Waiting, State::Done, State::Waiting]);
+    let again = Schedule::new(
+        RULES,
+        vec![child(ChildState::Failed, 0), child(ChildState::Done, 0), child(ChildState::Running, 0)],
+    );
+    assert_eq!(states(&again), [ChildState::Waiting, ChildState::Done, ChildState::Waiting]);
     let left = Schedule::new(
         Rules { rungs: 2, ..RULES },
-        vec![child(State::Failed, 0), child(State::Running, 1), child(State::Dropped, 0)],
+        vec![child(ChildState::Failed, 0), child(ChildState::Running, 1), child(ChildState::Dropped, 0)],
     );
-    assert_eq!(states(&left), [State::Failed, State::Waiting, State::Dropped]);
+    assert_eq!(states(&left), [ChildState::Failed, ChildState::Waiting, ChildState::Dropped]);
 }
 
 #[test]
@@ -125,7 +130,7 @@ proptest! {
         ends in proptest::collection::vec((0usize..4, 0u8..8, any::<bool>()), 0..60),
     ) {
         let rules = Rules { rungs, eta, prefers_larger: false, parallel, fail_fast: false };
-        let mut schedule = of(rules, count);
+        let mut schedule = scheduled(rules, count);
         let mut done = std::collections::BTreeSet::new();
         let end = |schedule: &mut Schedule, at: usize, kind: u8, done: &mut std::collections::BTreeSet<(usize, usize)>| {
             let rung = schedule.children()[at].rung;
@@ -152,8 +157,8 @@ proptest! {
             let at = schedule.running().next().expect("what is not over runs");
             end(&mut schedule, at, 1, &mut done);
         }
-        prop_assert!(!schedule.has(State::Waiting) && !schedule.has(State::Running));
-        let last = schedule.children().iter().filter(|c| c.rung + 1 == rungs && c.state == State::Done).count();
+        prop_assert!(!schedule.has(ChildState::Waiting) && !schedule.has(ChildState::Running));
+        let last = schedule.children().iter().filter(|c| c.rung + 1 == rungs && c.state == ChildState::Done).count();
         prop_assert!(last <= kept(count, eta, rungs - 1));
     }
 }
@@ -161,7 +166,7 @@ proptest! {
 #[test]
 fn a_sweep_that_stops_promotes_nobody_before_what_failed_was_tried_again() {
     let rules = Rules { rungs: 2, parallel: 1, fail_fast: true, ..RULES };
-    let mut schedule = of(rules, 3);
+    let mut schedule = scheduled(rules, 3);
     let ended = |at, _| if at == 2 { Ended::Failed(Some(92)) } else { Ended::Done(Some(1.0)) };
     assert_eq!(run(&mut schedule, ended), [(0, 0), (1, 0), (2, 0)]);
     assert!(schedule.is_over() && schedule.is_unfinished());
@@ -169,7 +174,7 @@ fn a_sweep_that_stops_promotes_nobody_before_what_failed_was_tried_again() {
     assert_eq!(run(&mut again, |at, _| Ended::Done(Some(-(at as f64)))), [(2, 0), (2, 1)]);
     assert!(!again.is_unfinished());
     // A stop behind the last run of a rung.
-    let mut stopped = of(Rules { fail_fast: false, ..rules }, 1);
+    let mut stopped = scheduled(Rules { fail_fast: false, ..rules }, 1);
     assert_eq!(stopped.start(), Some((0, 0)));
     stopped.stop();
     stopped.ended(0, Ended::Done(Some(1.0)));

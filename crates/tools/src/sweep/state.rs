@@ -1,7 +1,7 @@
 //! `sweep.json`: the sweep's children and how far they are, replaced as a whole with each change.
 
 use super::expand::Point;
-use super::schedule::{Child, State};
+use super::schedule::{Child, ChildState};
 use base::display;
 use base::error::{Error, IoContext, Result};
 use base::files;
@@ -45,7 +45,7 @@ pub struct Record {
     /// The hash of its spec.
     pub hash: String,
     pub processes: usize,
-    pub state: State,
+    pub state: ChildState,
     pub rung: usize,
     /// The best value of the metric so far, at the end of each rung.
     pub values: Vec<Option<f64>>,
@@ -63,7 +63,7 @@ impl Record {
             set: point.iter().cloned().collect(),
             hash: plan.hash.clone(),
             processes: plan.world.nproc_per_node,
-            state: State::Waiting,
+            state: ChildState::Waiting,
             rung: 0,
             values: Vec::new(),
             exit_code: None,
@@ -168,8 +168,8 @@ fn difference(then: &Record, now: &Record) -> String {
 pub mod tests {
     use super::*;
 
-    pub fn file(children: &[(&str, State, Option<f64>)]) -> File {
-        let record = |(number, (lr, state, value)): (usize, &(&str, State, Option<f64>))| Record {
+    pub fn file(children: &[(&str, ChildState, Option<f64>)]) -> File {
+        let record = |(number, (lr, state, value)): (usize, &(&str, ChildState, Option<f64>))| Record {
             name: format!("{:02}_lr-{lr}", number + 1),
             set: BTreeMap::from([("optimizer.lr".to_owned(), (*lr).to_owned())]),
             hash: format!("hash of {lr}"),
@@ -199,10 +199,10 @@ pub mod tests {
     fn the_same_sweep_continues_and_another_is_refused_with_what_differs() {
         let folder = tempfile::tempdir().unwrap();
         assert!(File::read(folder.path()).unwrap().is_none());
-        let before = file(&[("0.1", State::Done, Some(0.5)), ("0.2", State::Waiting, None)]);
+        let before = file(&[("0.1", ChildState::Done, Some(0.5)), ("0.2", ChildState::Waiting, None)]);
         before.write(folder.path()).unwrap();
         let before = File::read(folder.path()).unwrap().unwrap();
-        let new = || file(&[("0.1", State::Waiting, None), ("0.2", State::Waiting, None)]);
+        let new = || file(&[("0.1", ChildState::Waiting, None), ("0.2", ChildState::Waiting, None)]);
         let mut same = new();
         same.continues(&before, folder.path()).unwrap();
         assert_eq!(same, before);
@@ -228,7 +228,7 @@ pub mod tests {
         std::fs::write(folder.path().join(FILE), "{").unwrap();
         assert!(File::read(folder.path()).unwrap_err().message.contains("is not the file of a sweep"));
         // As many values would be allocated.
-        let mut forged = file(&[("0.1", State::Waiting, None)]);
+        let mut forged = file(&[("0.1", ChildState::Waiting, None)]);
         forged.children[0].rung = usize::MAX;
         forged.write(folder.path()).unwrap();
         let error = File::read(folder.path()).unwrap_err();

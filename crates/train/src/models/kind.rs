@@ -34,7 +34,7 @@ pub struct TensorFacts {
 }
 
 impl TensorFacts {
-    pub fn of(entry: &StateEntry) -> Self {
+    pub fn from_entry(entry: &StateEntry) -> Self {
         let aliases = entry.aliases.iter().map(|alias| alias.name.clone()).collect();
         Self { name: entry.name.clone(), shape: entry.shape.clone(), role: entry.role, aliases }
     }

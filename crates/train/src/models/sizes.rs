@@ -81,7 +81,7 @@ impl Size {
     }
 
     /// The size for the opened data.
-    pub fn of(&self, facts: &DataFacts) -> Result<usize> {
+    pub fn resolve(&self, facts: &DataFacts) -> Result<usize> {
         match self.mismatch(facts) {
             Some(problem) => Err(Error::spec(format!("model.{}: {problem}", self.key))),
             None => self.given.map_or_else(|| (self.known)(facts), Ok),

@@ -35,7 +35,7 @@ pub fn standard_kinds() -> Vec<(&'static str, Arc<dyn ModelKind>)> {
 }
 
 /// A network constructor, and the facts known before the data is read.
-struct Source<N, B> {
+struct NetSource<N, B> {
     facts: DataFacts,
     build: B,
     net: std::marker::PhantomData<fn() -> N>,
@@ -62,7 +62,7 @@ impl PassSizes {
     }
 }
 
-impl<N, B> Source<N, B>
+impl<N, B> NetSource<N, B>
 where
     N: Net,
     B: Fn(&DataFacts, &Device) -> Result<N> + Send + Sync,
@@ -75,7 +75,7 @@ where
     }
 }
 
-impl<N, B> ModelSource for Source<N, B>
+impl<N, B> ModelSource for NetSource<N, B>
 where
     N: Net,
     B: Fn(&DataFacts, &Device) -> Result<N> + Send + Sync,
@@ -86,7 +86,7 @@ where
 
     fn tensors_for(&self, facts: &DataFacts) -> Result<Vec<TensorFacts>> {
         let net = self.net(facts, &Device::flex().autodiff())?;
-        Ok(NetModel::entries_of(&net).iter().map(TensorFacts::of).collect())
+        Ok(NetModel::entries_of(&net).iter().map(TensorFacts::from_entry).collect())
     }
 
     fn least_norm_values(&self, facts: &DataFacts) -> Option<usize> {
@@ -115,7 +115,7 @@ where
     N: Net,
     B: Fn(&DataFacts, &Device) -> Result<N> + Send + Sync + 'static,
 {
-    Arc::new(Source { facts: facts.clone(), build, net: std::marker::PhantomData, sizes })
+    Arc::new(NetSource { facts: facts.clone(), build, net: std::marker::PhantomData, sizes })
 }
 
 /// A model kind from a function, for `Registry::try_model`. The `[model]` table, without `name` and the
@@ -157,7 +157,7 @@ fn linear(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     let inputs = Size::exactly(fields, facts, ("in_features", table.in_features), features);
     let out = Size::exactly(fields, facts, ("out_features", table.out_features), outputs);
     source(facts, move |facts: &DataFacts, device: &Device| {
-        Ok(LinearNet::new(inputs.of(facts)?, out.of(facts)?, device))
+        Ok(LinearNet::new(inputs.resolve(facts)?, out.resolve(facts)?, device))
     })
 }
 
@@ -188,9 +188,9 @@ fn mlp(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     let widths = table.hidden.clone();
     let kept = PassSizes::kept(move |_| Some(widths.iter().copied().fold(0, usize::saturating_add)));
     source_with(facts, kept, move |facts: &DataFacts, device: &Device| {
-        let mut sizes = vec![inputs.of(facts)?];
+        let mut sizes = vec![inputs.resolve(facts)?];
         sizes.extend(&table.hidden);
-        sizes.push(out.of(facts)?);
+        sizes.push(out.resolve(facts)?);
         Ok(Mlp::new(&sizes, table.dropout, device))
     })
 }
@@ -230,7 +230,7 @@ fn cnn(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     let of = config.clone();
     let kept = PassSizes::kept(move |facts| Some(of(image(facts).ok()?, 0).kept_values()));
     source_with(facts, kept, move |facts: &DataFacts, device: &Device| {
-        Ok(Cnn::new(&config(image(facts)?, out.of(facts)?), device))
+        Ok(Cnn::new(&config(image(facts)?, out.resolve(facts)?), device))
     })
 }
 
@@ -257,7 +257,7 @@ fn resnet(depth: Depth, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn M
     let out = Size::exactly(fields, facts, ("num_classes", num_classes), outputs);
     let build = move |facts: &DataFacts, device: &Device| {
         let [channels, _, _] = image(facts)?;
-        let classes = out.of(facts)?;
+        let classes = out.resolve(facts)?;
         Ok(ResNet::new(depth, stem, channels, classes, device))
     };
     let sizes = PassSizes {
@@ -337,7 +337,7 @@ fn vit(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     };
     let kept = PassSizes::kept(move |facts| Some(config(image(facts).ok()?, 0).kept_values()));
     source_with(facts, kept, move |facts: &DataFacts, device: &Device| {
-        let (image, num_classes) = (image(facts)?, classes.of(facts)?);
+        let (image, num_classes) = (image(facts)?, classes.resolve(facts)?);
         if let Some(problem) = fits(image) {
             return Err(Error::spec(format!("model.patch_size: {problem}")));
         }
@@ -389,6 +389,6 @@ fn gpt(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
         move |block_size, vocab_size| GptConfig { vocab_size, block_size, n_layer, n_head, n_embd, dropout };
     let kept = PassSizes::kept(move |facts| Some(config(tokens(facts).ok()?.0, 0).kept_values()));
     source_with(facts, kept, move |facts: &DataFacts, device: &Device| {
-        Ok(Gpt::new(config(block.of(facts)?, vocab.of(facts)?), device))
+        Ok(Gpt::new(config(block.resolve(facts)?, vocab.resolve(facts)?), device))
     })
 }

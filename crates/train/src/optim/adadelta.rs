@@ -1,7 +1,7 @@
 //! `adadelta`: `torch.optim.Adadelta`.
 
 use super::DecayOn;
-use super::rule::{Run, UpdateRule};
+use super::rule::{RuleTarget, UpdateRule};
 use kernels::formulas;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,10 +35,10 @@ impl UpdateRule for Adadelta {
         &["square_avg", "acc_delta"]
     }
 
-    fn step<R: Run>(&self, _step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
+    fn step<R: RuleTarget>(&self, _step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
         on.run(formulas::Adadelta {
             lr: lr as f32,
-            decay: self.decay.of(self.weight_decay, shape) as f32,
+            decay: self.decay.decay(self.weight_decay, shape) as f32,
             keep: self.rho as f32,
             take: (1.0 - self.rho) as f32,
             eps: self.eps as f32,

@@ -1,7 +1,7 @@
 //! `adafactor`: `torch.optim.Adafactor`, which stores the second moment of a matrix as row and column means. Tensors
 //! with more than two dimensions are stacks of matrices over their last two.
 
-use super::rule::{Host, OnDevice, Run, UpdateRule};
+use super::rule::{Host, OnDevice, RuleTarget, UpdateRule};
 use super::{DecayOn, clip, device, slots};
 use burn::tensor::Tensor;
 use kernels::formula::lerp;
@@ -80,11 +80,11 @@ impl UpdateRule for Adafactor {
         shape
     }
 
-    fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
+    fn step<R: RuleTarget>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
         let take = (step as f64).powf(self.beta2_decay) as f32;
         let rho = lr.min(1.0 / (step as f64).sqrt());
         let count = (shape.iter().product::<usize>().max(1) as f64).sqrt();
-        let shrink = (1.0 - lr * self.decay.of(self.weight_decay, shape)) as f32;
+        let shrink = (1.0 - lr * self.decay.decay(self.weight_decay, shape)) as f32;
         let floor = (self.eps1 * self.eps1) as f32;
         let host = |Host { scale, param, grad, state }: Host<'_, '_>| {
             let alpha = self.eps2.max(clip::global_norm([&*param]) / count) * rho;

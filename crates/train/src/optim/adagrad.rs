@@ -1,7 +1,7 @@
 //! `adagrad`: `torch.optim.Adagrad`.
 
 use super::DecayOn;
-use super::rule::{Run, UpdateRule};
+use super::rule::{RuleTarget, UpdateRule};
 use kernels::formulas;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -37,9 +37,9 @@ impl UpdateRule for Adagrad {
         &["sum"]
     }
 
-    fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
+    fn step<R: RuleTarget>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
         on.run(formulas::Adagrad {
-            decay: self.decay.of(self.weight_decay, shape) as f32,
+            decay: self.decay.decay(self.weight_decay, shape) as f32,
             size: (lr / (1.0 + (step - 1) as f64 * self.lr_decay)) as f32,
             // State starts as zeros; the initial value is added in the first step.
             initial: if step == 1 { self.initial_accumulator_value as f32 } else { 0.0 },

@@ -1,7 +1,7 @@
 //! `adam` and `adamw`: `torch.optim.Adam` and `AdamW`, with AMSGrad. They differ in how weight decay is applied: as a
 //! penalty in the gradient (Adam), or directly to the parameter (AdamW).
 
-use super::rule::{Run, UpdateRule};
+use super::rule::{RuleTarget, UpdateRule};
 use super::{DecayOn, betas, bias_correction};
 use kernels::formula::Moments;
 use kernels::formulas;
@@ -74,8 +74,8 @@ impl<D: Decay> UpdateRule for Adam<D> {
         if self.amsgrad { &["exp_avg", "exp_avg_sq", "max_exp_avg_sq"] } else { &["exp_avg", "exp_avg_sq"] }
     }
 
-    fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
-        let decay = self.decay.of(self.weight_decay, shape);
+    fn step<R: RuleTarget>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
+        let decay = self.decay.decay(self.weight_decay, shape);
         let factors = formulas::Adam {
             moments: Moments::new(self.betas, lr, decay, D::DECOUPLED),
             size: (lr / bias_correction(self.betas[0], step)) as f32,

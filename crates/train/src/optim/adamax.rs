@@ -1,6 +1,6 @@
 //! `adamax`: `torch.optim.Adamax`.
 
-use super::rule::{Run, UpdateRule};
+use super::rule::{RuleTarget, UpdateRule};
 use super::{DecayOn, betas, bias_correction};
 use kernels::formulas;
 use schemars::JsonSchema;
@@ -35,9 +35,9 @@ impl UpdateRule for Adamax {
         &["exp_avg", "exp_inf"]
     }
 
-    fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
+    fn step<R: RuleTarget>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
         on.run(formulas::Adamax {
-            decay: self.decay.of(self.weight_decay, shape) as f32,
+            decay: self.decay.decay(self.weight_decay, shape) as f32,
             take1: (1.0 - self.betas[0]) as f32,
             keep2: self.betas[1] as f32,
             size: (lr / bias_correction(self.betas[0], step)) as f32,

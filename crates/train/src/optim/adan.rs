@@ -1,7 +1,7 @@
 //! `adan`: Xie et al. 2022 (arXiv 2208.06677), as in burn-optim 0.22.1: `betas` are one minus the paper's, and weight
 //! decay is proximal unless `no_prox`. PyTorch has none.
 
-use super::rule::{Run, UpdateRule};
+use super::rule::{RuleTarget, UpdateRule};
 use super::{DecayOn, betas, bias_correction};
 use kernels::formulas;
 use schemars::JsonSchema;
@@ -38,8 +38,8 @@ impl UpdateRule for Adan {
         &["exp_avg", "exp_avg_sq", "exp_avg_diff", "neg_pre_grad"]
     }
 
-    fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
-        let decay = lr * self.decay.of(self.weight_decay, shape);
+    fn step<R: RuleTarget>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
+        let decay = lr * self.decay.decay(self.weight_decay, shape);
         let (before, after) =
             if self.no_prox { ((1.0 - decay) as f32, 1.0) } else { (1.0, (1.0 + decay) as f32) };
         on.run(formulas::Adan {

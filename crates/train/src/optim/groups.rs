@@ -69,7 +69,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    pub(super) fn of(optimizer: impl OptimizerConfig) -> Self {
+    pub(super) fn new(optimizer: impl OptimizerConfig) -> Self {
         Self { lr: optimizer.lr(), optimizer: Arc::new(optimizer) }
     }
 
@@ -141,7 +141,7 @@ impl Group {
         let mut set: Map<String, Value> =
             own.into_iter().filter_map(|key| Some((key.to_owned(), now.get(key)?.clone()))).collect();
         set.extend(frozen.map(|frozen| ("frozen".to_owned(), frozen.into())));
-        let rule = (frozen != Some(true)).then(|| Rule::of(optimizer));
+        let rule = (frozen != Some(true)).then(|| Rule::new(optimizer));
         Some(Self { texts, set, patterns, rule, path: fields.path().to_owned() })
     }
 

@@ -2,7 +2,7 @@
 //! tensor by the ratio of the parameter's norm to the update's. PyTorch has none.
 
 use super::device::{self, Whole};
-use super::rule::{Host, OnDevice, Run, UpdateRule};
+use super::rule::{Host, OnDevice, RuleTarget, UpdateRule};
 use super::{DecayOn, betas, bias_correction, clip, slots};
 use kernels::formula::{Value, add_square, lerp};
 use kernels::fused;
@@ -52,7 +52,7 @@ impl Lamb {
     fn factors(&self, step: u64, shape: &[usize]) -> Factors {
         let [bc1, bc2] = self.betas.map(|b| bias_correction(b, step) as f32);
         Factors {
-            decay: self.decay.of(self.weight_decay, shape) as f32,
+            decay: self.decay.decay(self.weight_decay, shape) as f32,
             take1: (1.0 - self.betas[0]) as f32,
             keep2: self.betas[1] as f32,
             take2: (1.0 - self.betas[1]) as f32,
@@ -82,7 +82,7 @@ impl UpdateRule for Lamb {
         &["exp_avg", "exp_avg_sq"]
     }
 
-    fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
+    fn step<R: RuleTarget>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
         let factors = self.factors(step, shape);
         let host = |Host { scale, param, grad, state }: Host<'_, '_>| {
             fused::for_each(param, grad, slots::<2>(state), |p, g, moments| {

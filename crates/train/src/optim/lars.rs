@@ -2,7 +2,7 @@
 //! MLPerf ResNet reference: tensors with fewer than two dimensions (biases, norms) take plain SGD with momentum.
 //! Neither PyTorch nor burn-optim has it.
 
-use super::rule::{Host, OnDevice, Run, UpdateRule};
+use super::rule::{Host, OnDevice, RuleTarget, UpdateRule};
 use super::{DecayOn, clip, device, slots};
 use kernels::fused;
 use schemars::JsonSchema;
@@ -53,8 +53,8 @@ impl UpdateRule for Lars {
         &["momentum_buffer"]
     }
 
-    fn step<R: Run>(&self, _step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
-        let decay = self.decay.of(self.weight_decay, shape);
+    fn step<R: RuleTarget>(&self, _step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
+        let decay = self.decay.decay(self.weight_decay, shape);
         let momentum = self.momentum as f32;
         let host = |Host { scale, param, grad, state }: Host<'_, '_>| {
             let local = (lr * self.ratio(shape, decay, param, grad, scale)) as f32;

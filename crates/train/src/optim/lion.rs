@@ -1,6 +1,6 @@
 //! `lion`: Chen et al. 2023 (arXiv 2302.06675), as in burn-optim 0.22.1 and the authors' code. PyTorch has none.
 
-use super::rule::{Run, UpdateRule};
+use super::rule::{RuleTarget, UpdateRule};
 use super::{DecayOn, betas};
 use kernels::formulas;
 use schemars::JsonSchema;
@@ -31,10 +31,10 @@ impl UpdateRule for Lion {
         &["exp_avg"]
     }
 
-    fn step<R: Run>(&self, _step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
+    fn step<R: RuleTarget>(&self, _step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
         on.run(formulas::Lion {
             lr: lr as f32,
-            shrink: (1.0 - lr * self.decay.of(self.weight_decay, shape)) as f32,
+            shrink: (1.0 - lr * self.decay.decay(self.weight_decay, shape)) as f32,
             keep: self.betas.map(|beta| beta as f32),
             take: self.betas.map(|beta| (1.0 - beta) as f32),
         })

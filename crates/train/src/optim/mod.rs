@@ -125,7 +125,7 @@ choice! {
 
 impl DecayOn {
     /// The weight decay of a parameter of this shape.
-    fn of(self, weight_decay: f64, shape: &[usize]) -> f64 {
+    fn decay(self, weight_decay: f64, shape: &[usize]) -> f64 {
         match self {
             DecayOn::Matrices if shape.len() < 2 => 0.0,
             _ => weight_decay,

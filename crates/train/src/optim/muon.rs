@@ -3,7 +3,7 @@
 //! bits do not depend on the number of threads; they do depend on the CPU, through the GEMM kernel.
 
 use super::adam::{Adam, Decoupled};
-use super::rule::{Host, OnDevice, Run, UpdateRule};
+use super::rule::{Host, OnDevice, RuleTarget, UpdateRule};
 use super::{DecayOn, clip, device, slots};
 use burn::tensor::Tensor;
 use kernels::formula::lerp;
@@ -72,7 +72,7 @@ impl Muon {
                 AdjustLr::Original => (a / b).max(1.0).sqrt(),
                 AdjustLr::MatchRmsAdamw => 0.2 * a.max(b).sqrt(),
             };
-        ((1.0 - lr * self.decay.of(self.weight_decay, shape)) as f32, adjusted as f32)
+        ((1.0 - lr * self.decay.decay(self.weight_decay, shape)) as f32, adjusted as f32)
     }
 }
 
@@ -94,7 +94,7 @@ impl UpdateRule for Muon {
         Some(Self { transposed: true, ..self.clone() })
     }
 
-    fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
+    fn step<R: RuleTarget>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
         if shape.len() < 2 {
             return self.adamw().step(step, lr, shape, on.skip_slots(1));
         }

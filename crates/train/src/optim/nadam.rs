@@ -1,6 +1,6 @@
 //! `nadam`: `torch.optim.NAdam`, with PyTorch's `decoupled_weight_decay`.
 
-use super::rule::{Run, UpdateRule};
+use super::rule::{RuleTarget, UpdateRule};
 use super::{DecayOn, betas, bias_correction};
 use kernels::formula::Moments;
 use kernels::formulas;
@@ -62,8 +62,8 @@ impl UpdateRule for NAdam {
         &["exp_avg", "exp_avg_sq"]
     }
 
-    fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
-        let decay = self.decay.of(self.weight_decay, shape);
+    fn step<R: RuleTarget>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
+        let decay = self.decay.decay(self.weight_decay, shape);
         let (mu, next, product) = (self.mu(step), self.mu(step + 1), self.mu_product(step));
         on.run(formulas::NAdam {
             moments: Moments::new(self.betas, lr, decay, self.decoupled_weight_decay),

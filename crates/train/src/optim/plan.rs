@@ -78,7 +78,7 @@ impl OptimizerPlan {
         check(&optimizer, fields);
         let config = values(&optimizer);
         let groups = Group::read_all::<T>(fields, &config);
-        let Rule { lr, optimizer } = Rule::of(optimizer);
+        let Rule { lr, optimizer } = Rule::new(optimizer);
         Self { name: name.to_owned(), config, groups, lr, optimizer }
     }
 }

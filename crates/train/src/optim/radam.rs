@@ -1,6 +1,6 @@
 //! `radam`: `torch.optim.RAdam`, with PyTorch's `decoupled_weight_decay`.
 
-use super::rule::{Run, UpdateRule};
+use super::rule::{RuleTarget, UpdateRule};
 use super::{DecayOn, betas, bias_correction};
 use kernels::formula::Moments;
 use kernels::formulas;
@@ -51,8 +51,8 @@ impl UpdateRule for RAdam {
         &["exp_avg", "exp_avg_sq"]
     }
 
-    fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
-        let decay = self.decay.of(self.weight_decay, shape);
+    fn step<R: RuleTarget>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
+        let decay = self.decay.decay(self.weight_decay, shape);
         let rectification = self.rectification(step);
         let size = lr / bias_correction(self.betas[0], step);
         on.run(formulas::RAdam {

@@ -1,7 +1,7 @@
 //! `rmsprop`: `torch.optim.RMSprop` (momentum, centred).
 
 use super::DecayOn;
-use super::rule::{Run, UpdateRule};
+use super::rule::{RuleTarget, UpdateRule};
 use kernels::formulas;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -45,10 +45,10 @@ impl UpdateRule for RmsProp {
         }
     }
 
-    fn step<R: Run>(&self, _step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
+    fn step<R: RuleTarget>(&self, _step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
         let factors = formulas::RmsProp {
             lr: lr as f32,
-            decay: self.decay.of(self.weight_decay, shape) as f32,
+            decay: self.decay.decay(self.weight_decay, shape) as f32,
             eps: self.eps as f32,
             keep: self.alpha as f32,
             take: (1.0 - self.alpha) as f32,

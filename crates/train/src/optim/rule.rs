@@ -31,11 +31,11 @@ pub trait UpdateRule:
     }
 
     /// Updates a parameter of this shape; arguments as in [`Optimizer::update`].
-    fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated;
+    fn step<R: RuleTarget>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated;
 }
 
 /// One parameter with its gradient and its state: [`Host`] or [`OnDevice`].
-pub trait Run: Sized {
+pub trait RuleTarget: Sized {
     type Updated;
 
     /// Updates each element by itself.
@@ -60,7 +60,7 @@ pub struct Host<'a, 's> {
     pub state: &'a mut [&'s mut [f32]],
 }
 
-impl Run for Host<'_, '_> {
+impl RuleTarget for Host<'_, '_> {
     type Updated = ();
 
     fn run<const N: usize, F: Formula<N>>(self, formula: F) {
@@ -84,7 +84,7 @@ pub struct OnDevice<'a> {
     pub state: &'a mut [Tensor<1>],
 }
 
-impl Run for OnDevice<'_> {
+impl RuleTarget for OnDevice<'_> {
     type Updated = Tensor<1>;
 
     fn run<const N: usize, F: Formula<N>>(self, formula: F) -> Tensor<1> {

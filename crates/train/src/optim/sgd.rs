@@ -1,7 +1,7 @@
 //! `sgd`: `torch.optim.SGD` (momentum, dampening, Nesterov).
 
 use super::DecayOn;
-use super::rule::{Run, UpdateRule};
+use super::rule::{RuleTarget, UpdateRule};
 use kernels::formulas;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -43,13 +43,13 @@ impl UpdateRule for Sgd {
         if self.momentum == 0.0 { &[] } else { &["momentum_buffer"] }
     }
 
-    fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
+    fn step<R: RuleTarget>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
         // The first step sets the buffer to the undampened gradient, so it need not be zero before.
         let (keep, take) =
             if step == 1 { (0.0, 1.0) } else { (self.momentum as f32, (1.0 - self.dampening) as f32) };
         let factors = formulas::Sgd {
             lr: lr as f32,
-            decay: self.decay.of(self.weight_decay, shape) as f32,
+            decay: self.decay.decay(self.weight_decay, shape) as f32,
             keep,
             take,
             nesterov: self.nesterov.then_some(self.momentum as f32),

@@ -22,19 +22,19 @@ pub enum TaskKind {
 }
 
 /// The task that a spec names.
-enum Named {
+enum SpecTask {
     Standard(StandardTask),
     Own(Arc<dyn AnyTask>),
 }
 
 impl TaskKind {
-    fn read(self, name: &str, fields: &mut Fields<'_>) -> Option<Named> {
+    fn read(self, name: &str, fields: &mut Fields<'_>) -> Option<SpecTask> {
         match self {
             Self::Standard(task) => {
                 task.read(fields);
-                Some(Named::Standard(task))
+                Some(SpecTask::Standard(task))
             }
-            Self::Own(read) => read(name, fields).map(Named::Own),
+            Self::Own(read) => read(name, fields).map(SpecTask::Own),
         }
     }
 }
@@ -49,7 +49,7 @@ pub fn task<T: Task + DeserializeOwned + JsonSchema>(
     name: &str,
     fields: &mut Fields<'_>,
 ) -> Option<Arc<dyn AnyTask>> {
-    Some(Arc::new(erased::Named::new(name, fields.parse::<T>()?)))
+    Some(Arc::new(erased::NamedTask::new(name, fields.parse::<T>()?)))
 }
 
 /// The [`LossKind`] of `L`.
@@ -68,7 +68,7 @@ const STANDARD: [&str; 8] = ["loss", "n", "accuracy", "top5", "perplexity", "mae
 /// What a spec names of tasks, losses and metrics.
 #[derive(Default)]
 pub struct Own {
-    task: Option<(String, Option<Named>)>,
+    task: Option<(String, Option<SpecTask>)>,
     loss: Option<(String, Option<Arc<dyn Loss>>)>,
     metrics: Vec<(String, Arc<dyn Metric>)>,
 }
@@ -94,7 +94,7 @@ impl Own {
             names.push(name);
             Some((name.to_owned(), metric))
         });
-        if let Some((_, Some(Named::Own(task)))) = &task {
+        if let Some((_, Some(SpecTask::Own(task)))) = &task {
             let names: Vec<String> = task.metrics().into_iter().map(|metric| metric.name).collect();
             for (i, name) in names.iter().enumerate() {
                 if ["", "loss", "n"].contains(&name.as_str()) || names[..i].contains(name) {
@@ -114,13 +114,13 @@ impl Own {
 
     /// Whether the task is one of a user's program.
     fn has_own_task(&self) -> bool {
-        matches!(self.task, Some((_, None | Some(Named::Own(_)))))
+        matches!(self.task, Some((_, None | Some(SpecTask::Own(_)))))
     }
 
     /// The standard task, if the spec names it.
     pub fn standard_task(&self) -> Option<StandardTask> {
         match self.task {
-            Some((_, Some(Named::Standard(task)))) => Some(task),
+            Some((_, Some(SpecTask::Standard(task)))) => Some(task),
             _ => None,
         }
     }
@@ -138,7 +138,7 @@ impl Own {
     pub fn plan(self, standard: Option<StandardLoss>) -> Option<TaskPlan> {
         let named = self.standard_task();
         if let (None, Some((name, task))) = (named, self.task) {
-            let Named::Own(task) = task? else { return None };
+            let SpecTask::Own(task) = task? else { return None };
             return Some(TaskPlan { objective: Objective::Task(name), named, loss: None, task });
         }
         let (objective, loss): (_, Arc<dyn Loss>) = match self.loss {

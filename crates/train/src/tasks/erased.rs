@@ -22,7 +22,7 @@ pub trait AnyTask: Send + Sync {
 }
 
 /// A task under its name, with the metrics that it declares.
-pub(super) struct Named<T> {
+pub(super) struct NamedTask<T> {
     name: String,
     task: T,
     metrics: Vec<MetricFacts>,
@@ -30,7 +30,7 @@ pub(super) struct Named<T> {
     names: Vec<String>,
 }
 
-impl<T: Task> Named<T> {
+impl<T: Task> NamedTask<T> {
     pub fn new(name: &str, task: T) -> Self {
         let metrics = task.metrics();
         Self { name: name.to_owned(), task, names: sorted_names(&metrics), metrics }
@@ -43,7 +43,7 @@ pub(super) fn sorted_names(metrics: &[MetricFacts]) -> Vec<String> {
     names
 }
 
-impl<T: Task> AnyTask for Named<T> {
+impl<T: Task> AnyTask for NamedTask<T> {
     fn metrics(&self) -> Vec<MetricFacts> {
         self.metrics.clone()
     }
@@ -60,7 +60,7 @@ impl<T: Task> AnyTask for Named<T> {
 /// # Errors
 /// It is of another type (exit 78).
 pub(super) fn model_of<'n, M: TaskModel + ?Sized>(name: &str, net: &'n AnyNet) -> Result<&'n M> {
-    M::of(net).ok_or_else(|| {
+    M::downcast(net).ok_or_else(|| {
         let expected = std::any::type_name::<M>();
         let what = format!("task `{name}` trains models of type `{expected}`, and the model is another");
         Error::spec(what).hint("name a model in `[model]` that was made for this task")

@@ -64,15 +64,15 @@ impl From<Tensor<1>> for Term {
 impl StepOutput {
     /// `loss` (`[1]`) is the mean over `count` samples, pixels or pairs; batches weigh by it in the mean loss of an epoch.
     pub fn new(loss: Tensor<1>, count: usize) -> Self {
-        Self::of(loss, Measured::Count(count))
+        Self::from_parts(loss, Measured::Count(count))
     }
 
     /// `loss` is the mean over the rows of `outputs`.
     pub(crate) fn of_rows(loss: Tensor<1>, outputs: Tensor<2>) -> Self {
-        Self::of(loss, Measured::Rows(outputs))
+        Self::from_parts(loss, Measured::Rows(outputs))
     }
 
-    fn of(loss: Tensor<1>, measured: Measured) -> Self {
+    fn from_parts(loss: Tensor<1>, measured: Measured) -> Self {
         Self { loss, measured, gradients: Gradients::Averaged, ratios: Vec::new(), unsmoothed: None }
     }
 

@@ -35,17 +35,17 @@ pub trait Task: Send + Sync + 'static {
 /// A model that a task can ask for: a Burn module, or [`AnyNet`].
 pub trait TaskModel {
     #[doc(hidden)]
-    fn of(net: &AnyNet) -> Option<&Self>;
+    fn downcast(net: &AnyNet) -> Option<&Self>;
 }
 
 impl<M: Module + 'static> TaskModel for M {
-    fn of(net: &AnyNet) -> Option<&Self> {
+    fn downcast(net: &AnyNet) -> Option<&Self> {
         net.module().downcast_ref()
     }
 }
 
 impl TaskModel for AnyNet {
-    fn of(net: &AnyNet) -> Option<&Self> {
+    fn downcast(net: &AnyNet) -> Option<&Self> {
         Some(net)
     }
 }

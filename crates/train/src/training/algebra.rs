@@ -99,20 +99,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn of(n: usize, world: usize, batch: usize, accumulate: usize, drop_last: bool) -> BatchAlgebra {
+    fn algebra_of(n: usize, world: usize, batch: usize, accumulate: usize, drop_last: bool) -> BatchAlgebra {
         Batching::new(world, batch, accumulate).algebra(n, drop_last)
     }
 
     #[test]
     fn the_tutorial_job_has_16_steps_on_4_ranks() {
-        let algebra = of(2048, 4, 32, 1, false);
+        let algebra = algebra_of(2048, 4, 32, 1, false);
         assert_eq!((algebra.steps_per_epoch(), algebra.global_batch), (16, 128));
         assert_eq!((algebra.padded, algebra.dropped), (Some(0), Some(0)));
     }
 
     #[test]
     fn keeps_a_short_last_batch_and_pads_ranks() {
-        let algebra = of(10, 4, 2, 1, false);
+        let algebra = algebra_of(10, 4, 2, 1, false);
         assert_eq!(algebra.samples_per_rank, Some(3));
         assert_eq!(algebra.micro_batches(), 2);
         assert_eq!((algebra.padded, algebra.dropped), (Some(2), Some(0)));
@@ -120,27 +120,27 @@ mod tests {
 
     #[test]
     fn drop_last_applies_to_sampler_and_loader() {
-        let algebra = of(11, 4, 2, 1, true);
+        let algebra = algebra_of(11, 4, 2, 1, true);
         assert_eq!(algebra.samples_per_rank, Some(2));
         assert_eq!((algebra.padded, algebra.dropped), (Some(0), Some(3)));
-        let algebra = of(45_000, 2, 128, 1, true);
+        let algebra = algebra_of(45_000, 2, 128, 1, true);
         assert_eq!((algebra.steps_per_epoch(), algebra.dropped), (175, Some(45_000 - 175 * 256)));
-        assert_eq!(of(3, 4, 1, 1, true).steps_per_epoch(), 0);
+        assert_eq!(algebra_of(3, 4, 1, 1, true).steps_per_epoch(), 0);
     }
 
     #[test]
     fn the_last_step_of_an_epoch_may_be_short() {
-        let algebra = of(100, 1, 10, 4, false);
+        let algebra = algebra_of(100, 1, 10, 4, false);
         assert_eq!((algebra.steps_per_epoch(), algebra.short_step()), (3, Some(20)));
-        assert_eq!(of(94, 2, 4, 1, false).short_step(), Some(6));
-        assert_eq!(of(94, 2, 4, 1, true).short_step(), None);
+        assert_eq!(algebra_of(94, 2, 4, 1, false).short_step(), Some(6));
+        assert_eq!(algebra_of(94, 2, 4, 1, true).short_step(), None);
     }
 
     #[test]
     fn a_batch_norm_requires_more_than_one_value_per_channel() {
         let found =
             |n: usize, world: usize, batch: usize, drop_last: bool, values: usize, max: Option<u64>| {
-                let found = of(n, world, batch, 1, drop_last);
+                let found = algebra_of(n, world, batch, 1, drop_last);
                 found.too_few_for_norms(&Batching::new(world, batch, 1), values, max).is_some()
             };
         assert!(found(33, 1, 32, false, 1, None) && found(66, 2, 32, false, 1, None));
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn another_world_size_leaves_out_the_same_samples() {
-        let two = of(94, 2, 4, 1, true);
+        let two = algebra_of(94, 2, 4, 1, true);
         let one = Batching { unit: 8, ..Batching::new(1, 4, 2) }.algebra(94, true);
         assert_eq!((two.dropped, two.steps_per_epoch()), (Some(6), 11));
         assert_eq!((one.dropped, one.steps_per_epoch()), (Some(6), 11));
@@ -173,7 +173,7 @@ mod tests {
     proptest! {
         #[test]
         fn samples_per_rank_equal_pytorch(n in 1usize..100_000, world in 1usize..300, drop_last: bool) {
-            let algebra = of(n, world, 7, 1, drop_last);
+            let algebra = algebra_of(n, world, 7, 1, drop_last);
             prop_assert_eq!(algebra.samples_per_rank, Some(pytorch_num_samples(n, world, drop_last)));
             prop_assert!(algebra.dropped.unwrap() <= n);
             prop_assert!(algebra.padded.unwrap() < world);

@@ -86,9 +86,9 @@ pub(super) fn gathered(own: &[Digest], group: &dyn ProcessGroup) -> Result<Vec<V
 pub(super) fn of_array(entry: &StateEntry, values: &[f32]) -> Digest {
     match entry.layout {
         Layout::Transposed if values.len() == entry.numel() => {
-            Digest::of(bytemuck::cast_slice(&entry.to_dict(values)))
+            Digest::new(bytemuck::cast_slice(&entry.to_dict(values)))
         }
-        Layout::Transposed | Layout::Same => Digest::of(bytemuck::cast_slice(values)),
+        Layout::Transposed | Layout::Same => Digest::new(bytemuck::cast_slice(values)),
     }
 }
 

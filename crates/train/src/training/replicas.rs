@@ -170,7 +170,7 @@ impl ReplicaCheck {
     /// The digests of all tensors that must be equal on all ranks, in the layout of the module, which needs no copy.
     fn replica(&self, state: &TrainState) -> Result<Vec<(String, Digest)>> {
         let equal = |entry: &StateEntry| entry.role != Role::Statistic || self.buffers == BufferSync::Mean;
-        let digest = |_: &StateEntry, values: &[f32]| Digest::of(bytemuck::cast_slice(values));
+        let digest = |_: &StateEntry, values: &[f32]| Digest::new(bytemuck::cast_slice(values));
         let all = state.digests(equal, digest)?;
         let named = |(group, name, digest): (DigestGroup, String, Digest)| match group {
             DigestGroup::Optimizer => (format!("optimizer state {name}"), digest),

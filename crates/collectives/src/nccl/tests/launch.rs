@@ -201,7 +201,7 @@ fn end(ranks: &mut [Child]) {
 }
 
 fn is_stopped(process: u32) -> bool {
-    ProcessStat::of(process).is_some_and(|stat| stat.state == 'T')
+    ProcessStat::of_process(process).is_some_and(|stat| stat.state == 'T')
 }
 
 /// On the rank side: plays the rank that the environment describes, by `act` of its case, number and folder, and leaves the result

@@ -23,7 +23,7 @@ use super::digest::{FileSpec, verify};
 use super::place::Cache;
 use base::error::{Error, IoContext, Result};
 use base::files::folder;
-use part::Part;
+use part::PartialFile;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -36,7 +36,7 @@ const REPORT_EVERY: Duration = Duration::from_secs(5);
 
 /// A file to download.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub struct Download<'a> {
     /// Its addresses, in the order in which they are asked; at least one.
     pub urls: &'a [String],
     /// Where it is put.
@@ -51,7 +51,7 @@ pub struct Wanted<'a> {
 /// # Errors
 /// No address has the file; the message says why each of them does not. Or the file can't be written.
 pub fn fetch(
-    wanted: Wanted<'_>,
+    wanted: Download<'_>,
     check: &dyn Fn(&Path) -> Result<()>,
     say: &mut dyn FnMut(&str),
 ) -> Result<()> {
@@ -61,14 +61,14 @@ pub fn fetch(
 
 fn fetch_with(
     fetcher: &Fetcher<'_>,
-    wanted: Wanted<'_>,
+    wanted: Download<'_>,
     check: &dyn Fn(&Path) -> Result<()>,
     say: &mut dyn FnMut(&str),
 ) -> Result<()> {
     let parent = folder(wanted.target);
     std::fs::create_dir_all(parent).doing("create", parent)?;
     let accept = |path: &Path| verify(path, wanted.spec, &Cache::none()).and_then(|()| check(path));
-    let Some(mut part) = Part::lock(wanted.target, fetcher.sleep, say)? else {
+    let Some(mut part) = PartialFile::lock(wanted.target, fetcher.sleep, say)? else {
         // Another process has downloaded it meanwhile.
         return accept(wanted.target);
     };
@@ -94,8 +94,8 @@ fn fetch_with(
 fn from(
     fetcher: &Fetcher<'_>,
     url: &str,
-    wanted: Wanted<'_>,
-    part: &mut Part,
+    wanted: Download<'_>,
+    part: &mut PartialFile,
     accept: &dyn Fn(&Path) -> Result<()>,
     say: &mut dyn FnMut(&str),
 ) -> std::result::Result<(), Failed> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Interval between attempts to take the lock.
 const PAUSE: Duration = Duration::from_millis(200);
 
-pub(super) struct Part {
+pub(super) struct PartialFile {
     file: LockedFile,
     path: PathBuf,
     len: u64,
@@ -22,7 +22,7 @@ pub(super) struct Part {
     scratch: Option<TempPath>,
 }
 
-impl Part {
+impl PartialFile {
     /// Locks the partial file of `target` and opens it at its end. If another process holds it, waits for that one to end; `None` if
     /// it has put the target in place.
     pub fn lock(target: &Path, sleep: &dyn Fn(Duration), say: &mut dyn FnMut(&str)) -> Result<Option<Self>> {
@@ -132,8 +132,8 @@ fn path_of(target: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    fn lock(target: &Path) -> Option<Part> {
-        Part::lock(target, &|_| panic!("nobody holds it"), &mut |_| panic!("nobody holds it")).unwrap()
+    fn lock(target: &Path) -> Option<PartialFile> {
+        PartialFile::lock(target, &|_| panic!("nobody holds it"), &mut |_| panic!("nobody holds it")).unwrap()
     }
 
     #[test]
@@ -180,7 +180,7 @@ mod tests {
             }
         };
         let mut said = Vec::new();
-        let part = Part::lock(&target, &put, &mut |line| said.push(line.to_owned())).unwrap();
+        let part = PartialFile::lock(&target, &put, &mut |line| said.push(line.to_owned())).unwrap();
         assert!(part.is_none());
         assert_eq!(said, ["waiting for another process that downloads f"]);
         assert_eq!(std::fs::read(&target).unwrap(), b"theirs");
@@ -194,7 +194,7 @@ mod tests {
         let mut holder = lock(&target).unwrap();
         holder.append(b"half").unwrap();
         let holder = std::cell::RefCell::new(Some(holder));
-        let part = Part::lock(&target, &|_| drop(holder.borrow_mut().take()), &mut |_| ()).unwrap();
+        let part = PartialFile::lock(&target, &|_| drop(holder.borrow_mut().take()), &mut |_| ()).unwrap();
         assert_eq!(part.unwrap().len(), 4);
     }
 }

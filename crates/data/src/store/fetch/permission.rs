@@ -19,7 +19,7 @@ named! {
 
 impl Refusal {
     /// With the key `download` of a data set.
-    pub fn of(download: bool) -> Option<Self> {
+    pub fn new(download: bool) -> Option<Self> {
         let set = std::env::var_os(OFFLINE)
             .is_some_and(|value| !value.is_empty() && value.to_str().and_then(switch) != Some(false));
         Self::among(download, set, cfg!(feature = "download"))

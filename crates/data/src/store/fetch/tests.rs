@@ -65,7 +65,7 @@ impl Place {
         let fetcher = Fetcher { stall: self.stall, every: Duration::MAX, sleep: &sleep };
         let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
         let target = self.folder.path().join("new/f.bin");
-        let wanted = Wanted { urls: &urls, target: &target, spec };
+        let wanted = Download { urls: &urls, target: &target, spec };
         fetch_with(&fetcher, wanted, check, &mut |line| self.said.push(line.to_owned()))
     }
 
@@ -316,7 +316,7 @@ fn one_of_several_downloads() {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let wanted = Wanted { urls: &urls, target: &target, spec: &spec };
+                let wanted = Download { urls: &urls, target: &target, spec: &spec };
                 fetch(wanted, &|_| Ok(()), &mut |_| {}).unwrap();
             });
         }

@@ -1,7 +1,7 @@
 //! The transfer of a file from one address: attempts, each of which continues where the previous one ended.
 
 use super::client::Client;
-use super::part::Part;
+use super::part::PartialFile;
 use super::progress::Progress;
 use crate::store::FileSpec;
 use base::error::Error;
@@ -46,7 +46,7 @@ impl Fetcher<'_> {
         &self,
         url: &str,
         spec: &FileSpec,
-        part: &mut Part,
+        part: &mut PartialFile,
         say: &mut dyn FnMut(&str),
     ) -> Result<(), Failed> {
         let client = Client::new(self.stall);
@@ -75,7 +75,7 @@ impl Fetcher<'_> {
         url: &str,
         spec: &FileSpec,
         validator: &mut Option<String>,
-        part: &mut Part,
+        part: &mut PartialFile,
         say: &mut dyn FnMut(&str),
     ) -> Result<(), Failed> {
         let too_long = spec.size.is_some_and(|size| part.len() > size);
@@ -118,7 +118,7 @@ impl Fetcher<'_> {
 fn receive(
     client: &Client,
     mut body: Box<dyn Read>,
-    part: &mut Part,
+    part: &mut PartialFile,
     limit: u64,
     progress: &mut Progress<'_>,
 ) -> Result<(), Failed> {

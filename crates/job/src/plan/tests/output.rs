@@ -127,7 +127,7 @@ fn hash_covers_exactly_the_keys_that_change_results() {
 
 #[test]
 fn text_shows_values_and_derived_values() {
-    let text = resolve_for(JOB, &["seed=9", "dataset.val=100"], WorldRequest::of(3)).unwrap().text();
+    let text = resolve_for(JOB, &["seed=9", "dataset.val=100"], WorldRequest::new(3)).unwrap().text();
     let has = |line: &str| {
         assert!(text.lines().any(|l| l.split_whitespace().eq(line.split_whitespace())), "{line}\n{text}")
     };

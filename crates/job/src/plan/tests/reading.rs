@@ -72,7 +72,7 @@ fn passes_distributed_keys_to_the_engine() {
 fn resolves_communication_hooks_by_name() {
     assert!(resolve(&[]).comm_hook.is_none());
     assert!(resolve(&["distributed.comm_hook=none"]).comm_hook.is_none());
-    let plan = resolve_for(JOB, &["distributed.comm_hook=mine"], WorldRequest::of(2)).unwrap();
+    let plan = resolve_for(JOB, &["distributed.comm_hook=mine"], WorldRequest::new(2)).unwrap();
     assert_eq!(plan.comm_hook.as_ref().unwrap().name(), "mine");
     assert!(plan.text().contains("in 1 bucket, before the hook `mine`"));
     assert_eq!(refused(&["distributed.comm_hook=mine2"]), ["unknown value; did you mean \"mine\"?"]);
@@ -217,7 +217,7 @@ fn a_registered_optimizer_refuses_keys_that_exclude_each_other() {
 
 #[test]
 fn computes_steps_and_sizes_from_the_world_size() {
-    let plan = resolve_for(JOB, &["epochs=3"], WorldRequest::of(4)).unwrap();
+    let plan = resolve_for(JOB, &["epochs=3"], WorldRequest::new(4)).unwrap();
     assert_eq!(
         (plan.batch.steps_per_epoch, plan.batch.global_batch, plan.total_steps()),
         (Some(32), 32, Some(96))
@@ -246,7 +246,7 @@ fn epochs_follow_from_max_steps_where_only_that_is_given() {
     let text = resolve(&["train.max_steps=300"]).text();
     assert!(text.contains("  epochs            3, by `train.max_steps`\n"), "{text}");
     // The number of processes is no part of what a run is.
-    let two = resolve_for(JOB, &["train.max_steps=300"], WorldRequest::of(2)).unwrap();
+    let two = resolve_for(JOB, &["train.max_steps=300"], WorldRequest::new(2)).unwrap();
     assert_eq!((two.total_epochs(), two.hash), (Some(5), resolve(&["train.max_steps=300"]).hash));
 }
 
@@ -256,7 +256,7 @@ fn resolves_a_huge_world_without_work_per_process() {
     let (done, end) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let samples = format!("dataset.samples={}", 1u64 << 60);
-        let plan = resolve_for(JOB, &[&samples], WorldRequest::of(1 << 40));
+        let plan = resolve_for(JOB, &[&samples], WorldRequest::new(1 << 40));
         done.send(plan.map(|plan| (plan.world.world_size, plan.text())).map_err(|e| e.to_string()))
     });
     let (world_size, text) = end.recv_timeout(HANG).expect("it ends").expect("a plan");

@@ -65,7 +65,7 @@ fn rejects_a_date_as_rendezvous_endpoint() {
 fn a_wrong_augmentation_has_a_replacement() {
     let spec = "name = 'a'\nbatch_size = 8\n[model]\nname = 'cnn'\n[dataset]\nname = 'shapes'\naugment = ['flip', 'crp']\n[optimizer]\nname = 'sgd'\n";
     let tree = JobTree::parse("job.toml", spec, &[]);
-    let found = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)).unwrap_err();
+    let found = Plan::resolve(&tree, &Registry::standard(), WorldRequest::new(1)).unwrap_err();
     let [only] = found.problems() else { panic!("{found}") };
     assert_eq!(
         (only.message.as_str(), only.meant.as_deref()),
@@ -83,7 +83,7 @@ fn a_batch_norm_of_one_value_per_channel_is_reported_at_the_batch_size() {
     let found = |sets: &[&str]| {
         let sets: Vec<Override> = sets.iter().map(|set| Override::Set((*set).to_owned())).collect();
         let tree = JobTree::parse("job.toml", spec, &sets);
-        let plan = Plan::resolve(&tree, &registry, WorldRequest::of(1).to(Purpose::Start));
+        let plan = Plan::resolve(&tree, &registry, WorldRequest::new(1).to(Purpose::Start));
         plan.err().map(|e| e.to_string()).unwrap_or_default()
     };
     let last = found(&[]);

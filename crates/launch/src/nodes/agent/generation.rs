@@ -2,8 +2,10 @@
 
 use super::Agent;
 use crate::nodes::events::{Attribution, NodeEnd, NodeFailure};
-use crate::nodes::message::{Closed, Link, Order, Report, Start};
-use crate::{Controller, Ended, Endpoint, FailureCause, LocalWorkers, Part, Recall, Signals, WorkerInput};
+use crate::nodes::message::{Closed, Link, NodeReport, Order, Start};
+use crate::{
+    Controller, Ended, Endpoint, FailureCause, LocalWorkers, NodeGeneration, Recall, Signals, WorkerInput,
+};
 use base::error::{Error, Result};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -15,7 +17,7 @@ impl Agent {
         let Start { part, port } = start;
         self.generation = part.generation;
         if part.node > 0 {
-            let Part { node, nnodes, first_rank, world_size, generation, .. } = &part;
+            let NodeGeneration { node, nnodes, first_rank, world_size, generation, .. } = &part;
             let ranks = match first_rank + self.launch.nproc - 1 {
                 last if last == *first_rank => format!("rank {last}"),
                 last => format!("ranks {first_rank} to {last}"),
@@ -43,7 +45,7 @@ impl Agent {
             // The other nodes receive the error, and not only the loss of this node.
             Err(e) => {
                 let message = format!("{}: {}", self.name(), e.message);
-                let cause = FailureCause::of(&e);
+                let cause = FailureCause::from_error(&e);
                 let failure = NodeFailure::new(cause, Attribution::Root, message);
                 // The next generation needs another socket.
                 let port = if cause == FailureCause::Io { self.listen().ok() } else { None };
@@ -53,7 +55,7 @@ impl Agent {
         };
         self.done = end == NodeEnd::Done && self.nodes.limits.together;
         self.last_message_at = Instant::now();
-        let ended = Report::Ended { end, checkpoint, port };
+        let ended = NodeReport::Ended { end, checkpoint, port };
         // If the connection is broken, the next read reports it.
         let _ = link.send(&ended);
         Ok(())
@@ -95,7 +97,7 @@ impl Controller for Orders<'_> {
 
     fn stop_requested(&mut self, at_once: bool) {
         // A broken connection is detected by the next read.
-        let _ = self.link.send(&Report::StopRequested { at_once });
+        let _ = self.link.send(&NodeReport::StopRequested { at_once });
     }
 
     fn recalls(&mut self) -> Vec<Recall> {

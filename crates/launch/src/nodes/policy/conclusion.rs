@@ -1,11 +1,11 @@
 //! What follows the end of a generation: another generation, or the end of the run.
 
 use super::super::events::{Action, Attribution, NodeEnd, NodeFailure};
-use super::{Phase, State};
+use super::{Phase, PolicyState};
 use crate::ExitCode;
 use std::time::Duration;
 
-impl State {
+impl PolicyState {
     pub(super) fn conclude_if_all_ended(&mut self, actions: &mut Vec<Action>) {
         let Phase::Running(running) = &self.phase else { return };
         if !running.left.is_empty() {

@@ -1,11 +1,11 @@
 //! Nodes that join, are lost, leave, or stop.
 
 use super::super::events::{Action, Attribution, Member, NodeEnd, NodeFailure, Recall, Timer};
-use super::{NodeSlot, Phase, State};
+use super::{NodeSlot, Phase, PolicyState};
 use crate::nodes::NodeRange;
 use crate::{ExitCode, FailureCause};
 
-impl State {
+impl PolicyState {
     fn seat_of(&self, member: Member) -> Option<usize> {
         self.seats.iter().find(|(_, s)| s.member == member).map(|(seat, _)| *seat)
     }

@@ -37,7 +37,7 @@ pub fn wrong_uri(uri: &str) -> Option<&'static str> {
 
 impl Server {
     /// By the keys and the environment.
-    pub fn of(config: &MlFlow, run: &ObservedRun, env: Env) -> Result<Self, String> {
+    pub fn from_config(config: &MlFlow, run: &ObservedRun, env: Env) -> Result<Self, String> {
         // A file that the value comes from may end with a newline.
         let line = |value: String| value.trim_end_matches(['\r', '\n']).to_owned();
         let set = |name: &str| env(name).map(line).filter(|value| !value.is_empty());

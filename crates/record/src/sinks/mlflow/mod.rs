@@ -84,7 +84,7 @@ impl Default for Pace {
 
 /// `metrics/mlflow.json`: where a run is logged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Kept {
+struct LoggedRun {
     uri: String,
     experiment: String,
     run_id: String,
@@ -118,7 +118,7 @@ pub struct Tracking {
 impl EventObserver for Tracking {
     fn start(&mut self, run: &ObservedRun) -> Result<()> {
         self.run = run.clone();
-        let server = Server::of(&self.config, run, self.env).map_err(Error::data)?;
+        let server = Server::from_config(&self.config, run, self.env).map_err(Error::data)?;
         (self.params, self.tags) = (facts::params(run), facts::tags(run, self.env));
         let client = Client::new(&server.uri, server.authorization.clone());
         self.server = Some((server, client));
@@ -289,7 +289,8 @@ impl Tracking {
         let api = Api { client, run: &self.run, most: self.pace.request };
         let Server { uri, experiment, .. } = server;
         let path = self.kept();
-        let kept = base::files::read(&path).ok().and_then(|text| serde_json::from_slice::<Kept>(&text).ok());
+        let kept =
+            base::files::read(&path).ok().and_then(|text| serde_json::from_slice::<LoggedRun>(&text).ok());
         if let Some(kept) = kept.filter(|kept| (&kept.uri, &kept.experiment) == (uri, experiment))
             && let Some(known) = api.parameters(&kept.run_id)?
         {
@@ -306,7 +307,7 @@ impl Tracking {
         let id = api.experiment(experiment)?;
         let run_id = api.create(&id, &self.run.name, now(), &self.tags)?;
         self.tags.clear();
-        let kept = Kept { uri: uri.clone(), experiment: experiment.clone(), run_id: run_id.clone() };
+        let kept = LoggedRun { uri: uri.clone(), experiment: experiment.clone(), run_id: run_id.clone() };
         let written = std::fs::create_dir_all(files::folder(&path)).map_err(Error::from);
         if let Err(e) = written.and_then(|()| files::replace_json(&path, &kept)) {
             tracing::warn!("a resume will log to a new run: {}", e.message);

@@ -167,7 +167,7 @@ fn a_resumed_run_continues_its_run() {
     assert!(tags.iter().any(|tags| tags.as_array().unwrap().contains(&changed)), "{tags:?}");
     // The run was removed from the server.
     let file = dir.path().join("metrics/mlflow.json");
-    let mut kept: Kept = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let mut kept: LoggedRun = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert_eq!(kept.run_id, "run-0");
     kept.run_id = "run-9".to_owned();
     files::replace_json(&file, &kept).unwrap();
@@ -348,14 +348,16 @@ fn the_environment_names_server_experiment_and_credentials() {
         Some(value.to_owned())
     }
     let run = run(Path::new("."), 0, 0);
-    let server = Server::of(&MlFlow::default(), &run, env).unwrap();
+    let server = Server::from_config(&MlFlow::default(), &run, env).unwrap();
     assert_eq!((server.uri.as_str(), server.experiment.as_str()), ("http://tracking:5000", "mine"));
     assert_eq!(server.authorization.as_deref(), Some("Basic bWU6c2VjcmV0"));
     let token = |name: &str| (name == "MLFLOW_TRACKING_TOKEN").then(|| "t".to_owned());
     let config = MlFlow { uri: Some("https://x".to_owned()), experiment: Some("own".to_owned()) };
-    let server = Server::of(&config, &run, token).unwrap();
+    let server = Server::from_config(&config, &run, token).unwrap();
     assert_eq!((server.experiment.as_str(), server.authorization.as_deref()), ("own", Some("Bearer t")));
-    assert!(Server::of(&MlFlow::default(), &run, nothing).unwrap_err().contains("MLFLOW_TRACKING_URI"));
+    assert!(
+        Server::from_config(&MlFlow::default(), &run, nothing).unwrap_err().contains("MLFLOW_TRACKING_URI")
+    );
     for (uri, why) in [("file:///x", "expected"), ("http://a:b@host", "credentials"), ("http:///x", "host")] {
         let problem = MlFlow { uri: Some(uri.to_owned()), experiment: None }.problem();
         assert!(problem.is_some_and(|(key, text)| key == "uri" && text.contains(why)), "{uri}");

@@ -11,7 +11,7 @@ use base::files;
 use job::worker::{FAULT, STEP_TIMES, StepTimes};
 use launch::StopFlag;
 use record::provenance;
-use report::{Case, Report, Row};
+use report::{Case, Row, TrainBenchReport};
 use std::path::Path;
 use train::training::Batching;
 
@@ -62,7 +62,7 @@ pub fn run(what: &Measurement, dir: Option<&Path>, print: &mut dyn FnMut(&str) -
         rows.push(row);
     }
     let Some(dir) = dir else { return Ok(()) };
-    let report = Report {
+    let report = TrainBenchReport {
         machine,
         command_line: provenance::command_line(),
         spec: what.name.clone(),

@@ -16,7 +16,7 @@ pub struct Case {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct TrainBenchReport {
     pub machine: Machine,
     pub command_line: Vec<String>,
     pub spec: String,

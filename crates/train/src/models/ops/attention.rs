@@ -43,7 +43,7 @@ pub fn attention(
     }
     let (qkv, node) = super::tracked(qkv);
     let (out, statistics) = forward(shape, &qkv);
-    let state = State { shape, qkv, out: out.clone(), statistics };
+    let state = AttentionState { shape, qkv, out: out.clone(), statistics };
     record(AttentionStep, [node], state, out)
 }
 
@@ -113,7 +113,7 @@ fn forward(shape: AttentionShape, qkv: &Flat) -> (Flat, Vec<[f32; 2]>) {
 }
 
 #[derive(Clone, Debug)]
-struct State {
+struct AttentionState {
     shape: AttentionShape,
     qkv: Flat,
     out: Flat,
@@ -124,12 +124,12 @@ struct State {
 struct AttentionStep;
 
 impl Backward<Flex, 1> for AttentionStep {
-    type State = State;
+    type State = AttentionState;
 
-    fn backward(self, ops: Ops<State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<AttentionState, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
         let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let State { shape, qkv, out, statistics } = &ops.state;
-        let saved = attention::Saved { qkv: values(qkv), out: values(out), statistics };
+        let AttentionState { shape, qkv, out, statistics } = &ops.state;
+        let saved = attention::AttentionInputs { qkv: values(qkv), out: values(out), statistics };
         let mut dqkv = buffer(saved.qkv.len());
         attention::backward(*shape, saved, values(&dy), &mut dqkv, threads());
         let gradient = tensor(dqkv, dims(qkv));

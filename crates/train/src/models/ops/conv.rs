@@ -47,16 +47,16 @@ fn tracked(shape: ConvShape, x: Tensor<4>, w: Tensor<4>, bias: Option<Tensor<1>>
     let ((x, x_node), (w, w_node)) = (super::tracked(x), super::tracked(w));
     let Some(bias) = bias else {
         let out = forward(&shape, &x, &w, None);
-        return record(ConvStep, [x_node, w_node], Saved { shape, x, w }, out);
+        return record(ConvStep, [x_node, w_node], ConvState { shape, x, w }, out);
     };
     let (bias, b_node) = super::tracked(bias);
     let out = forward(&shape, &x, &w, Some(&bias));
-    record(ConvStep, [x_node, w_node, b_node], Saved { shape, x, w }, out)
+    record(ConvStep, [x_node, w_node, b_node], ConvState { shape, x, w }, out)
 }
 
 /// Saved for the backward pass. Cheap to clone: the buffers are shared.
 #[derive(Clone, Debug)]
-struct Saved {
+struct ConvState {
     shape: ConvShape,
     x: Flat,
     w: Flat,
@@ -71,7 +71,7 @@ fn forward(shape: &ConvShape, x: &Flat, w: &Flat, bias: Option<&Flat>) -> Flat {
     tensor(out, [shape.batch, shape.out_channels, shape.out_height(), shape.out_width()])
 }
 
-impl Saved {
+impl ConvState {
     fn input_gradient(&self, dy: &[f32]) -> Flat {
         let s = &self.shape;
         let mut dx = vec![0.0; s.input_len()];
@@ -95,12 +95,12 @@ impl Saved {
 
 /// The parents are input, weight and, if present, bias.
 impl<const N: usize> Backward<Flex, N> for ConvStep {
-    type State = Saved;
+    type State = ConvState;
 
-    fn backward(self, ops: Ops<Saved, N>, grads: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<ConvState, N>, grads: &mut Gradients, _: &mut Checkpointer) {
         let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let gradients: [fn(&Saved, &[f32]) -> Flat; 3] =
-            [Saved::input_gradient, Saved::weight_gradient, Saved::bias_gradient];
+        let gradients: [fn(&ConvState, &[f32]) -> Flat; 3] =
+            [ConvState::input_gradient, ConvState::weight_gradient, ConvState::bias_gradient];
         for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
             if let Some(node) = parent {
                 grads.register::<Flex>(node.id, gradient(&ops.state, values(&dy)));

@@ -7,7 +7,7 @@ use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 use ddp::device::is_host;
-use kernels::layer_norm::{self, Saved};
+use kernels::layer_norm::{self, LayerNormInputs};
 
 /// `torch.nn.functional.layer_norm` over the last dimension.
 pub fn layer_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<1>, eps: f64) -> Tensor<D> {
@@ -24,7 +24,7 @@ pub fn layer_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<
     let ((x, x_node), (weight, w_node), (bias, b_node)) =
         (super::tracked(x), super::tracked(weight), super::tracked(bias));
     let (out, statistics) = forward(&x, &weight, &bias, eps);
-    let state = State { x, weight, statistics };
+    let state = LayerNormState { x, weight, statistics };
     record(NormStep, [x_node, w_node, b_node], state, out)
 }
 
@@ -37,7 +37,7 @@ fn forward(x: &Flat, weight: &Flat, bias: &Flat, eps: f64) -> (Flat, Vec<[f32; 2
 }
 
 #[derive(Clone, Debug)]
-struct State {
+struct LayerNormState {
     x: Flat,
     weight: Flat,
     statistics: Vec<[f32; 2]>,
@@ -47,12 +47,12 @@ struct State {
 struct NormStep;
 
 impl Backward<Flex, 3> for NormStep {
-    type State = State;
+    type State = LayerNormState;
 
-    fn backward(self, ops: Ops<State, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<LayerNormState, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
         let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let State { x, weight, statistics } = &ops.state;
-        let saved = Saved { x: values(x), weight: values(weight), statistics };
+        let LayerNormState { x, weight, statistics } = &ops.state;
+        let saved = LayerNormInputs { x: values(x), weight: values(weight), statistics };
         let width = saved.weight.len();
         let (mut dx, mut dw, mut db) = (buffer(saved.x.len()), vec![0.0; width], vec![0.0; width]);
         layer_norm::backward(saved, values(&dy), &mut dx, &mut dw, &mut db, threads());

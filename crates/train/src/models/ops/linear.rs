@@ -41,7 +41,7 @@ pub fn linear(
     if !x.device().is_autodiff() {
         let (x, w, bias, residual) =
             (super::plain(x), super::plain(w), bias.map(super::plain), residual.map(super::plain));
-        let call = Call { shape, activation, bias: bias.as_ref(), residual: residual.as_ref() };
+        let call = LinearCall { shape, activation, bias: bias.as_ref(), residual: residual.as_ref() };
         let (out, _) = call.run(&x, &w, false);
         recycle(x);
         residual.into_iter().for_each(recycle);
@@ -50,14 +50,14 @@ pub fn linear(
     let ((x, x_node), (w, w_node)) = (super::tracked(x), super::tracked(w));
     let (bias, b_node) = bias.map(super::tracked).unzip();
     let (residual, r_node) = residual.map(super::tracked).unzip();
-    let call = Call { shape, activation, bias: bias.as_ref(), residual: residual.as_ref() };
+    let call = LinearCall { shape, activation, bias: bias.as_ref(), residual: residual.as_ref() };
     let (out, slope) = call.run(&x, &w, true);
     let result = match activation {
         Activation::None => None,
         Activation::Relu => Some(out.clone()),
         Activation::Gelu => slope,
     };
-    let saved = Saved { shape, activation, x, w, result, has_bias: bias.is_some() };
+    let saved = LinearState { shape, activation, x, w, result, has_bias: bias.is_some() };
     match (b_node, r_node) {
         (None, None) => record(LinearStep, [x_node, w_node], saved, out),
         (Some(node), None) | (None, Some(node)) => record(LinearStep, [x_node, w_node, node], saved, out),
@@ -65,17 +65,17 @@ pub fn linear(
     }
 }
 
-struct Call<'a> {
+struct LinearCall<'a> {
     shape: LinearShape,
     activation: Activation,
     bias: Option<&'a Flat>,
     residual: Option<&'a Flat>,
 }
 
-impl Call<'_> {
+impl LinearCall<'_> {
     /// The result, and the derivative of GELU if it is asked for.
     fn run(&self, x: &Flat, w: &Flat, derivative: bool) -> (Flat, Option<Flat>) {
-        let &Call { shape, activation, bias, residual } = self;
+        let &LinearCall { shape, activation, bias, residual } = self;
         let dims = [shape.rows, shape.outputs];
         let mut out = buffer(shape.rows * shape.outputs);
         let mut slope = match activation {
@@ -90,7 +90,7 @@ impl Call<'_> {
 }
 
 #[derive(Clone, Debug)]
-struct Saved {
+struct LinearState {
     shape: LinearShape,
     activation: Activation,
     x: Flat,
@@ -105,10 +105,10 @@ struct LinearStep;
 
 /// Parents: `x`, `w`, the bias if there is one, the residual if there is one.
 impl<const N: usize> Backward<Flex, N> for LinearStep {
-    type State = Saved;
+    type State = LinearState;
 
-    fn backward(self, ops: Ops<Saved, N>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let Saved { shape, activation, x, w, result, has_bias } = ops.state;
+    fn backward(self, ops: Ops<LinearState, N>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let LinearState { shape, activation, x, w, result, has_bias } = ops.state;
         let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
         let dz = match result {
             None => dy,

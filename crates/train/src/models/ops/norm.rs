@@ -8,7 +8,7 @@ use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 #[cfg(feature = "cubecl-devices")]
 use ddp::device::is_host;
-use kernels::norm::{self, NormShape, Saved, Statistics};
+use kernels::norm::{self, BatchNormInputs, NormShape, Statistics};
 
 /// The statistics of a batch: `[channels]` each, with biased variance. On the batch's device, without autodiff.
 pub struct BatchStatistics {
@@ -40,7 +40,7 @@ pub fn batch_norm_train(
     let (w, b) = (values(&weight), values(&bias));
     norm::forward_train(shape, values(&x), w, b, eps as f32, relu, &mut out, statistics, threads());
     let out = tensor(out, dims);
-    let state = State {
+    let state = BatchNormState {
         shape,
         x,
         weight,
@@ -81,7 +81,7 @@ fn shape([batch, channels, height, width]: [usize; 4]) -> NormShape {
 }
 
 #[derive(Clone, Debug)]
-struct State {
+struct BatchNormState {
     shape: NormShape,
     x: Flat,
     weight: Flat,
@@ -94,12 +94,12 @@ struct State {
 struct NormStep;
 
 impl Backward<Flex, 3> for NormStep {
-    type State = State;
+    type State = BatchNormState;
 
-    fn backward(self, ops: Ops<State, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<BatchNormState, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
         let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let State { shape, x, weight, mean, inv_std, relu_out } = &ops.state;
-        let saved = Saved {
+        let BatchNormState { shape, x, weight, mean, inv_std, relu_out } = &ops.state;
+        let saved = BatchNormInputs {
             x: values(x),
             mean: values(mean),
             inv_std: values(inv_std),

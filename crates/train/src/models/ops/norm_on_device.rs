@@ -33,7 +33,7 @@ pub(super) fn train(
         out = activation::relu(out);
     }
     let out = in_dtype(out, dtype);
-    let state = State {
+    let state = DeviceNormState {
         x: primitive(x),
         mean: primitive(mean.clone()),
         inv_std: primitive(inv_std),
@@ -68,7 +68,7 @@ pub(super) fn eval(
 }
 
 #[derive(Clone, Debug)]
-struct State {
+struct DeviceNormState {
     x: Primitive,
     mean: Primitive,
     inv_std: Primitive,
@@ -81,12 +81,12 @@ struct State {
 struct NormStep;
 
 impl Backward<Cube, 3> for NormStep {
-    type State = State;
+    type State = DeviceNormState;
 
     /// With `n` values a channel and `xhat = (x - mean) * inv_std`:
     /// `dx = weight * inv_std * (dy - sum(dy) / n - xhat * sum(dy * xhat) / n)` (Ioffe and Szegedy 2015).
-    fn backward(self, ops: Ops<State, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let State { x, mean, inv_std, weight, relu_out } = ops.state;
+    fn backward(self, ops: Ops<DeviceNormState, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let DeviceNormState { x, mean, inv_std, weight, relu_out } = ops.state;
         let [mean, inv_std, weight] = [mean, inv_std, weight].map(tensor::<1>);
         let mut dy = in_f32(tensor::<4>(grads.consume::<Cube>(&ops.node)));
         if let Some(out) = relu_out {

@@ -32,7 +32,7 @@ pub fn max_pool2d(x: Tensor<4>, kernel: usize, stride: usize, padding: usize) ->
     }
     let (x, node) = super::tracked(x);
     let (out, indices) = forward(&shape, &x, dims);
-    let state = State { shape, dims: [batch, channels, height, width], indices: indices.into() };
+    let state = PoolState { shape, dims: [batch, channels, height, width], indices: indices.into() };
     record(PoolStep, [node], state, out)
 }
 
@@ -44,7 +44,7 @@ fn forward(shape: &PoolShape, x: &Flat, dims: [usize; 4]) -> (Flat, Vec<u32>) {
 }
 
 #[derive(Clone, Debug)]
-struct State {
+struct PoolState {
     shape: PoolShape,
     /// Dimensions of the input.
     dims: [usize; 4],
@@ -55,11 +55,11 @@ struct State {
 struct PoolStep;
 
 impl Backward<Flex, 1> for PoolStep {
-    type State = State;
+    type State = PoolState;
 
-    fn backward(self, ops: Ops<State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<PoolState, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
         let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let State { shape, dims, indices } = &ops.state;
+        let PoolState { shape, dims, indices } = &ops.state;
         let mut dx = vec![0.0; dims.iter().product()];
         max_backward(shape, values(&dy), indices, &mut dx, threads());
         let dx = tensor(dx, *dims);

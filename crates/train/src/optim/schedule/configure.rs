@@ -127,9 +127,9 @@ fn warmup_before(fields: &mut Fields<'_>) -> Option<Segment> {
     Some(Segment::new("warmup", Warmup { start_factor }, Unit::Step, length))
 }
 
-type Given = (&'static str, Option<u64>);
+type GivenKey = (&'static str, Option<u64>);
 
-fn one_length(fields: &mut Fields<'_>, epochs: Given, steps: Given) -> Option<Length> {
+fn one_length(fields: &mut Fields<'_>, epochs: GivenKey, steps: GivenKey) -> Option<Length> {
     if epochs.1.is_some() && steps.1.is_some() {
         fields.problem(steps.0, format!("give `{}` or `{}`, not both", epochs.0, steps.0));
     }
