@@ -2,7 +2,7 @@
 //!
 //! `step-00000480/` contains `model.safetensors`, `optimizer.safetensors`, `ema.safetensors` if the weights are averaged,
 //! `comm_hook.safetensors` if communication hooks have state, `usage.json` with what the model's use needs besides its weights,
-//! and `state.json`, written last: the run's [`State`], with
+//! and `state.json`, written last: the run's [`RunState`], with
 //! size and SHA-256 of the other files and, as its last entry, the SHA-256 of all of its own bytes before that entry. The digest is over bytes, not over JSON
 //! values, so any change is detected.
 

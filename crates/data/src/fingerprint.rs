@@ -16,12 +16,14 @@ pub type Content = [u8; 32];
 pub struct Fingerprint {
     /// Number of training samples.
     pub train: u64,
+    /// Number of validation samples; `None` without a validation split.
     pub val: Option<u64>,
     /// SHA-256 over shapes and contents, in hexadecimal.
     pub content: String,
 }
 
 impl Fingerprint {
+    /// Hashes the shapes of the splits and the digests of their contents.
     pub fn new(splits: &Splits) -> Self {
         let mut hasher = Sha256::new();
         for set in [Some(&splits.train), splits.val.as_ref()].into_iter().flatten() {

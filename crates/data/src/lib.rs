@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![warn(missing_docs)]
 #![deny(unsafe_code)]
 
 mod assemble;
@@ -231,6 +232,7 @@ pub trait Dataset: Send + Sync {
 
 /// The images of a data set as stored bytes. `transform` applied to `write_stored` equals [`Dataset::write`].
 pub trait StoredImages: Send + Sync {
+    /// Converts the stored bytes of this split to the network's input.
     fn transform(&self) -> &ImageTransform;
     /// Writes image `key.sample` to `pixels` (planes of bytes: channel, row, column) and its target to `target`. Transforms
     /// that work on bytes (random-resized-crop, color-jitter) are applied here, so that a device gets the same bytes.
@@ -262,7 +264,9 @@ pub enum FieldData {
 pub struct HostBatch {
     /// Number of samples.
     pub len: usize,
+    /// Inputs of the network, or the stored images they are made from.
     pub input: HostField,
+    /// Targets: labels, tokens or numbers.
     pub target: HostField,
     /// The further fields, by name.
     pub fields: BTreeMap<String, HostField>,

@@ -26,6 +26,7 @@ pub struct SampleWords {
     pub place: Option<String>,
     /// Columns and cells.
     pub cells: Vec<(String, String)>,
+    /// The input as text, if it consists of tokens.
     pub text: Option<String>,
 }
 

@@ -26,10 +26,15 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Stream {
+    /// Position of the random crop.
     Crop = 1,
+    /// Whether the image is flipped.
     Flip = 2,
+    /// Position of the square that cutout clears.
     Cutout = 3,
+    /// Window of random-resized-crop.
     ResizedCrop = 4,
+    /// Order and factors of the color-jitter steps.
     ColorJitter = 5,
     /// A micro-batch's mixup or cutmix.
     Mix = 6,
@@ -75,6 +80,7 @@ impl CounterRng {
         Self { key: [k0, k1], nonce: [n0, n1, stream], block: 0, words: [0; 4], used: 4 }
     }
 
+    /// The next 32 random bits.
     pub fn next_u32(&mut self) -> u32 {
         if self.used == 4 {
             let [n0, n1, n2] = self.nonce;

@@ -7,6 +7,7 @@ use super::sets::{
 };
 use std::sync::Arc;
 
+/// The data sets of ddp-run under their names in specs, in the order of messages.
 pub fn standard_kinds() -> Vec<(&'static str, Arc<dyn DatasetKind>)> {
     vec![
         ("random", Arc::new(random)),

@@ -17,6 +17,7 @@ pub type ImageShape = [usize; 3];
 pub struct TransformOptions {
     /// Mean and standard deviation per channel; `None` keeps pixels in [0, 1].
     pub normalize: Option<(Vec<f64>, Vec<f64>)>,
+    /// Random transforms, applied in training only.
     pub augment: Augment,
     /// How images of files get the size of the samples.
     pub scaling: Scaling,
@@ -25,7 +26,9 @@ pub struct TransformOptions {
 /// The random transforms of the training split, in the order in which they are applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Augment {
+    /// Crops a random window and scales it to the size of the samples; `None`: no such crop.
     pub resized_crop: Option<ResizedCrop>,
+    /// Changes brightness, contrast, saturation and hue at random; `None`: not at all.
     pub color_jitter: Option<ColorJitter>,
     /// Width of the black padding from which the window is cropped.
     pub crop: Option<usize>,
@@ -61,13 +64,16 @@ pub struct ImageTransform {
 pub struct Draws {
     /// Position of the window in the image; pixels outside the image are black.
     pub top: isize,
+    /// First column of the window.
     pub left: isize,
+    /// Whether the window is flipped horizontally.
     pub flip: bool,
     /// Rows and columns that cutout clears.
     pub hole: Option<(std::ops::Range<usize>, std::ops::Range<usize>)>,
 }
 
 impl ImageTransform {
+    /// Shape of a sample.
     pub fn shape(&self) -> ImageShape {
         self.shape
     }
@@ -77,6 +83,7 @@ impl ImageTransform {
         &self.affine
     }
 
+    /// The random transforms; all off unless the split is that of training.
     pub fn augment(&self) -> Augment {
         self.augment
     }

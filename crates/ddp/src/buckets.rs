@@ -14,9 +14,11 @@ pub struct BucketCaps {
 /// Position of one parameter's gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
+    /// Index of the bucket that contains it.
     pub bucket: usize,
     /// In elements.
     pub offset: usize,
+    /// Number of elements.
     pub len: usize,
 }
 

@@ -101,6 +101,7 @@ pub struct HookSource {
 }
 
 impl HookSource {
+    /// A hook named `name` in specs; `make` creates the instance of one rank.
     pub fn new<H: CommHook + 'static>(name: &str, make: impl Fn() -> H + Send + Sync + 'static) -> Self {
         Self {
             name: name.to_owned(),
@@ -133,6 +134,7 @@ impl HookSource {
         Arc::new(move |_| Some(self.clone()))
     }
 
+    /// The hook's name in `[distributed] comm_hook`.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -142,6 +144,7 @@ impl HookSource {
         Some(self.largest? * divisor(world))
     }
 
+    /// Creates an instance for one rank, without state.
     pub fn make(&self) -> Box<dyn CommHook> {
         (self.make)()
     }

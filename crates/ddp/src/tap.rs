@@ -21,6 +21,7 @@ type AdTensor<B> = <Autodiff<B> as BackendTypes>::FloatTensorPrimitive;
 
 /// Receives each parameter's gradient once per backward pass, on the thread that runs it.
 pub trait GradientSink: Send + Sync + Debug {
+    /// Receives the gradient of the parameter with number `parameter`, summed over all its uses in the forward pass.
     fn ready(&self, parameter: usize, gradient: Gradient);
 }
 

@@ -20,7 +20,9 @@ pub struct Registry {
     models: BTreeMap<String, Arc<dyn ModelKind>>,
     datasets: BTreeMap<String, Arc<dyn DatasetKind>>,
     comm_hooks: BTreeMap<String, HookKind>,
+    /// Optimizers by name in specs, each with the function that reads its table.
     pub optimizers: Vec<(String, OptimizerKind)>,
+    /// Learning-rate schedules by name in specs, each with the function that reads its table.
     pub schedules: Vec<(String, ScheduleKind)>,
     pub(crate) tasks: Vec<(String, TaskKind)>,
     pub(crate) losses: Vec<(String, LossKind)>,
@@ -202,6 +204,7 @@ impl Registry {
         self.comm_hooks.get(name)
     }
 
+    /// Names of the communication hooks in specs, in alphabetical order.
     pub fn comm_hook_names(&self) -> impl Iterator<Item = &str> {
         self.comm_hooks.keys().map(String::as_str)
     }

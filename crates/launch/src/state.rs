@@ -1,6 +1,6 @@
 //! The supervisor's reaction to each event of its workers, as a pure state machine.
 //!
-//! [`State::step`] maps a state and an [`Event`] to the next state and the [`Action`]s to carry out; it does no I/O
+//! [`GenerationState::step`] maps a state and an [`Event`] to the next state and the [`Action`]s to carry out; it does no I/O
 //! and reads no clock (time comes in as [`Event::TimerFired`]). One `State` is one generation of workers on one node:
 //! it starts them one after another, and ends with exactly one [`Action::Finish`] when all of them have ended. What
 //! follows a finished generation is decided by the caller, for all nodes. Ranks are local ranks here.

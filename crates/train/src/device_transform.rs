@@ -20,6 +20,7 @@ pub struct DeviceTransform {
 }
 
 impl DeviceTransform {
+    /// The same transform on `device`; sends its factors and offsets there.
     pub fn new(transform: &ImageTransform, device: &Device) -> Self {
         let (shape, augment) = (transform.shape(), transform.augment());
         let constant = |part: fn(&(f32, f32)) -> f32| {

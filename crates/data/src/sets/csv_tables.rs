@@ -17,8 +17,11 @@ use std::path::{Path, PathBuf};
 /// The tables of the splits.
 #[derive(Debug)]
 pub struct CsvTables {
+    /// Path of the training table.
     pub train: PathBuf,
+    /// Validation table; `None` if there is none that can be used.
     pub val: Option<OtherTable>,
+    /// Test table; `None` if there is none that can be used.
     pub test: Option<OtherTable>,
     /// Other tables, by name: those of no split, and those that can't be used, with the reason.
     pub unused: Vec<String>,
@@ -29,6 +32,7 @@ pub struct CsvTables {
 pub struct OtherTable {
     /// In the folder of the training table.
     pub name: String,
+    /// Number of rows, without the header.
     pub rows: usize,
     /// It has the target.
     pub labelled: bool,

@@ -27,6 +27,7 @@ const ROWS: usize = 50;
 pub struct ImageTableProposal {
     /// The folder of the tables.
     pub root: PathBuf,
+    /// The tables of the splits.
     pub tables: CsvTables,
     /// What separates the columns.
     pub delimiter: char,

@@ -14,6 +14,7 @@ use std::path::Path;
 pub struct InputRow {
     /// In the file, from 1.
     pub line: u64,
+    /// The network's input, or why the row can't be used.
     pub values: Result<Vec<f32>, UnusableRow>,
 }
 
@@ -22,6 +23,7 @@ pub struct InputRow {
 pub struct UnusableRow {
     /// The column of the cell, if it is due to one.
     pub column: Option<String>,
+    /// The reason, as text.
     pub why: String,
 }
 

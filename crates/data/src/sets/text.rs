@@ -203,7 +203,7 @@ struct Windows {
     /// By token.
     vocabulary: Arc<[char]>,
     content: Content,
-    /// See [`Texts::file`].
+    /// See [`SplitTexts::file`].
     file: Option<Arc<str>>,
 }
 

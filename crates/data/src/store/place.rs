@@ -32,6 +32,7 @@ impl Default for Cache {
 }
 
 impl Cache {
+    /// The cache in this folder.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
         Self { folder: Some(folder.into()) }
     }

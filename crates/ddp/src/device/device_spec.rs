@@ -9,6 +9,7 @@ pub enum DeviceSpec {
     /// CUDA if a CUDA device is found, else the CPU.
     #[default]
     Auto,
+    /// The CPU.
     Cpu,
     /// This CUDA device; `None`: the device of the local rank.
     Cuda(Option<usize>),

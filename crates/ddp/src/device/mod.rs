@@ -66,8 +66,11 @@ impl Compute {
 /// visible to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComputeDevice {
+    /// The CPU, with tensors in host memory.
     Cpu,
+    /// A CUDA device, by index.
     Cuda(usize),
+    /// A device that wgpu finds (Vulkan, Metal, DX12), by index.
     Wgpu(usize),
 }
 

@@ -12,7 +12,9 @@ type Primitive<B> = <B as BackendTypes>::FloatTensorPrimitive;
 
 /// A float tensor of any rank with its node in the graph.
 pub enum Tracked {
+    /// A tensor in host memory.
     Host(Primitive<Autodiff<Flex>>),
+    /// A tensor on a device with its own memory.
     #[cfg(feature = "cubecl-devices")]
     Device(Primitive<Autodiff<Cube>>),
 }

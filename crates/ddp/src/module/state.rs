@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 /// How the module's array relates to the one in the state dict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
+    /// Both have the same shape and order of elements.
     Same,
     /// Burn's `nn::Linear` stores `[in, out]`, PyTorch `[out, in]`.
     Transposed,
@@ -41,7 +42,9 @@ pub struct StateEntry {
     pub name: String,
     /// State-dict shape.
     pub shape: Vec<usize>,
+    /// Whether it is trained, frozen, or changed by forward passes.
     pub role: Role,
+    /// How the module's array is stored, compared to `shape`.
     pub layout: Layout,
     /// The other names of the tensor, if the module contains it more than once.
     pub aliases: Vec<StateEntry>,
@@ -58,6 +61,7 @@ impl StateEntry {
         std::iter::once(self).chain(&self.aliases)
     }
 
+    /// Number of elements; 1 for a scalar.
     pub fn numel(&self) -> usize {
         self.shape.iter().product()
     }

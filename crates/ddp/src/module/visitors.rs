@@ -21,6 +21,7 @@ pub type Selection<'a> = &'a dyn Fn(usize) -> bool;
 /// The type in which the forward pass computes, and the parameters that it casts to it. The parameters themselves and their
 /// gradients are f32.
 pub struct Casts {
+    /// Type in which the forward pass computes; with f32 nothing is cast.
     pub dtype: DType,
     /// Whether to cast, by number.
     cast: Vec<bool>,
@@ -47,6 +48,7 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
+    /// Starts before the first tensor of the module that `state` lists.
     pub fn new(state: &'a ModuleState) -> Self {
         Self { state, at: 0, visited: 0 }
     }
@@ -69,6 +71,7 @@ pub struct MapCursor<'a> {
 }
 
 impl<'a> MapCursor<'a> {
+    /// Starts before the first tensor of the module that `state` lists.
     pub fn new(state: &'a ModuleState) -> Self {
         Self { cursor: Cursor::new(state), shared: HashMap::new() }
     }
@@ -93,8 +96,11 @@ impl<'a> MapCursor<'a> {
 
 /// Casts parameters and, for training, taps trainable ones.
 pub struct ForwardMapper<'a> {
+    /// The next tensor.
     pub cursor: MapCursor<'a>,
+    /// Applied to trainable parameters before they are cast; `None` for evaluation.
     pub tap: Option<Tap>,
+    /// The type to cast to, and the parameters to cast.
     pub casts: &'a Casts,
 }
 
@@ -148,10 +154,12 @@ pub struct TensorCheck<'a> {
     device: &'a Device,
     /// Values of tensors that the module contains more than once.
     shared: HashMap<usize, Vec<f32>>,
+    /// The first error: a visitor can't return it.
     pub result: Result<()>,
 }
 
 impl<'a> TensorCheck<'a> {
+    /// Checks the module that `state` lists, whose tensors must be on `device`.
     pub fn new(state: &'a ModuleState, device: &'a Device) -> Self {
         Self { cursor: Cursor::new(state), device, shared: HashMap::new(), result: Ok(()) }
     }
@@ -194,9 +202,13 @@ impl ModuleVisitor for TensorCheck<'_> {
     }
 }
 
+/// Passes the values of the selected tensors to a closure, in the order of their numbers.
 pub struct ReadVisitor<'a> {
+    /// The next tensor.
     pub cursor: Cursor<'a>,
+    /// The tensors to read.
     pub which: Selection<'a>,
+    /// Called with the number and the values of each of them, in the module's layout.
     pub see: &'a mut dyn FnMut(usize, &[f32]),
     /// The first error: a visitor can't return it.
     pub result: Result<()>,
@@ -218,9 +230,13 @@ impl ModuleVisitor for ReadVisitor<'_> {
     }
 }
 
+/// Lets a closure change the values of the selected tensors: in place if they are in host memory, else in a copy.
 pub struct EditMapper<'a> {
+    /// The next tensor.
     pub cursor: MapCursor<'a>,
+    /// The tensors to change.
     pub which: Selection<'a>,
+    /// Called with the number and the values of each of them, in the module's layout.
     pub change: &'a mut dyn FnMut(usize, &mut [f32]),
     /// See [`ReadVisitor::result`].
     pub result: Result<()>,
@@ -266,7 +282,9 @@ fn edited<const D: usize>(
 
 /// The leaf itself loses its gradient, so that the backward pass does not compute it.
 pub struct FreezeMapper<'a> {
+    /// The next tensor.
     pub cursor: MapCursor<'a>,
+    /// The tensors to freeze; those that are not trainable stay as they are.
     pub which: Selection<'a>,
 }
 
@@ -280,9 +298,13 @@ impl ModuleMapper for FreezeMapper<'_> {
     }
 }
 
+/// Replaces the values of the selected tensors, on their device and without autodiff.
 pub struct ReplaceMapper<'a> {
+    /// The next tensor.
     pub cursor: MapCursor<'a>,
+    /// The tensors to replace.
     pub which: Selection<'a>,
+    /// Returns the replacement of a tensor, given its number; both are flat, in the module's layout.
     pub by: &'a mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>,
 }
 

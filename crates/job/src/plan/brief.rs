@@ -34,13 +34,19 @@ const SHOWN: [&str; 12] = [
 
 /// What a rank knows once the data is read and all ranks are connected.
 pub struct Running<'a> {
+    /// What is known of the opened data set.
     pub facts: &'a DataFacts,
+    /// Tensors of the model's state, in registration order.
     pub tensors: &'a [TensorFacts],
     /// Where the run begins, or continues.
     pub position: &'a Position,
+    /// Device of this rank, as in `cuda:0`.
     pub device: String,
+    /// Engine of the process group: `gloo`, `nccl`, `mpi` or `solo`.
     pub backend: &'a str,
+    /// Number of compute threads of this rank.
     pub threads: usize,
+    /// Folder of the run.
     pub out_dir: &'a Path,
     /// [`Plan::set_values`] of the spec as typed.
     pub set: &'a [String],

@@ -13,9 +13,11 @@ pub const NAMED: usize = 8;
 /// A key whose value differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change<'a> {
+    /// Dotted path of the key, as in `optimizer.lr`.
     pub key: &'a str,
     /// `None` if it is not given.
     pub before: Option<&'a str>,
+    /// `None` if it is not given.
     pub now: Option<&'a str>,
 }
 

@@ -14,8 +14,11 @@ use train::models::ModelSource;
 /// `[dataset]` without the loader's keys.
 #[derive(Clone, Debug)]
 pub struct DatasetPlan {
+    /// Name of the data set in the spec (`dataset.name`).
     pub name: String,
+    /// Opens the data set.
     pub source: Arc<dyn DatasetSource>,
+    /// What is known of the data set; may be incomplete until it is opened.
     pub facts: DataFacts,
     /// The names of the classes of opened data, by index, if samples are of named classes.
     pub classes: Option<Vec<String>>,
@@ -24,9 +27,13 @@ pub struct DatasetPlan {
 /// `[model]`
 #[derive(Clone)]
 pub struct ModelPlan {
+    /// Name of the model in the spec (`model.name`).
     pub name: String,
+    /// Builds the model.
     pub source: Arc<dyn ModelSource>,
+    /// Weights to start from: a file, a run's folder or a checkpoint; `None` for newly initialised weights.
     pub pretrained: Option<PathBuf>,
+    /// Whether every tensor of the model must be in `pretrained` with its shape.
     pub pretrained_strict: bool,
 }
 

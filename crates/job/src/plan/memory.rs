@@ -14,7 +14,9 @@ use serde::Serialize;
 /// This machine, and how many ranks of the job it runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
+    /// Number of ranks on this machine; 1 if the placement of the ranks is unknown.
     pub ranks: usize,
+    /// Memory that processes may use; `None` if unknown.
     pub memory: Option<UsableMemory>,
 }
 

@@ -51,7 +51,9 @@ use train::training::{Batching, Details, EarlyStop, Ema, ReplicaConfig, TrainCon
 /// A resolved job: the configurations of its components, and the values derived from them together.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// Name of the run; its default folder is `runs/<name>`.
     pub name: String,
+    /// Seed of all random numbers: initial weights, shuffling, augmentation, dropout.
     pub seed: u64,
     /// `None`: as many as `train.max_steps` takes.
     pub epochs: Option<u64>,
@@ -59,35 +61,61 @@ pub struct Plan {
     pub batch_size: usize,
     /// How often a checkpoint is saved.
     pub save_every: Every,
+    /// Library that exchanges gradients.
     pub backend: Backend,
+    /// Device that each process computes on.
     pub device: DeviceSpec,
+    /// Number type of the forward and backward passes; parameters and optimizer state are f32.
     pub precision: Precision,
+    /// Number of nodes and processes.
     pub world: World,
+    /// This machine's ranks and memory, for warnings.
     pub machine: Machine,
+    /// `[model]`.
     pub model: ModelPlan,
+    /// `[dataset]` without the loader's keys.
     pub dataset: DatasetPlan,
+    /// `[dataset]`: how batches are assembled.
     pub loader: LoaderConfig,
+    /// `[[transform]]`: user-defined transforms of samples, in the order of the spec.
     pub transforms: Vec<TransformPlan>,
+    /// What the run minimises and measures: `[task]`, `[loss]`, `[[metric]]` and `train.loss`.
     pub task: TaskPlan,
+    /// `[train]`.
     pub train: TrainConfig,
+    /// `[early_stop]`; `None` if the run does not end early.
     pub early_stop: Option<EarlyStop>,
+    /// `[ema]`; `None` if weights are not averaged.
     pub ema: Option<Ema>,
+    /// `[optimizer]`, with its parameter groups.
     pub optimizer: OptimizerPlan,
+    /// Learning-rate schedule, from `[scheduler]` or `[[scheduler]]`.
     pub schedule: Schedule,
+    /// `[checkpoint]`.
     pub checkpoint: CheckpointConfig,
+    /// `[metrics]`.
     pub metrics: MetricsConfig,
+    /// `[[observer]]` and `metrics.sinks`: receivers of the run's events.
     pub observers: Vec<ObserverPlan>,
+    /// `[launch]`: processes of each node.
     pub launch: LaunchConfig,
+    /// `[launch]`: nodes and restarts.
     pub nodes: NodesConfig,
+    /// `[launch]`: requeueing of the Slurm job.
     pub slurm: SlurmConfig,
     /// For `ddp-run sweep`.
     pub sweep: Option<sweep::SweepConfig>,
+    /// `[distributed]`: time limits of the process group.
     pub distributed: DistributedConfig,
+    /// `[distributed]`: connections and algorithms of the gloo engine.
     pub gloo: GlooOptions,
+    /// `[distributed]`: how gradients are averaged.
     pub reducer: ReducerConfig,
+    /// `[distributed]`: the check that all ranks have equal state.
     pub replicas: ReplicaConfig,
     /// Replaces the plain all-reduce of gradients.
     pub comm_hook: Option<HookSource>,
+    /// Samples, micro-batches and optimizer steps of an epoch.
     pub batch: BatchAlgebra,
     /// `None` if the model's size depends on data that has not been read yet.
     pub sizes: Option<Sizes>,

@@ -15,8 +15,11 @@ pub struct Sizes {
     pub trainable: u64,
     /// Elements of buffers, such as batch-norm statistics.
     pub buffers: u64,
+    /// Parameters and buffers.
     pub model_bytes: u64,
+    /// Gradients of the trainable parameters.
     pub gradient_bytes: u64,
+    /// State of the optimizer for the trainable parameters.
     pub optimizer_bytes: u64,
     /// The average of the weights (`[ema]`): that of all tensors but buffers that are no statistics.
     #[serde(skip_serializing_if = "Option::is_none")]

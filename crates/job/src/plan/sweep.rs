@@ -112,6 +112,7 @@ pub fn as_toml(text: &str) -> Value {
 /// How the values of a key are distributed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Distribution {
+    /// Uniform in the range.
     Uniform(Range),
     /// The logarithm is uniform.
     LogUniform(Range),
@@ -122,7 +123,9 @@ pub enum Distribution {
 /// From `low` to `high`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Range {
+    /// Smallest value; finite and below `high`.
     pub low: f64,
+    /// Largest value; finite.
     pub high: f64,
     /// Only integers; `high` is one of them.
     pub whole: bool,

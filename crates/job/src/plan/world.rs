@@ -9,8 +9,11 @@ use serde::Serialize;
 /// The processes of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct World {
+    /// Number of nodes; the maximum if nodes may join and leave.
     pub nnodes: usize,
+    /// Number of processes on each node.
     pub nproc_per_node: usize,
+    /// Total number of processes.
     pub world_size: usize,
 }
 
@@ -20,7 +23,9 @@ pub struct World {
 pub struct WorldRequest {
     /// The total number of processes, overriding the spec (`plan --world`, or WORLD_SIZE under a launcher).
     pub world_size: Option<usize>,
+    /// Number of nodes.
     pub nnodes: Option<usize>,
+    /// Processes on each node: a number, or how to determine it from devices and cores.
     pub nproc_per_node: Option<Nproc>,
     /// Processes on this machine, if a launcher starts each.
     pub local: Option<usize>,
@@ -30,6 +35,7 @@ pub struct WorldRequest {
     pub devices: fn(DeviceSpec) -> usize,
     /// The memory of this machine, for warnings; `None` if unknown.
     pub memory: Option<UsableMemory>,
+    /// What the plan is for; decides how batches are checked.
     pub purpose: Purpose,
 }
 

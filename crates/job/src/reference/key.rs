@@ -9,16 +9,20 @@ use std::ops::Bound;
 /// One key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Key {
+    /// Last part of the dotted path: `lr` for `optimizer.lr`.
     pub name: String,
     /// `integer`, `list of 2 floats`.
     #[serde(rename = "type")]
     pub kind: String,
+    /// Whether a spec must set it.
     pub required: bool,
     /// `None` if it depends on other keys.
     pub default: Option<toml::Value>,
     /// The accepted range or choices; empty if its type accepts every value.
     pub range: String,
+    /// Description from the declaration, followed by those of its choices.
     pub description: String,
+    /// Whether results may depend on the value.
     pub changes_results: bool,
     /// Values that it accepts, or its items if it is a list; there may be others.
     #[serde(skip)]
@@ -28,7 +32,9 @@ pub struct Key {
 /// A value that a key accepts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
+    /// As TOML; a string for a named choice.
     pub value: toml::Value,
+    /// Description; empty if the declaration has none.
     pub about: String,
 }
 

@@ -56,6 +56,7 @@ pub struct Table {
 /// What the `name` of a table selects.
 #[derive(Default)]
 pub struct Component {
+    /// Name in specs: the value of `name`, or of `distributed.comm_hook`.
     pub name: String,
     /// The comment on its struct; empty without one.
     pub about: String,

@@ -26,11 +26,13 @@ use std::time::Duration;
 pub struct EvaluationRequest<'a> {
     /// A spec, or the folder of a run.
     pub spec: &'a Path,
+    /// Changes of the spec from the command line.
     pub edits: Vec<Override>,
     /// Processes on this machine; by default the spec's.
     pub nproc_per_node: Option<Nproc>,
     /// A path, or `best` or `last` of the run (the default).
     pub checkpoint: Option<&'a Path>,
+    /// Split, weights and details of the evaluation.
     pub wanted: EvaluationScope,
 }
 

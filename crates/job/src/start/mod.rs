@@ -32,7 +32,9 @@ use supervise::supervise;
 pub struct Start {
     /// The run's folder, if it is not the default.
     pub out: Option<PathBuf>,
+    /// Role of this process: supervisor of a node, or one rank.
     pub origin: Origin,
+    /// Launch options of the command line.
     pub launch: LaunchFlags,
     /// Conditions that the metrics must meet at the end.
     pub assertions: Vec<Assertion>,

@@ -19,8 +19,11 @@ use std::time::Duration;
 pub struct ProgramLaunch {
     /// The program and its arguments.
     pub command: Vec<OsString>,
+    /// Role of this process; one rank ([`Origin::Worker`]) is an error.
     pub origin: Origin,
+    /// Nodes and rendezvous, from flags or environment variables.
     pub settings: Settings,
+    /// Launch options of the command line.
     pub flags: LaunchFlags,
 }
 

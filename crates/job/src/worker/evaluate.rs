@@ -70,9 +70,13 @@ const LOOKS: usize = 10;
 /// The checkpoint that was evaluated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvaluatedCheckpoint {
+    /// Folder of the checkpoint.
     pub path: PathBuf,
+    /// Optimizer steps completed.
     pub step: u64,
+    /// Epochs completed.
     pub epochs: usize,
+    /// Optimizer steps completed in the epoch after them.
     pub steps_in_epoch: usize,
 }
 
@@ -112,8 +116,10 @@ pub fn chosen(by: RankBy, dir: &Path, best: bool) -> Result<Loaded> {
 /// The metrics of an evaluation, by name. Rank 0 writes it to a file, and the supervisor reads it.
 #[derive(Serialize, Deserialize)]
 pub struct Evaluation {
+    /// Names, as in `loss`, and values, which may be NaN or infinite.
     #[serde(with = "bits")]
     pub metrics: Vec<(String, f64)>,
+    /// Number of samples evaluated.
     pub samples: u64,
     /// Predictions by class, if they were requested and samples have one class each.
     pub classes: Option<Classes>,
@@ -160,6 +166,7 @@ mod bits {
 /// What to evaluate.
 #[derive(Clone, Copy, Debug)]
 pub struct EvaluationScope {
+    /// Split of the data to evaluate.
     pub split: Split,
     /// Averaged weights, if there are some.
     pub averaged: bool,

@@ -14,6 +14,7 @@ pub struct Sampling {
     pub temperature: f64,
     /// Draws among this many most probable tokens; `None`: among all.
     pub top_k: Option<usize>,
+    /// Seed of the random draws.
     pub seed: u64,
 }
 

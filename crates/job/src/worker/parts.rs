@@ -25,26 +25,41 @@ pub struct RankParts<'a> {
     plan: &'a Plan,
     /// The run's name.
     pub name: &'a str,
+    /// Seed of all random numbers.
     pub seed: u64,
     /// Samples per process and micro-batch.
     pub batch_size: usize,
+    /// Device that each process computes on.
     pub device: DeviceSpec,
+    /// Number type of the forward and backward passes.
     pub precision: Precision,
     /// Compute threads of a process, if the spec sets them.
     pub threads: Option<usize>,
     /// Whether a job of Slurm that is stopped on request is requeued.
     pub requeue: bool,
+    /// Number of nodes and processes in the plan.
     pub world: World,
+    /// How the ranks connect and exchange gradients.
     pub group: GroupParts<'a>,
+    /// Data set, transforms and loader.
     pub data: DataParts<'a>,
+    /// `[model]`.
     pub model: &'a ModelPlan,
+    /// What the run minimises and measures.
     pub task: &'a TaskPlan,
+    /// `[train]`.
     pub train: &'a TrainConfig,
+    /// `[ema]`; `None` if weights are not averaged.
     pub ema: Option<Ema>,
+    /// `[optimizer]`, with its parameter groups.
     pub optimizer: &'a OptimizerPlan,
+    /// `[checkpoint]`.
     pub checkpoint: &'a CheckpointConfig,
+    /// How often a checkpoint is saved.
     pub save_every: Every,
+    /// `[metrics]`.
     pub metrics: &'a MetricsConfig,
+    /// `[[observer]]` and `metrics.sinks`: receivers of the run's events.
     pub observers: &'a [ObserverPlan],
 }
 
@@ -77,6 +92,7 @@ pub struct DataParts<'a> {
 }
 
 impl<'a> RankParts<'a> {
+    /// Borrows the parts of `plan`.
     pub fn new(plan: &'a Plan) -> Self {
         Self {
             plan,

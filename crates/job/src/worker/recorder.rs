@@ -35,6 +35,7 @@ const NOTHING_SAVED: &str = "nothing was saved";
 /// Options of rank 0's recorder.
 #[derive(Clone, Debug, Default)]
 pub struct RecorderOptions {
+    /// How progress is shown on standard error.
     pub progress: ProgressMode,
     /// [`Plan::set_values`](crate::plan::Plan::set_values) of the spec as typed.
     pub set: Vec<String>,

@@ -29,6 +29,7 @@ pub enum Resume {
 }
 
 impl Resume {
+    /// Reads `--resume`: `auto`, `never` or a path.
     pub fn parse(text: &str) -> Self {
         match text {
             "auto" => Resume::Auto,

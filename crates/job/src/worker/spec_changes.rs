@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 pub struct OwnSpec<'a>(&'a Plan);
 
 impl<'a> OwnSpec<'a> {
+    /// The spec that `plan` was resolved from.
     pub fn new(plan: &'a Plan) -> Self {
         Self(plan)
     }

@@ -19,6 +19,7 @@ pub struct StartState {
 }
 
 impl StartState {
+    /// Looks up the newest checkpoint that `job` would continue from.
     pub fn new(job: &JobHandoff) -> Self {
         Self { job: job.clone(), found: newest_step(job) }
     }

@@ -20,7 +20,9 @@ pub const STEP_TIMES: &str = "DDP_RUN_STEP_TIMES";
 pub struct StepTime {
     /// Waiting for batches.
     pub data: f64,
+    /// Forward passes and losses.
     pub forward: f64,
+    /// Backward passes.
     pub backward: f64,
     /// Waiting for the all-reduce after the backward pass, and the exchange of the step's sums.
     pub sync: f64,
@@ -33,6 +35,7 @@ pub struct StepTime {
 }
 
 impl StepTime {
+    /// Sum of all phases, in seconds.
     pub fn total(&self) -> f64 {
         self.data + self.forward + self.backward + self.sync + self.update
     }
@@ -52,7 +55,9 @@ impl StepTime {
 /// The measurements of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepTimes {
+    /// Number of processes in the run.
     pub world: usize,
+    /// One entry per optimizer step, in order.
     pub steps: Vec<StepTime>,
     /// The largest resident memory of the process, in bytes.
     pub peak_memory: Option<u64>,

@@ -27,19 +27,26 @@ use train::training::{Position, RunTensors, TrainSettings, Trainer, TrainerParts
 
 /// Everything that one rank needs to run a plan.
 pub struct RankJob<'a> {
+    /// The resolved job, equal on all ranks.
     pub plan: &'a Plan,
+    /// Process group of all ranks of the run.
     pub group: Arc<dyn ProcessGroup>,
+    /// Device that this rank computes on.
     pub device: ComputeDevice,
     /// The number of this rank on its node.
     pub local_rank: usize,
+    /// Folder of the run.
     pub out_dir: &'a Path,
+    /// Checkpoint to start from.
     pub resume: Resume,
     /// Set on rank 0, which writes to the folder.
     pub start: Option<Start<'a>>,
+    /// Whether a stop is requested; called at each optimizer step.
     pub stop: &'a dyn Fn() -> bool,
     /// Called with the error that training ended with, before waiting for anything, such as a save in progress. Returns whether the run
     /// has failed.
     pub failed: &'a dyn Fn(&Error) -> bool,
+    /// Progress display, values to show and the reason of a restart.
     pub recorder: RecorderOptions,
     /// With `--profile`.
     pub profile: Option<Profile>,

@@ -31,6 +31,7 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// For a checkpoint of `plan`, whose opened data has these `facts`.
     pub fn new(plan: &Plan, facts: &DataFacts, encoding: Option<Encoding>) -> Self {
         Self { version: VERSION, facts: facts.clone(), encoding, spec: plan.usage_toml() }
     }

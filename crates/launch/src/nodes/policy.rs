@@ -1,7 +1,7 @@
 //! When generations of workers start and end, for all nodes of a run, as a pure state machine.
 //!
 //! The machine runs on node 0; another one watches the processes of each node ([`crate::state`]).
-//! [`State::step`] maps a state and an [`Event`] to the next state and the [`Action`]s to carry out; it does no I/O
+//! [`PolicyState::step`] maps a state and an [`Event`] to the next state and the [`Action`]s to carry out; it does no I/O
 //! and reads no clock.
 //!
 //! The policy: a generation starts when the required nodes are present, and ends when each of them has reported. The

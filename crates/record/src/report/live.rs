@@ -1,6 +1,6 @@
 //! Pages of running runs: the runs are kept as they were read, and an open page gets what is new.
 //!
-//! A [`Place`] for each run says what the page has. [`news`] returns what has been added since: new points of the charts,
+//! A [`PagePosition`] for each run says what the page has. [`news`] returns what has been added since: new points of the charts,
 //! and, where more than steps was added, the parts around them. `report.js` takes it in.
 
 use super::content::{self, NamedRun};

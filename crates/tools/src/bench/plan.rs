@@ -16,14 +16,20 @@ const MAX_SIZE: usize = 1 << 40;
 /// More sizes are taken for an error in a range.
 const MAX_SIZES: usize = 200;
 
+/// What `ddp-run bench allreduce` measures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
+    /// Number of processes, from 2 to `MAX_WORLD` (64).
     pub world: usize,
     /// In bytes, ascending.
     pub sizes: Vec<usize>,
+    /// Transports to measure; each combination with an algorithm has its own process group.
     pub transports: Vec<Transport>,
+    /// All-reduce algorithms to measure.
     pub algorithms: Vec<AlgorithmChoice>,
+    /// Element types to measure.
     pub dtypes: Vec<DType>,
+    /// Reduction of every all-reduce; a mean requires float element types.
     pub op: ReduceOp,
     /// Seconds per row.
     pub budget: f64,
@@ -100,14 +106,17 @@ impl Plan {
         self.groups().flat_map(|(t, a)| self.cases(t, a)).collect()
     }
 
+    /// Size of the largest row in bytes; 0 without rows.
     pub fn largest(&self) -> usize {
         self.all_cases().iter().map(Case::bytes).max().unwrap_or(0)
     }
 
+    /// Measuring time of each row.
     pub fn budget(&self) -> Duration {
         Duration::from_secs_f64(self.budget)
     }
 
+    /// Timeout of each collective.
     pub fn timeout(&self) -> Duration {
         Duration::from_secs_f64(self.timeout)
     }

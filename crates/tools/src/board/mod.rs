@@ -40,6 +40,7 @@ pub struct Options {
 
 /// The address of a board.
 pub struct Open {
+    /// Socket address that the server listens on.
     pub at: SocketAddr,
     /// With the token.
     pub address: String,

@@ -90,20 +90,33 @@ struct StorageKeys {
 /// A cluster with its measurements.
 #[derive(Clone, Debug)]
 pub struct Cluster {
+    /// The key `name`; by default the file's name without its extension.
     pub name: String,
+    /// Number of nodes available.
     pub nodes: usize,
+    /// Processes that fit on one node.
     pub processes_per_node: usize,
+    /// CPU cores of a node; `None` is allowed only if the step was not measured on the CPU.
     pub cores: Option<usize>,
+    /// Cores that the communication of one process keeps busy in a CPU job.
     pub communication_cores: f64,
+    /// Computation time with all cores busy, relative to one process alone (1 or more); `None`: as measured.
     pub slowdown: Option<f64>,
+    /// Relative excess of a process's slowest tenth of steps over the median, at least; `None`: as measured.
     pub spread: Option<f64>,
+    /// Price of one node per hour, in `currency`; `None`: no costs are predicted.
     pub price_per_hour: Option<f64>,
+    /// Currency of `price_per_hour`, `USD` by default.
     pub currency: String,
+    /// Links between processes of one node.
     pub within: Measured,
+    /// Links between nodes.
     pub between: Measured,
+    /// The measured steps of the job.
     pub steps: Steps,
     /// Bytes per second of checkpoints.
     pub write: Option<f64>,
+    /// Bytes per second of a checkpoint's copy, which the training step waits for; `None` if unknown.
     pub copy: Option<f64>,
 }
 

@@ -31,6 +31,7 @@ pub enum Fault {
 pub enum Moment {
     /// Before the rendezvous.
     Connect,
+    /// In this phase of the training process.
     Phase(Phase),
 }
 
@@ -40,6 +41,7 @@ impl Moment {
         std::iter::once(Self::Connect).chain(Phase::ALL.map(Self::Phase)).collect()
     }
 
+    /// `connect`, or the name of the phase, as `--phases` takes it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",

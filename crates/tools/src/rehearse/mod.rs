@@ -30,9 +30,11 @@ use trial::{Stage, clear, undisturbed};
 pub struct Request {
     /// The spec as typed, for readers.
     pub name: String,
+    /// Rank failures only in the phases forward and save, and at most one silent rank.
     pub quick: bool,
     /// In which faults happen; all if it is empty.
     pub moments: Vec<Moment>,
+    /// Optimizer steps of each run, at least [`LEAST_STEPS`].
     pub steps: u64,
     /// Simulated nodes.
     pub nodes: usize,
@@ -44,7 +46,9 @@ pub struct Request {
 
 /// What is told while it happens: what is about to be tried, and each fault.
 pub enum TrialEvent<'a> {
+    /// The undisturbed run has ended, and the first fault is about to be tried.
     Begins(&'a Setting),
+    /// A fault has been tried.
     TrialResult(&'a TrialResult),
 }
 

@@ -11,8 +11,11 @@ use std::path::PathBuf;
 pub struct Setting {
     /// The spec as typed.
     pub spec: String,
+    /// Number of processes of a node.
     pub world: usize,
+    /// Number of simulated nodes; with 1, no node is lost.
     pub nodes: usize,
+    /// Optimizer steps of each run.
     pub steps: u64,
     /// What was changed in the spec, a line each.
     pub reduced: Vec<String>,
@@ -22,6 +25,7 @@ pub struct Setting {
     pub undisturbed_seconds: f64,
     /// `checkpoint.grace` of the spec, in seconds.
     pub grace: f64,
+    /// Number of faults to try.
     pub faults: usize,
     /// Seconds that the whole may take, as far as it can be said before.
     pub expected_seconds: f64,
@@ -30,7 +34,9 @@ pub struct Setting {
 /// All that was found.
 #[derive(Clone, Debug)]
 pub struct RehearsalReport {
+    /// What was known before the first fault.
     pub setting: Setting,
+    /// Results of all faults, in the order in which they were tried.
     pub tried: Vec<TrialResult>,
     /// The folder of the trials, if it is kept.
     pub folder: Option<PathBuf>,
@@ -141,6 +147,7 @@ impl RehearsalReport {
         out
     }
 
+    /// The report as JSON, as `--format json` prints it.
     pub fn json(&self) -> Json {
         let Setting { spec, world, nodes, steps, reduced, left_out, undisturbed_seconds, grace, .. } =
             &self.setting;

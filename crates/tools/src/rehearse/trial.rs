@@ -31,7 +31,9 @@ pub enum TrialVerdict {
 /// A fault and what it cost.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TrialResult {
+    /// Description of the fault, as in `kill rank 1 in forward`.
     pub fault: String,
+    /// Outcome of the run.
     pub verdict: TrialVerdict,
     /// Of each start of the command; `None` if it was killed.
     pub exit_codes: Vec<Option<i32>>,

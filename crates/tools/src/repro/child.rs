@@ -19,11 +19,15 @@ const GONE: Duration = Duration::from_secs(10);
 /// Starts runs of one spec in one folder. Call it from the main thread: the runs die with the calling thread.
 #[derive(Clone, Debug)]
 pub struct Trainer {
+    /// Path of the spec that the runs train.
     pub spec: PathBuf,
+    /// Run folder, the value of `--out`.
     pub out: PathBuf,
     /// Where the supervisor's messages go.
     pub told: PathBuf,
+    /// Further flags of `ddp-run train`.
     pub flags: Vec<String>,
+    /// Environment variables that are set for the run, with their values.
     pub variables: Vec<(&'static str, String)>,
     /// Ends the wait for a run, so that what was started and written can be removed.
     pub stop: StopFlag,
@@ -53,11 +57,13 @@ impl Trainer {
         }
     }
 
+    /// Appends flags of `ddp-run train`.
     pub fn flags<'a>(mut self, more: impl IntoIterator<Item = &'a str>) -> Self {
         self.flags.extend(more.into_iter().map(str::to_owned));
         self
     }
 
+    /// Sets an environment variable of the run.
     pub fn variable(mut self, name: &'static str, value: impl ToString) -> Self {
         self.variables.push((name, value.to_string()));
         self
@@ -86,10 +92,12 @@ impl Trainer {
 }
 
 impl Child {
+    /// Process ID of the run's supervisor.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
+    /// Time since the run was started.
     pub fn age(&self) -> Duration {
         self.begun.elapsed()
     }

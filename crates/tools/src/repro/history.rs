@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 pub struct HistoryPart {
     /// Optimizer steps that were done before it.
     pub from: u64,
+    /// Number of processes that trained it.
     pub world: usize,
     /// It begins at a checkpoint of a finished and measured epoch, not in the middle of one.
     pub at_epoch_end: bool,
@@ -28,6 +29,7 @@ pub struct Unknown {
     pub from: u64,
     /// The last one; `None` if it is the run's.
     pub to: Option<u64>,
+    /// The reason, for the report.
     pub why: String,
 }
 
@@ -40,6 +42,7 @@ pub struct History {
     pub specs: Vec<Spec>,
     /// The checkpoint of another run that this one began with.
     pub origin: Option<PathBuf>,
+    /// Steps that can't be repeated as they were.
     pub unknown: Vec<Unknown>,
 }
 

@@ -75,6 +75,7 @@ impl EditedSpec {
         self
     }
 
+    /// The spec as TOML text.
     pub fn text(&self) -> String {
         toml::to_string(&self.0).expect("a table of TOML values is always TOML")
     }

@@ -7,18 +7,22 @@ use base::display::{self, count};
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
 
+/// Result of `ddp-run repro`.
 #[derive(Clone, Debug)]
 pub struct ReproReport {
     /// The run's folder.
     pub run: PathBuf,
+    /// Recorded facts of the run, each compared with the present one.
     pub checks: Vec<Check>,
     /// What can't be repeated as it was, or is not recorded, a line each.
     pub unknown: Vec<String>,
+    /// Parts of the recorded run up to `until`, in the order of their steps.
     pub parts: Vec<HistoryPart>,
-    /// The hash of each spec, by [`Part::spec`]: specs of one hash have the same results.
+    /// The hash of each spec, by [`HistoryPart::spec`]: specs of one hash have the same results.
     pub hashes: Vec<String>,
     /// The last step of the repetition; `None` where the run ends by itself.
     pub until: Option<u64>,
+    /// Last step with an event in the recorded run; 0 if there is none.
     pub recorded_last_step: u64,
     /// The run's folder of the repetition, if it is kept.
     pub folder: Option<PathBuf>,
@@ -105,6 +109,7 @@ impl ReproReport {
         }
     }
 
+    /// The report as JSON.
     pub fn json(&self) -> Json {
         json!({
             "run": self.run.display().to_string(),

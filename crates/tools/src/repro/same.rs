@@ -114,10 +114,12 @@ impl Outcomes {
         all
     }
 
+    /// Adds an outcome; it replaces an earlier one of the same step and kind.
     pub fn add(&mut self, outcome: StepOutcome) {
         self.0.insert((outcome.step, outcome.kind), outcome);
     }
 
+    /// The outcome with the step and kind of `outcome`; `None` if there is none.
     pub fn matching(&self, outcome: &StepOutcome) -> Option<&StepOutcome> {
         self.0.get(&(outcome.step, outcome.kind))
     }
@@ -140,6 +142,7 @@ impl Outcomes {
             .map(|((at, _), _)| *at)
     }
 
+    /// All outcomes by ascending step; a step event comes before the epoch event of the same step.
     pub fn iter(&self) -> impl Iterator<Item = &StepOutcome> {
         self.0.values()
     }

@@ -10,6 +10,7 @@ use std::str::FromStr;
 /// A condition that a run meets or does not.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter {
+    /// The fact, metric or spec key that is tested: `state`, `val.accuracy`, `optimizer.lr`.
     pub key: String,
     test: Test,
     value: String,
@@ -102,7 +103,9 @@ impl Filter {
 /// `KEY`, or `-KEY` from the largest to the smallest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SortBy {
+    /// The fact, metric or spec key to sort by, without the `-`.
     pub key: String,
+    /// Whether the largest value comes first.
     pub descending: bool,
 }
 

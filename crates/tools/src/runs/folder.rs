@@ -22,12 +22,15 @@ pub(super) const REMOVING: &str = ".removing";
 pub enum RunStatus {
     /// A process holds the folder's lock.
     Running,
+    /// It ended successfully, with exit code 0.
     Done,
     /// On request; it can be resumed.
     Stopped,
+    /// It ended with an error, or it has trained and stopped without an end event.
     Failed {
         /// Unknown if the run ended without a word.
         code: Option<u8>,
+        /// Why it failed, for readers.
         reason: String,
     },
     /// Nothing was trained.
@@ -37,6 +40,7 @@ pub enum RunStatus {
 }
 
 impl RunStatus {
+    /// The words of all states, as [`RunStatus::word`] returns them.
     pub const WORDS: [&str; 6] = ["running", "done", "stopped", "failed", "untrained", "removing"];
 
     /// The word of lists and filters.
@@ -58,11 +62,13 @@ pub type Ranking<'a> = &'a dyn Fn(&str) -> Option<bool>;
 /// What is in a run folder.
 #[derive(Clone, Debug)]
 pub struct RunFolder {
+    /// Path of the folder, as given or found.
     pub folder: PathBuf,
     /// The spec's `name`; else the name of the folder.
     pub name: String,
     /// A numbered folder: what an earlier start of a run left.
     pub archived: bool,
+    /// How the run is doing.
     pub state: RunStatus,
     /// RFC 3339: the last start, or, if that is unknown, the last change of the folder.
     pub started: String,
@@ -72,10 +78,13 @@ pub struct RunFolder {
     pub starts: Option<RunFile>,
     /// `job.toml`
     pub spec: Option<Values>,
+    /// Metric that ranks the checkpoints; `None` if the spec names none, or its direction is unknown.
     pub by: Option<RankedBy>,
+    /// What `metrics.jsonl` records; empty if the file is missing or can't be read.
     pub course: Course,
     /// Oldest first.
     pub checkpoints: Vec<Entry>,
+    /// Size of all files in the folder, in bytes.
     pub bytes: u64,
 }
 

@@ -14,8 +14,11 @@ use std::collections::HashMap;
 /// Which of the runs are listed, and in which order.
 #[derive(Clone, Debug)]
 pub struct Listing {
+    /// Conditions that a listed run must meet, all of them.
     pub filters: Vec<Filter>,
+    /// Order of the runs.
     pub sort: SortBy,
+    /// Maximum number of runs to list; `None` lists all.
     pub limit: Option<usize>,
 }
 

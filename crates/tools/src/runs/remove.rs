@@ -20,6 +20,7 @@ const OWN: [&str; 3] = ["checkpoints", "logs", ".lock"];
 /// The parts of a run that stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptParts {
+    /// Nothing stays: the folder is removed.
     Nothing,
     /// Everything but its checkpoints, of which the best stays; the newest if none was measured.
     Best,
@@ -33,6 +34,7 @@ pub struct Removal {
     /// The step of the best of the checkpoints, by this metric.
     best: Option<u64>,
     by: Option<RankBy>,
+    /// Size of what is removed, in bytes.
     pub bytes: u64,
 }
 

@@ -11,13 +11,21 @@ pub struct Flags {
     pub grid: Vec<String>,
     /// `KEY=DISTRIBUTION`
     pub sample: Vec<String>,
+    /// Samples to draw; without `sample`, combinations to choose from the grid. `None`: the spec's.
     pub random: Option<u64>,
+    /// Seed of the random samples; `None`: the spec's.
     pub seed: Option<u64>,
+    /// Metric that ranks the runs, as in `val.accuracy`; `None`: the spec's.
     pub metric: Option<String>,
+    /// Successive halving: epochs that all runs begin with. If set, the spec's `min_steps` is ignored.
     pub min_epochs: Option<u64>,
+    /// Successive halving: optimizer steps that all runs begin with; the spec's `min_epochs` is then ignored.
     pub min_steps: Option<u64>,
+    /// Successive halving: one of `eta` runs continues, for `eta` times as long; `None`: the spec's.
     pub eta: Option<u64>,
+    /// Maximum number of runs at the same time; `None`: the spec's.
     pub parallel: Option<usize>,
+    /// Stop all runs when one fails; `false` leaves the spec's setting.
     pub fail_fast: bool,
 }
 

@@ -45,11 +45,15 @@ const PAGE: &str = "sweep.html";
 
 /// A sweep that has ended.
 pub struct SweepOutcome {
+    /// The sweep's folder.
     pub folder: PathBuf,
+    /// Path of `sweep.html`.
     pub page: PathBuf,
+    /// Final content of `sweep.json`.
     pub file: File,
     /// The children from the best to the worst, by number.
     ranking: Vec<usize>,
+    /// `WorkerFailed` if a run has failed, `Stopped` if one is unfinished, else `Done`.
     pub code: ExitCode,
 }
 

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 /// A sweep that can run.
 pub struct Prepared {
+    /// The sweep's folder: `--out`, or `runs/NAME-sweep`.
     pub folder: PathBuf,
     /// The spec that all children run, without `[sweep]`.
     pub spec_toml: String,
@@ -227,10 +228,12 @@ impl Prepared {
         fork::behind(&plans)
     }
 
+    /// Run folder of child number `at`.
     pub fn folder_of(&self, at: usize) -> PathBuf {
         self.folder.join(&self.children[at].name)
     }
 
+    /// Log file of child number `at`, in the sweep's folder.
     pub fn log_of(&self, at: usize) -> PathBuf {
         self.folder.join(super::children::LOGS).join(format!("{}.log", self.children[at].name))
     }

@@ -43,11 +43,17 @@ impl Preset {
 /// The sizes of a GPT.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GptConfig {
+    /// Number of tokens in the vocabulary.
     pub vocab_size: usize,
+    /// Longest sequence, in tokens: the number of learnt positions.
     pub block_size: usize,
+    /// Number of transformer blocks.
     pub n_layer: usize,
+    /// Attention heads per block; divides `n_embd`.
     pub n_head: usize,
+    /// Width of the embeddings and of the residual stream.
     pub n_embd: usize,
+    /// Dropout probability of embeddings, attention weights and residual branches.
     pub dropout: f64,
 }
 
@@ -137,6 +143,7 @@ pub struct Gpt {
 }
 
 impl Gpt {
+    /// Builds the network on `device`; weights and embeddings are drawn from N(0, 0.02).
     pub fn new(c: GptConfig, device: &Device) -> Self {
         Self {
             wte: Embedding::new(c.vocab_size, c.n_embd, device),

@@ -25,8 +25,11 @@ where
 /// A tensor in a model's state, with its PyTorch name.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct TensorFacts {
+    /// State-dict name.
     pub name: String,
+    /// State-dict shape.
     pub shape: Vec<usize>,
+    /// Whether it is trained, frozen, or changed by forward passes.
     pub role: Role,
     /// The other names of the tensor, if the model contains it more than once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -34,6 +37,7 @@ pub struct TensorFacts {
 }
 
 impl TensorFacts {
+    /// The facts of a tensor of a built model.
     pub fn from_entry(entry: &StateEntry) -> Self {
         let aliases = entry.aliases.iter().map(|alias| alias.name.clone()).collect();
         Self { name: entry.name.clone(), shape: entry.shape.clone(), role: entry.role, aliases }

@@ -85,14 +85,17 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
+    /// The network, without autodiff.
     pub fn net(&self) -> &AnyNet {
         &*self.net
     }
 
+    /// The network's device, without autodiff; inputs must be on it.
     pub fn device(&self) -> Device {
         self.device.clone()
     }
 
+    /// Runs the forward pass: outputs `[rows, outputs]`.
     pub fn forward(&self, input: Input) -> Tensor<2> {
         self.net.forward(input)
     }

@@ -32,7 +32,9 @@ impl Stem {
 /// The number of blocks in each of the four stages, and whether they are bottlenecks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Depth {
+    /// Blocks of each stage, from the largest maps to the smallest.
     pub blocks: [usize; 4],
+    /// Blocks have three convolutions and four times as many output channels, instead of two convolutions.
     pub bottleneck: bool,
 }
 
@@ -71,8 +73,11 @@ impl Depth {
         kept
     }
 
+    /// Two basic blocks per stage.
     pub const RESNET18: Depth = Depth { blocks: [2, 2, 2, 2], bottleneck: false };
+    /// 16 basic blocks.
     pub const RESNET34: Depth = Depth { blocks: [3, 4, 6, 3], bottleneck: false };
+    /// 16 bottleneck blocks.
     pub const RESNET50: Depth = Depth { blocks: [3, 4, 6, 3], bottleneck: true };
 }
 
@@ -135,6 +140,7 @@ pub struct ResNet {
 }
 
 impl ResNet {
+    /// Builds the network for images of `channels` channels on `device`, with torchvision's initial distributions.
     pub fn new(depth: Depth, stem: Stem, channels: usize, classes: usize, device: &Device) -> Self {
         let conv1 = match stem {
             Stem::ImageNet => Conv2d::residual(channels, 64, 7, 2, device),

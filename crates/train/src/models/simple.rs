@@ -15,6 +15,7 @@ pub struct LinearNet {
 }
 
 impl LinearNet {
+    /// Maps `inputs` values to `outputs` values.
     pub fn new(inputs: usize, outputs: usize, device: &Device) -> Self {
         Self { layer: Affine::new(inputs, outputs, device) }
     }
@@ -78,9 +79,13 @@ pub struct Cnn {
 pub struct CnnConfig {
     /// Channels, height, width.
     pub input: [usize; 3],
+    /// Output channels of each convolution; each one halves height and width.
     pub channels: Vec<usize>,
+    /// Width of the hidden linear layer.
     pub hidden: usize,
+    /// Width of the head: number of classes or of target values.
     pub outputs: usize,
+    /// Dropout probability before the head.
     pub dropout: f64,
 }
 
@@ -98,6 +103,7 @@ impl CnnConfig {
 }
 
 impl Cnn {
+    /// Builds the network on `device`, with PyTorch's default initial distributions.
     pub fn new(c: &CnnConfig, device: &Device) -> Self {
         let [mut inputs, mut height, mut width] = c.input;
         let mut convs = Vec::new();

@@ -52,13 +52,21 @@ impl VitPreset {
 pub struct VitConfig {
     /// Channels, height and width of an image; height and width are multiples of the patch's side.
     pub image: [usize; 3],
+    /// Side of a square patch, in pixels.
     pub patch_size: usize,
+    /// Number of encoder blocks.
     pub num_layers: usize,
+    /// Attention heads per block; divides `hidden_dim`.
     pub num_heads: usize,
+    /// Width of tokens and of the residual stream.
     pub hidden_dim: usize,
+    /// Width of the hidden layer in each block's MLP.
     pub mlp_dim: usize,
+    /// Number of logits.
     pub num_classes: usize,
+    /// Dropout probability of embeddings and of the blocks' residual branches and hidden layers.
     pub dropout: f64,
+    /// Dropout probability of attention weights.
     pub attention_dropout: f64,
 }
 
@@ -177,6 +185,7 @@ pub struct Vit {
 }
 
 impl Vit {
+    /// Builds the network on `device`; the class token and the head start at zero.
     pub fn new(c: VitConfig, device: &Device) -> Self {
         let ([channels, height, width], side, hidden) = (c.image, c.patch_size, c.hidden_dim);
         let normal = |std| Initializer::Normal { mean: 0.0, std };

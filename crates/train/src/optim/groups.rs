@@ -65,6 +65,7 @@ syntax!(Patterns);
 pub struct Rule {
     /// Base learning rate, before the schedule.
     pub lr: f64,
+    /// The optimizer with its settings.
     pub optimizer: Arc<dyn Optimizer>,
 }
 

@@ -46,6 +46,7 @@ pub struct OptimizerPlan {
     config: Map<String, Value>,
     #[serde(rename = "group", skip_serializing_if = "Vec::is_empty")]
     pub(super) groups: Vec<Group>,
+    /// Base learning rate of parameters in no group, before the schedule.
     #[serde(skip)]
     pub lr: f64,
     #[serde(skip)]

@@ -16,6 +16,7 @@ use std::sync::Arc;
 /// What the name of a `[task]` table stands for.
 #[derive(Clone, Copy)]
 pub enum TaskKind {
+    /// A task of ddp-run's own, which has no further components.
     Standard(StandardTask),
     /// Reads the table of a task of one's own; `None` after a problem.
     Own(fn(&str, &mut Fields<'_>) -> Option<Arc<dyn AnyTask>>),

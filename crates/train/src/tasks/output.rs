@@ -19,7 +19,9 @@ pub struct StepOutput {
 /// What becomes of the ranks' gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gradients {
+    /// Their mean is used: the loss of each rank is of its own rows.
     Averaged,
+    /// Their sum is used; see [`StepOutput::add_gradients`].
     Added,
 }
 

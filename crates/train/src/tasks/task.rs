@@ -75,7 +75,9 @@ impl Batch {
 /// The targets of mixed images with the smaller weight.
 #[derive(Clone, Debug)]
 pub struct Lighter {
+    /// Of the same shape as the batch's targets.
     pub target: Target,
+    /// Share of these targets in the loss, at most 1/2.
     pub weight: f64,
 }
 
@@ -88,6 +90,7 @@ pub struct StepContext<'a> {
 }
 
 impl<'a> StepContext<'a> {
+    /// For a step that trains or evaluates on the ranks of `group`.
     pub fn new(training: bool, group: &'a dyn ProcessGroup) -> Self {
         Self { training, group, lighter: None }
     }

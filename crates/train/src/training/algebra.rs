@@ -6,6 +6,7 @@ use serde::Serialize;
 /// The sizes of an epoch. All but `global_batch` are `None` while the size of the data set is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BatchAlgebra {
+    /// Samples of the training split, or of the rest of an epoch.
     pub train_samples: Option<usize>,
     /// Samples that each rank draws per epoch, padding included (PyTorch's `DistributedSampler.num_samples`).
     pub samples_per_rank: Option<usize>,

@@ -18,6 +18,7 @@ choice! {
 /// The units that a [`Position`](super::Position) counts in. Equal on all ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batching {
+    /// Number of processes.
     pub world: usize,
     /// Samples per process and micro-batch.
     pub batch_size: usize,

@@ -141,28 +141,41 @@ impl TrainConfig {
 /// All settings of the training loop.
 #[derive(Clone)]
 pub struct TrainSettings {
+    /// Seed of sample order, augmentation, mixing and dropout.
     pub seed: u64,
     /// `u64::MAX` where only `max_steps` ends the run.
     pub epochs: u64,
+    /// Type of the forward and backward passes; with f16 the loss is scaled.
     pub precision: Precision,
+    /// Order of the samples, and how batches are assembled.
     pub loader: LoaderConfig,
+    /// What the run minimises and measures.
     pub task: Arc<dyn AnyTask>,
+    /// The `[train]` table.
     pub train: TrainConfig,
+    /// When to end without improvement; `None`: never.
     pub early_stop: Option<EarlyStop>,
     /// Base learning rate, which the schedule scales.
     pub lr: f64,
+    /// How the learning rate changes during the run.
     pub schedule: Schedule,
+    /// How gradients are packed into buckets and averaged.
     pub reducer: ReducerConfig,
+    /// Replaces the plain all-reduce of gradients; `None`: not replaced.
     pub comm_hook: Option<HookSource>,
+    /// How often to save a checkpoint.
     pub save_every: Every,
     /// What ranks checkpoints, if the best are kept: an epoch that is the best so far is saved.
     pub best: Option<RankBy>,
+    /// Whether a run that is asked to stop saves a checkpoint before it does.
     pub on_preempt: OnPreempt,
     /// Optimizer steps per step event.
     pub log_every: u64,
     /// What evaluations collect in addition to the metrics.
     pub details: Details,
+    /// Steps whose inputs, gradients and state are digested.
     pub digests: EverySteps,
+    /// Steps after which all ranks compare digests of their state.
     pub check_replicas: EverySteps,
 }
 

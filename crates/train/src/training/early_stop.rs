@@ -26,6 +26,7 @@ pub struct EarlyStopConfig {
 /// When to end a run early.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EarlyStop {
+    /// The metric that has to improve.
     pub metric: RankBy,
     patience: u64,
     min_delta: f64,

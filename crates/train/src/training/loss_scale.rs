@@ -12,6 +12,7 @@ const LEAST: f64 = 1.0;
 /// Part of a run's position: equal on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LossScale {
+    /// Factor of the loss, a power of two, at least 1.
     pub scale: f64,
     good_steps: u32,
     /// Steps skipped so far, which optimizers do not count.

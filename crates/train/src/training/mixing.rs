@@ -14,6 +14,7 @@ use std::ops::Range;
 /// How the images of training are mixed. The numbers are the `alpha` of the distribution of lambda, Beta(alpha, alpha).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mixing {
+    /// `alpha` of mixup; `None`: no mixup.
     pub mixup: Option<f64>,
     /// With both, each micro-batch takes either with the same probability.
     pub cutmix: Option<f64>,

@@ -15,12 +15,17 @@ pub const TEXT_TIME: Duration = Duration::from_secs(2);
 /// Results of one optimizer step, over all ranks.
 #[derive(Clone, Debug)]
 pub struct StepReport {
+    /// Sums over all ranks; only `samples` is set in a step that the loss scale skips.
     pub sums: Sums,
     /// This rank's part.
     pub local: Sums,
+    /// Base learning rate of the step, after the schedule.
     pub lr: f64,
+    /// Global L2 norm of the averaged gradients before clipping; not finite only in a skipped step.
     pub grad_norm: f64,
+    /// Wall-clock seconds of the step; on a device, where steps overlap, those since the previous one was done.
     pub seconds: f64,
+    /// Seconds in which this rank waited for data.
     pub data_wait: f64,
     /// In steps that are logged.
     pub anatomy: Option<StepAnatomy>,
@@ -30,6 +35,7 @@ pub struct StepReport {
 
 /// Receives the events of one rank's training, in order, on the training thread.
 pub trait Observer {
+    /// Called before the first step of an epoch, or of its rest in a resumed run, whose sizes are `algebra`.
     fn epoch_begins(&mut self, position: &Position, algebra: &BatchAlgebra);
     /// Called after each optimizer step; `position` already counts it.
     fn step(&mut self, position: &Position, report: &StepReport);
@@ -71,7 +77,9 @@ pub trait Observer {
 /// What a checkpoint has tensors of.
 #[derive(Clone, Copy)]
 pub struct RunTensors<'a> {
+    /// Parameters and buffers.
     pub model: &'a dyn Model,
+    /// The optimizer's state.
     pub updater: &'a Updater,
     /// With `[ema]`.
     pub average: Option<&'a WeightAverage>,

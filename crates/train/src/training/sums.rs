@@ -11,21 +11,30 @@ use std::collections::BTreeMap;
 /// Running sums in f64. `loss` is weighted by rows (samples; tokens for a language model).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sums {
+    /// Mean losses of the batches, each times its rows.
     #[serde(deserialize_with = "nan_if_null")]
     pub loss: f64,
+    /// What `loss` is summed over: samples, tokens, or what the task counts.
     pub rows: f64,
+    /// Number of samples.
     pub samples: f64,
+    /// Rows whose label has the highest score.
     pub correct: f64,
+    /// Rows whose label has one of the five highest scores.
     pub top5: f64,
     /// Sums of absolute errors, squared errors, targets and squared targets, over all elements.
     #[serde(deserialize_with = "nan_if_null")]
     pub absolute: f64,
+    /// Sum of squared errors.
     #[serde(deserialize_with = "nan_if_null")]
     pub squared: f64,
+    /// Sum of targets.
     #[serde(deserialize_with = "nan_if_null")]
     pub target: f64,
+    /// Sum of squared targets.
     #[serde(deserialize_with = "nan_if_null")]
     pub target_squared: f64,
+    /// Number of target values in these four sums.
     pub elements: f64,
     /// Cross-entropy and rows of sequences, where `loss` is smoothed.
     #[serde(default, skip_serializing_if = "Ratio::is_empty")]
@@ -78,6 +87,7 @@ impl Sums {
         fixed.into_iter().chain(ratios.flat_map(|r| [&mut r.numerator, &mut r.denominator]))
     }
 
+    /// Adds the sums of further batches; a metric that only one of the two has counts as zero in the other.
     pub fn add(&mut self, other: &Sums) {
         let mut other = other.clone();
         // A metric that only one of them has is zero in the other.
@@ -143,15 +153,19 @@ impl Sums {
         self
     }
 
+    /// Mean loss per row; NaN without rows.
     pub fn mean_loss(&self) -> f64 {
         self.loss / self.rows
     }
+    /// Share of rows whose label has the highest score, 0 to 1; NaN without rows.
     pub fn accuracy(&self) -> f64 {
         self.correct / self.rows
     }
+    /// Share of rows whose label has one of the five highest scores, 0 to 1; NaN without rows.
     pub fn top5(&self) -> f64 {
         self.top5 / self.rows
     }
+    /// Mean absolute error per target value; NaN without target values.
     pub fn mae(&self) -> f64 {
         self.absolute / self.elements
     }

@@ -23,10 +23,13 @@ use std::time::Duration;
 
 /// The components of a trainer.
 pub struct TrainerParts<'a> {
+    /// The process group of all ranks.
     pub group: Arc<dyn ProcessGroup>,
+    /// Training data and, if there are any, validation data.
     pub splits: Splits,
     /// Model and updater hold the initial state (fresh or loaded), equal on all ranks.
     pub model: Box<dyn Model>,
+    /// The optimizer and its state.
     pub updater: Updater,
     /// With `[ema]`; equal on all ranks too.
     pub average: Option<WeightAverage>,
@@ -36,6 +39,7 @@ pub struct TrainerParts<'a> {
     pub best: Option<Score>,
     /// Polled once per step.
     pub stop: &'a dyn Fn() -> bool,
+    /// Receives the events of this rank.
     pub observer: &'a mut dyn Observer,
 }
 
@@ -60,12 +64,14 @@ pub struct Trainer<'a> {
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrainingEnd {
+    /// All epochs or steps are done, or the run ended early by its own rules.
     Done,
     /// Stopped on request, after a save unless `checkpoint.on_preempt` is `exit`.
     Stopped,
 }
 
 impl<'a> Trainer<'a> {
+    /// Prepares the loop to continue at the position of `parts`; [`Trainer::run`] starts it.
     pub fn new(settings: TrainSettings, parts: TrainerParts<'a>) -> Result<Self> {
         let TrainerParts { group, splits, model, updater, average, mut position, best, stop, observer } =
             parts;

@@ -92,6 +92,7 @@ impl Updater {
         &self.since
     }
 
+    /// [`Updater::since`], to be set from a checkpoint.
     pub fn since_mut(&mut self) -> &mut [u64] {
         &mut self.since
     }
@@ -106,6 +107,7 @@ impl Updater {
         &self.state
     }
 
+    /// [`Updater::state`], to be set from a checkpoint.
     pub fn state_mut(&mut self) -> &mut OptimizerState {
         &mut self.state
     }

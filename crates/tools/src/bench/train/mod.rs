@@ -27,11 +27,13 @@ pub struct Measurement {
     pub name: String,
     /// The resolved spec.
     pub toml: String,
+    /// The device that the processes compute on, as shown in the report.
     pub device: String,
     /// The model's tensors are in host memory.
     pub host: bool,
     /// The batching of one process.
     pub batching: Batching,
+    /// Optimizer steps to measure in each run, in addition to the warm-up.
     pub steps: usize,
     /// Numbers of processes, and of threads of each.
     pub cases: Vec<(usize, usize)>,

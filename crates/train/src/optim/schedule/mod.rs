@@ -58,7 +58,9 @@ choice! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Length {
+    /// Passes over the training data.
     Epochs(u64),
+    /// Optimizer steps.
     Steps(u64),
 }
 
