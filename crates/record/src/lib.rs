@@ -79,8 +79,8 @@ pub use rank_times::RankTimes;
 pub use relation::Relation;
 pub use run_id::RunId;
 pub use sinks::{SinksConfig, short_form, standard_kinds};
-pub use summary::{SummaryFacts as SummaryOf, summary};
+pub use summary::{SummaryFacts, summary};
 #[cfg(feature = "board")]
 pub use tail::{FileStamp, PollResult, Tail, file_stamp};
 pub use tensorboard::{StartOfRun, TensorBoardWriter};
-pub use writer::{ExistingMetrics as MetricsFound, MetricsWriter, for_each_event, read_events};
+pub use writer::{ExistingMetrics, MetricsWriter, for_each_event, read_events};

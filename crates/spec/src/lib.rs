@@ -43,7 +43,7 @@ pub use base;
 pub use collect::{Declaration, ResolvedValue};
 pub use diagnostics::{Diagnostics, Problem};
 pub use fields::Fields;
-pub use load::{Examined, JobTree, identify, shown_name};
+pub use load::{Examined, JobTree, Texts, identify, shown_name};
 pub use overrides::{Given, Override};
 pub use period::Period;
 pub use period::{duration, number_and_unit};

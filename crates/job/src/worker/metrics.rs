@@ -5,7 +5,7 @@ use super::messages::warn;
 use super::parts::RankParts;
 use base::error::{Error, Result};
 use data::{DataFacts, FieldKind};
-use record::{Assertion, Metrics, MetricsFound, MetricsWriter, Top5};
+use record::{Assertion, ExistingMetrics, Metrics, MetricsWriter, Top5};
 use spec::did_you_mean;
 use std::path::Path;
 use train::tasks::{StandardLoss, TaskPlan};
@@ -118,7 +118,7 @@ pub fn metrics_until(
     own: bool,
     settings: &TrainSettings,
     out_dir: &Path,
-) -> Result<(MetricsWriter, MetricsFound)> {
+) -> Result<(MetricsWriter, ExistingMetrics)> {
     let mut metrics = MetricsWriter::open(&out_dir.join("metrics.jsonl"))?;
     let found = metrics.truncate_after(position.step, epochs_until(position, settings))?;
     found.warnings(position.step, settings.log_every.max(1), own).iter().for_each(|what| warn(what));

@@ -22,8 +22,8 @@ use launch::logs::ALREADY_PRINTED;
 use record::history::{Parent, relative};
 use record::{
     CheckpointEvent, DigestWriter, EndEvent, Event, ObservedRun, ObserverPlan, Observers, Progress,
-    ProgressMode, RestartEvent, ResumeEvent, StartOfRun, SummaryOf, Totals, cut_digests, read_events, report,
-    summary,
+    ProgressMode, RestartEvent, ResumeEvent, StartOfRun, SummaryFacts, Totals, cut_digests, read_events,
+    report, summary,
 };
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -253,7 +253,7 @@ impl RunRecord {
             let program = std::env::current_exe().ok().and_then(|path| Some(path.file_name()?.to_owned()));
             let program = program.unwrap_or_default();
             let events = read_events(&self.out_dir.join("metrics.jsonl"))?;
-            let run = SummaryOf {
+            let run = SummaryFacts {
                 dir: &self.out_dir,
                 program: &program.to_string_lossy(),
                 epochs: *epochs,

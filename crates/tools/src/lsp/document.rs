@@ -9,7 +9,7 @@ use job::plan::{Plan, Purpose, WorldRequest};
 use job::reference::{Key, Reference, keys, without_indices};
 use job::registry::Registry;
 use lsp_types::{DiagnosticSeverity, Uri};
-use spec::{Declaration, Diagnostics, Examined, JobTree, Override, ResolvedValue};
+use spec::{Declaration, Diagnostics, Examined, JobTree, Override, ResolvedValue, Texts};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
@@ -40,9 +40,6 @@ pub struct Checked {
 
 /// A text as read, or why a component panicked; with the messages about edits that do not fit.
 type Read = (JobTree, Result<Examined<Option<Plan>>, String>, Vec<Finding>);
-
-/// The texts of other files.
-type Texts<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
 impl Document {
     pub fn new(uri: Uri, version: Option<i32>, text: String) -> Self {
