@@ -2,7 +2,10 @@
 
 #![allow(unsafe_code)]
 
+mod toolkit;
+
 use super::Precision;
+use super::readback::device_failed;
 use base::error::{Error, Result};
 use burn::tensor::{self, Device, Tensor};
 use burn_cubecl::CubeDevice;
@@ -11,46 +14,50 @@ use cubecl::cuda::CudaRuntime;
 use cubecl_runtime::runtime::Runtime;
 use cudarc::driver::{result, sys};
 
-/// Returns what is missing if CUDA can't be used. Must be called first, because `cudarc` panics if the library is
-/// missing and CubeCL panics if the headers are.
-fn present() -> Result<(), String> {
-    nccl::driver()?;
-    // SAFETY: opens and closes libnvrtc, which runs only its own code to load and unload.
-    if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
-        let why = "the CUDA runtime compiler was not found (no libnvrtc.so); install the CUDA toolkit, or add its folder to \
-                   LD_LIBRARY_PATH";
-        return Err(why.to_owned());
-    }
-    let none = "the CUDA headers were not found (no /usr/local/cuda); set CUDA_PATH to the folder that contains `include`";
-    cubecl::cuda::install::cuda_path().map(drop).ok_or_else(|| none.to_owned())
+fn driver_error(error: result::DriverError) -> String {
+    format!("CUDA's driver: {error}")
 }
 
 /// Names of the devices visible to this process, without opening one.
 pub(super) fn names() -> Result<Vec<String>, String> {
-    present()?;
-    let said = |e: result::DriverError| format!("CUDA's driver: {e}");
-    let count = result::device::get_count().map_err(said)?;
-    let name = |index| result::device::get(index).and_then(result::device::get_name).map_err(said);
+    toolkit::present()?;
+    let count = result::device::get_count().map_err(driver_error)?;
+    let name = |index| result::device::get(index).and_then(result::device::get_name).map_err(driver_error);
     match count {
         0 => Err("the CUDA driver reports no device".to_owned()),
         _ => (0..count).map(name).collect(),
     }
 }
 
-/// What compiled kernels depend on: the model of the card and its compute capability.
-pub(super) fn card(index: usize) -> String {
+/// Why devices that the driver reports cannot be used, if there are any.
+pub(super) fn unusable() -> Option<String> {
+    let why = toolkit::present().err()?;
+    nccl::driver().ok()?;
+    result::device::get_count().is_ok_and(|there| there > 0).then_some(why)
+}
+
+/// The compute capability of a device: 90 is 9.0. Call it after [`names`], which loads the driver.
+fn capability(index: usize) -> Result<i32, String> {
     use sys::CUdevice_attribute as Attribute;
-    let Some(name) = names().ok().and_then(|names| names.into_iter().nth(index)) else {
-        return "cuda".to_owned();
-    };
-    let capability = |attribute| {
-        let device = result::device::get(index as i32).ok()?;
+    let device = result::device::get(index as i32).map_err(driver_error)?;
+    let read = |attribute| {
         // SAFETY: the driver returned this device; the call only reads.
-        unsafe { result::device::get_attribute(device, attribute) }.ok()
+        unsafe { result::device::get_attribute(device, attribute) }.map_err(driver_error)
     };
-    let major = capability(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR).unwrap_or(0);
-    let minor = capability(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR).unwrap_or(0);
-    format!("{name} sm{major}{minor}")
+    let major = read(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+    let minor = read(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+    Ok(major * 10 + minor)
+}
+
+/// What compiled kernels depend on: the model of the card, its compute capability, and the versions of NVRTC and the
+/// driver. CubeCL stores PTX before the driver accepts it and never compiles that kernel again, so PTX that a driver has
+/// refused must not be found once NVRTC or the driver has been replaced.
+pub(super) fn card(index: usize) -> String {
+    let describe = || {
+        let name = names()?.into_iter().nth(index).ok_or("no such device")?;
+        Ok::<_, String>(format!("{name} sm{} {}", capability(index)?, toolkit::present()?.versions()))
+    };
+    describe().unwrap_or_else(|_| "cuda".to_owned())
 }
 
 pub(super) fn open(index: usize, precision: Precision) -> Result<Device> {
@@ -59,6 +66,8 @@ pub(super) fn open(index: usize, precision: Precision) -> Result<Device> {
     if index >= there {
         return Err(missing(format!("this process sees {there}")));
     }
+    let toolkit = toolkit::present().map_err(missing)?;
+    capability(index).and_then(|capability| toolkit.check_capability(capability)).map_err(missing)?;
     super::exact::open(index, precision)?;
     Ok(Device::cuda(index))
 }
@@ -70,7 +79,7 @@ pub(super) fn open(index: usize, precision: Precision) -> Result<Device> {
 /// are constant, and these change.
 ///
 /// # Errors
-/// A tensor that is not contiguous on a CUDA device: a bug.
+/// A device error; or a tensor that is not contiguous on a CUDA device: a bug.
 pub fn slice(tensor: &Tensor<1>) -> Result<DeviceSlice> {
     let odd = |what: &str| Error::internal(format!("a gradient bucket cannot be averaged in place: {what}"));
     let [len] = tensor.dims();
@@ -82,7 +91,7 @@ pub fn slice(tensor: &Tensor<1>) -> Result<DeviceSlice> {
     let memory = resolved
         .client
         .get_resource::<<CudaRuntime as Runtime>::Server>(resolved.handle.clone())
-        .map_err(|e| odd(&e.to_string()))?;
+        .map_err(device_failed)?;
     let (address, bytes) = (memory.resource().ptr, memory.resource().size);
     let dtype = match resolved.dtype {
         tensor::DType::F32 => DType::F32,

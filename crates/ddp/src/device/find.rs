@@ -14,6 +14,15 @@ pub fn cuda_devices() -> Result<Vec<String>, String> {
     Err("this build has no CUDA support (cargo feature `cuda`)".to_owned())
 }
 
+/// Why this process cannot use the CUDA devices that its driver reports: `device = "auto"` is the CPU then. None if it can
+/// use them, or if there are none.
+pub fn unusable_cuda_devices() -> Option<String> {
+    #[cfg(feature = "cuda")]
+    return super::cuda::unusable();
+    #[cfg(not(feature = "cuda"))]
+    None
+}
+
 /// Names of the devices that wgpu finds, or why there are none.
 pub fn wgpu_devices() -> Result<Vec<String>, String> {
     #[cfg(feature = "wgpu")]

@@ -32,7 +32,9 @@ pub use device_spec::DeviceSpec;
 use exact::listed;
 #[cfg(all(test, feature = "nccl"))]
 use find::among;
-pub use find::{available, count, cuda_devices, of_rank, supports_precision, wgpu_devices};
+pub use find::{
+    available, count, cuda_devices, of_rank, supports_precision, unusable_cuda_devices, wgpu_devices,
+};
 #[cfg(feature = "cubecl-devices")]
 pub use kernel_cache::keep_kernels;
 pub use precision::Precision;

@@ -19,6 +19,7 @@ use assertions::asserted;
 use base::display;
 use base::error::{Error, Result};
 use collectives::Backend;
+use ddp::device::{DeviceSpec, unusable_cuda_devices};
 use launch::clusters::{LaunchFlags, Origin};
 use launch::nodes::NodeRange;
 use launch::{ExitCode, StopFlag, logs};
@@ -53,6 +54,11 @@ pub fn start(plan: &Plan, mut job: JobHandoff, start: Start, stop: &StopFlag) ->
     // Of the ranks of a machine, one.
     if !matches!(&origin, Origin::Worker(worker) if worker.place.local_rank > 0) {
         plan.memory_warning().iter().for_each(|why| status!("warning: `model`: {why}"));
+        if plan.device == DeviceSpec::Auto {
+            unusable_cuda_devices()
+                .iter()
+                .for_each(|why| status!("warning: `device = \"auto\"` is the CPU here: {why}"));
+        }
     }
     ready(plan, &origin)?;
     job.out_dir = match out {
