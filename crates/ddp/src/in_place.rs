@@ -32,6 +32,7 @@ fn on_cuda(_: &Arc<dyn ProcessGroup>) -> Option<Arc<dyn InPlace>> {
 
 #[cfg(feature = "cuda")]
 fn on_cuda(group: &Arc<dyn ProcessGroup>) -> Option<Arc<dyn InPlace>> {
+    use base::error::ErrorKind;
     use collectives::{CommErrorKind, DeviceCollectives, ReduceOp};
 
     struct OnCuda(Arc<dyn ProcessGroup>);
@@ -45,8 +46,13 @@ fn on_cuda(group: &Arc<dyn ProcessGroup>) -> Option<Arc<dyn InPlace>> {
 
     impl InPlace for OnCuda {
         fn average(&self, tensor: Tensor<1>) -> Result<Tensor<1>, CommError> {
-            let slice = crate::device::slice(&tensor)
-                .map_err(|e| CommError::new(CommErrorKind::Misuse, None, e.message))?;
+            let slice = crate::device::slice(&tensor).map_err(|e| {
+                let kind = match e.kind {
+                    ErrorKind::Unavailable => CommErrorKind::Unavailable,
+                    _ => CommErrorKind::Misuse,
+                };
+                CommError { hint: e.hint, ..CommError::new(kind, None, e.message) }
+            })?;
             self.collectives()?.all_reduce(slice, ReduceOp::Mean)?;
             Ok(tensor)
         }

@@ -134,9 +134,20 @@ impl Engine {
         error.clone()
     }
 
+    /// Ends the group at the request of this rank.
+    pub(super) fn abort(&self, why: &str) -> CommError {
+        self.fail(abort_with(&*self.control, why))
+    }
+
     /// Ends the group because this rank's device has failed.
     pub(super) fn broken(&self, why: &str) -> CommError {
-        self.fail(abort_with(&*self.control, why))
+        let error = abort_with(&*self.control, why);
+        // The control group says which failure was the first.
+        let kind = match error.peer {
+            Some(peer) if peer == self.control.rank() => CommErrorKind::Unavailable,
+            _ => error.kind,
+        };
+        self.fail(CommError { kind, ..error })
     }
 
     /// Ends the group because NCCL has failed; a peer may be the cause.
@@ -158,7 +169,7 @@ impl Engine {
         drop(communicator);
         match result {
             Some(result) => result.map_err(|why| self.lost(&why)),
-            None => Err(self.broken("the NCCL communicator has been destroyed")),
+            None => Err(self.abort("the NCCL communicator has been destroyed")),
         }
     }
 

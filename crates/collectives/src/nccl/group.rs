@@ -49,7 +49,7 @@ impl ProcessGroup for NcclGroup {
     }
     /// Ends the control group, and with it the communicator.
     fn abort(&self, why: &str) {
-        self.engine.broken(why);
+        self.engine.abort(why);
     }
     fn flight_recorder(&self) -> Option<&dyn FlightRecorder> {
         Some(self)

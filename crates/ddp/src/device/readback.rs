@@ -5,6 +5,7 @@
 use base::error::{Error, Result};
 use burn::tensor::{Tensor, TensorData};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use std::fmt::Display;
 use std::sync::OnceLock;
 
 /// A tensor's values, as f32, being copied.
@@ -24,7 +25,7 @@ impl Readback {
     pub fn start(tensor: Tensor<1>) -> Result<Self> {
         let (to, from) = bounded(1);
         // Not the values yet, but their location on the device.
-        let job = ReadbackJob { data: tensor.try_into_data().map_err(failed)?, to };
+        let job = ReadbackJob { data: tensor.try_into_data().map_err(device_failed)?, to };
         match reader() {
             Some(jobs) => drop(jobs.send(job)), // without a reader, `wait` finds the channel closed
             None => job.run(),
@@ -48,13 +49,13 @@ impl Readback {
 /// # Errors
 /// A device error.
 pub fn read<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>> {
-    tensor.try_into_vec_as().map_err(failed)
+    tensor.try_into_vec_as().map_err(device_failed)
 }
 
 impl ReadbackJob {
     fn run(self) {
         // Nobody receives the values of an abandoned step.
-        let _ = self.to.send(self.data.convert::<f32>().try_into_vec().map_err(failed));
+        let _ = self.to.send(self.data.convert::<f32>().try_into_vec().map_err(device_failed));
     }
 }
 
@@ -70,14 +71,43 @@ fn reader() -> Option<&'static Sender<ReadbackJob>> {
     READER.get_or_init(start).as_ref()
 }
 
-fn failed(error: impl std::fmt::Display) -> Error {
-    Error::unavailable(format!("the device failed: {error}"))
+pub(super) fn device_failed(error: impl Display) -> Error {
+    let error = error.to_string();
+    let causes = causes(&error);
+    match causes.iter().find(|cause| cause.contains("out of device memory")) {
+        Some(cause) => Error::unavailable(format!("the device failed: {cause}")).hint(
+            "a smaller `batch_size` needs less; `train.accumulate` keeps the samples of a step as they are",
+        ),
+        None => Error::unavailable(format!("the device failed: {}", causes.join(": "))),
+    }
+}
+
+/// The causes in an error's text: CubeCL writes one below the other, with headings, with notes that there is no backtrace,
+/// and with the operations that were skipped.
+fn causes(error: &str) -> Vec<&str> {
+    const HEADINGS: [&str; 4] = ["Caused by:", "Backtrace:", "Asked at:", "No backtrace available"];
+    let is_cause =
+        |line: &&str| !line.is_empty() && !HEADINGS.contains(line) && !line.starts_with("skipped `");
+    error.lines().map(str::trim).filter(is_cause).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use burn::tensor::{DType, Device};
+
+    #[test]
+    fn an_errors_causes_are_one_line() {
+        let lost = "The device is poisoned\nCaused by:\n  skipped `ReduceKernel`: it needed memory\n  cuModuleLoadData failed with status 719\nBacktrace:\nNo backtrace available\n";
+        assert_eq!(
+            device_failed(lost).message,
+            "the device failed: The device is poisoned: cuModuleLoadData failed with status 719"
+        );
+        let full = "An IO error happened\nCaused by:\n  out of device memory allocating 64 bytes\nNo backtrace available";
+        let full = device_failed(full);
+        assert_eq!(full.message, "the device failed: out of device memory allocating 64 bytes");
+        assert!(full.hint.is_some_and(|hint| hint.contains("`batch_size`")));
+    }
 
     #[test]
     fn each_readback_returns_its_own_values() {
