@@ -1,22 +1,59 @@
 //! A device with memory of its own, through the real binary: what it computes, and that a run goes on after a kill and on another
-//! device. Any device that wgpu finds will do; CI has Mesa's, in software. Skipped where there is none.
+//! device. Two kinds: whatever device wgpu finds (CI has Mesa's, in software; skipped where there is none), and CUDA cards of the
+//! tests' own driver, which executes kernels on the CPU (`tests/fake_cuda`).
 
 use crate::common::*;
-use ddp_run::testing::{
-    ComputeDevice, Loaded, Precision, cuda_devices, load, supports_precision, wgpu_devices,
-};
+#[cfg(feature = "cuda")]
+use crate::emulated_cuda;
+use ddp_run::testing::{ComputeDevice, Loaded, Precision, load, supports_precision, wgpu_devices};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
-fn there() -> bool {
-    let found = wgpu_devices();
-    if let Err(why) = &found {
-        println!("skipped: {why}");
+/// A kind of device, with the environment in which the program finds it.
+struct Machine {
+    device: &'static str,
+    variables: Vec<(&'static str, OsString)>,
+}
+
+impl Machine {
+    /// Whatever wgpu finds. If that is nothing, prints so and returns None.
+    #[cfg(feature = "wgpu")]
+    fn with_wgpu() -> Option<Self> {
+        if let Err(why) = wgpu_devices() {
+            println!("skipped: {why}");
+            return None;
+        }
+        Some(Self { device: "wgpu", variables: Vec::new() })
     }
-    found.is_ok()
+
+    /// One emulated CUDA card. If there is no C++ compiler, prints so and returns None.
+    #[cfg(feature = "cuda")]
+    fn with_cuda() -> Option<Self> {
+        Some(Self { device: "cuda", variables: emulated_cuda::variables()? })
+    }
+
+    fn train_command(&self, spec: &Path, out: &Path, flags: &[&str]) -> Command {
+        let mut command = train_command(spec, out, flags);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    #[track_caller]
+    fn train(&self, spec: &Path, out: &Path, flags: &[&str]) -> Output {
+        output_of(&mut self.train_command(spec, out, flags))
+    }
+
+    /// Whether its devices have this precision, as far as is known without opening one.
+    fn supports(&self, precision: Precision) -> Result<(), String> {
+        match self.device {
+            "cuda" => Ok(()),
+            _ => supports_precision(precision, ComputeDevice::Wgpu(0)).map_err(|why| why.message),
+        }
+    }
 }
 
 /// 24 steps with everything that has state.
@@ -53,47 +90,38 @@ fn saved_on(out: &Path) -> String {
     saved.state.extra["device"].as_str().unwrap().to_owned()
 }
 
-#[test]
-fn losses_and_metrics_are_those_of_the_cpu_with_one_process_and_with_two() {
-    let _alone = alone();
-    if !there() {
-        return;
-    }
+fn losses_and_metrics_are_those_of_the_cpu_with_one_process_and_with_two(on: &Machine) {
     let dir = tempfile::tempdir().unwrap();
     for world in [1, 2] {
         let spec = spec(dir.path(), world);
         let out = |device: &str| dir.path().join(format!("{device}-{world}"));
-        for device in ["cpu", "wgpu"] {
-            assert_code(&train(&spec, &out(device), &["--device", device]), 0);
+        for device in ["cpu", on.device] {
+            assert_code(&on.train(&spec, &out(device), &["--device", device]), 0);
         }
-        let gap = largest_gap(&losses(&out("cpu")), &losses(&out("wgpu")));
+        let gap = largest_gap(&losses(&out("cpu")), &losses(&out(on.device)));
         println!("world {world}: largest loss gap to the CPU {gap:.2e}");
         assert!(gap < 1e-4, "world {world}: {gap:e}");
-        assert_eq!(saved_on(&out("wgpu")), ComputeDevice::Wgpu(0).to_string());
+        assert_eq!(saved_on(&out(on.device)), format!("{}:0", on.device));
         let last = |device| events(&out(device)).into_iter().rfind(|e| e["event"] == "epoch").unwrap();
         for metric in ["loss", "mae", "r2"] {
             let of = |device| last(device)["val"][metric].as_f64().unwrap();
-            let (cpu, device) = (of("cpu"), of("wgpu"));
+            let (cpu, device) = (of("cpu"), of(on.device));
             assert!((cpu - device).abs() < 1e-4 * cpu.abs().max(1.0), "val {metric}: {cpu} and {device}");
         }
     }
 }
 
-#[test]
-fn a_killed_run_goes_on_on_its_device_and_on_another() {
-    let _alone = alone();
-    if !there() {
-        return;
-    }
+fn a_killed_run_goes_on_on_its_device_and_on_another(on: &Machine) {
     let dir = tempfile::tempdir().unwrap();
     let spec = spec(dir.path(), 2);
     let whole = dir.path().join("whole");
-    assert_code(&train(&spec, &whole, &["--device", "wgpu"]), 0);
+    assert_code(&on.train(&spec, &whole, &["--device", on.device]), 0);
     let expected = losses(&whole);
-    for (first, second) in [("wgpu", "wgpu"), ("wgpu", "cpu"), ("cpu", "wgpu")] {
+    for (first, second) in [(on.device, on.device), (on.device, "cpu"), ("cpu", on.device)] {
         let out = dir.path().join(format!("{first}-{second}"));
         // Held in step 8: a save may take longer than all the steps that are left.
-        let mut run = train_command(&spec, &out, &["--device", first])
+        let mut run = on
+            .train_command(&spec, &out, &["--device", first])
             .env("DDP_RUN_FAULT", "stop:rank=1,phase=forward,step=8")
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -108,16 +136,18 @@ fn a_killed_run_goes_on_on_its_device_and_on_another() {
         wait_for("the workers' end", HUNG, || processes(&out).is_empty());
         assert!(losses(&out).len() <= 8, "{first}, {second}: it was not held");
         let mut flags = vec!["--device", second, "--accept-changes"];
-        if (first, second) == ("cpu", "wgpu") {
-            let elsewhere = [&flags[..], &["--set", "checkpoint.map_location={ cpu = \"wgpu:1\" }"]].concat();
-            let refused = train(&spec, &out, &elsewhere);
+        let kind = on.device;
+        let to = |index| format!("checkpoint.map_location={{ cpu = \"{kind}:{index}\" }}");
+        let [here, elsewhere] = [to(0), to(1)];
+        if first == "cpu" {
+            let refused = on.train(&spec, &out, &[&flags[..], &["--set", &elsewhere]].concat());
             assert_code(&refused, 69);
-            let said = "sends tensors of `cpu` to `wgpu:1`, and rank 0 computes on `wgpu:0`";
-            assert!(stderr(&refused).contains(said), "{}", stderr(&refused));
-            flags.extend(["--set", "checkpoint.map_location={ cpu = \"wgpu:0\" }"]);
+            let said = format!("sends tensors of `cpu` to `{kind}:1`, and rank 0 computes on `{kind}:0`");
+            assert!(stderr(&refused).contains(&said), "{}", stderr(&refused));
+            flags.extend(["--set", &here]);
         }
-        assert_code(&train(&spec, &out, &flags), 0);
-        assert_eq!(saved_on(&out), if second == "wgpu" { "wgpu:0" } else { "cpu" });
+        assert_code(&on.train(&spec, &out, &flags), 0);
+        assert_eq!(saved_on(&out), if second == "cpu" { "cpu".to_owned() } else { format!("{kind}:0") });
         assert!(events(&out).iter().any(|e| e["event"] == "resume"), "{first}, {second}: it started over");
         // Which kernels CubeCL's tuner chose, and so the last bits, depends on what was kept.
         let gap = largest_gap(&losses(&out), &expected);
@@ -127,24 +157,19 @@ fn a_killed_run_goes_on_on_its_device_and_on_another() {
 }
 
 /// Digests have the steps that they are of, although the device is a step behind, and the replicas agree.
-#[test]
-fn a_device_has_digests_and_equal_replicas() {
-    let _alone = alone();
-    if !there() {
-        return;
-    }
+fn a_device_has_digests_and_equal_replicas(on: &Machine) {
     let dir = tempfile::tempdir().unwrap();
     let spec = spec(dir.path(), 2);
     let digested = |device: &str| {
         let out = dir.path().join(device);
         let flags = ["metrics.digests=\"4 steps\"", "distributed.check_replicas=\"3 steps\""];
         let flags = ["--device", device, "--set", flags[0], "--set", flags[1]];
-        assert_code(&train(&spec, &out, &flags), 0);
+        assert_code(&on.train(&spec, &out, &flags), 0);
         let text = std::fs::read_to_string(out.join("digests.jsonl")).unwrap();
         (losses(&out), text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
     };
     let (cpu, cpu_lines): (_, Vec<serde_json::Value>) = digested("cpu");
-    let (device, lines): (_, Vec<serde_json::Value>) = digested("wgpu");
+    let (device, lines): (_, Vec<serde_json::Value>) = digested(on.device);
     assert!(largest_gap(&cpu, &device) < 1e-4);
     let steps: Vec<_> = lines.iter().map(|line| line["step"].as_u64().unwrap()).collect();
     assert_eq!(steps, [4, 8, 12, 16, 20, 24]);
@@ -160,17 +185,12 @@ fn a_device_has_digests_and_equal_replicas() {
     }
 }
 
-#[test]
-fn a_gradient_that_is_not_finite_ends_the_run_and_is_not_saved() {
-    let _alone = alone();
-    if !there() {
-        return;
-    }
+fn a_gradient_that_is_not_finite_ends_the_run_and_is_not_saved(on: &Machine) {
     let dir = tempfile::tempdir().unwrap();
     let spec = spec(dir.path(), 1);
     let out = dir.path().join("out");
-    let flags = ["--device", "wgpu", "--set", "optimizer.lr=1e30", "--set", "train.clip_norm=1e30"];
-    let output = train(&spec, &out, &flags);
+    let flags = ["--device", on.device, "--set", "optimizer.lr=1e30", "--set", "train.clip_norm=1e30"];
+    let output = on.train(&spec, &out, &flags);
     assert_code(&output, 92);
     assert!(stderr(&output).contains("is not finite") || stderr(&output).contains("the loss of step"));
     assert!(!out.join("checkpoints/step-00000005").exists());
@@ -186,26 +206,21 @@ fn weights(saved: &Loaded) -> Vec<f32> {
 }
 
 /// The first scale is too large for these gradients, so the first step overflows, and some later one may.
-#[test]
-fn f16_trains_under_a_loss_scale_and_leaves_out_what_overflows() {
-    let _alone = alone();
-    if !there() {
-        return;
-    }
-    if let Err(why) = supports_precision(Precision::F16, ComputeDevice::Wgpu(0)) {
-        return println!("skipped: {}", why.message);
+fn f16_trains_under_a_loss_scale_and_leaves_out_what_overflows(on: &Machine) {
+    if let Err(why) = on.supports(Precision::F16) {
+        return println!("skipped: {why}");
     }
     let dir = tempfile::tempdir().unwrap();
     let spec = spec(dir.path(), 2);
     let run = |name: &str, flags: &[&str]| {
         let out = dir.path().join(name);
         let all = ["--set", "save_every=1 step", "--set", "checkpoint.keep_last=24"];
-        assert_code(&train(&spec, &out, &[flags, &all].concat()), 0);
+        assert_code(&on.train(&spec, &out, &[flags, &all].concat()), 0);
         let steps = step_events(&out);
         assert_eq!(steps.len(), 24, "{name}");
         (out, steps)
     };
-    let (out, steps) = run("f16", &["--device", "wgpu", "--set", "precision=f16"]);
+    let (out, steps) = run("f16", &["--device", on.device, "--set", "precision=f16"]);
     // The same batches in f32, by a rate that leaves the parameters as they are drawn.
     let still = ["--device", "cpu", "--set", "optimizer.lr=1e-30", "--set", "optimizer.weight_decay=0"];
     let (drawn, exact) = run("f32", &still);
@@ -243,26 +258,22 @@ fn f16_trains_under_a_loss_scale_and_leaves_out_what_overflows() {
     assert!(mean(&steps[12..]) < 0.9 * mean(&exact[12..]), "{} {}", mean(&steps[12..]), mean(&exact[12..]));
 }
 
-#[test]
-fn devices_that_are_not_there_or_too_few_are_refused() {
-    let _alone = alone();
+fn devices_that_are_not_there_or_too_few_are_refused(on: &Machine) {
     let dir = tempfile::tempdir().unwrap();
     let spec = spec(dir.path(), 2);
     let refused = |flags: &[&str], code: i32, words: &str| {
-        let output = train(&spec, &dir.path().join("out"), flags);
+        let output = on.train(&spec, &dir.path().join("out"), flags);
         assert_code(&output, code);
         assert!(stderr(&output).contains(words), "{}", stderr(&output));
     };
-    if cuda_devices().is_err() {
-        refused(&["--device", "cuda"], 69, "device `cuda`");
+    for other in ["cuda:77", "wgpu:77"] {
+        refused(&["--device", other], 69, &format!("device `{other}`"));
     }
-    refused(&["--device", "cuda:77"], 69, "device `cuda:77`");
-    refused(&["--device", "wgpu:77"], 69, "device `wgpu:77`");
-    if there() && wgpu_devices().is_ok_and(|names| names.len() == 1) {
-        refused(&["--device", "wgpu", "--set", "launch.share_devices=false"], 2, "share_devices");
+    if on.device == "cuda" || wgpu_devices().is_ok_and(|names| names.len() == 1) {
+        refused(&["--device", on.device, "--set", "launch.share_devices=false"], 2, "share_devices");
     }
-    if there() && supports_precision(Precision::Bf16, ComputeDevice::Wgpu(0)).is_err() {
-        let flags = ["--device", "wgpu", "--set", "precision=bf16"];
+    if on.supports(Precision::Bf16).is_err() {
+        let flags = ["--device", on.device, "--set", "precision=bf16"];
         refused(&flags, 69, "device `wgpu:0` does not support bf16");
     }
 }
@@ -276,18 +287,13 @@ fn databases(folder: &Path) -> BTreeSet<String> {
 
 /// A second start tunes nothing, so it has the first one's bits; the first chose its kernels on the way, so it may differ from both in
 /// the last bits.
-#[test]
-fn kernels_are_kept_and_starts_that_use_them_have_the_same_bits() {
-    let _alone = alone();
-    if !there() {
-        return;
-    }
+fn kernels_are_kept_and_starts_that_use_them_have_the_same_bits(on: &Machine) {
     let dir = tempfile::tempdir().unwrap();
     let spec = spec(dir.path(), 2);
     let kept = dir.path().join("kernels");
     let run = |name: &str, cache: &Path| {
         let out = dir.path().join(name);
-        let mut command = train_command(&spec, &out, &["--device", "wgpu"]);
+        let mut command = on.train_command(&spec, &out, &["--device", on.device]);
         let begun = Instant::now();
         assert_code(&output_of(command.env("DDP_RUN_KERNEL_CACHE", cache)), 0);
         println!("24 steps by two ranks, {name}: {:.1} s", begun.elapsed().as_secs_f64());
@@ -305,25 +311,25 @@ fn kernels_are_kept_and_starts_that_use_them_have_the_same_bits() {
         kept.first().and_then(|name| name.strip_suffix("-f32-0.db")).expect("rank 0 has one").to_owned();
     assert_eq!(kept, BTreeSet::from([format!("{card}-f32-0.db"), format!("{card}-f32-1.db")]));
     assert!(warm.2.ends_with(&format!("/{card}-f32-1.db")), "{}", warm.2);
-    let named = wgpu_devices().unwrap()[0].to_ascii_lowercase();
-    let word = named.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap();
-    assert!(card.starts_with("wgpu-") && card.contains(word), "`{card}` is not of `{named}`");
+    match on.device {
+        "cuda" => assert_eq!(card, "nvidia-geforce-gtx-1660-of-the-tests-sm75-nvrtc-12-8-driver-12-8"),
+        _ => {
+            let named = wgpu_devices().unwrap()[0].to_ascii_lowercase();
+            let word = named.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap();
+            assert!(card.starts_with("wgpu-") && card.contains(word), "`{card}` is not of `{named}`");
+        }
+    }
     let off = run("off", Path::new("off"));
     assert!(off.2.ends_with("kernels are not cached") && off.3 > 0, "{} {}", off.2, off.3);
     assert!(largest_gap(&off.1, &warm.1) < 1e-5);
 }
 
 /// A rank that something else started tells a device's name before it trains.
-#[test]
-fn a_rank_under_a_launcher_keeps_its_kernels_too() {
-    let _alone = alone();
-    if !there() {
-        return;
-    }
+fn a_rank_under_a_launcher_keeps_its_kernels_too(on: &Machine) {
     let dir = tempfile::tempdir().unwrap();
     let spec = spec(dir.path(), 1);
     let kept = dir.path().join("kernels");
-    let mut command = train_command(&spec, &dir.path().join("run"), &["--device", "wgpu"]);
+    let mut command = on.train_command(&spec, &dir.path().join("run"), &["--device", on.device]);
     for (name, value) in [("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0")] {
         command.env(name, value);
     }
@@ -332,3 +338,38 @@ fn a_rank_under_a_launcher_keeps_its_kernels_too() {
     let one = databases(&kept).len() == 1;
     assert!(log.contains("kernels are cached in") && one, "{log}");
 }
+
+/// The tests above, on each kind of device.
+macro_rules! tests {
+    ($($name:ident),* $(,)?) => {
+        #[cfg(feature = "wgpu")]
+        mod on_wgpu {
+            $(#[test]
+            fn $name() {
+                let _alone = super::alone();
+                let Some(on) = super::Machine::with_wgpu() else { return };
+                super::$name(&on);
+            })*
+        }
+        #[cfg(feature = "cuda")]
+        mod on_cuda {
+            $(#[test]
+            fn $name() {
+                let _alone = super::alone();
+                let Some(on) = super::Machine::with_cuda() else { return };
+                super::$name(&on);
+            })*
+        }
+    };
+}
+
+tests!(
+    losses_and_metrics_are_those_of_the_cpu_with_one_process_and_with_two,
+    a_killed_run_goes_on_on_its_device_and_on_another,
+    a_device_has_digests_and_equal_replicas,
+    a_gradient_that_is_not_finite_ends_the_run_and_is_not_saved,
+    devices_that_are_not_there_or_too_few_are_refused,
+    f16_trains_under_a_loss_scale_and_leaves_out_what_overflows,
+    kernels_are_kept_and_starts_that_use_them_have_the_same_bits,
+    a_rank_under_a_launcher_keeps_its_kernels_too,
+);

@@ -267,6 +267,45 @@ mod on_wgpu {
     }
 }
 
+/// Both ranks use one emulated card, whose libraries must be there when a process starts: another one than the tests'.
+#[cfg(feature = "cuda")]
+mod on_cuda {
+    use super::*;
+    use crate::emulated_cuda;
+    use ddp_run::testing::{ComputeDevice, Precision};
+    use std::process::Command;
+
+    fn follows_pytorch(case: usize) {
+        let Some(variables) = emulated_cuda::variables() else { return };
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--ignored", "--exact", "golden::on_cuda::process", "--nocapture"]);
+        let output = command.envs(variables).env("GOLDEN_CASE", case.to_string()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        print!("{said}");
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains("1 passed"), "{said}");
+    }
+
+    #[test]
+    #[ignore = "started by the tests beside it"]
+    fn process() {
+        let Ok(case) = std::env::var("GOLDEN_CASE") else { return };
+        let device = ComputeDevice::Cuda(0).open(Precision::F32).unwrap();
+        check(&CASES[case.parse::<usize>().unwrap()], &Compute { device, ..Compute::host() }, 1e-4, 1e-5);
+    }
+
+    #[test]
+    fn linear_follows_pytorch() {
+        follows_pytorch(0);
+    }
+
+    #[test]
+    #[ignore = "at its size an emulated card takes many minutes, most of them to choose kernels"]
+    fn mlp_follows_pytorch() {
+        follows_pytorch(1);
+    }
+}
+
 /// Compares the weights after 20 steps.
 #[test]
 fn final_weights_are_pytorchs() {

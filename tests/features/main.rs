@@ -6,8 +6,10 @@ mod bucket_order;
 mod columns;
 #[path = "../common/mod.rs"]
 mod common;
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod device;
+#[cfg(feature = "cuda")]
+mod emulated_cuda;
 mod examples;
 #[cfg(feature = "download")]
 mod fetch;

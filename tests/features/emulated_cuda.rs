@@ -1,0 +1,273 @@
+//! CUDA cards without a GPU: a driver, an NVRTC and an NCCL of the tests' own (`tests/fake_cuda`), which compile CubeCL's
+//! kernels by the system's C++ compiler and execute them on the CPU. The tests here are about CUDA alone; `device` and
+//! `golden` use the cards too.
+
+use crate::common::*;
+use ddp_run::testing::cuda_devices;
+use rustix::process::Signal;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use tempfile::TempDir;
+
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake_cuda");
+
+/// The headers that are looked for. The tests' NVRTC has its own.
+const HEADERS: [&str; 4] = ["cuda_fp16.h", "mma.h", "crt/mma.h", "nv/target"];
+
+/// The folder with the libraries, for the whole test run.
+fn made() -> Option<&'static Path> {
+    static MADE: OnceLock<Option<TempDir>> = OnceLock::new();
+    MADE.get_or_init(|| make().inspect_err(|why| println!("skipped: {why}")).ok()).as_ref().map(TempDir::path)
+}
+
+fn make() -> Result<TempDir, String> {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let compile = |name: &str, sources: &[&str], options: &[&str]| {
+        let mut command = Command::new("cc");
+        command.args(["-O1", "-shared", "-fPIC", "-pthread", "-o", name, &format!("-Wl,-soname,{name}")]);
+        command.args(sources.iter().map(|source| format!("{SOURCES}/{source}"))).args(options);
+        let done = command.current_dir(&folder).output();
+        let done = done.map_err(|e| format!("no C compiler to make {name} with: cc: {e}"))?;
+        assert!(done.status.success(), "{name}: {}", String::from_utf8_lossy(&done.stderr));
+        Ok::<_, String>(())
+    };
+    Command::new("g++")
+        .arg("--version")
+        .output()
+        .map_err(|e| format!("no C++ compiler for kernels: g++: {e}"))?;
+    compile("libcuda.so.1", &["cuda.c"], &[])?;
+    compile("libnvrtc.so", &["nvrtc.c", "fibers.c"], &[])?;
+    compile("libnccl.so.2", &["nccl.c"], &["-L.", "-l:libcuda.so.1", "-lm"])?;
+    for name in ["device.h", "fibers.h"] {
+        fs::copy(Path::new(SOURCES).join(name), folder.path().join(name)).expect("a source of the tests");
+    }
+    write_headers(folder.path());
+    fs::create_dir(folder.path().join("nccl")).expect("the folder is writable");
+    Ok(folder)
+}
+
+fn write_headers(folder: &Path) {
+    for name in HEADERS {
+        let path = folder.join("include").join(name);
+        fs::create_dir_all(path.parent().expect("a file has a folder")).expect("the folder is writable");
+        fs::write(path, "").expect("the folder is writable");
+    }
+}
+
+/// The environment of a process that finds one card, without tensor cores. If there is no C++ compiler, prints so and
+/// returns None.
+pub fn variables() -> Option<Vec<(&'static str, OsString)>> {
+    let folder = made()?;
+    // Kernels are compiled once for all runs of the tests, by the hash of their source, of the header and of the compiler.
+    let kernels = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fake_cuda");
+    fs::create_dir_all(&kernels).expect("the folder is writable");
+    Some(vec![
+        ("LD_LIBRARY_PATH", folder.into()),
+        ("CUDA_PATH", folder.into()),
+        ("FAKE_CUDA_SM", "75".into()),
+        ("FAKE_CUDA_NAME", "NVIDIA GeForce GTX 1660 of the tests".into()),
+        ("FAKE_CUDA_SMS", "1".into()),
+        ("FAKE_CUDA_MEMORY", "2147483648".into()),
+        ("FAKE_CUDA_DRIVER", "12080".into()),
+        ("FAKE_CUDA_CACHE", kernels.into()),
+        ("FAKE_NCCL_DIR", folder.join("nccl").into()),
+        // Without it, CubeCL first measures what the card can do, at sizes for a card.
+        ("CUBECL_AUTOTUNE_LEVEL", "full".into()),
+    ])
+}
+
+/// Two ranks for `device`, each with a card of its own on CUDA, and state of every kind.
+fn spec(dir: &Path) -> PathBuf {
+    let text = "name = \"cuda\"\nseed = 3\nepochs = 2\nbatch_size = 4\nsave_every = \"5 steps\"\n\
+                [model]\nname = \"mlp\"\nhidden = [24]\n\
+                [dataset]\nname = \"random\"\nsamples = 240\nfeatures = 16\nval_split = 0.2\n\
+                [train]\nclip_norm = 1.0\naccumulate = 2\n\
+                [optimizer]\nname = \"adamw\"\nlr = 1e-2\n\
+                [metrics]\nlog_every = 1\n\
+                [distributed]\nfirst_bucket_mb = 0.001\nbucket_cap_mb = 0.001\n\
+                [launch]\nnproc_per_node = 2\nthreads = 1\n";
+    write_spec(dir, text)
+}
+
+/// A machine with two cards, and a run on it.
+struct Run {
+    dir: TempDir,
+    spec: PathBuf,
+    variables: Vec<(&'static str, OsString)>,
+}
+
+impl Run {
+    fn new() -> Option<Self> {
+        let mut variables = variables()?;
+        variables.push(("FAKE_CUDA_DEVICES", "2".into()));
+        let dir = tempfile::tempdir().unwrap();
+        variables.push(("DDP_RUN_KERNEL_CACHE", dir.path().join("kernels").into()));
+        Some(Self { spec: spec(dir.path()), dir, variables })
+    }
+
+    fn set(&mut self, name: &'static str, value: impl Into<OsString>) {
+        self.variables.push((name, value.into()));
+    }
+
+    fn out(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn command(&self, name: &str, flags: &[&str]) -> Command {
+        let mut command = train_command(&self.spec, &self.out(name), flags);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    #[track_caller]
+    fn train(&self, name: &str, flags: &[&str]) -> Output {
+        output_of(&mut self.command(name, flags))
+    }
+
+    fn losses(&self, name: &str) -> Vec<f64> {
+        step_events(&self.out(name)).iter().map(|e| e["loss"].as_f64().unwrap()).collect()
+    }
+}
+
+fn largest_gap(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!((a.len(), b.len()), (24, 24));
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+}
+
+#[test]
+fn nccl_averages_the_gradients_of_two_cards_and_a_killed_run_goes_on() {
+    let _alone = alone();
+    let Some(run) = Run::new() else { return };
+    let nccl = ["--device", "cuda", "--set", "backend=nccl"];
+    assert_code(&run.train("cpu", &["--device", "cpu"]), 0);
+    assert_code(&run.train("cuda", &nccl), 0);
+    let gap = largest_gap(&run.losses("cpu"), &run.losses("cuda"));
+    println!("two cards by NCCL: largest loss gap to the CPU {gap:.2e}");
+    assert!(gap < 1e-5, "{gap:e}");
+
+    let out = run.out("killed");
+    let mut command = run.command("killed", &nccl);
+    command.env("DDP_RUN_FAULT", "stop:rank=1,phase=forward,step=8");
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let saved = out.join("checkpoints/step-00000005");
+    wait_for("the first save", RUN_HUNG, || saved.exists() || child.try_wait().unwrap().is_some());
+    kill(child.id(), Signal::KILL);
+    finish(child);
+    #[cfg(target_os = "linux")]
+    wait_for("the workers' end", HUNG, || processes(&out).is_empty());
+    assert_code(&run.train("killed", &nccl), 0);
+    assert!(events(&out).iter().any(|e| e["event"] == "resume"), "it started over");
+    // All kernels have been chosen before, so the bits are the same.
+    assert_code(&run.train("whole", &nccl), 0);
+    assert_eq!(run.losses("killed"), run.losses("whole"));
+    let model = |name| fs::read(newest_checkpoint(&run.out(name)).join("model.safetensors")).unwrap();
+    assert!(model("killed") == model("whole"), "the parameters differ");
+}
+
+#[test]
+fn a_second_start_compiles_no_kernel() {
+    let _alone = alone();
+    let Some(mut run) = Run::new() else { return };
+    let log = run.out("calls");
+    run.set("FAKE_CUDA_LOG", &log);
+    let compiled = |name: &str| {
+        let _ = fs::remove_file(&log);
+        assert_code(&run.train(name, &["--device", "cuda"]), 0);
+        fs::read_to_string(&log).unwrap().matches("nvrtcCompileProgram").count()
+    };
+    let (first, second) = (compiled("first"), compiled("second"));
+    println!("compiled kernels of two ranks: {first}, then {second}");
+    assert!(first > 0);
+    assert_eq!(second, 0);
+}
+
+#[test]
+fn an_incomplete_toolkit_is_refused_and_auto_warns_of_it() {
+    let _alone = alone();
+    let Some(mut run) = Run::new() else { return };
+    let toolkit = run.out("toolkit");
+    write_headers(&toolkit);
+    fs::remove_file(toolkit.join("include/mma.h")).unwrap();
+    run.set("CUDA_PATH", &toolkit);
+    let missing = "are incomplete: no mma.h (PyPI: nvidia-cuda-runtime-cu12)";
+    let refused = run.train("cuda", &["--device", "cuda"]);
+    assert_code(&refused, 69);
+    assert!(stderr(&refused).contains(missing), "{}", stderr(&refused));
+    let warned = run.train("auto", &["--device", "auto"]);
+    assert_code(&warned, 0);
+    let said = "warning: `device = \"auto\"` is the CPU here: the CUDA headers in ";
+    let stderr = stderr(&warned);
+    assert!(stderr.contains(said) && stderr.contains(missing), "{stderr}");
+}
+
+#[test]
+fn a_machine_without_a_driver_is_refused_and_auto_is_the_cpu_without_a_word() {
+    let _alone = alone();
+    if cuda_devices().is_ok() {
+        return println!("skipped: this machine has a CUDA device");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let spec = spec(dir.path());
+    let refused = train(&spec, &dir.path().join("cuda"), &["--device", "cuda"]);
+    assert_code(&refused, 69);
+    assert!(stderr(&refused).contains("device `cuda`: "), "{}", stderr(&refused));
+    let auto = train(&spec, &dir.path().join("auto"), &["--device", "auto"]);
+    assert_code(&auto, 0);
+    assert!(!stderr(&auto).contains("warning"), "{}", stderr(&auto));
+}
+
+/// At whatever launch it fails, the message is one line, and nothing of CubeCL's own warnings is on the terminal.
+#[test]
+fn a_card_that_fails_ends_the_run_with_its_error() {
+    let _alone = alone();
+    let Some(mut run) = Run::new() else { return };
+    for backend in ["backend=gloo", "backend=nccl"] {
+        let flags = ["--device", "cuda", "--set", backend];
+        // Then all kernels have been chosen, and a number names the same launch of a step in each run.
+        assert_code(&run.train(&format!("{backend}-whole"), &flags), 0);
+        for launch in [50, 300, 317, 334] {
+            let name = format!("{backend}-{launch}");
+            run.set("FAKE_CUDA_LOSE", format!("launch:{launch}"));
+            let failed = run.train(&name, &flags);
+            run.variables.pop();
+            assert_code(&failed, 69);
+            let said = stderr(&failed);
+            let error = said.lines().find(|line| line.starts_with("error: rank ")).unwrap_or(&said);
+            assert!(error.contains("719") || error.contains("LAUNCH_FAILED"), "{name}: {said}");
+            assert!(!said.contains("WARN") && !said.contains("Caused by"), "{name}: {said}");
+            assert!(step_events(&run.out(&name)).len() < 24, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_card_whose_memory_is_full_ends_the_run_with_advice() {
+    let _alone = alone();
+    let Some(mut run) = Run::new() else { return };
+    run.set("FAKE_CUDA_MEMORY", "1000000");
+    let failed = run.train("full", &["--device", "cuda"]);
+    assert_code(&failed, 69);
+    let said = stderr(&failed);
+    assert!(said.contains("the device failed: out of device memory allocating "), "{said}");
+    assert!(said.contains("`batch_size`") && !said.contains("WARN"), "{said}");
+}
+
+/// NCCL itself waits for ever for a rank that has stopped.
+#[test]
+fn a_stopped_rank_ends_a_run_by_nccl_at_the_deadline() {
+    let _alone = alone();
+    let Some(run) = Run::new() else { return };
+    let nccl = ["--device", "cuda", "--set", "backend=nccl"];
+    // Kernels are compiled and chosen before a deadline counts.
+    assert_code(&run.train("whole", &nccl), 0);
+    let flags = [&nccl[..], &["--set", "distributed.timeout=30"]].concat();
+    let mut command = run.command("stopped", &flags);
+    let failed = output_of(command.env("DDP_RUN_FAULT", "stop:rank=1,phase=all_reduce,step=3"));
+    assert_code(&failed, 91);
+    assert!(stderr(&failed).contains("error: rank 1 of 2 "), "{}", stderr(&failed));
+    #[cfg(target_os = "linux")]
+    assert!(processes(&run.out("stopped")).is_empty(), "a worker is left");
+}
