@@ -91,10 +91,11 @@ impl Verbosity {
         }
     }
 
-    /// The level of what appears on the terminal.
+    /// The level of what appears on the terminal. CubeCL warns of what it tries again otherwise, and of each call to a
+    /// device that has failed, dozens of times.
     fn of_terminal(self) -> &'static str {
         match self {
-            Self::Quiet | Self::Normal => "warn",
+            Self::Quiet | Self::Normal => "warn,cubecl=error",
             Self::Verbose => "info",
             Self::Trace => "debug",
         }
@@ -106,8 +107,7 @@ impl Verbosity {
     }
 
     /// The filter of a log whose usual level is `level`: the flags win over the variables. Flags are about this
-    /// program's own messages; those of libraries stay at `info`. CubeCL warns of what it tries again otherwise, and of each
-    /// call to a device that has failed, dozens of times.
+    /// program's own messages; those of libraries stay at `info`.
     fn filter(self, level: &str, get: &dyn Fn(&str) -> Option<String>) -> Result<EnvFilter> {
         let set = |name: &&str| get(name).filter(|value| !value.trim().is_empty());
         let variable = FILTERS.iter().find_map(|name| Some((*name, set(name)?)));
@@ -117,7 +117,6 @@ impl Verbosity {
             }),
             None => Ok(EnvFilter::new(match level {
                 "debug" | "trace" => format!("info,ddp_run={level}"),
-                "warn" => "warn,cubecl=error".to_owned(),
                 _ => level.to_owned(),
             })),
         }
@@ -353,7 +352,7 @@ mod tests {
         assert_eq!(filter(Verbosity::Normal, &[rust]).expect("valid"), "error");
         assert_eq!(filter(Verbosity::Normal, &[rust, own]).expect("valid"), "debug");
         assert_eq!(filter(Verbosity::Normal, &[rust, ("DDP_RUN_LOG", " ")]).expect("valid"), "error");
-        assert_eq!(filter(Verbosity::Quiet, &[rust, own]).expect("valid"), "cubecl=error,warn");
+        assert_eq!(filter(Verbosity::Quiet, &[rust, own]).expect("valid"), "warn");
         let traced = filter(Verbosity::Trace, &[rust]).expect("valid");
         assert!(traced.contains("ddp_run=trace") && traced.contains("info"), "{traced}");
         let wrong = filter(Verbosity::Normal, &[("RUST_LOG", "a=b=c")]).expect_err("no filter");
