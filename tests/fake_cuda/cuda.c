@@ -15,8 +15,7 @@
 //   FAKE_CUDA_LOSE     `launch:N`: the Nth launch fails as it runs, and the device is lost with it (719)
 //   FAKE_CUDA_NVRTC    the library that executes (libnvrtc.so)
 // CUDA_VISIBLE_DEVICES, as numbers, says which of them a process sees, in its order.
-// Compiled with -DWITHOUT_CONTEXT_EVENTS it is a driver from before CUDA 12.5, with
-// -DWITHOUT_ELAPSED_TIME_V2 one from before 12.8.
+// Compiled with -DWITHOUT_CONTEXT_EVENTS it is a driver from before CUDA 12.5.
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <dlfcn.h>
@@ -31,7 +30,6 @@
 #include <unistd.h>
 
 #ifdef WITHOUT_CONTEXT_EVENTS
-#define WITHOUT_ELAPSED_TIME_V2
 enum { DRIVER = 12040 };
 #else
 enum { DRIVER = 12080 };
@@ -445,7 +443,7 @@ static int elapsed(float *milliseconds, Event *start, Event *end) {
 int cuEventElapsedTime(float *milliseconds, Event *start, Event *end) {
     return elapsed(milliseconds, start, end);
 }
-#ifndef WITHOUT_ELAPSED_TIME_V2
+#ifndef WITHOUT_CONTEXT_EVENTS
 int cuEventElapsedTime_v2(float *milliseconds, Event *start, Event *end) {
     return elapsed(milliseconds, start, end);
 }

@@ -1,9 +1,9 @@
 //! Which CUDA device a rank takes, and what it reads there, with the libcuda and libnccl of the tests of `collectives`.
 
-// The tests of the NCCL engine use all of it.
+// The tests of the NCCL engine use all of it; those of CUDA's toolkit, what makes a library.
 #[allow(dead_code)]
 #[path = "../../../collectives/src/nccl/tests/launch.rs"]
-mod launch;
+pub mod launch;
 
 use launch::Launch;
 

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 /// A case that runs longer hangs.
 const LIMIT: Duration = Duration::from_secs(300);
-const CUDA: &str = include_str!("../../../../../tests/fake_cuda/cuda.c");
+pub const CUDA: &str = include_str!("../../../../../tests/fake_cuda/cuda.c");
 const NCCL: &str = include_str!("../../../../../tests/fake_cuda/nccl.c");
 
 /// The parts of CUDA that a rank finds.
@@ -55,7 +55,8 @@ fn make() -> Result<TempDir, String> {
     Ok(folder)
 }
 
-fn compile(into: &Path, name: &str, source: &str, options: &[&str]) -> Result<(), String> {
+/// Makes the library `name` in the folder `into`; an error if there is no C compiler.
+pub fn compile(into: &Path, name: &str, source: &str, options: &[&str]) -> Result<(), String> {
     fs::write(into.join("source.c"), source).map_err(|e| e.to_string())?;
     let mut command = Command::new("cc");
     command.args(["-O1", "-shared", "-fPIC", "-pthread", "source.c", "-o", name]).current_dir(into);

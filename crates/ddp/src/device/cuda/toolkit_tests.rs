@@ -1,30 +1,12 @@
-//! Machines with parts of CUDA that do not fit together: libraries of the tests' own, which report the versions of the
-//! environment, in a child process.
+//! Machines with parts of CUDA that do not fit together: the driver of `tests/fake_cuda` and an NVRTC, which report the
+//! versions of the environment, in a child process.
 
 use super::*;
 use crate::device::Precision;
+use crate::device::nccl_tests::launch::{CUDA, compile};
 use std::path::PathBuf;
 use std::process::Command;
 use tempfile::TempDir;
-
-/// As much of a driver as is called before a device is opened.
-const DRIVER: &str = r#"
-#include <stdio.h>
-#include <stdlib.h>
-static int number(const char *name) { return atoi(getenv(name)); }
-int cuInit(unsigned flags) { return (int)flags; }
-int cuDriverGetVersion(int *version) { *version = number("FAKE_DRIVER"); return 0; }
-int cuDeviceGetCount(int *count) { *count = 1; return 0; }
-int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return ordinal ? 101 : 0; }
-int cuDeviceGetName(char *name, int length, int device) { snprintf(name, length, "Card %d", device); return 0; }
-int cuDeviceGetAttribute(int *value, int attribute, int device) {
-    int capability = number("FAKE_CAPABILITY");
-    *value = attribute == 75 ? capability / 10 : attribute == 76 ? capability % 10 : device;
-    return 0;
-}
-int cuGetErrorName(int error, const char **name) { *name = "CUDA_ERROR_FAKE"; return error * 0; }
-int cuGetErrorString(int error, const char **text) { *text = "an error of the tests"; return error * 0; }
-"#;
 
 /// An NVRTC that compiles for four compute capabilities.
 const NVRTC: &str = r#"
@@ -58,19 +40,11 @@ impl Machine {
     fn complete() -> Option<Self> {
         let folder = tempfile::tempdir().expect("a scratch folder");
         // The names that `cudarc` looks for first.
-        for (name, source) in [("libcuda.so", DRIVER), ("libnvrtc.so", NVRTC)] {
-            fs::write(folder.path().join("source.c"), source).expect("the folder is writable");
-            let mut command = Command::new("cc");
-            command.args(["-O1", "-shared", "-fPIC", "source.c", "-o", name]).current_dir(folder.path());
-            match command.output() {
-                Ok(done) => {
-                    assert!(done.status.success(), "{name}: {}", String::from_utf8_lossy(&done.stderr))
-                }
-                Err(e) => {
-                    eprintln!("skipped: no C compiler to make {name} with: cc: {e}");
-                    return None;
-                }
-            }
+        let made = compile(folder.path(), "libcuda.so", CUDA, &[])
+            .and_then(|()| compile(folder.path(), "libnvrtc.so", NVRTC, &[]));
+        if let Err(why) = made {
+            eprintln!("skipped: {why}");
+            return None;
         }
         write_headers(folder.path(), 13_050);
         Some(Self { folder, driver: "13050", nvrtc: "13050", capability: "90" })
@@ -88,8 +62,8 @@ impl Machine {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.args(["--ignored", "--exact", &format!("{here}::process"), "--nocapture"]);
         command.env("LD_LIBRARY_PATH", self.folder.path()).env("CUDA_PATH", self.folder.path());
-        command.env("FAKE_DRIVER", self.driver).env("FAKE_NVRTC", self.nvrtc);
-        command.env("FAKE_CAPABILITY", self.capability).env(SAID, &said);
+        command.env("FAKE_CUDA_NAME", "Card 0").env("FAKE_CUDA_DRIVER", self.driver);
+        command.env("FAKE_CUDA_SM", self.capability).env("FAKE_NVRTC", self.nvrtc).env(SAID, &said);
         let done = command.output().expect("this program starts");
         fs::read_to_string(&said).unwrap_or_else(|_| {
             let output = [done.stdout, done.stderr].concat();
