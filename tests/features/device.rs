@@ -5,7 +5,9 @@
 use crate::common::*;
 #[cfg(feature = "cuda")]
 use crate::emulated_cuda;
-use ddp_run::testing::{ComputeDevice, Loaded, Precision, load, supports_precision, wgpu_devices};
+use ddp_run::testing::{
+    ComputeDevice, Loaded, Precision, cuda_devices, load, supports_precision, wgpu_devices,
+};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -14,9 +16,9 @@ use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
 /// A kind of device, with the environment in which the program finds it.
-struct Machine {
+pub struct Machine {
     device: &'static str,
-    variables: Vec<(&'static str, OsString)>,
+    pub variables: Vec<(&'static str, OsString)>,
 }
 
 impl Machine {
@@ -32,18 +34,18 @@ impl Machine {
 
     /// One emulated CUDA card. If there is no C++ compiler, prints so and returns None.
     #[cfg(feature = "cuda")]
-    fn with_cuda() -> Option<Self> {
+    pub fn with_cuda() -> Option<Self> {
         Some(Self { device: "cuda", variables: emulated_cuda::variables()? })
     }
 
-    fn train_command(&self, spec: &Path, out: &Path, flags: &[&str]) -> Command {
+    pub fn train_command(&self, spec: &Path, out: &Path, flags: &[&str]) -> Command {
         let mut command = train_command(spec, out, flags);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 
     #[track_caller]
-    fn train(&self, spec: &Path, out: &Path, flags: &[&str]) -> Output {
+    pub fn train(&self, spec: &Path, out: &Path, flags: &[&str]) -> Output {
         output_of(&mut self.train_command(spec, out, flags))
     }
 
@@ -57,7 +59,7 @@ impl Machine {
 }
 
 /// 24 steps with everything that has state.
-fn spec(dir: &Path, world: usize) -> std::path::PathBuf {
+pub fn spec(dir: &Path, world: usize) -> std::path::PathBuf {
     let text = format!(
         "name = \"device\"\nseed = 3\nepochs = 2\nbatch_size = {}\nsave_every = \"5 steps\"\n\
          [model]\nname = \"mlp\"\nhidden = [24]\n\
@@ -74,14 +76,34 @@ fn spec(dir: &Path, world: usize) -> std::path::PathBuf {
     write_spec(dir, &text)
 }
 
-fn losses(out: &Path) -> Vec<f64> {
+pub fn losses(out: &Path) -> Vec<f64> {
     let loss = |e: &serde_json::Value| (e["event"] == "step").then(|| e["loss"].as_f64().unwrap());
     events(out).iter().filter_map(loss).collect()
 }
 
-fn largest_gap(a: &[f64], b: &[f64]) -> f64 {
+pub fn largest_gap(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!((a.len(), b.len()), (24, 24));
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+}
+
+/// Trains two ranks until the save of step 5 is there, then kills them.
+pub fn killed_after_a_save(on: &Machine, spec: &Path, out: &Path, flags: &[&str]) {
+    // Held in step 8: a save may take longer than all the steps that are left.
+    let mut run = on
+        .train_command(spec, out, flags)
+        .env("DDP_RUN_FAULT", "stop:rank=1,phase=forward,step=8")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let saved = out.join("checkpoints/step-00000005");
+    // Kernels are compiled and tuned in the first steps, in software.
+    wait_for("the first save", RUN_HUNG, || saved.exists() || run.try_wait().unwrap().is_some());
+    kill(run.id(), Signal::KILL);
+    finish(run);
+    #[cfg(target_os = "linux")]
+    wait_for("the workers' end", HUNG, || processes(out).is_empty());
+    assert!(losses(out).len() <= 8, "{}: it was not held", out.display());
 }
 
 /// The saved position's, of the rank that saved.
@@ -119,22 +141,7 @@ fn a_killed_run_goes_on_on_its_device_and_on_another(on: &Machine) {
     let expected = losses(&whole);
     for (first, second) in [(on.device, on.device), (on.device, "cpu"), ("cpu", on.device)] {
         let out = dir.path().join(format!("{first}-{second}"));
-        // Held in step 8: a save may take longer than all the steps that are left.
-        let mut run = on
-            .train_command(&spec, &out, &["--device", first])
-            .env("DDP_RUN_FAULT", "stop:rank=1,phase=forward,step=8")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let saved = out.join("checkpoints/step-00000005");
-        // Kernels are compiled and tuned in the first steps, in software.
-        wait_for("the first save", RUN_HUNG, || saved.exists() || run.try_wait().unwrap().is_some());
-        kill(run.id(), Signal::KILL);
-        finish(run);
-        #[cfg(target_os = "linux")]
-        wait_for("the workers' end", HUNG, || processes(&out).is_empty());
-        assert!(losses(&out).len() <= 8, "{first}, {second}: it was not held");
+        killed_after_a_save(on, &spec, &out, &["--device", first]);
         let mut flags = vec!["--device", second, "--accept-changes"];
         let kind = on.device;
         let to = |index| format!("checkpoint.map_location={{ cpu = \"{kind}:{index}\" }}");
@@ -266,6 +273,9 @@ fn devices_that_are_not_there_or_too_few_are_refused(on: &Machine) {
         assert_code(&output, code);
         assert!(stderr(&output).contains(words), "{}", stderr(&output));
     };
+    if on.device != "cuda" && cuda_devices().is_err() {
+        refused(&["--device", "cuda"], 69, "device `cuda`");
+    }
     for other in ["cuda:77", "wgpu:77"] {
         refused(&["--device", other], 69, &format!("device `{other}`"));
     }

@@ -3,12 +3,12 @@
 //! `golden` use the cards too.
 
 use crate::common::*;
+use crate::device::{self, Machine, killed_after_a_save, largest_gap, losses};
 use ddp_run::testing::cuda_devices;
-use rustix::process::Signal;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::sync::OnceLock;
 use tempfile::TempDir;
 
@@ -79,103 +79,71 @@ pub fn variables() -> Option<Vec<(&'static str, OsString)>> {
     ])
 }
 
-/// Two ranks for `device`, each with a card of its own on CUDA, and state of every kind.
-fn spec(dir: &Path) -> PathBuf {
-    let text = "name = \"cuda\"\nseed = 3\nepochs = 2\nbatch_size = 4\nsave_every = \"5 steps\"\n\
-                [model]\nname = \"mlp\"\nhidden = [24]\n\
-                [dataset]\nname = \"random\"\nsamples = 240\nfeatures = 16\nval_split = 0.2\n\
-                [train]\nclip_norm = 1.0\naccumulate = 2\n\
-                [optimizer]\nname = \"adamw\"\nlr = 1e-2\n\
-                [metrics]\nlog_every = 1\n\
-                [distributed]\nfirst_bucket_mb = 0.001\nbucket_cap_mb = 0.001\n\
-                [launch]\nnproc_per_node = 2\nthreads = 1\n";
-    write_spec(dir, text)
-}
-
-/// A machine with two cards, and a run on it.
-struct Run {
+/// A machine with two cards, and runs of two ranks there.
+struct Runs {
     dir: TempDir,
     spec: PathBuf,
-    variables: Vec<(&'static str, OsString)>,
+    on: Machine,
 }
 
-impl Run {
+impl Runs {
     fn new() -> Option<Self> {
-        let mut variables = variables()?;
-        variables.push(("FAKE_CUDA_DEVICES", "2".into()));
         let dir = tempfile::tempdir().unwrap();
-        variables.push(("DDP_RUN_KERNEL_CACHE", dir.path().join("kernels").into()));
-        Some(Self { spec: spec(dir.path()), dir, variables })
+        let mut runs = Self { spec: device::spec(dir.path(), 2), dir, on: Machine::with_cuda()? };
+        runs.set("FAKE_CUDA_DEVICES", "2");
+        runs.set("DDP_RUN_KERNEL_CACHE", runs.out("kernels"));
+        Some(runs)
     }
 
     fn set(&mut self, name: &'static str, value: impl Into<OsString>) {
-        self.variables.push((name, value.into()));
+        self.on.variables.push((name, value.into()));
     }
 
     fn out(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn command(&self, name: &str, flags: &[&str]) -> Command {
-        let mut command = train_command(&self.spec, &self.out(name), flags);
-        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
-        command
-    }
-
     #[track_caller]
     fn train(&self, name: &str, flags: &[&str]) -> Output {
-        output_of(&mut self.command(name, flags))
+        self.on.train(&self.spec, &self.out(name), flags)
     }
 
     fn losses(&self, name: &str) -> Vec<f64> {
-        step_events(&self.out(name)).iter().map(|e| e["loss"].as_f64().unwrap()).collect()
+        losses(&self.out(name))
     }
-}
-
-fn largest_gap(a: &[f64], b: &[f64]) -> f64 {
-    assert_eq!((a.len(), b.len()), (24, 24));
-    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
 
 #[test]
 fn nccl_averages_the_gradients_of_two_cards_and_a_killed_run_goes_on() {
     let _alone = alone();
-    let Some(run) = Run::new() else { return };
+    let Some(runs) = Runs::new() else { return };
     let nccl = ["--device", "cuda", "--set", "backend=nccl"];
-    assert_code(&run.train("cpu", &["--device", "cpu"]), 0);
-    assert_code(&run.train("cuda", &nccl), 0);
-    let gap = largest_gap(&run.losses("cpu"), &run.losses("cuda"));
+    assert_code(&runs.train("cpu", &["--device", "cpu"]), 0);
+    assert_code(&runs.train("cuda", &nccl), 0);
+    let gap = largest_gap(&runs.losses("cpu"), &runs.losses("cuda"));
     println!("two cards by NCCL: largest loss gap to the CPU {gap:.2e}");
     assert!(gap < 1e-5, "{gap:e}");
 
-    let out = run.out("killed");
-    let mut command = run.command("killed", &nccl);
-    command.env("DDP_RUN_FAULT", "stop:rank=1,phase=forward,step=8");
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let saved = out.join("checkpoints/step-00000005");
-    wait_for("the first save", RUN_HUNG, || saved.exists() || child.try_wait().unwrap().is_some());
-    kill(child.id(), Signal::KILL);
-    finish(child);
-    #[cfg(target_os = "linux")]
-    wait_for("the workers' end", HUNG, || processes(&out).is_empty());
-    assert_code(&run.train("killed", &nccl), 0);
+    let out = runs.out("killed");
+    killed_after_a_save(&runs.on, &runs.spec, &out, &nccl);
+    assert_code(&runs.train("killed", &nccl), 0);
     assert!(events(&out).iter().any(|e| e["event"] == "resume"), "it started over");
     // All kernels have been chosen before, so the bits are the same.
-    assert_code(&run.train("whole", &nccl), 0);
-    assert_eq!(run.losses("killed"), run.losses("whole"));
-    let model = |name| fs::read(newest_checkpoint(&run.out(name)).join("model.safetensors")).unwrap();
+    assert_code(&runs.train("whole", &nccl), 0);
+    assert_eq!(runs.losses("killed"), runs.losses("whole"));
+    let model = |name| fs::read(newest_checkpoint(&runs.out(name)).join("model.safetensors")).unwrap();
     assert!(model("killed") == model("whole"), "the parameters differ");
 }
 
 #[test]
 fn a_second_start_compiles_no_kernel() {
     let _alone = alone();
-    let Some(mut run) = Run::new() else { return };
-    let log = run.out("calls");
-    run.set("FAKE_CUDA_LOG", &log);
+    let Some(mut runs) = Runs::new() else { return };
+    let log = runs.out("calls");
+    runs.set("FAKE_CUDA_LOG", &log);
     let compiled = |name: &str| {
         let _ = fs::remove_file(&log);
-        assert_code(&run.train(name, &["--device", "cuda"]), 0);
+        assert_code(&runs.train(name, &["--device", "cuda"]), 0);
         fs::read_to_string(&log).unwrap().matches("nvrtcCompileProgram").count()
     };
     let (first, second) = (compiled("first"), compiled("second"));
@@ -187,16 +155,16 @@ fn a_second_start_compiles_no_kernel() {
 #[test]
 fn an_incomplete_toolkit_is_refused_and_auto_warns_of_it() {
     let _alone = alone();
-    let Some(mut run) = Run::new() else { return };
-    let toolkit = run.out("toolkit");
+    let Some(mut runs) = Runs::new() else { return };
+    let toolkit = runs.out("toolkit");
     write_headers(&toolkit);
     fs::remove_file(toolkit.join("include/mma.h")).unwrap();
-    run.set("CUDA_PATH", &toolkit);
+    runs.set("CUDA_PATH", &toolkit);
     let missing = "are incomplete: no mma.h (PyPI: nvidia-cuda-runtime-cu12)";
-    let refused = run.train("cuda", &["--device", "cuda"]);
+    let refused = runs.train("cuda", &["--device", "cuda"]);
     assert_code(&refused, 69);
     assert!(stderr(&refused).contains(missing), "{}", stderr(&refused));
-    let warned = run.train("auto", &["--device", "auto"]);
+    let warned = runs.train("auto", &["--device", "auto"]);
     assert_code(&warned, 0);
     let said = "warning: `device = \"auto\"` is the CPU here: the CUDA headers in ";
     let stderr = stderr(&warned);
@@ -210,7 +178,7 @@ fn a_machine_without_a_driver_is_refused_and_auto_is_the_cpu_without_a_word() {
         return println!("skipped: this machine has a CUDA device");
     }
     let dir = tempfile::tempdir().unwrap();
-    let spec = spec(dir.path());
+    let spec = device::spec(dir.path(), 2);
     let refused = train(&spec, &dir.path().join("cuda"), &["--device", "cuda"]);
     assert_code(&refused, 69);
     assert!(stderr(&refused).contains("device `cuda`: "), "{}", stderr(&refused));
@@ -223,22 +191,22 @@ fn a_machine_without_a_driver_is_refused_and_auto_is_the_cpu_without_a_word() {
 #[test]
 fn a_card_that_fails_ends_the_run_with_its_error() {
     let _alone = alone();
-    let Some(mut run) = Run::new() else { return };
+    let Some(mut runs) = Runs::new() else { return };
     for backend in ["backend=gloo", "backend=nccl"] {
         let flags = ["--device", "cuda", "--set", backend];
         // Then all kernels have been chosen, and a number names the same launch of a step in each run.
-        assert_code(&run.train(&format!("{backend}-whole"), &flags), 0);
+        assert_code(&runs.train(&format!("{backend}-whole"), &flags), 0);
         for launch in [50, 300, 317, 334] {
             let name = format!("{backend}-{launch}");
-            run.set("FAKE_CUDA_LOSE", format!("launch:{launch}"));
-            let failed = run.train(&name, &flags);
-            run.variables.pop();
+            runs.set("FAKE_CUDA_LOSE", format!("launch:{launch}"));
+            let failed = runs.train(&name, &flags);
+            runs.on.variables.pop();
             assert_code(&failed, 69);
             let said = stderr(&failed);
             let error = said.lines().find(|line| line.starts_with("error: rank ")).unwrap_or(&said);
             assert!(error.contains("719") || error.contains("LAUNCH_FAILED"), "{name}: {said}");
             assert!(!said.contains("WARN") && !said.contains("Caused by"), "{name}: {said}");
-            assert!(step_events(&run.out(&name)).len() < 24, "{name}");
+            assert!(step_events(&runs.out(&name)).len() < 24, "{name}");
         }
     }
 }
@@ -246,9 +214,9 @@ fn a_card_that_fails_ends_the_run_with_its_error() {
 #[test]
 fn a_card_whose_memory_is_full_ends_the_run_with_advice() {
     let _alone = alone();
-    let Some(mut run) = Run::new() else { return };
-    run.set("FAKE_CUDA_MEMORY", "1000000");
-    let failed = run.train("full", &["--device", "cuda"]);
+    let Some(mut runs) = Runs::new() else { return };
+    runs.set("FAKE_CUDA_MEMORY", "1000000");
+    let failed = runs.train("full", &["--device", "cuda"]);
     assert_code(&failed, 69);
     let said = stderr(&failed);
     assert!(said.contains("the device failed: out of device memory allocating "), "{said}");
@@ -259,15 +227,15 @@ fn a_card_whose_memory_is_full_ends_the_run_with_advice() {
 #[test]
 fn a_stopped_rank_ends_a_run_by_nccl_at_the_deadline() {
     let _alone = alone();
-    let Some(run) = Run::new() else { return };
+    let Some(runs) = Runs::new() else { return };
     let nccl = ["--device", "cuda", "--set", "backend=nccl"];
     // Kernels are compiled and chosen before a deadline counts.
-    assert_code(&run.train("whole", &nccl), 0);
+    assert_code(&runs.train("whole", &nccl), 0);
     let flags = [&nccl[..], &["--set", "distributed.timeout=30"]].concat();
-    let mut command = run.command("stopped", &flags);
+    let mut command = runs.on.train_command(&runs.spec, &runs.out("stopped"), &flags);
     let failed = output_of(command.env("DDP_RUN_FAULT", "stop:rank=1,phase=all_reduce,step=3"));
     assert_code(&failed, 91);
     assert!(stderr(&failed).contains("error: rank 1 of 2 "), "{}", stderr(&failed));
     #[cfg(target_os = "linux")]
-    assert!(processes(&run.out("stopped")).is_empty(), "a worker is left");
+    assert!(processes(&runs.out("stopped")).is_empty(), "a worker is left");
 }
