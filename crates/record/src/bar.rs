@@ -48,6 +48,12 @@ impl StatusLine {
         self.bar.set_position(step);
     }
 
+    /// Shows what the first step waits for.
+    pub fn wait_for(&self, what: String) {
+        lock(&self.words).epoch = what;
+        self.bar.tick();
+    }
+
     #[cfg(test)]
     pub fn words(&self) -> Words {
         lock(&self.words).clone()

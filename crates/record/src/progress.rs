@@ -52,7 +52,7 @@ pub struct StepLine {
     pub epoch: u64,
     /// Completed optimizer steps of the whole run.
     pub step: u64,
-    /// Training loss of the step.
+    /// Training loss of the step; NaN if the step was skipped, as gradients overflowed under the loss scale.
     pub loss: f64,
     /// Learning rate of the step.
     pub lr: f64,
@@ -132,6 +132,18 @@ impl Progress {
         }
     }
 
+    /// Says what the first step waits for on a device, until it is done.
+    pub fn compiling_kernels(&mut self, device: &str) {
+        let text = format!("loading or compiling kernels for {device}");
+        match &mut self.show {
+            Show::Bar(line) => line.wait_for(text),
+            Show::Plain { out, .. } => {
+                let _ = out.write_all(format!("{text}\n").as_bytes());
+            }
+            Show::Nothing => {}
+        }
+    }
+
     /// Reports a completed optimizer step.
     pub fn step(&mut self, line: StepLine) {
         self.step_at(line, Instant::now());
@@ -191,9 +203,10 @@ impl Progress {
 }
 
 fn words(line: &StepLine, epochs: u64) -> Words {
+    let loss = if line.loss.is_nan() { "skipped".to_owned() } else { significant(line.loss) };
     Words {
         epoch: epoch_of(line.epoch, epochs),
-        loss: format!("loss {}", significant(line.loss)),
+        loss: format!("loss {loss}"),
         lr: format!("lr {}", exponent(line.lr)),
         speed: format!("{} samples/s", rate(line.samples_per_s)),
     }
@@ -262,6 +275,24 @@ mod tests {
             first.starts_with("epoch 1/2  step 1/20  loss 2.303  lr 5e-4  1234 samples/s  eta 19s"),
             "{first}"
         );
+    }
+
+    #[test]
+    fn a_device_says_what_its_first_step_waits_for_and_a_skipped_step_has_no_loss() {
+        let out = Shared::default();
+        let totals = Totals { epochs: 2, steps: 20, max_steps: None };
+        let mut progress = Progress::plain(totals, Box::new(out.clone()), Duration::from_secs(10));
+        progress.compiling_kernels("cuda:0");
+        progress.step(StepLine { loss: f64::NAN, ..line(1) });
+        let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "loading or compiling kernels for cuda:0");
+        assert!(lines[1].starts_with("epoch 1/2  step 1/20  loss skipped  lr 5e-4  "), "{}", lines[1]);
+
+        let mut progress = Progress::bar(totals, ProgressDrawTarget::hidden());
+        progress.compiling_kernels("cuda:0");
+        let Show::Bar(shown) = &progress.show else { panic!("a bar") };
+        assert_eq!(shown.words().epoch, "loading or compiling kernels for cuda:0");
     }
 
     #[test]

@@ -17,6 +17,7 @@ use base::screen::columns_of_errors;
 use checkpoint::RankBy;
 use collectives::ProcessGroup;
 use data::Encoding;
+use ddp::device::ComputeDevice;
 use launch::ExitCode;
 use launch::logs::ALREADY_PRINTED;
 use record::history::{Parent, relative};
@@ -47,6 +48,7 @@ pub struct RecorderOptions {
 pub struct RecordedFiles {
     pub out_dir: PathBuf,
     pub reported: Reported,
+    pub device: ComputeDevice,
     /// Samples per epoch.
     pub samples: usize,
     pub checkpoints: Checkpoints,
@@ -137,6 +139,9 @@ impl Recorder {
             progress.resume_at(step);
             let path = relative(&parent.checkpoint, &out_dir);
             events.begin(&resume_event(position, path, group.world_size()))?;
+        }
+        if files.device != ComputeDevice::Cpu {
+            progress.compiling_kernels(&files.device.to_string());
         }
         let notes = Notes::open(&out_dir, step, best, &self.settings, reported.tokens, encoding);
         events.open_tensorboard(&out_dir, step, &files.described);

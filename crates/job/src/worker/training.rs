@@ -254,6 +254,7 @@ fn files(
     let made = RunFacts::new(&parts, job.device, trained, data, usage.json()?.into());
     Ok(RecordedFiles {
         out_dir: out_dir.to_owned(),
+        device: job.device,
         reported: Reported::new(parts.task, parts.metrics.top5, facts),
         samples: facts.train.unwrap_or(0),
         checkpoints: Checkpoints::open(parts.checkpoint, parts.save_every, made, out_dir)?,
