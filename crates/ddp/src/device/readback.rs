@@ -1,9 +1,13 @@
 //! Copies values from a device without blocking the host. Burn starts the copy of a tensor when its values are first
 //! read, after all operations queued by then: reading a step's numbers after queueing the next step would wait for
 //! both. A thread that reads at once keeps the copy's place in the queue.
+//!
+//! It reads on the stream of the thread that asks. Between streams CubeCL 0.11.3 waits by when a buffer was allocated,
+//! not by when it was last written: a value that an operation changes in place, such as a gradient that is added to,
+//! could be copied before that operation has run.
 
 use base::error::{Error, Result};
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{StreamId, Tensor, TensorData};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::fmt::Display;
 use std::sync::OnceLock;
@@ -13,6 +17,7 @@ pub struct Readback(Receiver<Result<Vec<f32>>>);
 
 struct ReadbackJob {
     data: TensorData,
+    stream: StreamId,
     to: Sender<Result<Vec<f32>>>,
 }
 
@@ -25,7 +30,8 @@ impl Readback {
     pub fn start(tensor: Tensor<1>) -> Result<Self> {
         let (to, from) = bounded(1);
         // Not the values yet, but their location on the device.
-        let job = ReadbackJob { data: tensor.try_into_data().map_err(device_failed)?, to };
+        let data = tensor.try_into_data().map_err(device_failed)?;
+        let job = ReadbackJob { data, stream: StreamId::current(), to };
         match reader() {
             Some(jobs) => drop(jobs.send(job)), // without a reader, `wait` finds the channel closed
             None => job.run(),
@@ -54,12 +60,13 @@ pub fn read<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>> {
 
 impl ReadbackJob {
     fn run(self) {
+        let values = self.stream.executes(|| self.data.convert::<f32>().try_into_vec());
         // Nobody receives the values of an abandoned step.
-        let _ = self.to.send(self.data.convert::<f32>().try_into_vec().map_err(device_failed));
+        let _ = self.to.send(values.map_err(device_failed));
     }
 }
 
-/// The reader thread of this process: only one, because each thread has its own stream on the device.
+/// The reader thread of this process.
 fn reader() -> Option<&'static Sender<ReadbackJob>> {
     static READER: OnceLock<Option<Sender<ReadbackJob>>> = OnceLock::new();
     let start = || {
