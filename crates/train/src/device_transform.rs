@@ -6,21 +6,23 @@ use burn::tensor::{DType, Device, FloatDType, Int, IntDType, Tensor, TensorData}
 use data::transforms::{Draws, ImageShape, ImageTransform};
 use std::ops::Range;
 
-/// Converts pixels to floats on one device, for one split. Equal to [`ImageTransform`], except that a device may round
-/// `pixel * factor + offset` once instead of twice.
+/// Converts pixels to floats on one device, for one split: [`ImageTransform`] up to rounding.
+///
+/// A device computes `(pixel + shift) * factor`. CubeCL fuses the two operations in all batches but a process's first, and a
+/// fused `pixel * factor + offset` is rounded once: a resumed run would differ in the last bits from one that went on.
 pub struct DeviceTransform {
     shape: ImageShape,
     device: Device,
     /// `[1, channels, 1]`, f32.
+    shift: Tensor<3>,
     factor: Tensor<3>,
-    offset: Tensor<3>,
     /// Whether crop or flip is enabled.
     moves: bool,
     cuts: bool,
 }
 
 impl DeviceTransform {
-    /// The same transform on `device`; sends its factors and offsets there.
+    /// The same transform on `device`; sends its constants there.
     pub fn new(transform: &ImageTransform, device: &Device) -> Self {
         let (shape, augment) = (transform.shape(), transform.augment());
         let constant = |part: fn(&(f32, f32)) -> f32| {
@@ -30,8 +32,8 @@ impl DeviceTransform {
         Self {
             shape,
             device: device.clone(),
+            shift: constant(|&(factor, offset)| (f64::from(offset) / f64::from(factor)) as f32),
             factor: constant(|&(factor, _)| factor),
-            offset: constant(|&(_, offset)| offset),
             moves: augment.crop.is_some() || augment.flip,
             cuts: augment.cutout.is_some(),
         }
@@ -49,7 +51,7 @@ impl DeviceTransform {
             // Black is pixel 0, normalised like any other.
             x = x.gather(2, source_indices.clamp_min(0).expand([batch, channels, plane])) * inside;
         }
-        x = x * self.factor.clone() + self.offset.clone();
+        x = (x + self.shift.clone()) * self.factor.clone();
         if self.cuts {
             x = x * self.cutout_mask(draws);
         }
