@@ -117,7 +117,7 @@ pub mod testing {
     pub use collectives::{SoloGroup, gloo, mpi, rendezvous};
     pub use data::{FieldData, HostField};
     pub use ddp::device::{
-        Compute, ComputeDevice, Precision, cuda_devices, supports_precision, wgpu_devices,
+        Compute, ComputeDevice, Precision, Readback, cuda_devices, supports_precision, wgpu_devices,
     };
     pub use ddp::{BucketCaps, BucketLayout, HookState, Reducer, TapLadder};
     pub use job::plan::{BatchAlgebra, Plan, WorldRequest, one_line};

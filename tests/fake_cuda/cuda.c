@@ -14,9 +14,14 @@
 //   FAKE_CUDA_FILL     the byte that new device memory consists of (0); 255 shows reads before writes
 //   FAKE_CUDA_LOSE     `launch:N`: the Nth launch fails as it runs, and the device is lost with it (719)
 //   FAKE_CUDA_NVRTC    the library that executes (libnvrtc.so)
+//   FAKE_CUDA_FAVOUR   a word, as `mma_sync` or `cp_async`: kernels of matrix products whose text lacks it
+//                      take long, so that CubeCL's tuner chooses others
+//   FAKE_CUDA_RACES    a file that gets what races.h finds, which also goes to stderr
+//   FAKE_CUDA_UNORDERED  streams do not wait for events, which races.h then finds
 // CUDA_VISIBLE_DEVICES, as numbers, says which of them a process sees, in its order.
 // Compiled with -DWITHOUT_CONTEXT_EVENTS it is a driver from before CUDA 12.5.
 #define _GNU_SOURCE
+#include "fibers.h"
 #include <ctype.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -44,30 +49,33 @@ enum {
 enum { STREAMS = 192 };
 enum { DISABLE_TIMING = 2 };
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+// Allocations by part of the memory, those that are unmapped too.
+static struct Block **owners;
+#include "races.h"
+
 typedef struct Op {
     void (*run)(void *);
     void *argument;
     struct Op *next;
+    int stream;
+    uint64_t number;
+    Clock clock;
 } Op;
 
-// `launched` and `done` go on when another stream takes the slot of one that has ended: places in its
-// queue stay valid.
+// `launched` and `done` go on when another stream takes the slot of one that has ended: clocks stay
+// valid. `clock` is that of the last op.
 typedef struct {
     Op *first, *last;
     uint64_t launched, done;
     int ends, is_free;
     pthread_cond_t work;
+    Clock clock;
 } Stream;
-
-typedef struct {
-    int count;
-    int stream[STREAMS];
-    uint64_t at[STREAMS];
-} Places;
 
 // Destroyed when neither its owner nor an op in a queue refers to it.
 typedef struct {
-    Places places;
+    Clock clock;
     int references, has_time;
     struct timespec time;
 } Event;
@@ -76,25 +84,30 @@ typedef struct {
 typedef struct Block {
     char *start;
     size_t bytes, mapped;
-    int is_pinned, is_freed;
-    // The work that a freed one outlives.
-    Places last_use;
+    int is_pinned, is_freeing, is_freed, is_unmapped;
+    // The ops of a stream that allocate and free it, or 0.
+    uint32_t allocated_by, freed_by;
+    // The work that one outlives that the host has freed.
+    Clock *last_use;
     struct Block *next;
 } Block;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
 static Stream streams[STREAMS];
 static int stream_count;
 static int retained;
 static char primary;
 // What every stream to come has to wait for.
-static Places barrier;
+static Clock barrier;
+// What the host has waited for.
+static Clock host;
 static Block *blocks;
 static size_t device_bytes;
 // The error that every call returns once the device is lost.
 static int lost;
 static __thread void *current;
+// The op that this thread, a stream's, runs.
+static __thread Op *running;
 
 void fake_log(const char *line) {
     const char *path = getenv("FAKE_CUDA_LOG");
@@ -128,7 +141,9 @@ static void *work(void *argument) {
         stream->first = op->next;
         if (!op->next) stream->last = NULL;
         pthread_mutex_unlock(&lock);
+        running = op;
         op->run(op->argument);
+        running = NULL;
         free(op);
         pthread_mutex_lock(&lock);
         stream->done++;
@@ -140,26 +155,47 @@ static void *work(void *argument) {
     return NULL;
 }
 
-static void launch_locked(Stream *stream, void (*run)(void *), void *argument) {
+// `name` is one that stays.
+static void launch_locked(Stream *stream, const char *name, void (*run)(void *), void *argument) {
     Op *op = malloc(sizeof *op);
-    *op = (Op){run, argument, NULL};
+    op->run = run;
+    op->argument = argument;
+    op->next = NULL;
+    op->stream = (int)(stream - streams);
+    op->number = ++stream->launched;
     if (stream->last) stream->last->next = op; else stream->first = op;
     stream->last = op;
-    stream->launched++;
+    set_clock(&stream->clock, op->stream, op->number);
+    join(&stream->clock, &host);
+    op->clock.count = 0;
+    join(&op->clock, &stream->clock);
+    note_site_locked(op->stream, op->number, name);
     pthread_cond_signal(&stream->work);
 }
 
 // For the fake NCCL, which launches from threads of its own.
-void fake_launch(void *stream, void (*run)(void *), void *argument) {
+void fake_launch(void *stream, const char *name, void (*run)(void *), void *argument) {
     pthread_mutex_lock(&lock);
-    launch_locked(stream, run, argument);
+    launch_locked(stream, name, run, argument);
     pthread_mutex_unlock(&lock);
 }
 
-static int come(const Places *places) {
-    for (int i = 0; i < places->count; i++)
-        if (streams[places->stream[i]].done < places->at[i]) return 0;
+// The op that runs accesses memory.
+void fake_access(const void *address, size_t bytes, int writes) {
+    begin_access(epoch(running->stream, running->number), &running->clock);
+    check_range(address, bytes, writes);
+    end_access();
+}
+
+static int come(const Clock *clock) {
+    for (int i = 0; i < clock->count; i++)
+        if (streams[i].done < clock->at[i]) return 0;
     return 1;
+}
+
+static void host_waits_locked(const Clock *clock) {
+    while (!come(clock)) pthread_cond_wait(&change, &lock);
+    join(&host, clock);
 }
 
 static void wait_for(void *argument) {
@@ -169,18 +205,17 @@ static void wait_for(void *argument) {
     free(argument);
 }
 
-static void wait_locked(Stream *stream, const Places *places) {
-    Places *copy = malloc(sizeof *copy);
-    *copy = *places;
-    launch_locked(stream, wait_for, copy);
+static void wait_locked(Stream *stream, const Clock *clock) {
+    if (getenv("FAKE_CUDA_UNORDERED")) return;
+    Clock *copy = malloc(sizeof *copy);
+    *copy = *clock;
+    join(&stream->clock, clock);
+    launch_locked(stream, "a wait for an event", wait_for, copy);
 }
 
-static void record_all(Places *places) {
-    places->count = stream_count;
-    for (int i = 0; i < stream_count; i++) {
-        places->stream[i] = i;
-        places->at[i] = streams[i].launched;
-    }
+static void record_all(Clock *clock) {
+    clock->count = stream_count;
+    for (int i = 0; i < stream_count; i++) clock->at[i] = streams[i].launched;
 }
 
 int cuInit(unsigned flags) { (void)flags; return number("FAKE_CUDA_INIT", SUCCESS); }
@@ -301,10 +336,10 @@ int cuCtxSetCurrent(void *context) {
 int cuCtxSynchronize(void) {
     if (!fake_in_context()) return INVALID_CONTEXT;
     fake_log("cuCtxSynchronize");
-    Places all;
+    Clock all;
     pthread_mutex_lock(&lock);
     record_all(&all);
-    while (!come(&all)) pthread_cond_wait(&change, &lock);
+    host_waits_locked(&all);
     pthread_mutex_unlock(&lock);
     return is_lost();
 }
@@ -337,6 +372,7 @@ int cuStreamCreate(void **stream, unsigned flags) {
         pthread_cond_init(&new->work, NULL);
     }
     new->ends = new->is_free = 0;
+    new->clock.count = 0;
     wait_locked(new, &barrier);
     pthread_mutex_unlock(&lock);
     pthread_t thread;
@@ -363,8 +399,9 @@ int cuStreamDestroy_v2(Stream *stream) {
 
 int cuStreamSynchronize(Stream *stream) {
     pthread_mutex_lock(&lock);
-    uint64_t until = stream->launched;
-    while (stream->done < until) pthread_cond_wait(&change, &lock);
+    // Other threads may launch meanwhile.
+    Clock clock = stream->clock;
+    host_waits_locked(&clock);
     pthread_mutex_unlock(&lock);
     return is_lost();
 }
@@ -404,18 +441,17 @@ int cuEventRecord(Event *event, Stream *stream) {
     pthread_mutex_lock(&lock);
     if (event->has_time) {
         event->references++;
-        launch_locked(stream, take_time, event);
+        launch_locked(stream, "an event", take_time, event);
     }
-    event->places.count = 1;
-    event->places.stream[0] = (int)(stream - streams);
-    event->places.at[0] = stream->launched;
+    event->clock = stream->clock;
     pthread_mutex_unlock(&lock);
     return is_lost();
 }
 
 int cuEventQuery(Event *event) {
     pthread_mutex_lock(&lock);
-    int result = come(&event->places) ? is_lost() : NOT_READY;
+    int result = come(&event->clock) ? is_lost() : NOT_READY;
+    if (result != NOT_READY) join(&host, &event->clock);
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -423,17 +459,18 @@ int cuEventQuery(Event *event) {
 int cuEventSynchronize(Event *event) {
     pthread_mutex_lock(&lock);
     // Its owner may record it again meanwhile.
-    Places places = event->places;
-    while (!come(&places)) pthread_cond_wait(&change, &lock);
+    Clock clock = event->clock;
+    host_waits_locked(&clock);
     pthread_mutex_unlock(&lock);
     return is_lost();
 }
 
 static int elapsed(float *milliseconds, Event *start, Event *end) {
     if (!start->has_time || !end->has_time) return INVALID_HANDLE;
-    if (!start->places.count || !end->places.count) return INVALID_HANDLE;
+    if (!start->clock.count || !end->clock.count) return INVALID_HANDLE;
     pthread_mutex_lock(&lock);
-    int result = come(&start->places) && come(&end->places) ? is_lost() : NOT_READY;
+    int result = come(&start->clock) && come(&end->clock) ? is_lost() : NOT_READY;
+    if (result != NOT_READY) join(&host, &end->clock);
     *milliseconds = (float)((double)(end->time.tv_sec - start->time.tv_sec) * 1e3
                             + (double)(end->time.tv_nsec - start->time.tv_nsec) * 1e-6);
     pthread_mutex_unlock(&lock);
@@ -453,7 +490,7 @@ int cuStreamWaitEvent(Stream *stream, Event *event, unsigned flags) {
     if (flags) return INVALID_VALUE;
     fake_log("cuStreamWaitEvent");
     pthread_mutex_lock(&lock);
-    wait_locked(stream, &event->places);
+    wait_locked(stream, &event->clock);
     pthread_mutex_unlock(&lock);
     return SUCCESS;
 }
@@ -463,7 +500,7 @@ int cuCtxRecordEvent(void *context, Event *event) {
     if (context != &primary) return INVALID_CONTEXT;
     fake_log("cuCtxRecordEvent");
     pthread_mutex_lock(&lock);
-    record_all(&event->places);
+    record_all(&event->clock);
     pthread_mutex_unlock(&lock);
     return SUCCESS;
 }
@@ -473,8 +510,8 @@ int cuCtxWaitEvent(void *context, Event *event) {
     fake_log("cuCtxWaitEvent");
     pthread_mutex_lock(&lock);
     for (int i = 0; i < stream_count; i++)
-        if (!streams[i].ends) wait_locked(&streams[i], &event->places);
-    barrier = event->places;
+        if (!streams[i].ends) wait_locked(&streams[i], &event->clock);
+    join(&barrier, &event->clock);
     pthread_mutex_unlock(&lock);
     return SUCCESS;
 }
@@ -486,27 +523,48 @@ static void remove_locked(Block **at) {
     Block *block = *at;
     *at = block->next;
     if (!block->is_pinned) device_bytes -= block->bytes;
-    munmap(block->start, block->mapped);
-    free(block);
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    mmap(block->start, block->mapped, PROT_NONE, flags, -1, 0);
+    madvise(block->start, block->mapped, MADV_DONTDUMP);
+    size_t first = (size_t)(block->start - watch.memory) / WORD;
+    madvise(&watch.cells[first], block->mapped / WORD * sizeof(fake_cell), MADV_DONTNEED);
+    block->is_unmapped = 1;
+    free(block->last_use);
+    block->last_use = NULL;
 }
 
 // Unmaps freed memory that no work can use any more.
 static void reclaim_locked(void) {
     for (Block **at = &blocks; *at;)
-        if ((*at)->is_freed && come(&(*at)->last_use)) remove_locked(at); else at = &(*at)->next;
+        if ((*at)->is_freed && (!(*at)->last_use || come((*at)->last_use))) remove_locked(at); else at = &(*at)->next;
 }
 
-// The allocation that `address` lies in.
+// The allocation that `address` lies in, which may be freed.
 static Block *find_locked(const void *address) {
-    const char *at = address;
-    for (Block *block = blocks; block; block = block->next)
-        if (at >= block->start && at < block->start + block->bytes) return block;
-    return NULL;
+    size_t offset = (size_t)((const char *)address - watch.memory);
+    Block *block = offset < watch.bytes ? owners[offset / PART] : NULL;
+    return block && (const char *)address < block->start + block->bytes ? block : NULL;
+}
+
+static void check_allocation(const char *address) {
+    pthread_mutex_lock(&lock);
+    const Block *block = find_locked(address);
+    const uint32_t allocated_by = block ? block->allocated_by : 0, freed_by = block ? block->freed_by : 0;
+    const Clock *last_use = block ? block->last_use : NULL;
+    const int stream = (int)(watch.epoch >> NUMBER_BITS) - 1;
+    const unsigned number = watch.epoch & ((1u << NUMBER_BITS) - 1);
+    const int is_late = (last_use && (stream >= last_use->count || number > last_use->at[stream]))
+                        || (block && block->is_unmapped && !freed_by);
+    pthread_mutex_unlock(&lock);
+    if (!is_before(allocated_by)) report_race(address, allocated_by, "the first allocates, the second uses it");
+    if (freed_by) report_race(address, freed_by, "the first frees, the second uses it");
+    if (is_late) report_race(address, watch.epoch, "the host has freed what this op uses");
 }
 
 // Each allocation ends in a page that cannot be accessed.
 static int allocate(void **address, size_t bytes, int is_pinned) {
     if (is_lost()) return is_lost();
+    if (!bytes) return INVALID_VALUE;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t mapped = ((bytes + page - 1) & ~(page - 1)) + page;
     pthread_mutex_lock(&lock);
@@ -521,13 +579,13 @@ static int allocate(void **address, size_t bytes, int is_pinned) {
         pthread_cond_wait(&change, &lock);
         reclaim_locked();
     }
-    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    char *start = mmap(NULL, mapped, PROT_READ | PROT_WRITE, flags, -1, 0);
-    if (start == MAP_FAILED) {
-        pthread_mutex_unlock(&lock);
-        return OUT_OF_MEMORY;
+    if (!watch.memory) reserve();
+    char *start = watch.memory + arena_used;
+    size_t parts = (mapped + PART - 1) / PART;
+    if (arena_used + parts * PART > watch.bytes || mprotect(start, mapped - page, PROT_READ | PROT_WRITE)) {
+        fprintf(stderr, "fake_cuda: no addresses are left for %zu bytes\n", bytes);
+        abort();
     }
-    mprotect(start + mapped - page, page, PROT_NONE);
     Block *block = calloc(1, sizeof *block);
     block->start = start;
     block->bytes = bytes;
@@ -535,6 +593,8 @@ static int allocate(void **address, size_t bytes, int is_pinned) {
     block->is_pinned = is_pinned;
     block->next = blocks;
     blocks = block;
+    for (size_t i = 0; i < parts; i++) owners[arena_used / PART + i] = block;
+    arena_used += parts * PART;
     if (!is_pinned) device_bytes += bytes;
     pthread_mutex_unlock(&lock);
     int fill = number("FAKE_CUDA_FILL", 0);
@@ -543,15 +603,21 @@ static int allocate(void **address, size_t bytes, int is_pinned) {
     return SUCCESS;
 }
 
+// The allocation that starts there and can be freed.
+static Block *find_allocated_locked(const void *address) {
+    Block *block = find_locked(address);
+    return block && block->start == address && !block->is_freed && !block->is_freeing ? block : NULL;
+}
+
 // The real driver waits for all work. This one lets the memory live until then.
 static int release(void *address) {
     if (!address) return SUCCESS;
     pthread_mutex_lock(&lock);
-    Block *block = blocks;
-    while (block && (block->start != address || block->is_freed)) block = block->next;
+    Block *block = find_allocated_locked(address);
     if (block) {
         block->is_freed = 1;
-        record_all(&block->last_use);
+        block->last_use = malloc(sizeof *block->last_use);
+        record_all(block->last_use);
     }
     reclaim_locked();
     pthread_mutex_unlock(&lock);
@@ -563,24 +629,47 @@ int cuMemFree_v2(void *address) { return release(address); }
 int cuMemAllocHost_v2(void **address, size_t bytes) { return allocate(address, bytes, 1); }
 int cuMemFreeHost(void *address) { return release(address); }
 
+static void nothing(void *argument) { (void)argument; }
+
 int cuMemAllocAsync(void **address, size_t bytes, Stream *stream) {
-    (void)stream;
-    return allocate(address, bytes, 0);
+    int result = allocate(address, bytes, 0);
+    if (result) return result;
+    pthread_mutex_lock(&lock);
+    launch_locked(stream, "an allocation", nothing, NULL);
+    find_locked(*address)->allocated_by = epoch((int)(stream - streams), stream->launched);
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
 }
 
-static void free_in_stream(void *address) {
+// To free memory orders like a write of what has been used of it.
+static void free_in_stream(void *argument) {
+    Block *block = argument;
+    begin_access(epoch(running->stream, running->number), &running->clock);
+    const size_t begin = (size_t)(block->start - watch.memory), end = begin + block->bytes;
+    for (size_t at = begin; at < end; at += is_used[at / PART] ? WORD : PART) {
+        const fake_cell *cell = &watch.cells[at / WORD];
+        const uint32_t uses[] = {cell->write, cell->read[0], cell->read[1]};
+        for (int i = 0; i < 3; i++)
+            if (!is_before(uses[i])) report_race(watch.memory + at, uses[i], "the first uses it, the second frees");
+    }
+    // Before another op can run.
     pthread_mutex_lock(&lock);
-    Block *block = find_locked(address);
-    if (block) block->is_freed = 1;
+    block->freed_by = watch.epoch;
+    block->is_freed = 1;
     reclaim_locked();
     pthread_mutex_unlock(&lock);
+    end_access();
 }
 
 int cuMemFreeAsync(void *address, Stream *stream) {
     pthread_mutex_lock(&lock);
-    launch_locked(stream, free_in_stream, address);
+    Block *block = find_allocated_locked(address);
+    if (block) {
+        block->is_freeing = 1;
+        launch_locked(stream, "a release of memory", free_in_stream, block);
+    }
     pthread_mutex_unlock(&lock);
-    return is_lost();
+    return block ? is_lost() : INVALID_VALUE;
 }
 
 int cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
@@ -598,18 +687,48 @@ typedef struct {
     const char *from;
     size_t bytes, rows, to_pitch, from_pitch;
     void *owned;
+    // Of pinned memory, at the call, and the ops that were done then.
+    uint64_t digest;
+    Clock done;
 } Copy;
+
+static uint64_t digest(const Copy *c) {
+    uint64_t value = 1;
+    for (size_t row = 0; row < c->rows; row++)
+        for (size_t i = 0; i < c->bytes; i++)
+            value = (value ^ (unsigned char)c->from[row * c->from_pitch + i]) * 0x100000001b3ull;
+    return value | 1;
+}
+
+// Whether an op may have written the pinned memory that it reads since the call. (That a callback writes some that is copied
+// after it is legal too; none does.)
+static int is_written_in_streams(const Copy *c) {
+    for (size_t row = 0; row < c->rows; row++)
+        for (size_t i = 0; i < c->bytes; i++) {
+            uint32_t op = watch.cells[(size_t)(c->from + row * c->from_pitch + i - watch.memory) / WORD].write;
+            int stream = (int)(op >> NUMBER_BITS) - 1;
+            if (op && (stream >= c->done.count || c->done.at[stream] < (op & ((1u << NUMBER_BITS) - 1)))) return 1;
+        }
+    return 0;
+}
 
 static void copy(void *argument) {
     Copy *c = argument;
-    for (size_t row = 0; row < c->rows && !is_lost(); row++)
+    begin_access(epoch(running->stream, running->number), &running->clock);
+    if (c->digest && !is_written_in_streams(c) && c->digest != digest(c))
+        report_race(c->from, watch.epoch, "the host changes pinned memory before it is copied");
+    for (size_t row = 0; row < c->rows && !is_lost(); row++) {
+        check_range(c->from + row * c->from_pitch, c->bytes, 0);
+        check_range(c->to + row * c->to_pitch, c->bytes, 1);
         memmove(c->to + row * c->to_pitch, c->from + row * c->from_pitch, c->bytes);
+    }
+    end_access();
     free(c->owned);
     free(c);
 }
 
 // Pageable memory is read before the call returns, pinned memory when the copy runs.
-static int launch_copy(Copy plan, int from_host, void *stream) {
+static int launch_copy(Copy plan, const char *name, int from_host, void *stream) {
     if (is_lost()) return is_lost();
     Copy *c = malloc(sizeof *c);
     *c = plan;
@@ -617,8 +736,12 @@ static int launch_copy(Copy plan, int from_host, void *stream) {
         pthread_mutex_lock(&lock);
         Block *block = find_locked(plan.from);
         int is_pinned = block && block->is_pinned;
+        c->done.count = stream_count;
+        for (int i = 0; i < stream_count; i++) c->done.at[i] = streams[i].done;
         pthread_mutex_unlock(&lock);
-        if (!is_pinned) {
+        if (is_pinned) {
+            c->digest = digest(c);
+        } else {
             char *owned = malloc(plan.bytes * plan.rows + 1);
             for (size_t row = 0; row < plan.rows; row++)
                 memcpy(owned + row * plan.bytes, plan.from + row * plan.from_pitch, plan.bytes);
@@ -626,20 +749,20 @@ static int launch_copy(Copy plan, int from_host, void *stream) {
             c->from_pitch = plan.bytes;
         }
     }
-    fake_launch(stream, copy, c);
+    fake_launch(stream, name, copy, c);
     return SUCCESS;
 }
 
 int cuMemcpyHtoDAsync_v2(void *to, const void *from, size_t bytes, void *stream) {
-    return launch_copy((Copy){.to = to, .from = from, .bytes = bytes, .rows = 1}, 1, stream);
+    return launch_copy((Copy){.to = to, .from = from, .bytes = bytes, .rows = 1}, "a copy from the host", 1, stream);
 }
 
 int cuMemcpyDtoHAsync_v2(void *to, const void *from, size_t bytes, void *stream) {
-    return launch_copy((Copy){.to = to, .from = from, .bytes = bytes, .rows = 1}, 0, stream);
+    return launch_copy((Copy){.to = to, .from = from, .bytes = bytes, .rows = 1}, "a copy to the host", 0, stream);
 }
 
 int cuMemcpyDtoDAsync_v2(void *to, const void *from, size_t bytes, void *stream) {
-    return launch_copy((Copy){.to = to, .from = from, .bytes = bytes, .rows = 1}, 0, stream);
+    return launch_copy((Copy){.to = to, .from = from, .bytes = bytes, .rows = 1}, "a copy on the device", 0, stream);
 }
 
 typedef struct {
@@ -664,28 +787,34 @@ int cuMemcpy2DAsync_v2(const Copy2D *plan, void *stream) {
         .to = (to->memory_type == HOST ? to->host : to->device) + to->y * to->pitch + to->x,
         .from = (from->memory_type == HOST ? from->host : from->device) + from->y * from->pitch + from->x,
         .bytes = plan->bytes, .rows = plan->rows, .to_pitch = to->pitch, .from_pitch = from->pitch,
-    }, from->memory_type == HOST, stream);
+    }, "a copy of rows", from->memory_type == HOST, stream);
+}
+
+typedef struct {
+    void (*run)(void *);
+    void *argument;
+} Callback;
+
+// The host knows what came before it.
+static void call_back(void *argument) {
+    Callback callback = *(Callback *)argument;
+    free(argument);
+    pthread_mutex_lock(&lock);
+    join(&host, &running->clock);
+    pthread_mutex_unlock(&lock);
+    callback.run(callback.argument);
 }
 
 int cuLaunchHostFunc(void *stream, void (*run)(void *), void *argument) {
-    fake_launch(stream, run, argument);
+    Callback *callback = malloc(sizeof *callback);
+    *callback = (Callback){run, argument};
+    fake_launch(stream, "a callback", call_back, callback);
     return is_lost();
 }
 
 // ----------------------------------------------------- modules and launches
 
-// As in fibers.h, which this file cannot include: tests compile it alone.
-typedef struct {
-    unsigned interface_version;
-    const char *name;
-    unsigned max_threads, needs_fibers, argument_count;
-    const unsigned *argument_bytes;
-    void (*run_thread)(void *, void **);
-    void (*run_block)(void *, void **);
-} Kernel;
-
-enum { INTERFACE = 1 };
-
+typedef fake_kernel_info Kernel;
 typedef int (*Build)(const char *text, char *path, size_t length, char **log);
 typedef int (*RunGrid)(const Kernel *, void **arguments, const unsigned *grid, const unsigned *block,
                        unsigned shared);
@@ -699,7 +828,7 @@ typedef struct {
 typedef struct {
     char name[256];
     const Kernel *kernel;
-    int shared_limit;
+    int shared_limit, is_slow;
 } Function;
 
 static Build build;
@@ -725,7 +854,9 @@ static int load_executable(Module *module) {
     void *library = failed ? NULL : dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) return INVALID_IMAGE;
     module->kernel = dlsym(library, "fake_kernel");
-    return module->kernel && module->kernel->interface_version == INTERFACE ? SUCCESS : INVALID_IMAGE;
+    if (!module->kernel || module->kernel->interface_version != FAKE_INTERFACE) return INVALID_IMAGE;
+    *module->kernel->watch = &watch;
+    return SUCCESS;
 }
 
 // The PTX version, as 87 for 8.7, that a driver of this CUDA version supports.
@@ -791,6 +922,8 @@ int cuModuleGetFunction(Function **function, Module *module, const char *name) {
     snprintf((*function)->name, sizeof (*function)->name, "%s", name);
     (*function)->kernel = module->kernel;
     (*function)->shared_limit = 48 << 10;
+    const char *favoured = getenv("FAKE_CUDA_FAVOUR");
+    (*function)->is_slow = favoured && strstr(name, "matmul") && !strstr(module->text, favoured);
     return SUCCESS;
 }
 
@@ -815,9 +948,12 @@ static void run_launch(void *argument) {
     Launch *launch = argument;
     const char *lose_at = getenv("FAKE_CUDA_LOSE");
     if (lose_at && !strncmp(lose_at, "launch:", 7) && atol(lose_at + 7) == launch->count) lose(LAUNCH_FAILED);
+    if (launch->function->is_slow) usleep(20000);
     if (launch->function->kernel && !is_lost()) {
+        begin_access(epoch(running->stream, running->number), &running->clock);
         int result = run_grid(launch->function->kernel, launch->arguments, launch->grid, launch->block,
                               launch->shared);
+        end_access();
         if (result) lose(result);
     }
     free(launch->arguments);
@@ -852,8 +988,8 @@ int cuLaunchKernel(Function *function, unsigned grid_x, unsigned grid_y, unsigne
     const Kernel *kernel = function->kernel;
     if (kernel && block_x * block_y * block_z > kernel->max_threads) return LAUNCH_OUT_OF_RESOURCES;
     char line[400];
-    snprintf(line, sizeof line, "cuLaunchKernel %s %u,%u,%u %u,%u,%u %u", function->name, grid_x, grid_y,
-             grid_z, block_x, block_y, block_z, shared);
+    snprintf(line, sizeof line, "cuLaunchKernel %s %u,%u,%u %u,%u,%u %u%s", function->name, grid_x, grid_y,
+             grid_z, block_x, block_y, block_z, shared, function->is_slow ? " slow" : "");
     fake_log(line);
     Launch *launch = malloc(sizeof *launch);
     *launch = (Launch){
@@ -862,7 +998,7 @@ int cuLaunchKernel(Function *function, unsigned grid_x, unsigned grid_y, unsigne
     };
     pthread_mutex_lock(&lock);
     launch->count = ++count;
-    launch_locked(stream, run_launch, launch);
+    launch_locked(stream, function->name, run_launch, launch);
     pthread_mutex_unlock(&lock);
     return SUCCESS;
 }

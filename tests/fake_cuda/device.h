@@ -25,6 +25,49 @@ extern "C" int printf(const char *, ...);
 #define __restrict__
 #define __NV_ATOMIC_RELAXED 0
 
+// ----------------------------------------------------------------- accesses
+
+// nvrtc.c compiles with -fsanitize=thread, which calls one of these functions before each access to
+// memory that is not the thread's own.
+static const fake_watch *fake_watched;
+#define FAKE_HOOK extern "C" __attribute__((no_sanitize("thread"), used, visibility("hidden")))
+
+__attribute__((no_sanitize("thread"), always_inline)) static inline void fake_access(
+    const void *address, size_t bytes, bool writes) {
+    const fake_watch *watch = fake_watched;
+    size_t offset = (size_t)((const char *)address - watch->memory);
+    // Memory of the block or of the thread.
+    if (offset >= watch->bytes) return;
+    for (size_t i = offset / 4; i <= (offset + bytes - 1) / 4; i++) {
+        fake_cell *cell = &watch->cells[i];
+        if (cell->write != watch->epoch && (writes || cell->read[0] != watch->epoch)) watch->check(cell, writes);
+    }
+}
+#define FAKE_ACCESS(n)                                                                         \
+    FAKE_HOOK void __tsan_read##n(void *p) { fake_access(p, n, false); }                       \
+    FAKE_HOOK void __tsan_write##n(void *p) { fake_access(p, n, true); }                       \
+    FAKE_HOOK void __tsan_unaligned_read##n(void *p) { fake_access(p, n, false); }             \
+    FAKE_HOOK void __tsan_unaligned_write##n(void *p) { fake_access(p, n, true); }
+FAKE_ACCESS(1) FAKE_ACCESS(2) FAKE_ACCESS(4) FAKE_ACCESS(8) FAKE_ACCESS(16)
+#undef FAKE_ACCESS
+FAKE_HOOK void __tsan_read_range(void *p, size_t bytes) { if (bytes) fake_access(p, bytes, false); }
+FAKE_HOOK void __tsan_write_range(void *p, size_t bytes) { if (bytes) fake_access(p, bytes, true); }
+FAKE_HOOK void __tsan_init() {}
+
+// An atomic operation counts as a write.
+#define FAKE_ATOMIC(bits, T)                                                                   \
+    FAKE_HOOK T __tsan_atomic##bits##_load(const volatile T *p, int order) {                   \
+        fake_access((const void *)p, sizeof(T), false);                                        \
+        return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                           \
+    }                                                                                          \
+    FAKE_HOOK bool __tsan_atomic##bits##_compare_exchange_strong(volatile T *p, T *old, T value, int, int) { \
+        fake_access((const void *)p, sizeof(T), true);                                         \
+        return __atomic_compare_exchange_n(p, old, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+    }
+FAKE_ATOMIC(8, fake_u8) FAKE_ATOMIC(16, fake_u16) FAKE_ATOMIC(32, fake_u32) FAKE_ATOMIC(64, fake_u64)
+#undef FAKE_ATOMIC
+#undef FAKE_HOOK
+
 // ------------------------------------------------------------------ threads
 
 #define threadIdx (fake_self->thread)
@@ -36,7 +79,8 @@ extern "C" int printf(const char *, ...);
 typedef fake_uint3 uint3;
 
 #define __syncthreads() (fake_self->operations->sync_block(fake_self, __COUNTER__))
-#define __threadfence() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+// Threads of a grid run on one thread.
+#define __threadfence() ((void)0)
 #define __threadfence_block() __threadfence()
 
 // The dialect always passes __activemask(), which is the group of lanes that meet: the macros
@@ -715,16 +759,22 @@ template <thread_scope S> inline void init(barrier<S> *b, fake_u32 count) {
     b->phase = 0;
     b->bytes = 0;
 }
-template <class B> inline void memcpy_async(void *to, const void *from, size_t bytes, B &) {
+// The instrumentation does not see what `memcpy` does.
+inline void fake_copy(void *to, const void *from, size_t bytes) {
+    __tsan_read_range((void *)from, bytes);
+    __tsan_write_range(to, bytes);
     __builtin_memcpy(to, from, bytes);
+}
+template <class B> inline void memcpy_async(void *to, const void *from, size_t bytes, B &) {
+    fake_copy(to, from, bytes);
 }
 template <class B>
 inline void memcpy_async(cooperative_groups::fake_group, void *to, const void *from, size_t bytes, B &) {
-    __builtin_memcpy(to, from, bytes);
+    fake_copy(to, from, bytes);
 }
 namespace device {
 template <class B> inline void memcpy_async_tx(void *to, const void *from, size_t bytes, B &b) {
-    __builtin_memcpy(to, from, bytes);
+    fake_copy(to, from, bytes);
     b.bytes -= (int)bytes;
     b.fake_complete();
 }
@@ -785,4 +835,4 @@ template <class... A> fake_signature<A...> fake_signature_of(void (*)(fake_threa
     }                                                                                        \
     extern "C" __attribute__((visibility("default"))) const fake_kernel_info fake_kernel = {  \
         FAKE_INTERFACE, #function, threads, fibers, fake_entry::count, fake_entry::bytes,     \
-        fake_run_thread, fake_run_block};
+        fake_run_thread, fake_run_block, &fake_watched};

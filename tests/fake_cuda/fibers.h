@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-enum { FAKE_INTERFACE = 1, FAKE_WARP = 32, FAKE_BLOCK_THREADS = 1024 };
+enum { FAKE_INTERFACE = 2, FAKE_WARP = 32, FAKE_BLOCK_THREADS = 1024 };
 
 // What the lanes of a warp exchange when they meet.
 enum fake_warp_operation {
@@ -46,6 +46,21 @@ typedef struct fake_thread {
     const fake_operations *operations;
 } fake_thread;
 
+// What is known of four bytes of device memory: the op that wrote them last, and those that have read
+// them since. See races.h.
+typedef struct fake_cell {
+    unsigned write, read[2];
+} fake_cell;
+
+typedef struct fake_watch {
+    char *memory;
+    unsigned long bytes;
+    fake_cell *cells;
+    // The op that runs.
+    unsigned epoch;
+    void (*check)(fake_cell *, int writes);
+} fake_watch;
+
 // Each compiled kernel exports one as `fake_kernel`.
 typedef struct fake_kernel_info {
     unsigned interface_version;
@@ -58,6 +73,8 @@ typedef struct fake_kernel_info {
     void (*run_thread)(fake_thread *, void **arguments);
     // Runs all threads of a block, one after the other.
     void (*run_block)(fake_thread *, void **arguments);
+    // Where accesses are reported to.
+    const fake_watch **watch;
 } fake_kernel_info;
 
 // Runs a grid on the calling thread and returns a CUresult.

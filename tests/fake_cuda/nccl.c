@@ -1,6 +1,7 @@
 // As much of NCCL as crates/collectives/src/nccl uses, between processes of one host, by a file that all map. As NCCL's communicators in
 // mode blocking = 0 do, it launches from a thread of its own. For tests only. Switches, by environment:
 //   FAKE_NCCL_DIR          where communicators have their files
+//   NCCL_DEBUG_FILE        as of NCCL itself: a file that says that it took part, `%p` is the process
 //   FAKE_NCCL_VERSION      22703
 //   FAKE_NCCL_INIT         `never`: this rank never joins; `fail`: it fails at it
 //   FAKE_NCCL_HANG=N       this rank's all-reduce number N never ends
@@ -27,7 +28,8 @@ enum { RANKS = 8, BYTES = 1 << 20 };
 
 void fake_log(const char *line);
 int fake_in_context(void);
-void fake_launch(void *stream, void (*run)(void *), void *argument);
+void fake_launch(void *stream, const char *name, void (*run)(void *), void *argument);
+void fake_access(const void *address, size_t bytes, int writes);
 
 typedef struct {
     char text[128];
@@ -72,6 +74,17 @@ static void log_call(const char *what, long call) {
     char line[100];
     snprintf(line, sizeof line, "%s %ld", what, call);
     fake_log(line);
+}
+
+static void say_version(void) {
+    const char *pattern = getenv("NCCL_DEBUG_FILE"), *process = pattern ? strstr(pattern, "%p") : NULL;
+    if (!process) return;
+    char path[4096];
+    snprintf(path, sizeof path, "%.*s%d%s", (int)(process - pattern), pattern, (int)getpid(), process + 2);
+    FILE *file = fopen(path, "a");
+    if (!file) return;
+    fputs("the NCCL of the tests\n", file);
+    fclose(file);
 }
 
 static void thread(void *(*run)(void *), void *argument) {
@@ -134,6 +147,7 @@ int ncclCommInitRankConfig(Comm **handle, int world, UniqueId id, int rank, Conf
     comm->rank = rank;
     comm->world = world;
     comm->joining = 1;
+    say_version();
     const char *how = getenv("FAKE_NCCL_INIT");
     comm->state = how && !strcmp(how, "fail") ? INTERNAL : IN_PROGRESS;
     *handle = comm;
@@ -172,9 +186,11 @@ static void reduce(void *argument) {
     while (never && !comm->aborted) usleep(100);
     size_t bytes = call->count * (call->dtype == BFLOAT16 ? 2 : 4);
     if (comm->aborted || !all(comm, shared->taken, call->call - 1)) goto end;
+    fake_access(call->buffer, bytes, 0);
     memcpy(shared->data[comm->rank], call->buffer, bytes);
     shared->put[comm->rank] = call->call;
     if (!all(comm, shared->put, call->call)) goto end;
+    fake_access(call->buffer, bytes, 1);
     for (size_t i = 0; i < call->count; i++) {
         double value = get(shared->data[0], i, call->dtype);
         for (int rank = 1; rank < comm->world; rank++) {
@@ -195,7 +211,7 @@ static void *launch(void *argument) {
     usleep(300);
     while (number("FAKE_NCCL_STUCK") == call->call && !comm->aborted) usleep(100);
     int lost = number("FAKE_NCCL_LOST") == call->call;
-    if (!comm->aborted) fake_launch(call->stream, reduce, call);
+    if (!comm->aborted) fake_launch(call->stream, "an all-reduce", reduce, call);
     comm->state = lost ? REMOTE : SUCCESS;
     return NULL;
 }

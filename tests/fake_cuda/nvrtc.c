@@ -2,7 +2,7 @@
 // it after device.h, and returns the rewritten text as the program's PTX. The driver of the tests
 // (cuda.c) loads such a text by this library's `fake_build` and runs it by `fake_run_grid`.
 // For tests only. Compiled with fibers.c into one library. Switches, by environment:
-//   FAKE_CUDA_LOG       a file that gets a line for each compilation
+//   FAKE_CUDA_LOG       a file that gets a line for each compilation, with a hash of the source
 //   FAKE_CUDA_CACHE     where compiled kernels stay (/tmp/fake-cuda-UID)
 //   FAKE_CUDA_HEADERS   where device.h and fibers.h are (the folder of this library)
 //   FAKE_CUDA_CXX       the compiler (g++)
@@ -313,6 +313,8 @@ static int flags(char *into[ARGUMENTS]) {
         "-std=c++17", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=fast", "-fno-math-errno",
         "-fno-trapping-math", "-fno-exceptions", "-fno-rtti", "-fno-asynchronous-unwind-tables",
         "-fvisibility=hidden", "-w", "-Wno-narrowing",
+        // Calls the hooks of device.h, and not their library.
+        "-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0", "-nodefaultlibs",
     };
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) into[count++] = (char *)fixed[i];
 #ifdef __x86_64__
@@ -361,7 +363,8 @@ static void temporary(char *into, const char *folder, const char *name, const ch
 }
 
 // How a source begins. A candidate of autotuning with an unrolled tile can have 8,000 lines, which
-// take 12 s with -O2 and 2 s without, and it runs a few times at most. The pragma, unlike the
+// take 12 s with -O2 and 2 s without, and it runs a few times at most. Without it, accesses by arguments
+// of a call are not seen by races.h; CubeCL first loads them into variables. The pragma, unlike the
 // option, leaves the precompiled header valid.
 static const char *beginning(const char *text) {
     int unoptimized = strlen(text) > 32 * 1024 && !getenv("FAKE_CUDA_OPTIMIZE");
@@ -439,7 +442,7 @@ int fake_build(const char *text, char *path, size_t length, char **log) {
         if (asprintf(log, "cannot write to %s: %s\n", cache_folder, strerror(errno)) < 0) abort();
         goto end;
     }
-    char *more[] = {"-shared", "-include", header, source, "-o", made, "-lm", NULL};
+    char *more[] = {"-shared", "-include", header, source, "-o", made, "-lm", "-lgcc", "-lc", NULL};
     memcpy(arguments + count, more, sizeof more);
     if (run(arguments, output) && rename(made, object) == 0) {
         char kept[PATH];
@@ -522,7 +525,12 @@ int nvrtcDestroyProgram(Program **program) {
 
 int nvrtcCompileProgram(Program *program, int count, const char *const *options) {
     if (!program) return INVALID_PROGRAM;
-    log_line("nvrtcCompileProgram\n");
+    uint64_t state[2] = {0xcbf29ce484222325ull, 1};
+    char line[80];
+    hash(state, program->source);
+    snprintf(line, sizeof line, "nvrtcCompileProgram %016llx%016llx\n", (unsigned long long)state[0],
+             (unsigned long long)state[1]);
+    log_line(line);
     for (int i = 0; i < count; i++) {
         if (!strncmp(options[i], "-lineinfo", 9) || !strncmp(options[i], "--", 2)) continue;
         say(&program->log, "nvrtc: error: invalid option: ");

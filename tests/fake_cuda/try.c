@@ -1,6 +1,7 @@
 // Compiles the kernels of a folder by the stand-in NVRTC, runs them by the stand-in driver, and
 // compares the results with plain loops. Fails at the first difference.
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@ int cuCtxSetCurrent(void *);
 int cuStreamCreate(void **, unsigned);
 int cuStreamSynchronize(void *);
 int cuStreamDestroy_v2(void *);
+int cuCtxSynchronize(void);
 int cuStreamWaitEvent(void *, void *, unsigned);
 int cuEventDestroy_v2(void *);
 int cuLaunchHostFunc(void *, void (*)(void *), void *);
@@ -23,6 +25,8 @@ int cuMemFree_v2(void *);
 int cuMemAllocHost_v2(void **, size_t);
 int cuMemcpyHtoDAsync_v2(void *, const void *, size_t, void *);
 int cuMemcpyDtoHAsync_v2(void *, const void *, size_t, void *);
+int cuMemAllocAsync(void **, size_t, void *);
+int cuMemFreeAsync(void *, void *);
 int cuModuleLoadData(void **, const void *);
 int cuModuleGetFunction(void **, void *, const char *);
 int cuFuncSetAttribute(void *, int, int);
@@ -347,6 +351,165 @@ static void cast(void) {
     HOLDS(wide[0] == -1 && wide[2] == 0 && wide[3] == 9223372036854775807ll && wide[6] == 300);
 }
 
+static void pause_stream(void *milliseconds) { usleep(*(int *)milliseconds * 1000u); }
+
+static int gate_is_open;
+static void wait_for_gate(void *argument) {
+    (void)argument;
+    while (!__atomic_load_n(&gate_is_open, __ATOMIC_ACQUIRE)) usleep(100);
+}
+
+static void *other_stream(void) {
+    void *other;
+    OK(cuStreamCreate(&other, 1));
+    return other;
+}
+
+// `later` goes on when what `stream` has been given is done.
+static void order(void *later) {
+    void *event;
+    OK(cuEventCreate(&event, 2));
+    OK(cuEventRecord(event, stream));
+    OK(cuStreamWaitEvent(later, event, 0));
+    OK(cuEventDestroy_v2(event));
+}
+
+// A kernel that reads `from` and writes `to`, in `stream`.
+static void move(void *from, void *to) {
+    static struct {
+        float scalars[2];
+        unsigned meta[4];
+    } info = {{1, 0}, {1, 0, 0, 0}};
+    static unsigned meta[] = {0, 0};
+    void *dynamic = on_device(meta, sizeof meta);
+    launch(load("scale"), 1, 1, 64, 1, 0, (void *[]){&from, &to, &dynamic, &info});
+}
+
+static void read_of_a_kernels_result(int is_ordered) {
+    static char result[16];
+    void *other = other_stream(), *from = on_device(result, 16), *to = on_device(NULL, 16);
+    move(from, to);
+    if (is_ordered) order(other);
+    OK(cuMemcpyDtoHAsync_v2(result, to, 16, other));
+}
+
+static void write_of_what_a_kernel_reads(int is_ordered) {
+    static char data[16];
+    void *other = other_stream(), *from = on_device(data, 16), *to = on_device(NULL, 16);
+    OK(cuStreamSynchronize(stream));
+    move(from, to);
+    // An order by the host.
+    if (is_ordered) OK(cuStreamSynchronize(stream));
+    OK(cuMemcpyHtoDAsync_v2(from, data, 16, other));
+}
+
+// A third stream writes what two have read, and waits for the second only by way of the first.
+static void write_after_two_reads(int is_ordered) {
+    static char data[16];
+    void *first = other_stream(), *second = other_stream(), *memory = on_device(data, 16), *event;
+    order(first);
+    order(second);
+    OK(cuMemcpyDtoHAsync_v2(data, memory, 16, second));
+    OK(cuEventCreate(&event, 2));
+    OK(cuEventRecord(event, second));
+    OK(cuMemcpyDtoHAsync_v2(data, memory, 16, first));
+    if (is_ordered) OK(cuStreamWaitEvent(first, event, 0));
+    OK(cuEventRecord(event, first));
+    OK(cuStreamWaitEvent(stream, event, 0));
+    OK(cuMemcpyHtoDAsync_v2(memory, data, 16, stream));
+}
+
+// Of `scatter`, whose operations are atomic.
+static void read_of_atomic_sums(int is_ordered) {
+    static unsigned zeros[128], result;
+    void *buffers[5], *arguments[5], *other = other_stream();
+    for (int i = 0; i < 5; i++) arguments[i] = &buffers[i], buffers[i] = on_device(zeros, sizeof zeros);
+    OK(cuStreamSynchronize(stream));
+    launch(load("scatter"), 1, 1, 128, 1, 0, arguments);
+    if (is_ordered) order(other);
+    OK(cuMemcpyDtoHAsync_v2(&result, buffers[1], 4, other));
+}
+
+static void release_of_memory_in_use(int is_ordered) {
+    static char data[16];
+    void *other = other_stream(), *memory;
+    OK(cuMemAllocAsync(&memory, 16, other));
+    OK(cuStreamSynchronize(other));
+    move(on_device(data, 16), memory);
+    if (is_ordered) order(other);
+    OK(cuMemFreeAsync(memory, other));
+}
+
+static void use_of_memory_to_come(int is_ordered) {
+    static char data[16];
+    void *other = other_stream(), *memory;
+    OK(cuMemAllocAsync(&memory, 16, stream));
+    if (is_ordered) order(other);
+    OK(cuMemcpyHtoDAsync_v2(memory, data, 16, other));
+}
+
+static void use_of_freed_memory(int is_ordered) {
+    static char data[16];
+    void *memory;
+    OK(cuMemAllocAsync(&memory, 16, stream));
+    if (!is_ordered) OK(cuMemFreeAsync(memory, stream));
+    OK(cuMemcpyHtoDAsync_v2(memory, data, 16, stream));
+}
+
+static void use_of_memory_that_the_host_frees(int is_ordered) {
+    static char data[16];
+    void *memory = on_device(NULL, 16);
+    if (is_ordered) OK(cuMemcpyHtoDAsync_v2(memory, data, 16, stream));
+    OK(cuMemFree_v2(memory));
+    if (!is_ordered) OK(cuMemcpyHtoDAsync_v2(memory, data, 16, stream));
+}
+
+// What the device itself writes there is no change.
+static void change_of_pinned_memory(int is_ordered) {
+    char *pinned;
+    void *memory = on_device("0123456789abcdef", 16), *other = other_stream();
+    OK(cuMemAllocHost_v2((void **)&pinned, 16));
+    OK(cuMemcpyDtoHAsync_v2(pinned, memory, 16, stream));
+    OK(cuMemcpyHtoDAsync_v2(memory, pinned, 16, stream));
+    OK(cuStreamSynchronize(stream));
+    // Nothing runs there before `other` is done, which nothing ends before the change.
+    void *event;
+    OK(cuEventCreate(&event, 2));
+    OK(cuLaunchHostFunc(other, wait_for_gate, NULL));
+    OK(cuEventRecord(event, other));
+    OK(cuStreamWaitEvent(stream, event, 0));
+    OK(cuMemcpyHtoDAsync_v2(memory, pinned, 16, stream));
+    if (!is_ordered) *pinned = 2;
+    __atomic_store_n(&gate_is_open, 1, __ATOMIC_RELEASE);
+}
+
+// Runs it in processes of its own: as it should be, without what orders it, and where waits for events are left out. Either op
+// may be the first.
+static void races(void (*run)(int), const char *one, const char *other, int by_event) {
+    for (int how = 0; how < 2 + by_event; how++) {
+        char path[] = "/tmp/fake-cuda-races-XXXXXX", text[1000] = "";
+        close(mkstemp(path));
+        fflush(NULL);
+        pid_t child = fork();
+        if (child == 0) {
+            setenv("FAKE_CUDA_RACES", path, 1);
+            if (how == 2) setenv("FAKE_CUDA_UNORDERED", "1", 1);
+            open_device();
+            run(how != 1);
+            OK(cuCtxSynchronize());
+            _exit(0);
+        }
+        int status;
+        HOLDS(waitpid(child, &status, 0) == child);
+        FILE *file = fopen(path, "r");
+        fread(text, 1, sizeof text - 1, file);
+        fclose(file);
+        unlink(path);
+        if (how == 0) HOLDS(WIFEXITED(status) && WEXITSTATUS(status) == 0 && !*text);
+        else HOLDS(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && strstr(text, one) && strstr(text, other));
+    }
+}
+
 // A kernel that fails loses the device: in a process of its own.
 static void loses(const char *kernel, int error) {
     fflush(NULL);
@@ -366,6 +529,7 @@ static void loses(const char *kernel, int error) {
 
 // The device is lost at the launch that the environment names.
 static void is_lost(void) {
+    fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
         setenv("FAKE_CUDA_LOSE", "launch:2", 1);
@@ -396,29 +560,20 @@ static void real_ptx(void) {
     HOLDS(cuModuleLoadData(&module, ".version 8.7\n.target sm_80\n") == 218);
 }
 
-static void pause_stream(void *milliseconds) { usleep(*(int *)milliseconds * 1000u); }
-
-// Pinned memory is read late, pageable memory at the call; freed memory lives until the work before is
-// done; the device is full at its claimed size.
+// Pageable memory is read at the call; freed memory lives until the work before is done; the device is
+// full at its claimed size.
 static void memory(void) {
-    int *pinned, pageable = 1, got[2], pause = 50;
-    void *memory, *other;
-    OK(cuMemAllocHost_v2((void **)&pinned, 4096));
+    int pageable = 1, got, pause = 50;
+    void *memory;
     OK(cuMemAlloc_v2(&memory, 4));
-    OK(cuMemAlloc_v2(&other, 4));
-    *pinned = 1;
     OK(cuLaunchHostFunc(stream, pause_stream, &pause));
-    OK(cuMemcpyHtoDAsync_v2(memory, pinned, 4, stream));
-    OK(cuMemcpyHtoDAsync_v2(other, &pageable, 4, stream));
-    OK(cuMemcpyDtoHAsync_v2(&got[0], memory, 4, stream));
-    OK(cuMemcpyDtoHAsync_v2(&got[1], other, 4, stream));
+    OK(cuMemcpyHtoDAsync_v2(memory, &pageable, 4, stream));
+    OK(cuMemcpyDtoHAsync_v2(&got, memory, 4, stream));
     OK(cuMemFree_v2(memory));
-    OK(cuMemFree_v2(other));
     HOLDS(cuMemFree_v2(memory) == 1);
-    *pinned = 2;
     pageable = 2;
     OK(cuStreamSynchronize(stream));
-    HOLDS(got[0] == 2 && got[1] == 1);
+    HOLDS(got == 1);
     HOLDS(cuMemAlloc_v2(&memory, 1ull << 40) == 2);
     // Two rows of three bytes, out of rows of eight into rows of four.
     struct {
@@ -465,6 +620,16 @@ int main(int count, char **arguments) {
     loses("astray", 700);
     loses("diverge", 719);
     is_lost();
+    fprintf(stderr, "races:\n");
+    races(read_of_a_kernels_result, "scale_kernel", "a copy to the host", 1);
+    races(write_of_what_a_kernel_reads, "scale_kernel", "a copy from the host", 0);
+    races(write_after_two_reads, "a copy to the host", "a copy from the host", 1);
+    races(read_of_atomic_sums, "scatter_kernel", "a copy to the host", 1);
+    races(release_of_memory_in_use, "scale_kernel", "frees", 1);
+    races(use_of_memory_to_come, "an allocation", "a copy from the host", 1);
+    races(use_of_freed_memory, "frees", "a copy from the host", 0);
+    races(use_of_memory_that_the_host_frees, "the host has freed", "a copy from the host", 0);
+    races(change_of_pinned_memory, "a copy from the host", "the host changes pinned memory", 0);
     open_device();
     scale();
     reduce();

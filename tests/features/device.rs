@@ -19,7 +19,24 @@ use std::time::Instant;
 pub struct Machine {
     device: &'static str,
     pub variables: Vec<(&'static str, OsString)>,
+    /// Where programs run, and where an emulated card leaves what `races.h` finds.
+    folder: Option<&'static Path>,
 }
+
+/// Fails if an emulated card has found work that nothing orders.
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if let Some(folder) = self.folder
+            && !std::thread::panicking()
+        {
+            let found = std::fs::read_to_string(folder.join(RACES)).unwrap_or_default();
+            assert!(found.is_empty(), "{found}");
+        }
+    }
+}
+
+/// The file of what `races.h` finds.
+pub const RACES: &str = "races";
 
 impl Machine {
     /// Whatever wgpu finds. If that is nothing, prints so and returns None.
@@ -29,18 +46,20 @@ impl Machine {
             println!("skipped: {why}");
             return None;
         }
-        Some(Self { device: "wgpu", variables: Vec::new() })
+        Some(Self { device: "wgpu", variables: Vec::new(), folder: None })
     }
 
     /// One emulated CUDA card. If there is no C++ compiler, prints so and returns None.
     #[cfg(feature = "cuda")]
     pub fn with_cuda() -> Option<Self> {
-        Some(Self { device: "cuda", variables: emulated_cuda::variables()? })
+        let (folder, variables) = emulated_cuda::environment()?;
+        Some(Self { device: "cuda", variables, folder: Some(folder) })
     }
 
     pub fn train_command(&self, spec: &Path, out: &Path, flags: &[&str]) -> Command {
         let mut command = train_command(spec, out, flags);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command.current_dir(self.folder.unwrap_or(Path::new(".")));
         command
     }
 

@@ -273,17 +273,9 @@ mod on_cuda {
     use super::*;
     use crate::emulated_cuda;
     use ddp_run::testing::{ComputeDevice, Precision};
-    use std::process::Command;
 
     fn follows_pytorch(case: usize) {
-        let Some(variables) = emulated_cuda::variables() else { return };
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--ignored", "--exact", "golden::on_cuda::process", "--nocapture"]);
-        let output = command.envs(variables).env("GOLDEN_CASE", case.to_string()).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        print!("{said}");
-        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-        assert!(said.contains("1 passed"), "{said}");
+        emulated_cuda::on_a_card("golden::on_cuda::process", &[("GOLDEN_CASE", case.to_string().into())]);
     }
 
     #[test]
@@ -300,7 +292,7 @@ mod on_cuda {
     }
 
     #[test]
-    #[ignore = "at its size an emulated card takes many minutes, most of them to choose kernels"]
+    #[ignore = "at its size an emulated card takes eight minutes, most of them to choose kernels"]
     fn mlp_follows_pytorch() {
         follows_pytorch(1);
     }

@@ -14,6 +14,7 @@ use tempfile::TempDir;
 const LIMIT: Duration = Duration::from_secs(300);
 pub const CUDA: &str = include_str!("../../../../../tests/fake_cuda/cuda.c");
 const NCCL: &str = include_str!("../../../../../tests/fake_cuda/nccl.c");
+const HEADERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fake_cuda");
 
 /// The parts of CUDA that a rank finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,7 @@ pub fn compile(into: &Path, name: &str, source: &str, options: &[&str]) -> Resul
     fs::write(into.join("source.c"), source).map_err(|e| e.to_string())?;
     let mut command = Command::new("cc");
     command.args(["-O1", "-shared", "-fPIC", "-pthread", "source.c", "-o", name]).current_dir(into);
+    command.args(["-I", HEADERS]);
     command.arg(format!("-Wl,-soname,{name}")).args(options);
     let done = command.output().map_err(|e| format!("no C compiler to make {name} with: cc: {e}"))?;
     assert!(done.status.success(), "{name}: {}", String::from_utf8_lossy(&done.stderr));
