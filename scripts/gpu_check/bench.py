@@ -40,7 +40,8 @@ class Bench:
         self.args, self.scratch, self.report = args, scratch, report
         self.device, self.quick, self.data = args.device, args.quick, args.data
         self.is_cuda = args.device.startswith("cuda")
-        self.ends = time.monotonic() + 60 * args.minutes
+        self.short = args.short
+        self.ends = time.monotonic() + 60 * args.minutes * args.limits
         self.until = self.ends
         self.numbers = itertools.count()
         self.cache = scratch / "cache"

@@ -27,13 +27,13 @@ def env(bench):
 
 
 def golden(bench):
-    for name, job in bench.rows([*MODELS, ("resnet", jobs.resnet)]):
+    for name, job in bench.rows([*MODELS, jobs.convolutions(bench)]):
         steps = 5 if bench.quick else 20
         what = f"{name}, {steps} steps of f32 against the CPU"
         with bench.report.attempt(what):
             spec = bench.spec(job(bench, steps))
             gap = largest_gap(bench.train(spec, device="cpu").losses(), bench.train(spec).losses())
-            if name == "resnet":
+            if name == "resnet18":
                 # Batch norm over few images multiplies what rounding leaves.
                 bench.report.note(what, f"largest gap {gap:.1e}", gap=gap)
             else:
@@ -110,7 +110,7 @@ def by_hand(bench, spec, more, *flags):
 def resume(bench):
     """A run that is killed and goes on ends in the bits of one that was left alone, as far as two of those do."""
     steps, dies = (12, 7) if bench.quick else (60, 37)
-    for name, job in bench.rows([*MODELS[1:], ("resnet", jobs.resnet)]):
+    for name, job in bench.rows([*MODELS[1:], jobs.convolutions(bench)]):
         with bench.report.attempt(f"{name}, killed and resumed"):
             spec = bench.spec(job(bench, steps))
             save = ["--set", f"save_every=\"{steps // 6} steps\""]

@@ -21,16 +21,17 @@ lr = 0.01
 
 
 def mlp(bench, steps=20):
+    hidden, train = ([24], 512) if bench.quick else ([512, 512], 20000)
     return _job("mlp", 64, steps, 1, f"""
 [model]
 name = "mlp"
-hidden = [512, 512]
+hidden = {hidden}
 {_golden(bench, "mlp")}
 [dataset]
 name = "mnist"
 root = "{bench.data}/mnist"
 val_split = 0.1
-max_train = 20000
+max_train = {train}
 max_val = 512
 [optimizer]
 name = "sgd"
@@ -40,17 +41,18 @@ momentum = 0.9
 
 
 def gpt(bench, steps=20):
+    layers, heads, width, block = (1, 2, 16, 16) if bench.quick else (4, 4, 128, 64)
     return _job("gpt", 4, steps, 1, f"""
 [model]
 name = "gpt"
-n_layer = 4
-n_head = 4
-n_embd = 128
+n_layer = {layers}
+n_head = {heads}
+n_embd = {width}
 {_golden(bench, "gpt")}
 [dataset]
 name = "text"
 path = "{bench.data}/tinyshakespeare.txt"
-block_size = 64
+block_size = {block}
 max_val = 32
 [optimizer]
 name = "adamw"
@@ -60,12 +62,23 @@ weight_decay = 0.1
 """)
 
 
-def resnet(bench, steps=20):
-    """Convolutions and batch norm, on drawn images."""
-    return _job("resnet", 16, steps, 1, """
+RESNET = """name = "resnet18"
+stem = "cifar\""""
+CNN = """name = "cnn"
+channels = [4, 8]
+hidden = 16"""
+
+
+def convolutions(bench):
+    """The model of images that suits the device, and its job."""
+    return ("cnn" if bench.quick else "resnet18", images)
+
+
+def images(bench, steps=20):
+    """Convolutions, with batch norm where the model has it, on drawn images."""
+    return _job("images", 16, steps, 1, f"""
 [model]
-name = "resnet18"
-stem = "cifar"
+{CNN if bench.quick else RESNET}
 [dataset]
 name = "shapes"
 train = 512
@@ -83,8 +96,7 @@ def resnet_speed(bench, batch, steps, every):
     """The work of `torch_side.py`'s `resnet`."""
     return _job("resnet-speed", batch, steps, every, f"""
 [model]
-name = "resnet18"
-stem = "cifar"
+{CNN if bench.quick else RESNET}
 num_classes = 10
 [dataset]
 name = "cifar10"
@@ -144,4 +156,5 @@ def _job(name, batch, steps, every, tables):
 
 def _golden(bench, model):
     path = bench.args.golden / f"{model}_init.safetensors"
-    return f"pretrained = \"{path}\"" if path.exists() else ""
+    fits = path.exists() and (not bench.quick or model == "linear")
+    return f"pretrained = \"{path}\"" if fits else ""

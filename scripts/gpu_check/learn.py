@@ -1,4 +1,6 @@
 """Whether training on the device reaches what it should."""
+import re
+from . import jobs
 
 
 def cifar(bench):
@@ -6,11 +8,14 @@ def cifar(bench):
     root = bench.cifar()
     if bench.needs(root / "cifar-10-binary.tar.gz"):
         return
+    spec = bench.args.configs / "cifar-93.toml"
     flags = ["--set", f"dataset.root={root}", "--set", f"precision={precision(bench)}"]
     if bench.quick:
+        model = re.compile(r'^name = "resnet18".*\nstem = .*$', re.M)
+        spec = bench.spec(model.sub(jobs.CNN, spec.read_text()))
         flags += ["--set", "train.max_steps=3", "--set", "epochs=1", "--set", "batch_size=16",
                   "--set", "dataset.val_split=0.99", "--set", "dataset.max_val=32"]
-    run = bench.train(bench.args.configs / "cifar-93.toml", *flags)
+    run = bench.train(spec, *flags)
     last = run.of("epoch")[-1]
     accuracy, epochs = last["val"]["accuracy"], run.of("epoch")
     samples = sum(e["train"]["n"] for e in epochs) / sum(e["seconds"] for e in epochs)

@@ -19,8 +19,9 @@ class Case:
 def resnet(bench):
     job = lambda batch: lambda steps, every: jobs.resnet_speed(bench, batch, steps, every)
     theirs = lambda batch: dict(model="resnet", batch=batch)
-    batches = [8] if bench.quick else [128, 512]
-    side_by_side(bench, [Case(f"ResNet-18, batch {b}", job(b), theirs(b), b, "samples/s") for b in batches])
+    batches = [8] if bench.quick else [128] if bench.short else [128, 512]
+    name = jobs.convolutions(bench)[0]
+    side_by_side(bench, [Case(f"{name}, batch {b}", job(b), theirs(b), b, "samples/s") for b in batches])
 
 
 def gpt(bench):
@@ -40,7 +41,7 @@ def name_of(size):
 def both(bench, steps, every):
     """A job of each model, with its name."""
     size, batch = (TINY, 8) if bench.quick else (SIZE, 128)
-    cases = [(f"ResNet-18, batch {batch}", jobs.resnet_speed(bench, batch, steps, every))]
+    cases = [(f"{jobs.convolutions(bench)[0]}, batch {batch}", jobs.resnet_speed(bench, batch, steps, every))]
     if (bench.data / "tinyshakespeare.txt").exists():
         cases.append((name_of(size), jobs.gpt_speed(bench, size, steps, every)))
     return cases
@@ -142,7 +143,8 @@ class PyTorch:
             return json.loads(line)
         self.end()
         why = "it ended" if answered else f"no answer after {left:.0f} s, all that was left for it"
-        return dict(why=f"not run: {why}; it last said: {tail(self.log, 300)}", cut=not answered)
+        last = (tail(self.log).splitlines() or ["nothing"])[-1]
+        return dict(why=f"not run: {why}; it last said: {last}", cut=not answered)
 
     def end(self):
         if self.process is not None:
