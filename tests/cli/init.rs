@@ -37,6 +37,9 @@ fn cargo(project: &Path, arguments: &[&str]) -> Command {
             command.arg("--config").arg(format!("profile.{profile}.package.{package}.{setting}"));
         }
     }
+    // As the workspace has it: a machine that has only built the workspace has not read crates.io's entry of it.
+    let patch = concat!(env!("CARGO_MANIFEST_DIR"), "/patches/cubecl-llvm");
+    command.arg("--config").arg(format!("patch.crates-io.cubecl-llvm.path='{patch}'"));
     // What Cargo tells this test, and how CI builds ddp-run itself.
     let of_this_test = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     for (name, _) in std::env::vars_os().filter(|(name, _)| of_this_test(&name.to_string_lossy())) {
