@@ -4,6 +4,7 @@
 
 use burn::tensor::{DType, Device, FloatDType, Int, IntDType, Tensor, TensorData};
 use data::transforms::{Draws, ImageShape, ImageTransform};
+use ddp::device::send;
 use std::ops::Range;
 
 /// Converts pixels to floats on one device, for one split: [`ImageTransform`] up to rounding.
@@ -27,7 +28,7 @@ impl DeviceTransform {
         let (shape, augment) = (transform.shape(), transform.augment());
         let constant = |part: fn(&(f32, f32)) -> f32| {
             let values = transform.affine().iter().map(part).collect();
-            floats(values, [1, shape[0], 1], device)
+            send(values, [1, shape[0], 1], device)
         };
         Self {
             shape,
@@ -84,8 +85,8 @@ impl DeviceTransform {
         let hit = |range: Option<&Range<usize>>, i: usize| f32::from(range.is_some_and(|r| r.contains(&i)));
         let row = |d: &Draws, y: usize| hit(d.hole.as_ref().map(|(rows, _)| rows), y);
         let column = |d: &Draws, x: usize| hit(d.hole.as_ref().map(|(_, columns)| columns), x);
-        let rows = floats(per_sample(draws, height, row), [draws.len(), height, 1], &self.device);
-        let columns = floats(per_sample(draws, width, column), [draws.len(), 1, width], &self.device);
+        let rows = send::<3>(per_sample(draws, height, row), [draws.len(), height, 1], &self.device);
+        let columns = send::<3>(per_sample(draws, width, column), [draws.len(), 1, width], &self.device);
         (rows * columns).neg().add_scalar(1.0).reshape([draws.len(), 1, height * width])
     }
 }
@@ -94,12 +95,6 @@ impl DeviceTransform {
 fn per_sample<T>(draws: &[Draws], length: usize, value: impl Fn(&Draws, usize) -> T) -> Vec<T> {
     let value = &value;
     draws.iter().flat_map(|d| (0..length).map(move |i| value(d, i))).collect()
-}
-
-/// f32, regardless of the device's default type. Sent as one row, because a runtime may pad the rows of a matrix.
-fn floats(values: Vec<f32>, shape: [usize; 3], device: &Device) -> Tensor<3> {
-    let data = TensorData::new(values, [shape.iter().product::<usize>()]);
-    Tensor::<1>::from_data(data, (device, DType::F32)).reshape(shape)
 }
 
 fn indices(values: Vec<i32>, shape: [usize; 3], device: &Device) -> Tensor<3, Int> {

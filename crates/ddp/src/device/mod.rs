@@ -38,7 +38,7 @@ pub use find::{
 #[cfg(feature = "cubecl-devices")]
 pub use kernel_cache::keep_kernels;
 pub use precision::Precision;
-pub use readback::{Readback, read};
+pub use readback::{Readback, read, send};
 pub(crate) use tracked::Differentiable;
 pub use tracked::{Gradient, Tracked};
 

@@ -7,7 +7,7 @@
 //! could be copied before that operation has run.
 
 use base::error::{Error, Result};
-use burn::tensor::{StreamId, Tensor, TensorData};
+use burn::tensor::{DType, Device, Shape, StreamId, Tensor, TensorData};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::fmt::Display;
 use std::sync::OnceLock;
@@ -56,6 +56,15 @@ impl Readback {
 /// A device error.
 pub fn read<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>> {
     tensor.try_into_vec_as().map_err(device_failed)
+}
+
+/// Sends values, row-major, to a device as f32, whatever the device's default type is. As one row: a runtime may pad the
+/// rows of a matrix, for which CubeCL may choose other kernels than for what operations return. A resumed run would differ
+/// in the last bits from one that went on.
+pub fn send<const D: usize>(values: Vec<f32>, shape: impl Into<Shape>, device: &Device) -> Tensor<D> {
+    let shape = shape.into();
+    let data = TensorData::new(values, [shape.num_elements()]);
+    Tensor::<1>::from_data(data, (device, DType::F32)).reshape(shape)
 }
 
 impl ReadbackJob {

@@ -3,11 +3,11 @@
 use super::StateEntry;
 use super::cast::in_dtype;
 use super::state::{ModuleState, Role};
-use crate::device::{Tracked, is_host, read};
+use crate::device::{Tracked, is_host, read, send};
 use base::error::{Error, Result};
 use burn::backend::Flex;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -264,7 +264,7 @@ fn edited<const D: usize>(
         return match read(tensor.clone()) {
             Ok(mut values) => {
                 change(&mut values);
-                Tensor::from_data(TensorData::new(values, tensor.shape()), &device)
+                send(values, tensor.shape(), &device)
             }
             Err(failed) => {
                 *done = Err(failed);
