@@ -26,17 +26,21 @@ pub struct Machine {
 /// Fails if an emulated card has found work that nothing orders.
 impl Drop for Machine {
     fn drop(&mut self) {
-        if let Some(folder) = self.folder
-            && !std::thread::panicking()
-        {
-            let found = std::fs::read_to_string(folder.join(RACES)).unwrap_or_default();
-            assert!(found.is_empty(), "{found}");
+        if !std::thread::panicking() {
+            self.folder.map(assert_no_race);
         }
     }
 }
 
 /// The file of what `races.h` finds.
 pub const RACES: &str = "races";
+
+/// Fails if a program that started in `folder` has found a race.
+#[track_caller]
+pub fn assert_no_race(folder: &Path) {
+    let found = std::fs::read_to_string(folder.join(RACES)).unwrap_or_default();
+    assert!(found.is_empty(), "{found}");
+}
 
 impl Machine {
     /// Whatever wgpu finds. If that is nothing, prints so and returns None.

@@ -3,7 +3,7 @@
 //! `golden` use the cards too.
 
 use crate::common::*;
-use crate::device::{self, Machine, RACES, killed_after_a_save, largest_gap, losses};
+use crate::device::{self, Machine, RACES, assert_no_race, killed_after_a_save, largest_gap, losses};
 use burn::tensor::Tensor;
 use ddp_run::testing::{ComputeDevice, Precision, Readback, cuda_devices};
 use std::collections::BTreeSet;
@@ -86,7 +86,7 @@ pub fn environment() -> Option<(&'static Path, Vec<(&'static str, OsString)>)> {
     Some((folder, variables))
 }
 
-/// A machine with two cards, and runs of two ranks there.
+/// A machine with two cards, and runs there.
 struct Runs {
     dir: TempDir,
     spec: PathBuf,
@@ -94,9 +94,9 @@ struct Runs {
 }
 
 impl Runs {
-    fn new() -> Option<Self> {
+    fn new(ranks: usize) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
-        let mut runs = Self { spec: device::spec(dir.path(), 2), dir, on: Machine::with_cuda()? };
+        let mut runs = Self { spec: device::spec(dir.path(), ranks), dir, on: Machine::with_cuda()? };
         runs.set("FAKE_CUDA_DEVICES", "2");
         runs.set("DDP_RUN_KERNEL_CACHE", runs.out("kernels"));
         Some(runs)
@@ -119,25 +119,33 @@ impl Runs {
         losses(&self.out(name))
     }
 
-    /// Kills a run and resumes it, and compares it with one that goes on. CubeCL runs some operations of a process's first
-    /// step one by one that it fuses later: whether that changes the last bits depends on the kernels that its tuner chose.
+    /// The calls of the driver and of NVRTC in a run.
     #[track_caller]
-    fn resumes_close_to_one_that_goes_on(&self, flags: &[&str]) {
+    fn calls(&self, name: &str, flags: &[&str]) -> String {
+        let log = self.out(&format!("{name}-calls"));
+        let mut command = self.on.train_command(&self.spec, &self.out(name), flags);
+        assert_code(&output_of(command.env("FAKE_CUDA_LOG", &log)), 0);
+        fs::read_to_string(&log).unwrap()
+    }
+
+    /// Kills a run and resumes it, and compares it with one that goes on. All kernels have been chosen by a run before.
+    #[track_caller]
+    fn resumes_in_the_same_bits(&self, flags: &[&str]) {
         killed_after_a_save(&self.on, &self.spec, &self.out("killed"), flags);
         for name in ["killed", "whole"] {
             assert_code(&self.train(name, flags), 0);
         }
         assert!(events(&self.out("killed")).iter().any(|e| e["event"] == "resume"), "it started over");
-        let gap = largest_gap(&self.losses("killed"), &self.losses("whole"));
-        println!("killed and resumed: largest loss gap {gap:.2e}");
-        assert!(gap < 1e-5, "{gap:e}");
+        assert_eq!(self.losses("killed"), self.losses("whole"));
+        let model = |name| fs::read(newest_checkpoint(&self.out(name)).join("model.safetensors")).unwrap();
+        assert!(model("killed") == model("whole"), "the parameters differ");
     }
 }
 
 #[test]
 fn nccl_averages_the_gradients_of_two_cards_and_a_killed_run_goes_on() {
     let _alone = alone();
-    let Some(runs) = Runs::new() else { return };
+    let Some(runs) = Runs::new(2) else { return };
     let nccl = ["--device", "cuda", "--set", "backend=nccl"];
     assert_code(&runs.train("cpu", &["--device", "cpu"]), 0);
     assert_code(&runs.train("cuda", &nccl), 0);
@@ -145,14 +153,14 @@ fn nccl_averages_the_gradients_of_two_cards_and_a_killed_run_goes_on() {
     println!("two cards by NCCL: largest loss gap to the CPU {gap:.2e}");
     assert!(gap < 1e-5, "{gap:e}");
 
-    runs.resumes_close_to_one_that_goes_on(&nccl);
+    runs.resumes_in_the_same_bits(&nccl);
 }
 
 /// What `tests/fake_cuda/races.h` finds where streams do not wait for events: in the tests above it finds nothing.
 #[test]
 fn work_that_nothing_orders_is_found() {
     let _alone = alone();
-    let Some(mut runs) = Runs::new() else { return };
+    let Some(mut runs) = Runs::new(2) else { return };
     let races = runs.out("races");
     runs.set("FAKE_CUDA_RACES", &races);
     runs.set("FAKE_CUDA_UNORDERED", "1");
@@ -162,21 +170,18 @@ fn work_that_nothing_orders_is_found() {
     assert!(found.contains("race at ") && found.contains("an all-reduce"), "{found}{}", stderr(&failed));
 }
 
-/// Runs an ignored test of this program, `name`, as a process that finds an emulated card. Returns what it said, or None
-/// without a C++ compiler.
+/// Runs an ignored test of this program, `name`, as a process that finds an emulated card.
 #[track_caller]
-pub fn on_a_card(name: &str, variables: &[(&str, OsString)]) -> Option<String> {
-    let (folder, card) = environment()?;
+pub fn on_a_card(name: &str, variables: &[(&str, OsString)]) {
+    let Some((folder, card)) = environment() else { return };
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--ignored", "--exact", name, "--nocapture"]).current_dir(folder);
     let output = command.envs(card).envs(variables.iter().cloned()).env("ON_A_CARD", "1").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = String::from_utf8_lossy(&output.stdout);
     print!("{said}");
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("1 passed"), "{said}");
-    let races = fs::read_to_string(folder.join(RACES)).unwrap_or_default();
-    assert!(races.is_empty(), "{races}");
-    Some(said)
+    assert_no_race(folder);
 }
 
 #[test]
@@ -205,10 +210,11 @@ fn what_changes_in_place_is_read_after_the_change() {
     on_a_card("emulated_cuda::reads_a_sum_that_grows_in_place", &[]);
 }
 
+/// What is computed of a process's first batch has the bits of any other.
 #[test]
-fn a_killed_run_on_images_goes_on() {
+fn a_killed_run_on_images_ends_in_the_bits_of_one_that_went_on() {
     let _alone = alone();
-    let Some(mut runs) = Runs::new() else { return };
+    let Some(mut runs) = Runs::new(2) else { return };
     let text = "name = \"images\"\nseed = 3\nepochs = 2\nbatch_size = 4\nsave_every = \"5 steps\"\n\
                 [model]\nname = \"mlp\"\nhidden = [16]\n\
                 [dataset]\nname = \"shapes\"\ntrain = 96\nval = 8\nsize = 16\n\
@@ -218,29 +224,24 @@ fn a_killed_run_on_images_goes_on() {
     runs.spec = write_spec(runs.dir.path(), text);
     let cuda = ["--device", "cuda"];
     assert_code(&runs.train("first", &cuda), 0);
-    runs.resumes_close_to_one_that_goes_on(&cuda);
+    runs.resumes_in_the_same_bits(&cuda);
 }
 
 /// A card whose tuner finds those kernels the fastest.
 #[test]
 fn kernels_for_tensor_cores_compute_what_the_cpu_does() {
     let _alone = alone();
-    let Some(mut runs) = Runs::new() else { return };
-    runs.spec = device::spec(runs.dir.path(), 1);
-    let log = runs.out("calls");
+    let Some(mut runs) = Runs::new(1) else { return };
     runs.set("FAKE_CUDA_SM", "80");
     runs.set("FAKE_CUDA_NAME", "NVIDIA A100 of the tests");
     runs.set("FAKE_CUDA_FAVOUR", "mma_sync");
-    runs.set("FAKE_CUDA_LOG", &log);
     assert_code(&runs.train("cpu", &["--device", "cpu"]), 0);
     for (precision, allowed) in [("tf32", 0.01), ("bf16", 0.1)] {
         let precision_flag = format!("precision={precision}");
         let flags = ["--device", "cuda", "--set", &precision_flag];
         // The tuner's choice is kept.
         assert_code(&runs.train(&format!("{precision}-chooses"), &flags), 0);
-        let _ = fs::remove_file(&log);
-        assert_code(&runs.train(precision, &flags), 0);
-        let calls = fs::read_to_string(&log).unwrap();
+        let calls = runs.calls(precision, &flags);
         let products: Vec<&str> = calls.lines().filter(|line| line.contains("matmul")).collect();
         let others = products.iter().filter(|line| line.ends_with(" slow")).count();
         let gap = largest_gap(&runs.losses("cpu"), &runs.losses(precision));
@@ -258,14 +259,9 @@ fn kernels_for_tensor_cores_compute_what_the_cpu_does() {
 #[test]
 fn a_second_start_compiles_no_kernel_again() {
     let _alone = alone();
-    let Some(mut runs) = Runs::new() else { return };
-    runs.spec = device::spec(runs.dir.path(), 1);
-    let log = runs.out("calls");
-    runs.set("FAKE_CUDA_LOG", &log);
+    let Some(runs) = Runs::new(1) else { return };
     let compiled = |name: &str| {
-        let _ = fs::remove_file(&log);
-        assert_code(&runs.train(name, &["--device", "cuda"]), 0);
-        let calls = fs::read_to_string(&log).unwrap();
+        let calls = runs.calls(name, &["--device", "cuda"]);
         let sources = calls.lines().filter_map(|line| line.strip_prefix("nvrtcCompileProgram "));
         sources.map(str::to_owned).collect::<BTreeSet<_>>()
     };
@@ -278,7 +274,7 @@ fn a_second_start_compiles_no_kernel_again() {
 #[test]
 fn an_incomplete_toolkit_is_refused_and_auto_warns_of_it() {
     let _alone = alone();
-    let Some(mut runs) = Runs::new() else { return };
+    let Some(mut runs) = Runs::new(2) else { return };
     let toolkit = runs.out("toolkit");
     write_headers(&toolkit);
     fs::remove_file(toolkit.join("include/mma.h")).unwrap();
@@ -314,7 +310,7 @@ fn a_machine_without_a_driver_is_refused_and_auto_is_the_cpu_without_a_word() {
 #[test]
 fn a_card_that_fails_ends_the_run_with_its_error() {
     let _alone = alone();
-    let Some(mut runs) = Runs::new() else { return };
+    let Some(mut runs) = Runs::new(2) else { return };
     for backend in ["backend=gloo", "backend=nccl"] {
         let flags = ["--device", "cuda", "--set", backend];
         // Then all kernels have been chosen, and a number names the same launch of a step in each run.
@@ -337,7 +333,7 @@ fn a_card_that_fails_ends_the_run_with_its_error() {
 #[test]
 fn a_card_whose_memory_is_full_ends_the_run_with_advice() {
     let _alone = alone();
-    let Some(mut runs) = Runs::new() else { return };
+    let Some(mut runs) = Runs::new(2) else { return };
     runs.set("FAKE_CUDA_MEMORY", "1000000");
     let failed = runs.train("full", &["--device", "cuda"]);
     assert_code(&failed, 69);
@@ -350,7 +346,7 @@ fn a_card_whose_memory_is_full_ends_the_run_with_advice() {
 #[test]
 fn a_stopped_rank_ends_a_run_by_nccl_at_the_deadline() {
     let _alone = alone();
-    let Some(runs) = Runs::new() else { return };
+    let Some(runs) = Runs::new(2) else { return };
     let nccl = ["--device", "cuda", "--set", "backend=nccl"];
     // Kernels are compiled and chosen before a deadline counts.
     assert_code(&runs.train("whole", &nccl), 0);
