@@ -1,5 +1,7 @@
 """The specs that the sections run."""
 
+# Layers, heads, width and block of the GPT that only tries the script.
+TINY = (1, 2, 16, 16)
 STEPS = "save_every = \"never\"\nepochs = 1000\n"
 QUIET = "[checkpoint]\nkeep_best = 0\n[metrics]\nlog_every = {every}\n"
 
@@ -41,7 +43,7 @@ momentum = 0.9
 
 
 def gpt(bench, steps=20):
-    layers, heads, width, block = (1, 2, 16, 16) if bench.quick else (4, 4, 128, 64)
+    layers, heads, width, block = TINY if bench.quick else (4, 4, 128, 64)
     return _job("gpt", 4, steps, 1, f"""
 [model]
 name = "gpt"

@@ -6,7 +6,7 @@ from .memory import Peak
 
 PRECISIONS = ["bf16", "tf32", "f32"]
 SIZE = (6, 6, 384, 256, 64)
-TINY = (1, 2, 16, 16, 4)
+TINY = (*jobs.TINY, 4)
 
 
 class Case:

@@ -180,9 +180,11 @@ void fake_launch(void *stream, const char *name, void (*run)(void *), void *argu
     pthread_mutex_unlock(&lock);
 }
 
+static void begin_op(void) { begin_access(epoch(running->stream, running->number), &running->clock); }
+
 // The op that runs accesses memory.
 void fake_access(const void *address, size_t bytes, int writes) {
-    begin_access(epoch(running->stream, running->number), &running->clock);
+    begin_op();
     check_range(address, bytes, writes);
     end_access();
 }
@@ -550,11 +552,8 @@ static void check_allocation(const char *address) {
     pthread_mutex_lock(&lock);
     const Block *block = find_locked(address);
     const uint32_t allocated_by = block ? block->allocated_by : 0, freed_by = block ? block->freed_by : 0;
-    const Clock *last_use = block ? block->last_use : NULL;
-    const int stream = (int)(watch.epoch >> NUMBER_BITS) - 1;
-    const unsigned number = watch.epoch & ((1u << NUMBER_BITS) - 1);
-    const int is_late = (last_use && (stream >= last_use->count || number > last_use->at[stream]))
-                        || (block && block->is_unmapped && !freed_by);
+    const int is_late = block && ((block->last_use && !has(block->last_use, watch.epoch))
+                                  || (block->is_unmapped && !freed_by));
     pthread_mutex_unlock(&lock);
     if (!is_before(allocated_by)) report_race(address, allocated_by, "the first allocates, the second uses it");
     if (freed_by) report_race(address, freed_by, "the first frees, the second uses it");
@@ -644,7 +643,7 @@ int cuMemAllocAsync(void **address, size_t bytes, Stream *stream) {
 // To free memory orders like a write of what has been used of it.
 static void free_in_stream(void *argument) {
     Block *block = argument;
-    begin_access(epoch(running->stream, running->number), &running->clock);
+    begin_op();
     const size_t begin = (size_t)(block->start - watch.memory), end = begin + block->bytes;
     for (size_t at = begin; at < end; at += is_used[at / PART] ? WORD : PART) {
         const fake_cell *cell = &watch.cells[at / WORD];
@@ -705,16 +704,15 @@ static uint64_t digest(const Copy *c) {
 static int is_written_in_streams(const Copy *c) {
     for (size_t row = 0; row < c->rows; row++)
         for (size_t i = 0; i < c->bytes; i++) {
-            uint32_t op = watch.cells[(size_t)(c->from + row * c->from_pitch + i - watch.memory) / WORD].write;
-            int stream = (int)(op >> NUMBER_BITS) - 1;
-            if (op && (stream >= c->done.count || c->done.at[stream] < (op & ((1u << NUMBER_BITS) - 1)))) return 1;
+            size_t offset = (size_t)(c->from + row * c->from_pitch + i - watch.memory);
+            if (!has(&c->done, watch.cells[offset / WORD].write)) return 1;
         }
     return 0;
 }
 
 static void copy(void *argument) {
     Copy *c = argument;
-    begin_access(epoch(running->stream, running->number), &running->clock);
+    begin_op();
     if (c->digest && !is_written_in_streams(c) && c->digest != digest(c))
         report_race(c->from, watch.epoch, "the host changes pinned memory before it is copied");
     for (size_t row = 0; row < c->rows && !is_lost(); row++) {
@@ -950,7 +948,7 @@ static void run_launch(void *argument) {
     if (lose_at && !strncmp(lose_at, "launch:", 7) && atol(lose_at + 7) == launch->count) lose(LAUNCH_FAILED);
     if (launch->function->is_slow) usleep(20000);
     if (launch->function->kernel && !is_lost()) {
-        begin_access(epoch(running->stream, running->number), &running->clock);
+        begin_op();
         int result = run_grid(launch->function->kernel, launch->arguments, launch->grid, launch->block,
                               launch->shared);
         end_access();

@@ -68,18 +68,21 @@ static uint32_t epoch(int stream, uint64_t number) {
     return (uint32_t)(stream + 1) << NUMBER_BITS | (uint32_t)number;
 }
 
-// Whether the op that runs comes after this one, or is it.
-static int is_before(uint32_t other) {
-    int stream = (int)(other >> NUMBER_BITS) - 1;
-    return !other || (stream < watched_clock->count
-                      && watched_clock->at[stream] >= (other & ((1u << NUMBER_BITS) - 1)));
+static int stream_of(uint32_t op) { return (int)(op >> NUMBER_BITS) - 1; }
+
+static unsigned number_of(uint32_t op) { return op & ((1u << NUMBER_BITS) - 1); }
+
+// Whether an op is one of those that a clock counts. None is.
+static int has(const Clock *clock, uint32_t op) {
+    return !op || (stream_of(op) < clock->count && clock->at[stream_of(op)] >= number_of(op));
 }
 
+// Whether the op that runs comes after this one, or is it.
+static int is_before(uint32_t other) { return has(watched_clock, other); }
+
 static void describe(char *into, size_t length, uint32_t op) {
-    int stream = (int)(op >> NUMBER_BITS) - 1;
-    unsigned number = op & ((1u << NUMBER_BITS) - 1);
-    const Site *site = &sites[stream][number];
-    snprintf(into, length, "%.200s, op %u of stream %d, from thread `%s`", site->name, number, stream, site->thread);
+    const Site *site = &sites[stream_of(op)][number_of(op)];
+    snprintf(into, length, "%.200s, op %u of stream %d, from thread `%s`", site->name, number_of(op), stream_of(op), site->thread);
 }
 
 // `what` says what both do, of whom `other` came first. Called without `lock`.
