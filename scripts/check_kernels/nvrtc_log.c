@@ -3,6 +3,7 @@
 // -DREAL="PATH of the real library". Switches, by environment:
 //   NVRTC_LOG          a file that gets a line of JSON for each nvrtcCompileProgram
 //   NVRTC_LOG_SOURCES  a folder that gets each source, as HASH.cu
+//   NVRTC_LOG_SYNTAX   each compilation ends after the front end, without PTX
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <dlfcn.h>
@@ -19,9 +20,11 @@ typedef struct Source {
     void *program;
     uint64_t hash;
     char kernel[200];
+    char target[16];
     struct Source *next;
 } Source;
 
+static const char ARCHITECTURE[] = "--gpu-architecture=";
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static Source *sources;
 
@@ -167,28 +170,57 @@ static char *log_of(void *program) {
     return text;
 }
 
+static Source *find(void *program) {
+    pthread_mutex_lock(&lock);
+    Source *at = sources;
+    while (at && at->program != program) at = at->next;
+    pthread_mutex_unlock(&lock);
+    return at;
+}
+
+static int only_syntax(void) { return getenv("NVRTC_LOG_SYNTAX") != NULL; }
+
+// The front end makes no PTX: as much as a driver wants to see whose launches do nothing.
+static int ptx_of(void *program, char *into, size_t size) {
+    const Source *found = find(program);
+    return snprintf(into, size, ".version 7.0\n.target %s\n.entry %s", found->target, found->kernel);
+}
+
+int nvrtcGetPTXSize(void *program, size_t *size) {
+    int (*get)(void *, size_t *) = real("nvrtcGetPTXSize");
+    if (!only_syntax()) return get(program, size);
+    *size = (size_t)ptx_of(program, NULL, 0) + 1;
+    return 0;
+}
+
+int nvrtcGetPTX(void *program, char *ptx) {
+    int (*get)(void *, char *) = real("nvrtcGetPTX");
+    if (!only_syntax()) return get(program, ptx);
+    ptx_of(program, ptx, (size_t)ptx_of(program, NULL, 0) + 1);
+    return 0;
+}
+
 int nvrtcCompileProgram(void *program, int count, const char *const *options) {
     int (*compile)(void *, int, const char *const *) = real("nvrtcCompileProgram");
+    const char *given[count + 1];
+    for (int i = 0; i < count; i++) given[i] = options[i];
+    options = given;
+    if (only_syntax()) given[count++] = "--fdevice-syntax-only";
+    Source *found = find(program);
+    for (int i = 0; i < count; i++)
+        if (!strncmp(options[i], ARCHITECTURE, strlen(ARCHITECTURE)))
+            snprintf(found->target, sizeof found->target, "%s", options[i] + strlen(ARCHITECTURE));
     double began = seconds();
     int result = compile(program, count, options);
     double took = seconds() - began;
-
-    Source found = {0};
-    pthread_mutex_lock(&lock);
-    for (Source *at = sources; at; at = at->next)
-        if (at->program == program) {
-            found = *at;
-            break;
-        }
-    pthread_mutex_unlock(&lock);
 
     char *line;
     size_t length;
     FILE *out = open_memstream(&line, &length);
     if (!out) abort();
     fprintf(out, "{\"kernel\": ");
-    put_string(out, found.kernel);
-    fprintf(out, ", \"source\": \"%016llx\", \"options\": [", (unsigned long long)found.hash);
+    put_string(out, found->kernel);
+    fprintf(out, ", \"source\": \"%016llx\", \"options\": [", (unsigned long long)found->hash);
     for (int i = 0; i < count; i++) {
         if (i) fprintf(out, ", ");
         put_string(out, options[i]);

@@ -101,8 +101,8 @@ def first_error(log):
 
 
 class Runner:
-    def __init__(self, binary, toolkit, driver, log, scratch, sources, limit, autotune):
-        self.autotune = autotune
+    def __init__(self, binary, toolkit, driver, log, scratch, sources, limit, autotune, front_end):
+        self.autotune, self.front_end = autotune, front_end
         self.binary, self.toolkit, self.driver, self.log = binary, toolkit, driver, log
         self.scratch, self.sources, self.limit = scratch, sources, limit
         # The driver claims this version, too: it loads the PTX of this NVRTC.
@@ -137,6 +137,8 @@ class Runner:
             NVRTC_LOG=str(folder / "nvrtc.log"),
             NVRTC_LOG_SOURCES=str(self.sources),
         )
+        if self.front_end:
+            env.update(NVRTC_LOG_SYNTAX="1")
         if self.autotune != "default":
             # `full` measures, and so compiles, all candidates, without an estimate of the speed.
             env.update(
