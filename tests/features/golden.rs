@@ -18,10 +18,11 @@ use crate::training::train_steps;
 
 const STEPS: usize = 20;
 
-fn shared() -> Option<PathBuf> {
+/// A folder of references.
+pub fn shared(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("DDP_RUN_SHARED")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared"), PathBuf::from)
-        .join("torch_ref");
+        .join(name);
     if path.is_dir() {
         return Some(path);
     }
@@ -31,12 +32,12 @@ fn shared() -> Option<PathBuf> {
 
 /// Samples in memory, in the order of the sampler without shuffling.
 #[derive(Clone, Debug)]
-struct Held {
-    input: FieldFacts,
-    target: FieldFacts,
-    inputs: Vec<f32>,
-    targets: Vec<f32>,
-    len: usize,
+pub struct Held {
+    pub input: FieldFacts,
+    pub target: FieldFacts,
+    pub inputs: Vec<f32>,
+    pub targets: Vec<f32>,
+    pub len: usize,
 }
 
 fn copy(from: &[f32], to: FieldMut<'_>) {
@@ -83,7 +84,7 @@ impl DatasetSource for Held {
 
 /// A table without keys.
 #[derive(serde::Deserialize, schemars::JsonSchema)]
-struct NoKeys {}
+pub struct NoKeys {}
 
 /// How a run distributes the reference's inputs `[steps, 2, B, …]` to ranks.
 #[derive(Clone, Copy, PartialEq)]
@@ -199,7 +200,7 @@ fn largest_gap(a: &[f64], b: &[f64]) -> f64 {
 
 /// Losses may differ from PyTorch's by `tolerance`, and those of two ranks from one rank with twice the batch by `apart`.
 fn check(case: &Case, on: &Compute, tolerance: f64, apart: f64) {
-    let Some(dir) = shared() else { return };
+    let Some(dir) = shared("torch_ref") else { return };
     let one = run(case, &dir, Deal::First, on);
     let gap = largest_gap(&one[0].0, &reference(&dir, case.model, "w1_f32")[0]);
     println!("{}: world 1, largest loss gap to PyTorch {gap:.2e}", case.model);
@@ -301,7 +302,7 @@ mod on_cuda {
 /// Compares the weights after 20 steps.
 #[test]
 fn final_weights_are_pytorchs() {
-    let Some(dir) = shared() else { return };
+    let Some(dir) = shared("torch_ref") else { return };
     for (case, deal, file) in [
         (&CASES[0], Deal::First, "linear_final_w1"),
         (&CASES[0], Deal::Halves, "linear_final_w2"),

@@ -14,6 +14,7 @@ mod examples;
 #[cfg(feature = "download")]
 mod fetch;
 mod golden;
+mod golden_llama;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod own_loop;

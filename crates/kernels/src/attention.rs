@@ -1,6 +1,6 @@
 //! Self-attention, causal or not, with its gradients. Queries and keys are processed in blocks, with the softmax computed online,
 //! so that nothing of size `time` x `time` is kept. Source: FlashAttention (Dao et al., 2022, arXiv:2205.14135), without
-//! its dropout.
+//! its dropout. Several heads of queries may share one of keys and values (Ainslie et al., 2023, arXiv:2305.13245).
 
 use super::attention_loops::{Seen, normalise, row_dots, scores_gradient, softmax, weights};
 use super::direct::{Direct, Needed, WIDTH, product};
@@ -10,20 +10,33 @@ use super::product::Matrix;
 use super::tasks::{TaskBuffers, for_each, scratch};
 use std::ops::Range;
 
-/// Sizes of an attention. A row of `qkv` holds the query, the key and the value of one token, each of `heads * head`
-/// elements.
+/// Sizes of an attention. A row of `qkv` holds the query of one token, of `heads * head` elements, then its key and its
+/// value, of `kv_heads * head` elements each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttentionShape {
     /// Sequences.
     pub batch: usize,
     /// Tokens of a sequence.
     pub time: usize,
-    /// Heads of each token.
+    /// Heads of each query.
     pub heads: usize,
+    /// Heads of each key and value; divides `heads`. As many neighbouring heads of queries share one.
+    pub kv_heads: usize,
     /// Elements of one head.
     pub head: usize,
-    /// Tokens see only those before them and themselves.
-    pub causal: bool,
+    /// Which tokens each token sees.
+    pub sees: Sees,
+}
+
+/// Which tokens of a sequence a token sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sees {
+    /// All.
+    All,
+    /// Itself and those before it.
+    Past,
+    /// Itself and those before it, so many in all: at least one.
+    Window(usize),
 }
 
 /// Queries, or keys, in one block. A row of scores has as many elements, whatever the number of keys.
@@ -34,9 +47,21 @@ impl AttentionShape {
         self.heads * self.head
     }
 
+    /// Elements of a token's query, key and value.
+    pub fn row(&self) -> usize {
+        (self.heads + 2 * self.kv_heads) * self.head
+    }
+
+    /// Heads of queries that share one of keys and values.
+    fn group(&self) -> usize {
+        self.heads / self.kv_heads
+    }
+
     fn check(&self, qkv: usize, out: usize, statistics: usize) {
         let rows = self.batch * self.time;
-        assert_eq!(qkv, rows * 3 * self.width(), "length of an attention's input: {self:?}");
+        assert!(self.heads.is_multiple_of(self.kv_heads), "heads of an attention: {self:?}");
+        assert!(self.sees != Sees::Window(0), "window of an attention: {self:?}");
+        assert_eq!(qkv, rows * self.row(), "length of an attention's input: {self:?}");
         assert_eq!(out, rows * self.width(), "length of an attention's output: {self:?}");
         assert_eq!(statistics, rows * self.heads, "length of an attention's statistics: {self:?}");
     }
@@ -48,16 +73,25 @@ impl AttentionShape {
 
     /// The blocks of keys that a block of queries sees.
     fn keys(&self, queries: Block) -> impl Iterator<Item = Block> + use<> {
-        let causal = self.causal;
-        self.blocks().take_while(move |keys| !causal || keys.start <= queries.start)
+        let first = match self.sees {
+            Sees::Window(width) => (queries.start + 1).saturating_sub(width) / BLOCK,
+            _ => 0,
+        };
+        let last = match self.sees {
+            Sees::All => usize::MAX,
+            _ => queries.start,
+        };
+        self.blocks().skip(first).take_while(move |keys| keys.start <= last)
     }
 
     fn seen(&self, queries: Block, keys: Block) -> Seen {
-        let first = match self.causal {
-            true => queries.start - keys.start + 1,
-            false => keys.len,
-        };
-        Seen { first, keys: keys.len }
+        // Queries never come before the keys that they may see.
+        let ahead = || queries.start - keys.start + 1;
+        match self.sees {
+            Sees::All => Seen { first: keys.len, keys: keys.len, width: usize::MAX },
+            Sees::Past => Seen { first: ahead(), keys: keys.len, width: usize::MAX },
+            Sees::Window(width) => Seen { first: ahead(), keys: keys.len, width },
+        }
     }
 
     fn scale(&self) -> f32 {
@@ -66,11 +100,11 @@ impl AttentionShape {
 
     /// Query (0), key (1) or value (2) of head `h`, from token `start` of a sequence.
     fn part<'a>(&self, qkv: &'a [f32], which: usize, h: usize, start: usize) -> Matrix<'a> {
-        let row = 3 * self.width();
-        Matrix::rows(&qkv[start * row + which * self.width() + h * self.head..], row)
+        let before = [0, self.heads, self.heads + self.kv_heads][which] + h;
+        Matrix::rows(&qkv[start * self.row() + before * self.head..], self.row())
     }
 
-    /// Keys (1) or values (2) of head `h`, transposed within their blocks.
+    /// Keys (1) or values (2) of their head `h`, transposed within their blocks.
     fn transposed(&self, qkv: &[f32], which: usize, h: usize) -> Transposed {
         let offsets: Vec<usize> = (0..self.head).map(|column| column * BLOCK).collect();
         let size = self.head * BLOCK;
@@ -123,9 +157,9 @@ impl Transposed {
     }
 }
 
-/// `out[t] = sum over s of softmax(q[t] k[s] / sqrt(head)) v[s]` for each head of each sequence, with `s <= t` if causal.
-/// `qkv` is `[batch, time, 3, heads, head]`, `out` `[batch, time, heads, head]`. `statistics` `[batch, heads, time]` becomes
-/// each row's maximum and sum of exponentials, from which the backward pass computes the weights again.
+/// `out[t] = sum over the s that t sees of softmax(q[t] k[s] / sqrt(head)) v[s]` for each head of each sequence.
+/// `qkv` is `[batch, time, heads + 2 * kv_heads, head]`, `out` `[batch, time, heads, head]`. `statistics` `[batch, heads, time]`
+/// becomes each row's maximum and sum of exponentials, from which the backward pass computes the weights again.
 ///
 /// Panics if a slice's length does not match `shape`; so does [`backward`].
 pub fn forward(
@@ -145,10 +179,11 @@ pub fn forward(
         .flat_map(|out| shape.heads_of(out, shape.width()))
         .zip(statistics.chunks_mut(shape.time));
     let tasks: Vec<_> = heads.enumerate().collect();
+    let input = shape.time * shape.row();
     for_each(parallelism, tasks.into_iter(), |(task, (mut out, statistics))| {
-        let qkv = &qkv[task / shape.heads * 3 * sequence..][..3 * sequence];
+        let qkv = &qkv[task / shape.heads * input..][..input];
         let h = task % shape.heads;
-        let keys = shape.transposed(qkv, 1, h);
+        let keys = shape.transposed(qkv, 1, h / shape.group());
         for queries in shape.blocks() {
             let (statistics, out) = (&mut statistics[queries.tokens()], out.of_rows(queries.tokens()));
             attend(&shape, qkv, h, &keys, queries, statistics, out);
@@ -169,12 +204,13 @@ fn attend(
     statistics.fill([f32::NEG_INFINITY, 0.0]);
     let mut scores = scratch(queries.len * BLOCK);
     let q = shape.part(qkv, 0, h, queries.start);
-    for keys in shape.keys(queries) {
-        let (seen, first) = (shape.seen(queries, keys), keys.start == 0);
+    for (i, keys) in shape.keys(queries).enumerate() {
+        let (seen, first) = (shape.seen(queries, keys), i == 0);
         with_keys(shape.scale(), q, keys_transposed.block(keys), seen, &mut scores);
         softmax(&mut scores, seen, statistics, &mut out, first);
         let sums = Direct { scale: 1.0, accumulate: !first };
-        over_keys(sums, &scores, shape.part(qkv, 2, h, keys.start), seen, out.of_rows(0..queries.len));
+        let values = shape.part(qkv, 2, h / shape.group(), keys.start);
+        over_keys(sums, &scores, values, seen, out.of_rows(0..queries.len));
     }
     normalise(&mut out, statistics);
 }
@@ -238,25 +274,30 @@ pub fn backward(
     if out.is_empty() {
         return;
     }
-    let sequence = shape.time * shape.width();
-    let heads = dqkv.chunks_mut(3 * sequence).flat_map(|dqkv| {
-        let mut q: Vec<_> = shape.heads_of(dqkv, 3 * shape.width()).collect();
-        let v = q.split_off(2 * shape.heads);
+    let (sequence, input) = (shape.time * shape.width(), shape.time * shape.row());
+    let groups = dqkv.chunks_mut(input).flat_map(|dqkv| {
+        let mut q: Vec<_> = shape.heads_of(dqkv, shape.row()).collect();
+        let v = q.split_off(shape.heads + shape.kv_heads);
         let k = q.split_off(shape.heads);
-        q.into_iter().zip(k).zip(v).map(|((q, k), v)| [q, k, v])
+        let mut q = q.into_iter();
+        k.into_iter().zip(v).map(move |(k, v)| (q.by_ref().take(shape.group()).collect::<Vec<_>>(), [k, v]))
     });
-    let tasks: Vec<_> = heads.zip(statistics.chunks(shape.time)).enumerate().collect();
-    for_each(parallelism, tasks.into_iter(), |(task, (mut dqkv, statistics))| {
-        let (s, h) = (task / shape.heads, task % shape.heads);
+    let tasks: Vec<_> = groups.zip(statistics.chunks(shape.group() * shape.time)).enumerate().collect();
+    for_each(parallelism, tasks.into_iter(), |(task, ((dq, mut dkv), statistics))| {
+        let (s, shared) = (task / shape.kv_heads, task % shape.kv_heads);
         let (dy, out) = (&dy[s * sequence..][..sequence], &out[s * sequence..][..sequence]);
+        let qkv = &qkv[s * input..][..input];
+        let [keys, values] = [1, 2].map(|which| shape.transposed(qkv, which, shared));
         let mut dots = scratch(shape.time);
-        row_dots(dy, out, shape.width(), h * shape.head..(h + 1) * shape.head, &mut dots);
-        let qkv = &qkv[s * 3 * sequence..][..3 * sequence];
-        let [keys, values] = [1, 2].map(|which| shape.transposed(qkv, which, h));
-        let head = Head { shape: &shape, h, qkv, keys, values, dy, statistics, dots: &dots };
-        for queries in shape.blocks() {
-            for keys in shape.keys(queries) {
-                head.add_gradients(queries, keys, &mut dqkv);
+        for (i, (mut dq, statistics)) in dq.into_iter().zip(statistics.chunks(shape.time)).enumerate() {
+            let h = shared * shape.group() + i;
+            row_dots(dy, out, shape.width(), h * shape.head..(h + 1) * shape.head, &mut dots);
+            let head =
+                Head { shape: &shape, h, qkv, keys: &keys, values: &values, dy, statistics, dots: &dots };
+            for queries in shape.blocks() {
+                for (j, keys) in shape.keys(queries).enumerate() {
+                    head.add_gradients(queries, keys, j == 0, &mut dq, &mut dkv);
+                }
             }
         }
     });
@@ -267,19 +308,28 @@ struct Head<'a> {
     shape: &'a AttentionShape,
     h: usize,
     qkv: &'a [f32],
-    keys: Transposed,
-    values: Transposed,
+    keys: &'a Transposed,
+    values: &'a Transposed,
     dy: &'a [f32],
     statistics: &'a [[f32; 2]],
     dots: &'a [f32],
 }
 
 impl Head<'_> {
-    /// Adds what a block of queries and one of keys contribute to `dqkv`; each part's first block overwrites it.
-    fn add_gradients(&self, queries: Block, keys: Block, dqkv: &mut [Panel; 3]) {
+    /// Adds what a block of queries and one of keys, the queries' first or not, contribute to the gradients; each part's first block
+    /// overwrites them.
+    fn add_gradients(
+        &self,
+        queries: Block,
+        keys: Block,
+        is_first: bool,
+        dq: &mut Panel,
+        [dk, dv]: &mut [Panel; 2],
+    ) {
         let &Head { shape, h, qkv, dy, .. } = self;
         let seen = shape.seen(queries, keys);
-        let [q, k] = [(0, queries), (1, keys)].map(|(which, block)| shape.part(qkv, which, h, block.start));
+        let shared = h / shape.group();
+        let [q, k] = [shape.part(qkv, 0, h, queries.start), shape.part(qkv, 1, shared, keys.start)];
         let dy = shape.of_out(dy, h, queries.start);
         let mut p = scratch(queries.len * BLOCK);
         with_keys(shape.scale(), q, self.keys.block(keys), seen, &mut p);
@@ -289,12 +339,11 @@ impl Head<'_> {
         scores_gradient(&p, &self.dots[queries.tokens()], seen, &mut ds);
 
         // The first queries that see these keys.
-        let first = if shape.causal { keys.start } else { 0 };
-        let [of_queries, of_keys] = [keys.start > 0, queries.start > first];
-        let [dq, dk, dv] = dqkv;
+        let first = if shape.sees == Sees::All { 0 } else { keys.start };
+        let of_keys = queries.start > first || !h.is_multiple_of(shape.group());
         let sums = |scale, accumulate| Direct { scale, accumulate };
         over_queries(sums(1.0, of_keys), &p, dy, seen, dv.of_rows(keys.tokens()));
-        over_keys(sums(shape.scale(), of_queries), &ds, k, seen, dq.of_rows(queries.tokens()));
+        over_keys(sums(shape.scale(), !is_first), &ds, k, seen, dq.of_rows(queries.tokens()));
         over_queries(sums(shape.scale(), of_keys), &ds, q, seen, dk.of_rows(keys.tokens()));
     }
 }

@@ -9,32 +9,41 @@ use super::panel::Panel;
 use super::wide::wide;
 use std::ops::Range;
 
-/// Which keys of a block each query sees: the first one sees `first`, each further one one more.
+/// Which keys of a block each query sees: the first one sees those before key `first`, each further one one more, and of these
+/// each the last `width`, counted from there whether the block has as many or not.
 #[derive(Clone, Copy)]
 pub(super) struct Seen {
     pub first: usize,
     pub keys: usize,
+    pub width: usize,
 }
 
 impl Seen {
-    /// How many of the keys query `i` sees.
+    /// The end of the keys that query `i` sees.
     #[inline(always)]
     pub(super) fn of(self, i: usize) -> usize {
         self.keys.min(self.first + i)
     }
 
-    /// The first query that sees key `j`.
+    /// The first key that query `i` sees: not before [`Self::of`] if it sees none.
+    #[inline(always)]
+    fn from(self, i: usize) -> usize {
+        (self.first + i).saturating_sub(self.width)
+    }
+
+    /// The first query that may see key `j`.
     pub(super) fn since(self, j: usize) -> usize {
         (j + 1).saturating_sub(self.first)
     }
 
-    /// The elements of query `i`'s row that the products read: those of the keys that it sees, and those that another
-    /// of its group of [`HEIGHT`] rows or columns needs, which become `unseen`.
+    /// The elements of query `i`'s row that the products read: those of the keys that it sees, and those before them or that
+    /// another of its group of [`HEIGHT`] rows or columns needs, which become `unseen`.
     #[inline(always)]
     fn masked(self, i: usize, row: &mut [f32], unseen: f32) -> &mut [f32] {
         let seen = self.of(i);
         let row = &mut row[..(seen + HEIGHT - 1).next_multiple_of(LANES).min(BLOCK)];
         row[seen..].fill(unseen);
+        row[..self.from(i).min(seen)].fill(unseen);
         row
     }
 }
@@ -51,6 +60,10 @@ wide! {
         first: bool,
     ) {
         for (i, (scores, statistics)) in scores.chunks_exact_mut(BLOCK).zip(statistics).enumerate() {
+            if seen.from(i) >= seen.of(i) {
+                seen.masked(i, scores, 0.0);
+                continue;
+            }
             let scores = seen.masked(i, scores, f32::NEG_INFINITY);
             let [old, total] = *statistics;
             let maximum = largest(scores, old);

@@ -1,34 +1,49 @@
 //! Attention compared with its definition in f64, gradients with central differences.
 
-use super::super::testing::{check_gradients, close, noise, same_bits_with_any_threads};
+use super::super::testing::{check_gradients, close, exact, noise, same_bits_with_any_threads};
 use super::*;
 
-/// Each size as causal attention and without a mask.
+/// Each size with each choice of what a token sees; some windows leave out whole blocks.
 fn shapes() -> impl Iterator<Item = AttentionShape> {
-    let sizes = [[1, 1, 1, 1], [3, 5, 2, 4], [2, 64, 2, 8], [1, 65, 3, 5], [2, 150, 1, 16]];
-    sizes.into_iter().flat_map(|[batch, time, heads, head]| {
-        [true, false].map(|causal| AttentionShape { batch, time, heads, head, causal })
+    let sizes = [
+        [1, 1, 1, 1, 1],
+        [3, 5, 2, 2, 4],
+        [2, 64, 2, 1, 8],
+        [1, 65, 3, 3, 5],
+        [2, 150, 1, 1, 16],
+        [2, 150, 4, 2, 3],
+        [1, 150, 6, 1, 4],
+    ];
+    sizes.into_iter().flat_map(|[batch, time, heads, kv_heads, head]| {
+        let sees = [Sees::Past, Sees::All, Sees::Window(1), Sees::Window(3), Sees::Window(70)];
+        sees.map(|sees| AttentionShape { batch, time, heads, kv_heads, head, sees })
     })
 }
 
 fn reference(shape: AttentionShape, qkv: &[f64]) -> Vec<f64> {
-    let (row, width) = (3 * shape.width(), shape.width());
+    let (row, width) = (shape.row(), shape.width());
     let mut out = vec![0.0; shape.batch * shape.time * width];
     for (b, h) in (0..shape.batch).flat_map(|b| (0..shape.heads).map(move |h| (b, h))) {
-        let part = |which: usize, t: usize| {
-            &qkv[(b * shape.time + t) * row + which * width + h * shape.head..][..shape.head]
-        };
+        let shared = h * shape.kv_heads / shape.heads;
+        let part =
+            |column: usize, t: usize| &qkv[(b * shape.time + t) * row + column * shape.head..][..shape.head];
         for t in 0..shape.time {
             let score = |s: usize| {
-                let dot: f64 = part(0, t).iter().zip(part(1, s)).map(|(q, k)| q * k).sum();
+                let key = part(shape.heads + shared, s);
+                let dot: f64 = part(h, t).iter().zip(key).map(|(q, k)| q * k).sum();
                 (dot / (shape.head as f64).sqrt()).exp()
             };
-            let seen = if shape.causal { t + 1 } else { shape.time };
-            let weights: Vec<f64> = (0..seen).map(score).collect();
+            let seen = match shape.sees {
+                Sees::All => 0..shape.time,
+                Sees::Past => 0..t + 1,
+                Sees::Window(width) => (t + 1).saturating_sub(width)..t + 1,
+            };
+            let weights: Vec<f64> = seen.clone().map(score).collect();
             let total: f64 = weights.iter().sum();
-            for (s, weight) in weights.iter().enumerate() {
+            for (s, weight) in seen.zip(weights) {
                 let out = &mut out[(b * shape.time + t) * width + h * shape.head..];
-                out.iter_mut().zip(part(2, s)).for_each(|(out, v)| *out += weight / total * v);
+                let value = part(shape.heads + shape.kv_heads + shared, s);
+                out.iter_mut().zip(value).for_each(|(out, v)| *out += weight / total * v);
             }
         }
     }
@@ -47,8 +62,8 @@ fn run(shape: AttentionShape, qkv: &[f32], dy: &[f32], parallelism: usize) -> Ve
 }
 
 fn inputs(shape: AttentionShape) -> (Vec<f32>, Vec<f32>) {
-    let len = shape.batch * shape.time * shape.width();
-    (noise(3 * len, 1).iter().map(|x| 3.0 * x).collect(), noise(len, 2))
+    let rows = shape.batch * shape.time;
+    (noise(rows * shape.row(), 1).iter().map(|x| 3.0 * x).collect(), noise(rows * shape.width(), 2))
 }
 
 #[test]
@@ -56,8 +71,7 @@ fn outputs_and_gradients_match_the_definition() {
     for shape in shapes() {
         let (qkv, dy) = inputs(shape);
         let results = run(shape, &qkv, &dy, 2);
-        let exact: Vec<f64> = qkv.iter().map(|&v| f64::from(v)).collect();
-        close("output", &results[0], &reference(shape, &exact), 3e-6);
+        close("output", &results[0], &reference(shape, &exact(&qkv)), 3e-6);
         check_gradients(&[&qkv], &[&results[1]], |inputs| {
             reference(shape, &inputs[0]).iter().zip(&dy).map(|(y, &dy)| y * f64::from(dy)).sum()
         });
@@ -74,21 +88,27 @@ fn the_bits_do_not_depend_on_the_number_of_threads() {
 
 #[test]
 fn large_scores_do_not_overflow() {
-    let shape = AttentionShape { batch: 1, time: 130, heads: 1, head: 2, causal: true };
-    let qkv: Vec<f32> = inputs(shape).0.iter().map(|x| 100.0 * x).collect();
-    let dy = vec![1.0; 260];
-    assert!(run(shape, &qkv, &dy, 1).iter().flatten().all(|x| x.is_finite()));
+    for sees in [Sees::Past, Sees::Window(3)] {
+        let shape = AttentionShape { batch: 1, time: 130, heads: 1, kv_heads: 1, head: 2, sees };
+        let qkv: Vec<f32> = inputs(shape).0.iter().map(|x| 100.0 * x).collect();
+        let dy = vec![1.0; 260];
+        assert!(run(shape, &qkv, &dy, 1).iter().flatten().all(|x| x.is_finite()));
+    }
 }
 
-/// Finite values of later tokens change nothing.
+/// Finite values of tokens that a query does not see change nothing.
 #[test]
-fn a_query_does_not_see_later_tokens() {
-    let shape = AttentionShape { batch: 1, time: 70, heads: 1, head: 4, causal: true };
-    let (mut qkv, dy) = inputs(shape);
-    let before = run(shape, &qkv, &dy, 1);
-    let row = 3 * shape.width();
-    for v in &mut qkv[66 * row..] {
-        *v += 1.0;
+fn a_query_does_not_see_later_tokens_nor_those_before_its_window() {
+    let past = AttentionShape { batch: 1, time: 70, heads: 1, kv_heads: 1, head: 4, sees: Sees::Past };
+    let window = AttentionShape { sees: Sees::Window(4), ..past };
+    for (shape, changed, same) in [(past, 66..70, 0..66), (window, 0..2, 5..70)] {
+        let (mut qkv, dy) = inputs(shape);
+        let before = run(shape, &qkv, &dy, 1);
+        let row = shape.row();
+        for v in &mut qkv[changed.start * row..changed.end * row] {
+            *v += 1.0;
+        }
+        let same = same.start * 4..same.end * 4;
+        assert_eq!(run(shape, &qkv, &dy, 1)[0][same.clone()], before[0][same]);
     }
-    assert_eq!(run(shape, &qkv, &dy, 1)[0][..66 * 4], before[0][..66 * 4]);
 }

@@ -7,7 +7,7 @@ use super::tasks::{BLOCK, for_each, scratch};
 use super::wide::wide;
 
 /// Rows of a task, for rows of `width` elements.
-fn rows_of_a_task(width: usize) -> usize {
+pub(super) fn rows_of_a_task(width: usize) -> usize {
     (BLOCK / width).max(1)
 }
 

@@ -1,6 +1,6 @@
 //! Layer normalisation compared with its definition in f64, gradients with central differences.
 
-use super::super::testing::{check_gradients, close, noise, same_bits_with_any_threads};
+use super::super::testing::{check_gradients, close, exact, noise, same_bits_with_any_threads};
 use super::*;
 
 const EPS: f32 = 1e-5;
@@ -35,9 +35,9 @@ fn outputs_and_gradients_match_the_definition() {
         let (x, weight, bias, dy) =
             (noise(rows * width, 1), noise(width, 2), noise(width, 3), noise(rows * width, 4));
         let inputs = [&x[..], &weight, &bias];
-        let exact: Vec<Vec<f64>> = inputs.iter().map(|x| x.iter().map(|&v| f64::from(v)).collect()).collect();
+        let given = inputs.map(exact);
         let results = run(&x, &weight, &bias, &dy, 2);
-        close("output", &results[0], &reference(&exact), 3e-6);
+        close("output", &results[0], &reference(&given), 3e-6);
         let gradients: Vec<&[f32]> = results[1..].iter().map(|g| &g[..]).collect();
         check_gradients(&inputs, &gradients, |inputs| {
             reference(inputs).iter().zip(&dy).map(|(y, &dy)| y * f64::from(dy)).sum()

@@ -6,8 +6,9 @@
 //!
 //! - Images, in NCHW order: [`conv`] (2-d convolution and its three gradients), [`norm`] (batch normalisation), [`pool`]
 //!   (max pooling) and [`elementwise`] (ReLU, and addition with ReLU).
-//! - Rows: [`linear`] (with ReLU or GELU), [`layer_norm`], [`attention`] and [`cross_entropy`].
-//! - Any shape: [`dropout`].
+//! - Rows: [`linear`] (with ReLU or GELU), [`layer_norm`], [`rms_norm`], [`rotary`] positions, [`attention`] and
+//!   [`cross_entropy`].
+//! - Any shape: [`dropout`], [`swiglu`].
 //! - Parameters: [`formulas`] of the optimizers, [`fused`] loops over parameter and state, [`global_norm`].
 //! - Collectives: [`reduction`], of seven element types.
 //!
@@ -49,6 +50,9 @@ mod panel;
 pub mod pool;
 mod product;
 pub mod reduction;
+pub mod rms_norm;
+pub mod rotary;
+pub mod swiglu;
 mod tasks;
 #[doc(hidden)]
 pub mod testing;

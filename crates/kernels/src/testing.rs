@@ -15,6 +15,11 @@ pub fn bits(values: &[f32]) -> Vec<u32> {
 }
 
 #[cfg(test)]
+pub(crate) fn exact(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|&v| f64::from(v)).collect()
+}
+
+#[cfg(test)]
 #[track_caller]
 pub(crate) fn close(what: &str, got: &[f32], expected: &[f64], tolerance: f64) {
     assert_eq!(got.len(), expected.len(), "{what}");

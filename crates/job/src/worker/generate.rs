@@ -1,11 +1,11 @@
-//! Continues a sequence of tokens, with the keys and values of earlier ones kept for a GPT.
+//! Continues a sequence of tokens; of a built-in decoder, the keys and values of earlier ones are kept.
 
 use base::error::{Error, Result};
 use base::panics::catch_model_panic;
 use data::rng::{CounterRng, Stream};
 use data::{FieldData, HostField, SampleKey};
 use ddp::device::read;
-use train::models::{Evaluator, Gpt, GptCache, Input};
+use train::models::{Decoder, Evaluator, Input, KvCache, decoder};
 
 /// How the next token is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,8 +26,9 @@ pub struct Generator<'a> {
     context: usize,
     /// Tokens that may be drawn: a model may have more outputs.
     vocabulary: usize,
-    /// What a GPT has already computed for the window.
-    cache: Option<GptCache>,
+    decoder: Option<&'a dyn Decoder>,
+    /// What the decoder has already computed for the window.
+    cache: KvCache,
     sampling: Sampling,
     /// Number of the sequence, so that each draws others.
     sequence: u64,
@@ -45,9 +46,8 @@ impl<'a> Generator<'a> {
         sequence: u64,
     ) -> Self {
         prompt.drain(..prompt.len().saturating_sub(context));
-        let is_gpt = evaluator.net().module().is::<Gpt>();
-        let cache = is_gpt.then(GptCache::default);
-        Self { evaluator, window: prompt, context, vocabulary, cache, sampling, sequence, drawn: 0 }
+        let (decoder, cache) = (decoder(evaluator.net()), KvCache::default());
+        Self { evaluator, window: prompt, context, vocabulary, decoder, cache, sampling, sequence, drawn: 0 }
     }
 
     /// The next token, which becomes part of the sequence.
@@ -64,7 +64,7 @@ impl<'a> Generator<'a> {
         if self.window.len() > self.context {
             // Every token gets another position, so nothing that was computed remains valid.
             self.window.remove(0);
-            self.cache = self.cache.take().map(|_| GptCache::default());
+            self.cache = KvCache::default();
         }
         Ok(token)
     }
@@ -79,9 +79,9 @@ impl<'a> Generator<'a> {
         };
         let refused =
             |why: String| Error::spec(format!("the model does not continue a sequence of tokens: {why}"));
-        if let (Some(cache), Some(gpt)) = (&mut self.cache, evaluator.net().module().downcast_ref::<Gpt>()) {
-            let new = input(&self.window[cache.tokens()..]).index::<2>();
-            return read(gpt.extend(new, cache));
+        if let Some(decoder) = self.decoder {
+            let new = input(&self.window[self.cache.tokens()..]).index::<2>();
+            return read(decoder.extend(new, &mut self.cache));
         }
         let outputs = catch_model_panic(|| evaluator.forward(input(&self.window))).map_err(refused)?;
         let [rows, width] = outputs.dims();
@@ -174,8 +174,8 @@ mod tests {
                 let sampling = Sampling { temperature, ..ALL };
                 let mut generator =
                     Generator::new(predictor.evaluator(), prompt.clone(), 8, vocabulary, sampling, 0);
-                assert!(generator.cache.is_some());
-                generator.cache = generator.cache.filter(|_| cached);
+                assert!(generator.decoder.is_some());
+                generator.decoder = generator.decoder.filter(|_| cached);
                 (0..30).map(|_| generator.next_token().unwrap()).collect()
             };
             assert_eq!(written(true), written(false), "{prompt:?}");

@@ -1,8 +1,9 @@
 //! A small GPT as in nanoGPT: pre-LN blocks, GELU (erf), learned positions, untied head without bias. Its modules are those
 //! of the PyTorch model in tests/features/golden.rs: `wte`, `wpe`, `h.N.{ln_1,attn.{c_attn,c_proj},ln_2,fc,proj}`, `ln_f`, `lm_head`.
 
+use super::decoder::{Decoder, KvCache};
 use super::layers::{Affine, Embedding, LayerNorm};
-use super::ops::{Activation, CausalMask, KeysAndValues, attention, attention_after, dropout};
+use super::ops::{Activation, Heads, KeysAndValues, Mask, Sees, attention, attention_after, dropout};
 use super::{Input, Net};
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
@@ -76,8 +77,8 @@ struct Attention {
 
 impl Attention {
     /// `[batch * time, width]` to the same shape, without the last projection.
-    fn forward(&self, x: Tensor<2>, batch: usize, mask: &CausalMask) -> Tensor<2> {
-        attention(self.c_attn.forward(x), batch, self.heads, &self.dropout, Some(mask))
+    fn forward(&self, x: Tensor<2>, batch: usize, mask: &Mask) -> Tensor<2> {
+        attention(self.c_attn.forward(x), batch, Heads::equal(self.heads), &self.dropout, mask)
     }
 }
 
@@ -111,7 +112,7 @@ impl Block {
         }
     }
 
-    fn forward(&self, x: Tensor<2>, batch: usize, mask: &CausalMask) -> Tensor<2> {
+    fn forward(&self, x: Tensor<2>, batch: usize, mask: &Mask) -> Tensor<2> {
         let y = self.attn.forward(self.ln_1.forward(x.clone()), batch, mask);
         self.rest(x, y)
     }
@@ -119,7 +120,7 @@ impl Block {
     /// As [`Block::forward`], of the positions of one sequence that follow those in `before`.
     fn extend(&self, x: Tensor<2>, before: &mut KeysAndValues) -> Tensor<2> {
         let qkv = self.attn.c_attn.forward(self.ln_1.forward(x.clone()));
-        let y = attention_after(qkv, self.attn.heads, before);
+        let y = attention_after(qkv, Heads::equal(self.attn.heads), before, Sees::Past);
         self.rest(x, y)
     }
 
@@ -146,8 +147,8 @@ impl Gpt {
     /// Builds the network on `device`; weights and embeddings are drawn from N(0, 0.02).
     pub fn new(c: GptConfig, device: &Device) -> Self {
         Self {
-            wte: Embedding::new(c.vocab_size, c.n_embd, device),
-            wpe: Embedding::new(c.block_size, c.n_embd, device),
+            wte: Embedding::new(c.vocab_size, c.n_embd, 0.02, device),
+            wpe: Embedding::new(c.block_size, c.n_embd, 0.02, device),
             h: (0..c.n_layer).map(|_| Block::new(&c, device)).collect(),
             ln_f: LayerNorm::new(c.n_embd, device),
             lm_head: Affine::normal(c.n_embd, c.vocab_size, 0.02, false, device),
@@ -156,37 +157,17 @@ impl Gpt {
     }
 }
 
-/// What later tokens of a sequence need of the earlier ones: each layer's keys and values.
-#[derive(Clone, Debug, Default)]
-pub struct GptCache {
-    layers: Vec<KeysAndValues>,
-    len: usize,
-}
-
-impl GptCache {
-    /// Number of tokens in the cache.
-    pub fn tokens(&self) -> usize {
-        self.len
-    }
-}
-
-impl Gpt {
-    /// The logits `[1, vocab]` after the last of `tokens`, `[1, new]`, which follow those in `cache` and are added to it. They
-    /// equal those of a forward pass over all tokens to f32 rounding. Without autodiff.
-    ///
-    /// # Panics
-    /// There are more tokens than the model has positions.
-    pub fn extend(&self, tokens: Tensor<2, Int>, cache: &mut GptCache) -> Tensor<2> {
+impl Decoder for Gpt {
+    fn extend(&self, tokens: Tensor<2, Int>, cache: &mut KvCache) -> Tensor<2> {
         let [_, new] = tokens.dims();
         let tokens = self.wte.forward(tokens);
         let [_, _, width] = tokens.dims();
-        let positions = self.wpe.weight.val().slice([cache.len..cache.len + new, 0..width]);
+        let (positions, layers) = cache.grow(new, self.h.len());
+        let positions = self.wpe.weight.val().slice([positions, 0..width]);
         let mut x = tokens.reshape([new, width]) + positions;
-        cache.layers.resize_with(self.h.len(), KeysAndValues::default);
-        for (block, before) in self.h.iter().zip(&mut cache.layers) {
+        for (block, before) in self.h.iter().zip(layers) {
             x = block.extend(x, before);
         }
-        cache.len += new;
         let last = x.slice([new - 1..new, 0..width]);
         self.lm_head.forward(self.ln_f.forward(last))
     }
@@ -200,7 +181,7 @@ impl Net for Gpt {
         let [_, _, width] = tokens.dims();
         let positions = self.wpe.weight.val().slice([0..time, 0..width]).unsqueeze::<3>();
         let mut x = dropout((tokens + positions).reshape([batch * time, width]), &self.dropout);
-        let mask = CausalMask::default();
+        let mask = Mask::new(Sees::Past);
         for block in &self.h {
             x = block.forward(x, batch, &mask);
         }
@@ -256,7 +237,7 @@ mod tests {
         let net = small();
         let tokens = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 10, 8];
         for first in [1, 2, 5, 12] {
-            let mut cache = GptCache::default();
+            let mut cache = KvCache::default();
             let mut at = 0;
             // A prompt of `first` tokens, then one token at a time, and two at the end.
             for new in std::iter::once(first).chain(std::iter::repeat(1)) {

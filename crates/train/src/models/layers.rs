@@ -4,7 +4,7 @@
 //! built from those work too, because the state dict is translated (see `state.rs`). Initial values follow PyTorch's
 //! defaults. Parameters are lazy: building a layer allocates nothing until it is first used.
 
-use super::ops::{self, Activation, batch_norm_eval, batch_norm_train, conv2d, layer_norm, linear};
+use super::ops::{self, Activation, batch_norm_eval, batch_norm_train, conv2d, layer_norm, linear, rms_norm};
 use base::error::Error;
 use base::panics::end_with;
 use burn::module::{Initializer, Module, Param, RunningState};
@@ -65,6 +65,11 @@ impl Affine {
         if dropout.prob > 0.0 && x.device().is_autodiff() {
             return residual + ops::dropout(self.forward(x), dropout);
         }
+        self.onto(residual, x)
+    }
+
+    /// `residual + forward(x)`; `residual` is `[rows, out]`.
+    pub fn onto(&self, residual: Tensor<2>, x: Tensor<2>) -> Tensor<2> {
         let bias = self.bias.as_ref().map(|b| b.val());
         linear(x, self.weight.val(), bias, Some(residual), Activation::None)
     }
@@ -193,15 +198,35 @@ impl LayerNorm {
     }
 }
 
-/// `torch.nn.Embedding`: weight `[rows, width]`, from N(0, 0.02).
+/// `torch.nn.RMSNorm` over the last dimension.
+#[derive(Module, Debug)]
+pub struct RmsNorm {
+    pub weight: Param<Tensor<1>>,
+    eps: f64,
+}
+
+impl RmsNorm {
+    pub fn new(width: usize, eps: f64, device: &Device) -> Self {
+        Self { weight: Initializer::Ones.init([width], device), eps }
+    }
+
+    /// Computed in f32; the result has the type of `x`.
+    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        let dtype = x.dtype();
+        in_dtype(rms_norm(in_f32(x), self.weight.val(), self.eps), dtype)
+    }
+}
+
+/// `torch.nn.Embedding`: weight `[rows, width]`.
 #[derive(Module, Debug)]
 pub struct Embedding {
     pub weight: Param<Tensor<2>>,
 }
 
 impl Embedding {
-    pub fn new(rows: usize, width: usize, device: &Device) -> Self {
-        Self { weight: Initializer::Normal { mean: 0.0, std: 0.02 }.init([rows, width], device) }
+    /// From N(0, std).
+    pub fn new(rows: usize, width: usize, std: f64, device: &Device) -> Self {
+        Self { weight: Initializer::Normal { mean: 0.0, std }.init([rows, width], device) }
     }
 
     /// `[batch, time] -> [batch, time, width]`.

@@ -4,15 +4,19 @@
 //! for training (with every parameter tapped, see `ddp::tap`) and for evaluation, and access to the values on the host.
 //! `kind.rs` and `standard.rs` read the `[model]` table of a spec.
 
+mod decoder;
 #[cfg(test)]
 mod frozen_tests;
 mod gpt;
 mod input;
 mod kind;
 mod layers;
+mod llama;
+mod llama_table;
 mod model;
 mod ops;
 mod resnet;
+mod rope;
 mod simple;
 mod sizes;
 mod standard;
@@ -23,12 +27,15 @@ mod tests;
 mod vit;
 
 pub use ddp::module::{Layout, Role, StateEntry};
-pub use gpt::{Gpt, GptCache, GptConfig, Preset};
+pub use decoder::{Decoder, KvCache, decoder};
+pub use gpt::{Gpt, GptConfig, Preset};
 pub use input::{Input, Target};
 pub use kind::{ModelKind, ModelSource, TensorFacts};
+pub use llama::{Llama, LlamaConfig};
 pub use model::{ALL, AnyNet, Evaluator, Forward, Model, NetModel, passed};
 pub use ops::cross_entropy;
 pub use resnet::{Depth, ResNet, Stem};
+pub use rope::{Rope, RopeParameters, RopeType};
 pub use simple::{Cnn, CnnConfig, LinearNet, Mlp};
 pub use standard::{from_fn, standard_kinds};
 pub use vit::{Vit, VitConfig, VitPreset};

@@ -96,7 +96,7 @@ pub(super) fn tokens(facts: &DataFacts) -> Result<(usize, usize)> {
             Ok((shape[0], *symbols))
         }
         Some(FieldFacts { shape, .. }) => Err(Error::spec(format!(
-            "gpt expects windows of tokens, but the data set has inputs of shape {shape:?}"
+            "this model expects windows of tokens, but the data set has inputs of shape {shape:?}"
         ))),
         None => Err(Error::spec("the data set's input shape is not known yet")),
     }

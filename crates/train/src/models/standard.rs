@@ -1,5 +1,6 @@
 //! The built-in models: the keys of their `[model]` tables, and the facts that each needs from the data set.
 
+use super::llama_table::llama;
 use super::sizes::{Size, check_input, features, image, outputs, tokens};
 use super::{
     Cnn, CnnConfig, Depth, Gpt, GptConfig, LinearNet, Mlp, Model, ModelKind, ModelSource, Net, NetModel,
@@ -31,6 +32,7 @@ pub fn standard_kinds() -> Vec<(&'static str, Arc<dyn ModelKind>)> {
         ("resnet50", resnet_of(Depth::RESNET50)),
         ("vit", Arc::new(vit)),
         ("gpt", Arc::new(gpt)),
+        ("llama", Arc::new(llama)),
     ]
 }
 
@@ -45,7 +47,7 @@ struct NetSource<N, B> {
 type OfData = Box<dyn Fn(&DataFacts) -> Option<usize> + Send + Sync>;
 
 /// What the model declares of a pass, given the data.
-struct PassSizes {
+pub(super) struct PassSizes {
     /// [`ModelSource::least_norm_values`]
     norm_values: OfData,
     /// [`ModelSource::kept_values`]
@@ -57,7 +59,7 @@ impl PassSizes {
         Self { norm_values: Box::new(|_| None), kept_values: Box::new(|_| None) }
     }
 
-    fn kept(values: impl Fn(&DataFacts) -> Option<usize> + Send + Sync + 'static) -> Self {
+    pub(super) fn kept(values: impl Fn(&DataFacts) -> Option<usize> + Send + Sync + 'static) -> Self {
         Self { kept_values: Box::new(values), ..Self::unknown() }
     }
 }
@@ -110,7 +112,7 @@ where
     source_with(facts, PassSizes::unknown(), build)
 }
 
-fn source_with<N, B>(facts: &DataFacts, sizes: PassSizes, build: B) -> Arc<dyn ModelSource>
+pub(super) fn source_with<N, B>(facts: &DataFacts, sizes: PassSizes, build: B) -> Arc<dyn ModelSource>
 where
     N: Net,
     B: Fn(&DataFacts, &Device) -> Result<N> + Send + Sync + 'static,

@@ -3,7 +3,7 @@
 //! which makes no difference for patches of more than four values.
 
 use super::layers::{Affine, LayerNorm};
-use super::ops::{Activation, attention, dropout, linear};
+use super::ops::{self, Activation, Mask, Sees, attention, dropout, linear};
 use super::{Input, Net};
 use burn::module::{Initializer, Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
@@ -156,7 +156,11 @@ impl Block {
     fn forward(&self, x: Tensor<2>, batch: usize) -> Tensor<2> {
         let SelfAttention { in_proj, out_proj, dropout: of_weights, heads } = &self.self_attention;
         let qkv = in_proj.forward(self.ln_1.forward(x.clone()));
-        let x = out_proj.add_to(x, attention(qkv, batch, *heads, of_weights, None), &self.dropout);
+        let x = out_proj.add_to(
+            x,
+            attention(qkv, batch, ops::Heads::equal(*heads), of_weights, &Mask::new(Sees::All)),
+            &self.dropout,
+        );
         let y = self.mlp.first.then(self.ln_2.forward(x.clone()), Activation::Gelu);
         self.mlp.second.add_to(x, dropout(y, &self.dropout), &self.dropout)
     }

@@ -4,37 +4,91 @@ use super::{Flat, buffer, dims, record, recycle, register, tensor, threads, valu
 use burn::backend::Flex;
 use burn::nn::Dropout;
 use burn::tensor::activation::softmax;
-use burn::tensor::{Bool, Tensor};
+use burn::tensor::{Bool, Device, Tensor};
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 use ddp::device::is_host;
 use ddp::module::{in_dtype, in_f32};
-use kernels::attention::{self, AttentionShape};
+use kernels::attention::{self, AttentionShape, Sees};
 use std::cell::OnceCell;
 
-/// Where the keys of a sequence lie in the future of a query, `[time, time]`. Made at its first use: in host memory
-/// without dropout it is not needed.
-#[derive(Default)]
-pub struct CausalMask(OnceCell<Tensor<2, Bool>>);
+/// Heads of each token. A row has those of its query, then those of its key and of its value.
+#[derive(Clone, Copy, Debug)]
+pub struct Heads {
+    /// Of its query.
+    pub queries: usize,
+    /// Of its key, and of its value; divides `queries`. As many neighbouring ones of queries share one.
+    pub keys: usize,
+}
 
-/// `torch.nn.functional.scaled_dot_product_attention(q, k, v)` with dropout of the weights; causal, if a mask is given.
-/// `qkv` is `[batch * time, 3 * heads * head]`, the result `[batch * time, heads * head]`.
-pub fn attention(
-    qkv: Tensor<2>,
-    batch: usize,
-    heads: usize,
-    dropout: &Dropout,
-    mask: Option<&CausalMask>,
-) -> Tensor<2> {
+impl Heads {
+    /// As many of each.
+    pub fn equal(heads: usize) -> Self {
+        Self { queries: heads, keys: heads }
+    }
+
+    /// Elements of one head.
+    fn size(self, row: usize) -> usize {
+        row / (self.queries + 2 * self.keys)
+    }
+}
+
+/// Which keys each query does not see.
+pub struct Mask {
+    sees: Sees,
+    /// Made at its first use: in host memory without dropout it is not needed.
+    hidden: OnceCell<Option<Tensor<2, Bool>>>,
+}
+
+impl Mask {
+    /// The mask of tokens which see these ones.
+    pub fn new(sees: Sees) -> Self {
+        Self { sees, hidden: OnceCell::new() }
+    }
+
+    /// `scores` `[…, queries, keys]` of the last queries of a sequence, without those of keys that they do not see.
+    fn apply<const D: usize>(&self, scores: Tensor<D>) -> Tensor<D> {
+        let [queries, keys] = [D - 2, D - 1].map(|d| scores.dims()[d]);
+        let hidden = self.hidden.get_or_init(|| hidden(self.sees, queries, keys, &scores.device()));
+        match hidden {
+            Some(hidden) => scores.mask_fill(hidden.clone().unsqueeze::<D>(), f32::NEG_INFINITY),
+            None => scores,
+        }
+    }
+}
+
+/// `[queries, keys]`; None if all are seen.
+fn hidden(sees: Sees, queries: usize, keys: usize, device: &Device) -> Option<Tensor<2, Bool>> {
+    let diagonal = keys as i64 - queries as i64;
+    let later = || Tensor::<2, Bool>::tril_mask([queries, keys], diagonal, device);
+    match sees {
+        Sees::All => None,
+        Sees::Past => (queries > 1).then(later),
+        Sees::Window(width) => {
+            let before = Tensor::triu_mask([queries, keys], diagonal + 1 - width as i64, device);
+            Some(later().bool_or(before))
+        }
+    }
+}
+
+/// `torch.nn.functional.scaled_dot_product_attention(q, k, v)` with dropout of the weights.
+/// `qkv` is `[batch * time, (heads + 2 * kv_heads) * head]`, the result `[batch * time, heads * head]`.
+pub fn attention(qkv: Tensor<2>, batch: usize, heads: Heads, dropout: &Dropout, mask: &Mask) -> Tensor<2> {
     let device = qkv.device();
     let drops = dropout.prob > 0.0 && device.is_autodiff();
     if drops || !is_host(&device) {
         return composed(qkv, batch, heads, dropout, mask);
     }
     let [rows, width] = qkv.dims();
-    let shape =
-        AttentionShape { batch, time: rows / batch, heads, head: width / 3 / heads, causal: mask.is_some() };
+    let shape = AttentionShape {
+        batch,
+        time: rows / batch,
+        heads: heads.queries,
+        kv_heads: heads.keys,
+        head: heads.size(width),
+        sees: mask.sees,
+    };
     if !device.is_autodiff() {
         let qkv = super::plain(qkv);
         let (out, _) = forward(shape, &qkv);
@@ -48,58 +102,65 @@ pub fn attention(
 }
 
 /// From Burn's operations.
-fn composed(
-    qkv: Tensor<2>,
-    batch: usize,
-    heads: usize,
-    dropout: &Dropout,
-    mask: Option<&CausalMask>,
-) -> Tensor<2> {
+fn composed(qkv: Tensor<2>, batch: usize, heads: Heads, dropout: &Dropout, mask: &Mask) -> Tensor<2> {
     let [rows, width] = qkv.dims();
-    let (time, width) = (rows / batch, width / 3);
-    let head = width / heads;
-    let part = |i: usize| {
-        let part = qkv.clone().slice([0..rows, i * width..(i + 1) * width]);
+    let (time, head) = (rows / batch, heads.size(width));
+    let part = |before: usize, heads: usize| {
+        let part = qkv.clone().narrow(1, before * head, heads * head);
         part.reshape([batch, time, heads, head]).swap_dims(1, 2)
     };
-    let scores = part(0).matmul(part(1).transpose()) * (1.0 / (head as f64).sqrt());
+    let [q, k, v] = [
+        part(0, heads.queries),
+        part(heads.queries, heads.keys),
+        part(heads.queries + heads.keys, heads.keys),
+    ];
+    // The queries that share a head of keys are rows of one matrix.
+    let group = heads.queries / heads.keys;
+    let shared = |x: Tensor<4>, columns: usize| match group {
+        1 => x,
+        _ => x.reshape([batch, heads.keys, group * time, columns]),
+    };
+    let apart = |x: Tensor<4>, columns: usize| match group {
+        1 => x,
+        _ => x.reshape([batch, heads.queries, time, columns]),
+    };
+    let scores = apart(shared(q, head).matmul(k.transpose()), time) * (1.0 / (head as f64).sqrt());
     let dtype = scores.dtype();
-    let mut scores = in_f32(scores);
-    if let Some(mask) = mask {
-        let hidden = mask.0.get_or_init(|| Tensor::tril_mask([time, time], 0, &qkv.device())).clone();
-        scores = scores.mask_fill(hidden.unsqueeze::<4>(), f32::NEG_INFINITY);
-    }
+    let scores = mask.apply(in_f32(scores));
     let weights = super::dropout(in_dtype(softmax(scores, 3), dtype), dropout);
-    weights.matmul(part(2)).swap_dims(1, 2).reshape([rows, width])
+    apart(shared(weights, time).matmul(v), head).swap_dims(1, 2).reshape([rows, heads.queries * head])
 }
 
-/// The keys and values of a sequence's positions so far, `[time, width]` each.
+/// The keys and values of a sequence's positions so far, `[time, kv_heads * head]` each.
 #[derive(Clone, Debug, Default)]
 pub struct KeysAndValues(Option<[Tensor<2>; 2]>);
 
-/// Causal attention of the positions that follow those in `before`, which then has them too: of one sequence, without dropout and
-/// autodiff. `qkv` is `[new, 3 * heads * head]`, the result `[new, heads * head]`: the last rows of [`attention`] over all positions.
-pub fn attention_after(qkv: Tensor<2>, heads: usize, before: &mut KeysAndValues) -> Tensor<2> {
+/// Attention of the positions that follow those in `before`, which then has them too: of one sequence, without dropout and autodiff.
+/// `qkv` is `[new, (heads + 2 * kv_heads) * head]`, the result `[new, heads * head]`: the last rows of [`attention`] over all positions.
+pub fn attention_after(qkv: Tensor<2>, heads: Heads, before: &mut KeysAndValues, sees: Sees) -> Tensor<2> {
     let [new, width] = qkv.dims();
-    let width = width / 3;
-    let head = width / heads;
-    let part = |i: usize| qkv.clone().slice([0..new, i * width..(i + 1) * width]);
+    let head = heads.size(width);
+    let part = |before: usize, heads: usize| qkv.clone().narrow(1, before * head, heads * head);
+    let new_keys = part(heads.queries, heads.keys);
+    let new_values = part(heads.queries + heads.keys, heads.keys);
     let [keys, values] = match before.0.take() {
-        Some([keys, values]) => [Tensor::cat(vec![keys, part(1)], 0), Tensor::cat(vec![values, part(2)], 0)],
-        None => [part(1), part(2)],
+        Some([keys, values]) => {
+            [Tensor::cat(vec![keys, new_keys], 0), Tensor::cat(vec![values, new_values], 0)]
+        }
+        None => [new_keys, new_values],
     };
     let [all, _] = keys.dims();
-    let by_head = |x: Tensor<2>, rows: usize| x.reshape([rows, heads, head]).swap_dims(0, 1);
-    let scores = by_head(part(0), new).matmul(by_head(keys.clone(), all).transpose());
+    let by_head = |x: Tensor<2>, rows: usize, heads: usize| x.reshape([rows, heads, head]).swap_dims(0, 1);
+    let group = heads.queries / heads.keys;
+    let q = by_head(part(0, heads.queries), new, heads.queries).reshape([heads.keys, group * new, head]);
+    let scores =
+        q.matmul(by_head(keys.clone(), all, heads.keys).transpose()).reshape([heads.queries, new, all]);
     let scores = scores * (1.0 / (head as f64).sqrt());
     let dtype = scores.dtype();
-    let mut scores = in_f32(scores);
-    if new > 1 {
-        let hidden = Tensor::<2, Bool>::tril_mask([new, all], (all - new) as i64, &qkv.device());
-        scores = scores.mask_fill(hidden.unsqueeze::<3>(), f32::NEG_INFINITY);
-    }
-    let weights = in_dtype(softmax(scores, 2), dtype);
-    let out = weights.matmul(by_head(values.clone(), all)).swap_dims(0, 1).reshape([new, width]);
+    let scores = Mask::new(sees).apply(in_f32(scores));
+    let weights = in_dtype(softmax(scores, 2), dtype).reshape([heads.keys, group * new, all]);
+    let out = weights.matmul(by_head(values.clone(), all, heads.keys));
+    let out = out.reshape([heads.queries, new, head]).swap_dims(0, 1).reshape([new, heads.queries * head]);
     before.0 = Some([keys, values]);
     out
 }

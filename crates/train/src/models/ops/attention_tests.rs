@@ -13,45 +13,64 @@ fn dropout(probability: f64) -> Dropout {
     DropoutConfig::new(probability).init()
 }
 
+fn mask(sees: Sees) -> Mask {
+    Mask::new(sees)
+}
+
 fn own(qkv: Tensor<2>, batch: usize, heads: usize) -> Tensor<2> {
-    attention(qkv, batch, heads, &dropout(0.0), Some(&CausalMask::default()))
+    attention(qkv, batch, Heads::equal(heads), &dropout(0.0), &mask(Sees::Past))
 }
 
 fn reference(qkv: Tensor<2>, batch: usize, heads: usize) -> Tensor<2> {
-    composed(qkv, batch, heads, &dropout(0.0), Some(&CausalMask::default()))
+    composed(qkv, batch, Heads::equal(heads), &dropout(0.0), &mask(Sees::Past))
 }
 
-/// Batch, time, heads and width of a head.
-const SIZES: [[usize; 4]; 7] = [
-    [1, 1, 1, 1],
-    [1, 130, 1, 9],
-    [7, 9, 3, 1],
-    [3, 65, 2, 9],
-    [2, 64, 1, 33],
-    [1, 7, 9, 33],
-    [130, 1, 1, 9],
+/// Batch, time, heads of queries and of keys, and width of a head.
+const SIZES: [[usize; 5]; 8] = [
+    [1, 1, 1, 1, 1],
+    [1, 130, 1, 1, 9],
+    [7, 9, 3, 3, 1],
+    [3, 65, 2, 2, 9],
+    [2, 64, 1, 1, 33],
+    [1, 7, 9, 3, 33],
+    [130, 1, 1, 1, 9],
+    [2, 130, 4, 2, 5],
 ];
 
 #[test]
 fn values_and_gradients_equal_burns() {
-    for [batch, time, heads, head] in SIZES {
-        let (rows, width) = (batch * time, 3 * heads * head);
+    for [batch, time, queries, keys, head] in SIZES {
+        let heads = Heads { queries, keys };
+        let (rows, width) = (batch * time, (queries + 2 * keys) * head);
         let of = |given: &[Tensor<1>]| given[0].clone().reshape([rows, width]);
-        let what = format!("{batch} x {time}, {heads} heads of {head}");
-        equal(
-            &what,
-            &leaves([rows * width]),
-            TOLERANCE,
-            |g| own(of(g), batch, heads),
-            |g| reference(of(g), batch, heads),
-        );
-        equal(
-            &format!("{what}, without a mask"),
-            &leaves([rows * width]),
-            TOLERANCE,
-            |g| attention(of(g), batch, heads, &dropout(0.0), None),
-            |g| composed(of(g), batch, heads, &dropout(0.0), None),
-        );
+        for sees in [Sees::Past, Sees::All, Sees::Window(1), Sees::Window(5), Sees::Window(200)] {
+            equal(
+                &format!("{batch} x {time}, {heads:?} of {head}, {sees:?}"),
+                &leaves([rows * width]),
+                TOLERANCE,
+                |g| attention(of(g), batch, heads, &dropout(0.0), &mask(sees)),
+                |g| composed(of(g), batch, heads, &dropout(0.0), &mask(sees)),
+            );
+        }
+    }
+}
+
+/// Each token sees what the definition says, whether queries are the last ones of a sequence or all.
+#[test]
+fn masks_hide_later_tokens_and_those_before_the_window() {
+    for sees in [Sees::All, Sees::Past, Sees::Window(1), Sees::Window(3), Sees::Window(7)] {
+        for (queries, keys) in [(5, 5), (2, 5), (1, 5), (1, 1)] {
+            let scores = mask(sees).apply(Tensor::<2>::zeros([queries, keys], &Device::flex()));
+            for (i, score) in read(scores).into_iter().enumerate() {
+                let (t, s) = (i / keys + keys - queries, i % keys);
+                let seen = match sees {
+                    Sees::All => true,
+                    Sees::Past => s <= t,
+                    Sees::Window(width) => s <= t && s + width > t,
+                };
+                assert_eq!(score == 0.0, seen, "{sees:?}, {queries} x {keys}, {t} and {s}");
+            }
+        }
     }
 }
 
@@ -101,7 +120,7 @@ fn dropout_follows_the_seed() {
     let with = |probability: f64| {
         move |given: &[Tensor<1>]| {
             let qkv = given[0].clone().reshape([2 * 65, 54]);
-            attention(qkv, 2, 2, &dropout(probability), Some(&CausalMask::default()))
+            attention(qkv, 2, Heads::equal(2), &dropout(probability), &mask(Sees::Past))
         }
     };
     let run = |seed| drawn(&device(), seed, || [(); 3].map(|()| pass(&given, with(0.2))));

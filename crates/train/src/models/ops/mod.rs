@@ -13,20 +13,27 @@ mod norm;
 mod norm_on_device;
 mod pool;
 mod residual;
+mod rms_norm;
+mod rotary;
+mod swiglu;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use attention::{CausalMask, KeysAndValues, attention, attention_after};
+pub use attention::{Heads, KeysAndValues, Mask, attention, attention_after};
 pub use conv::conv2d;
 pub use cross_entropy::cross_entropy;
 pub use dropout::dropout;
+pub use kernels::attention::Sees;
 pub use layer_norm::layer_norm;
 pub use linear::{Activation, linear};
 pub use norm::{batch_norm_eval, batch_norm_train};
 pub use pool::max_pool2d;
 pub use residual::add_relu;
+pub use rms_norm::rms_norm;
+pub use rotary::rotary;
+pub use swiglu::swiglu;
 
 use burn::backend::{Autodiff, BackendTypes, Flex};
 use burn::tensor::{Shape, Tensor, TensorData};

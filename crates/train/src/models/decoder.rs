@@ -1,0 +1,45 @@
+//! What models that continue a sequence of tokens have in common.
+
+use super::ops::KeysAndValues;
+use super::{AnyNet, Gpt, Llama};
+use burn::tensor::{Int, Tensor};
+use std::ops::Range;
+
+/// What later tokens of a sequence need of the earlier ones: each layer's keys and values.
+#[derive(Clone, Debug, Default)]
+pub struct KvCache {
+    layers: Vec<KeysAndValues>,
+    len: usize,
+}
+
+impl KvCache {
+    /// Number of tokens in the cache.
+    pub fn tokens(&self) -> usize {
+        self.len
+    }
+
+    /// The positions of `new` tokens, which are counted from here on, and what each of `count` layers has of those before.
+    pub(super) fn grow(&mut self, new: usize, count: usize) -> (Range<usize>, &mut [KeysAndValues]) {
+        self.layers.resize_with(count, KeysAndValues::default);
+        let positions = self.len..self.len + new;
+        self.len = positions.end;
+        (positions, &mut self.layers)
+    }
+}
+
+/// A model of tokens that computes each token of a growing sequence once.
+pub trait Decoder {
+    /// The logits `[1, vocab]` after the last of `tokens`, `[1, new]`, which follow those in `cache` and are added to it. They
+    /// equal those of a forward pass over all tokens to f32 rounding. Without autodiff.
+    ///
+    /// # Panics
+    /// There are more tokens than the model has positions.
+    fn extend(&self, tokens: Tensor<2, Int>, cache: &mut KvCache) -> Tensor<2>;
+}
+
+/// The built-in decoder that `net` is, if it is one.
+pub fn decoder(net: &AnyNet) -> Option<&dyn Decoder> {
+    let module = net.module();
+    let gpt = module.downcast_ref::<Gpt>().map(|gpt| gpt as &dyn Decoder);
+    gpt.or_else(|| module.downcast_ref::<Llama>().map(|llama| llama as &dyn Decoder))
+}
