@@ -36,37 +36,13 @@ fn held(dir: &Path) -> Held {
     }
 }
 
-/// The keys of config.json that a spec has.
-fn table(folder: &Path) -> String {
-    const KEYS: [&str; 14] = [
-        "model_type",
-        "vocab_size",
-        "hidden_size",
-        "intermediate_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "head_dim",
-        "rms_norm_eps",
-        "max_position_embeddings",
-        "rope_parameters",
-        "tie_word_embeddings",
-        "sliding_window",
-        "attention_bias",
-    ];
-    let config = read_json(folder.join("config.json"));
-    let set = KEYS.iter().filter(|key| !config[**key].is_null());
-    set.map(|key| format!("{key} = {}\n", toml::Value::try_from(&config[*key]).unwrap())).collect()
-}
-
 /// The plan of the references' training.
 fn plan(dir: &Path, folder: &Path, world: usize, batch: usize, accumulate: usize) -> Plan {
     let spec = format!(
         "name = \"golden\"\nepochs = 1\nbatch_size = {batch}\nsave_every = \"never\"\n\
-         [model]\nname = \"llama\"\n{}\n[dataset]\nname = \"held\"\nshuffle = false\nworkers = 0\n\
+         [model]\nname = \"llama\"\npretrained = {folder:?}\n[dataset]\nname = \"held\"\nshuffle = false\nworkers = 0\n\
          [checkpoint]\nkeep_best = 0\n[train]\naccumulate = {accumulate}\nclip_norm = 1.0\n\
-         [optimizer]\nname = \"adamw\"\nlr = 1e-3\nbetas = [0.9, 0.95]\neps = 1e-8\nweight_decay = 0.1\n",
-        table(folder)
+         [optimizer]\nname = \"adamw\"\nlr = 1e-3\nbetas = [0.9, 0.95]\neps = 1e-8\nweight_decay = 0.1\n"
     );
     let held = held(dir);
     let registry = Registry::standard().dataset("held", move |NoKeys {}| held.clone());
@@ -75,9 +51,9 @@ fn plan(dir: &Path, folder: &Path, world: usize, batch: usize, accumulate: usize
 }
 
 /// Loss and gradient norm of each step.
-fn train(plan: &Plan, group: Arc<dyn ProcessGroup>, weights: &Path, on: &Compute) -> Vec<[f64; 2]> {
+fn train(plan: &Plan, group: Arc<dyn ProcessGroup>, folder: &Path, on: &Compute) -> Vec<[f64; 2]> {
     let mut steps = Vec::new();
-    let prepare = |model: &mut dyn Model| assert_eq!(load_pretrained(model, weights, true).unwrap(), "");
+    let prepare = |model: &mut dyn Model| assert_eq!(load_pretrained(model, folder, true).unwrap(), "");
     let each = |_: &Position, report: &StepReport| steps.push([report.sums.mean_loss(), report.grad_norm]);
     train_steps(plan, group, on, None, prepare, each);
     steps
@@ -86,12 +62,11 @@ fn train(plan: &Plan, group: Arc<dyn ProcessGroup>, weights: &Path, on: &Compute
 fn check(model: &str, on: &Compute, layouts: &[[usize; 3]], tolerance: f64) {
     let Some(dir) = shared("lm_ref") else { return };
     let folder = dir.join(model);
-    let weights = folder.join("model.safetensors");
     let plan = |[world, batch, accumulate]: [usize; 3]| plan(&dir, &folder, world, batch, accumulate);
 
     let alone = plan(layouts[0]);
     let mut built = alone.model.source.build(&alone.dataset.facts, alone.seed, on).unwrap();
-    load_pretrained(&mut *built, &weights, true).unwrap();
+    load_pretrained(&mut *built, &folder, true).unwrap();
     let inputs = held(&dir).inputs[..ROWS * BLOCK].iter().map(|&token| token as i64).collect();
     let field = HostField { shape: vec![BLOCK], data: FieldData::Index(inputs) };
     let evaluator = built.evaluator();
@@ -109,8 +84,8 @@ fn check(model: &str, on: &Compute, layouts: &[[usize; 3]], tolerance: f64) {
     for layout in layouts {
         let (plan, world) = (plan(*layout), layout[0]);
         let steps = match world {
-            1 => vec![train(&plan, Arc::new(SoloGroup::default()), &weights, on)],
-            _ => on_ranks(world, &GlooOptions::default(), |group| train(&plan, group, &weights, on)),
+            1 => vec![train(&plan, Arc::new(SoloGroup::default()), &folder, on)],
+            _ => on_ranks(world, &GlooOptions::default(), |group| train(&plan, group, &folder, on)),
         };
         for steps in steps {
             assert_eq!(steps.len(), expected.len());

@@ -3,8 +3,9 @@
 //! Formats are detected by content, not by extension. The pickle reader is Burn's `pytorch-reader`: it knows the few
 //! globals that tensors consist of, rejects all others, and checks every length against the file.
 
+use std::collections::BTreeSet;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pytorch_reader::{DType, PytorchReader};
 
@@ -15,7 +16,7 @@ use base::display;
 use base::error::{Error, Result};
 use base::files;
 
-/// Reads the tensors of a `.safetensors` or PyTorch file, or of one of our checkpoints or run folders. Nested
+/// Reads the tensors of a `.safetensors` or PyTorch file, of a folder of Hugging Face, or of one of our checkpoints or run folders. Nested
 /// dictionaries (`{"state_dict": …}`) become dotted names, which `match_weights` resolves. Tensors of PyTorch files are
 /// sorted by name.
 ///
@@ -23,12 +24,16 @@ use base::files;
 /// `ErrorKind::Spec`, with the file and what is wrong with it; `ErrorKind::Io` for a folder.
 pub fn read_weights(path: &Path) -> Result<TensorMap> {
     if path.is_dir() {
-        return Ok(super::load_any(path)?.model);
+        return match files_of_folder(path)? {
+            Some(files) => merged(files.iter().map(|file| read_weights(file))),
+            None => Ok(super::load_any(path)?.model),
+        };
     }
     let mut start = [0; 9];
     let failed = |why: String| Error::data(format!("cannot read weights from {}: {why}", path.display()));
     let found = files::open(path).and_then(|f| f.take(9).read(&mut start)).map_err(|e| {
-        failed(e.to_string()).hint("pass a .safetensors, .pt, .pth or .ckpt file, or a run's folder")
+        failed(e.to_string())
+            .hint("pass a .safetensors, .pt, .pth or .ckpt file, or a folder of Hugging Face or of a run")
     })?;
     // Eight bytes of length, then JSON. No PyTorch container has a brace at this position.
     match found == 9 && start[8] == b'{' {
@@ -38,6 +43,44 @@ pub fn read_weights(path: &Path) -> Result<TensorMap> {
                 .hint("supported are .safetensors files and files from `torch.save(model.state_dict(), …)`")
         }),
     }
+}
+
+/// The files with the tensors of a folder of Hugging Face, which has a config.json; None for another folder.
+fn files_of_folder(folder: &Path) -> Result<Option<Vec<PathBuf>>> {
+    if !folder.join("config.json").is_file() {
+        return Ok(None);
+    }
+    const KINDS: [&str; 2] = ["model.safetensors", "pytorch_model.bin"];
+    let indices = KINDS.map(|name| folder.join(format!("{name}.index.json")));
+    if let Some(index) = indices.iter().find(|index| index.is_file()) {
+        return files_of_index(index)
+            .map(Some)
+            .map_err(|why| Error::data(format!("cannot read weights from {}: {why}", index.display())));
+    }
+    let single = KINDS.map(|name| folder.join(name)).into_iter().find(|file| file.is_file());
+    let missing = || Error::data(format!("{} has no {}", folder.display(), KINDS.join(", and no ")));
+    single.map(|file| Some(vec![file])).ok_or_else(missing)
+}
+
+/// The files that `weight_map` names, each once.
+fn files_of_index(index: &Path) -> Result<Vec<PathBuf>, String> {
+    let text = std::fs::read_to_string(index).map_err(|e| e.to_string())?;
+    let read: serde_json::Value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+    let map = read["weight_map"].as_object().ok_or("it has no `weight_map`")?;
+    let names: BTreeSet<&str> = map.values().filter_map(|name| name.as_str()).collect();
+    let beside = |name: &&str| Path::new(name).file_name().is_some_and(|file| *file == **name);
+    match names.iter().find(|name| !beside(name)) {
+        Some(name) => Err(format!("`weight_map` names {name:?}, which is no file beside it")),
+        None => Ok(names.iter().map(|name| index.with_file_name(name)).collect()),
+    }
+}
+
+fn merged(parts: impl Iterator<Item = Result<TensorMap>>) -> Result<TensorMap> {
+    let mut all = TensorMap::new();
+    for part in parts {
+        part?.into_tensors().into_iter().try_for_each(|tensor| all.push(tensor))?;
+    }
+    Ok(all)
 }
 
 fn read_pytorch(path: &Path) -> Result<TensorMap, String> {
@@ -127,6 +170,49 @@ mod tests {
         let matched = match_weights(&model, &weights, true).unwrap();
         assert_eq!(matched.loaded[0].1.to_f32_vec(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
         assert_eq!(matched.loaded[1].1.to_f32_vec(), [0.5, -0.5]);
+    }
+
+    #[test]
+    fn reads_the_files_of_a_folder_of_hugging_face() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+        let file = |names: &[&str]| {
+            let tensors = names.iter().map(|name| TensorData::from_f32(*name, vec![1], &[1.0]).unwrap());
+            let mut bytes = Vec::new();
+            super::super::tensor_file::write_tensors(&TensorMap::from_tensors(tensors).unwrap(), &mut bytes)
+                .unwrap();
+            bytes
+        };
+        let read = || {
+            let names = |map: TensorMap| map.iter().map(|tensor| tensor.name.clone()).collect::<Vec<_>>();
+            read_weights(folder.path()).map(names).map_err(|e| e.message)
+        };
+        write("config.json", b"{}");
+        let none = read().unwrap_err();
+        assert!(none.ends_with("has no model.safetensors, and no pytorch_model.bin"), "{none}");
+        write("pytorch_model.bin", CHECKPOINT);
+        assert_eq!(read().unwrap().len(), 2);
+        write("model.safetensors", &file(&["a"]));
+        assert_eq!(read().unwrap(), ["a"]);
+        // An index names the files, each of which may have several tensors.
+        write("model-1.safetensors", &file(&["b", "c"]));
+        write("model-2.safetensors", &file(&["d"]));
+        let index = |last: &str| {
+            let map =
+                serde_json::json!({ "b": "model-1.safetensors", "c": "model-1.safetensors", "d": last });
+            write(
+                "model.safetensors.index.json",
+                serde_json::json!({ "weight_map": map }).to_string().as_bytes(),
+            );
+        };
+        index("model-2.safetensors");
+        assert_eq!(read().unwrap(), ["b", "c", "d"]);
+        index("model-3.safetensors");
+        assert!(read().unwrap_err().contains("model-3.safetensors"));
+        index("../other/model-2.safetensors");
+        assert!(read().unwrap_err().contains("which is no file beside it"));
+        write("model.safetensors.index.json", b"{}");
+        assert!(read().unwrap_err().contains("it has no `weight_map`"));
     }
 
     /// Versions 9.1 to 9.4.1 of the zip crate look for the directory 76 bytes too late in PyTorch's files, and misread

@@ -4,7 +4,7 @@
 use super::collect::Declaration;
 use super::decode;
 use super::diagnostics::{Problem, ProblemKind};
-use super::fields::Fields;
+use super::fields::{Fields, Inherited};
 use super::schema::{self, ValueKind};
 use super::source::Origin;
 use super::tree::{Entry, Node, Table, Value};
@@ -36,11 +36,13 @@ impl<'a> Fields<'a> {
     /// Reads the keys of `T`; other keys of the table are left for other readers. `None` after a problem.
     pub fn parse<T: DeserializeOwned + JsonSchema>(&mut self) -> Option<T> {
         let schema = schema::of::<T>();
-        let mut entries = self.declared(&schema);
+        let mut set = self.declared(&schema);
         let open = schema::is_open(&schema);
         if open {
-            entries.extend(self.rest());
+            set.extend(self.rest());
         }
+        let inherited = self.inherited_entries(&schema);
+        let entries = inherited.iter().chain(set).collect();
         let decoded = self.decoded(&schema, entries);
         self.declare(schema);
         // A missing required key, or its wrong value, has already been reported.
@@ -89,6 +91,28 @@ impl<'a> Fields<'a> {
                 }
             }
         }
+    }
+
+    /// Declared keys that are not set, with the values of the file that the table inherits from.
+    fn inherited_entries(&self, schema: &Json) -> Vec<Entry> {
+        let Some(Inherited { values, from }) = &self.inherited else { return Vec::new() };
+        let mut entries = Vec::new();
+        for (key, of_key) in schema::properties(schema) {
+            let Some(value) = values.get(key).and_then(schema::to_toml) else { continue };
+            if let Some(entry) = self.entry(key) {
+                if !is_same(&entry.node.value.to_toml(), &value) {
+                    let there = format!("contradicts `{key} = {value}` in {from}");
+                    self.push(Problem::new(entry.node.span, there));
+                }
+                continue;
+            }
+            let node = Node { value: Value::of_toml(value.clone(), self.header), span: self.header };
+            if self.conforms(&node, of_key) {
+                self.record(key, value, Origin::Base(from.clone()));
+                entries.push(Entry { key: key.to_owned(), key_span: self.header, node, header: self.header });
+            }
+        }
+        entries
     }
 
     fn declare(&self, schema: Json) {
@@ -211,4 +235,16 @@ fn number(value: &Value, range: &impl RangeBounds<f64>) -> Option<f64> {
         _ => return None,
     };
     (x.is_finite() && range.contains(&x)).then_some(x)
+}
+
+/// Whether two values are equal; an integer equals the number.
+fn is_same(a: &toml::Value, b: &toml::Value) -> bool {
+    match (a, b) {
+        (toml::Value::Integer(a), toml::Value::Float(b))
+        | (toml::Value::Float(b), toml::Value::Integer(a)) => *a as f64 == *b,
+        (toml::Value::Table(a), toml::Value::Table(b)) => {
+            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| is_same(a, b)))
+        }
+        (a, b) => a == b,
+    }
 }

@@ -7,6 +7,7 @@ use super::diagnostics::Problem;
 use super::load::JobTree;
 use super::source::{Origin, Span};
 use super::tree::{Entry, Table, Value};
+use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
@@ -23,8 +24,16 @@ pub struct Fields<'a> {
     /// Missing keys are not reported: a problem with the whole table has been.
     pub(super) muted: bool,
     pub(super) known: Vec<Cow<'static, str>>,
+    /// Values of keys, from another file.
+    pub(super) inherited: Option<Inherited>,
     /// Unknown keys of this table are not reported.
     rest_is_read: bool,
+}
+
+/// What [`Fields::inherit`] was given.
+pub(super) struct Inherited {
+    pub values: Map<String, Json>,
+    pub from: String,
 }
 
 impl<'a> Fields<'a> {
@@ -39,7 +48,17 @@ impl<'a> Fields<'a> {
         path: String,
         header: Span,
     ) -> Self {
-        Self { job, out, table, path, header, muted: false, known: Vec::new(), rest_is_read: false }
+        Self {
+            job,
+            out,
+            table,
+            path,
+            header,
+            muted: false,
+            known: Vec::new(),
+            inherited: None,
+            rest_is_read: false,
+        }
     }
 
     /// Dotted path of this table: `dataset`, `scheduler.0`; empty for the root.
@@ -70,6 +89,17 @@ impl<'a> Fields<'a> {
     /// The keys that are set, in order.
     pub fn keys(&self) -> Vec<&'a str> {
         self.table.map(|t| t.keys().collect()).unwrap_or_default()
+    }
+
+    /// Gives keys that are not set the values of the file `from`, in all reads from here on. A key that is set to another value is
+    /// reported.
+    pub fn inherit(&mut self, values: Map<String, Json>, from: String) {
+        self.inherited = Some(Inherited { values, from });
+    }
+
+    /// The file that keys have values of, if there is one.
+    pub fn inherits_from(&self) -> Option<&str> {
+        self.inherited.as_ref().map(|inherited| inherited.from.as_str())
     }
 
     // ---- tables --------------------------------------------------------------------------------------------------

@@ -5,11 +5,12 @@ use data::{DataFacts, DatasetSource, LoaderConfig};
 use ddp::{HookKeys, HookSource};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::{Map, Value as Json};
 use spec::Fields;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use train::models::ModelSource;
+use train::models::{ModelKind, ModelSource};
 
 /// `[dataset]` without the loader's keys.
 #[derive(Clone, Debug)]
@@ -41,7 +42,8 @@ pub struct ModelPlan {
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default)]
 struct Pretrained {
-    /// PyTorch weights to start from: a `.safetensors`, `.pt`, `.pth`, `.ckpt` or `.bin` file; or a run's folder or a checkpoint.
+    /// PyTorch weights to start from: a `.safetensors`, `.pt`, `.pth`, `.ckpt` or `.bin` file; a folder of Hugging Face, whose config.json also
+    /// gives the sizes of a `llama`; or a run's folder or a checkpoint.
     #[schemars(extend("format" = "path"))]
     pretrained: Option<PathBuf>,
     /// Only with `pretrained`. `true`, the default: every tensor of the model must be in the file with its shape; `false`
@@ -75,6 +77,9 @@ pub(super) fn model(root: &mut Fields<'_>, registry: &Registry, facts: &DataFact
     let kind = fields.kind(registry.model_kinds());
     let (pretrained, pretrained_strict) = pretrained(&mut fields);
     let (name, kind) = kind?;
+    if let Some(folder) = &pretrained {
+        inherit_config(folder, &**kind, &mut fields);
+    }
     let source = kind.configure(&mut fields, facts);
     Some(ModelPlan { name: name.to_owned(), source, pretrained, pretrained_strict })
 }
@@ -92,10 +97,25 @@ fn pretrained(fields: &mut Fields<'_>) -> (Option<PathBuf>, bool) {
     };
     // The format follows from the content: a run's folder may have any name. These are files of other programs.
     if path.extension().is_some_and(|e| FOREIGN.iter().any(|other| e.eq_ignore_ascii_case(other))) {
-        let expected = "expected a `.safetensors`, `.pt`, `.pth`, `.ckpt` or `.bin` file, or a run's folder";
+        let expected = "expected a `.safetensors`, `.pt`, `.pth`, `.ckpt` or `.bin` file, or a folder of Hugging Face or of a run";
         fields.problem("pretrained", expected);
     }
     (Some(path), fields.or_default("pretrained_strict", strict, true))
+}
+
+/// The sizes of the model from a folder of Hugging Face.
+fn inherit_config(folder: &Path, kind: &dyn ModelKind, fields: &mut Fields<'_>) {
+    let path = folder.join("config.json");
+    let Ok(text) = std::fs::read_to_string(&path) else { return };
+    let read = serde_json::from_str::<Map<String, Json>>(&text).map_err(|e| e.to_string());
+    // Our own export has the spec there.
+    if read.as_ref().is_ok_and(|config| config.get("model_type").is_some_and(|name| name == "ddp-run")) {
+        return;
+    }
+    match read.and_then(|config| kind.keys_of_config(&config)) {
+        Ok(keys) => fields.inherit(keys, path.display().to_string()),
+        Err(why) => fields.problem("pretrained", format!("{}: {why}", path.display())),
+    }
 }
 
 /// The communication hook of this name with its keys; `none` is the plain all-reduce.

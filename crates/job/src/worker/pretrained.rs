@@ -91,7 +91,7 @@ fn check_finite(path: &Path, entry: &StateEntry, values: &[f32]) -> Result<()> {
 /// their MLPs had other names (`MLPBlock._load_from_state_dict` does the same); Hugging Face's GPT-2 has other names, and transposed
 /// matrices.
 fn with_present_names(file: TensorMap, entries: &[StateEntry]) -> Result<TensorMap> {
-    let file = with_linear_layouts(file, entries)?;
+    let file = with_linear_layouts(without_copies(file, entries)?, entries)?;
     let present = |name: &str| {
         let replaced = OTHER_NAMES.iter().fold(name.to_owned(), |name, (old, new)| name.replace(old, new));
         let present = replaced.strip_prefix("transformer.").unwrap_or(&replaced).to_owned();
@@ -103,6 +103,25 @@ fn with_present_names(file: TensorMap, entries: &[StateEntry]) -> Result<TensorM
         tensor.name = name.unwrap_or(tensor.name);
         tensor
     }))
+}
+
+/// Without what older files of Hugging Face have beside a Llama's parameters: the head of one that is the embedding, and the frequencies of
+/// the rotary positions.
+fn without_copies(file: TensorMap, entries: &[StateEntry]) -> Result<TensorMap> {
+    const EMBEDDING: &str = "model.embed_tokens.weight";
+    const HEAD: &str = "lm_head.weight";
+    let has = |name: &str| entries.iter().any(|entry| entry.name == name);
+    if !has(EMBEDDING) {
+        return Ok(file);
+    }
+    let is_copy = match (file.get(HEAD), file.get(EMBEDDING)) {
+        (Some(head), Some(embedding)) if !has(HEAD) => {
+            (&head.shape, head.dtype, &head.bytes) == (&embedding.shape, embedding.dtype, &embedding.bytes)
+        }
+        _ => false,
+    };
+    let is_needed = |name: &str| !(is_copy && name == HEAD) && !name.ends_with(".rotary_emb.inv_freq");
+    TensorMap::from_tensors(file.into_tensors().into_iter().filter(|tensor| is_needed(&tensor.name)))
 }
 
 /// Parts of names, as files have them and as the models here do.
@@ -210,6 +229,28 @@ mod tests {
         });
         let own = TensorMap::from_tensors(own).unwrap();
         assert_eq!(with_present_names(own.clone(), &entries).unwrap(), own);
+    }
+
+    #[test]
+    fn a_head_that_is_the_embedding_and_frequencies_are_left_out_for_a_tied_llama() {
+        let tensor = |name: &str, value: f32| TensorData::from_f32(name, vec![1], &[value]).unwrap();
+        let names = |head: f32, entries: &[StateEntry]| -> Vec<String> {
+            let file = [
+                tensor("model.embed_tokens.weight", 1.0),
+                tensor("model.layers.0.self_attn.rotary_emb.inv_freq", 1.0),
+                tensor("lm_head.weight", head),
+            ];
+            let file = with_present_names(TensorMap::from_tensors(file).unwrap(), entries).unwrap();
+            file.iter().map(|tensor| tensor.name.clone()).collect()
+        };
+        let parameter = |name| entry(name, &[1], Role::Parameter);
+        let tied = [parameter("model.embed_tokens.weight")];
+        assert_eq!(names(1.0, &tied), ["model.embed_tokens.weight"]);
+        // Another head would be lost.
+        assert_eq!(names(2.0, &tied), ["model.embed_tokens.weight", "lm_head.weight"]);
+        let apart = [parameter("model.embed_tokens.weight"), parameter("lm_head.weight")];
+        assert_eq!(names(1.0, &apart), ["model.embed_tokens.weight", "lm_head.weight"]);
+        assert_eq!(names(1.0, &[parameter("lm_head.weight")]).len(), 3);
     }
 
     #[test]

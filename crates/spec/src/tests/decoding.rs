@@ -201,3 +201,36 @@ fn a_user_type_may_accept_any_key() {
     assert_eq!(of("a = 1\nb = 2"), (Some(Any::from([("a".into(), 1), ("b".into(), 2)])), vec![]));
     assert_eq!(of("a = 1\nb = 'x'").1, ["job.toml:4:5+3: expected u8, found the string \"x\""]);
 }
+
+#[test]
+fn keys_that_are_not_set_have_the_values_of_another_file() {
+    let read = |text: &str| {
+        let from =
+            serde_json::json!({ "count": 4, "norm": 2, "size": "large", "other": 1, "betas": [0.5, 0.6] });
+        let read = tree(text, &[]).read(|root| {
+            let mut table = root.section("t");
+            table.inherit(from.as_object().unwrap().clone(), "a/config.json".to_owned());
+            assert_eq!(table.inherits_from(), Some("a/config.json"));
+            table.config::<Config>()
+        });
+        let shown = |v: ResolvedValue| format!("{} = {} ({})", v.key, v.value, v.origin);
+        match read {
+            Ok((config, values)) => Ok((config, values.into_iter().map(shown).collect::<Vec<_>>())),
+            Err(d) => Err(d.problems().iter().map(|p| p.message.clone()).collect::<Vec<_>>()),
+        }
+    };
+    let (config, values) = read("[t]\nname = 'x'\nnorm = 2.0\n").unwrap();
+    let found = (config.count, config.norm, config.size, config.betas, config.share);
+    assert_eq!(found, (4, Some(2.0), Size::Large, [0.5, 0.6], 0.5));
+    let from = [
+        "t.count = 4 (base a/config.json)",
+        "t.norm = 2.0 (spec)",
+        "t.size = \"large\" (base a/config.json)",
+    ];
+    for value in from {
+        assert!(values.iter().any(|found| found == value), "{value}: {values:#?}");
+    }
+    let expected =
+        ["contradicts `count = 4` in a/config.json", "contradicts `betas = [0.5, 0.6]` in a/config.json"];
+    assert_eq!(read("[t]\nname = 'x'\ncount = 5\nbetas = [0.5, 0.7]\n").unwrap_err(), expected);
+}

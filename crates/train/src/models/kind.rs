@@ -3,6 +3,7 @@
 use super::{Role, StateEntry};
 use data::DataFacts;
 use ddp::device::Compute;
+use serde_json::{Map, Value as Json};
 use spec::Fields;
 use std::sync::Arc;
 
@@ -11,6 +12,14 @@ pub trait ModelKind: Send + Sync {
     /// `facts` are those of the data set (input shape, classes), if known before the data is read. Reports all problems to
     /// `fields`; the value returned after a problem is never built.
     fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource>;
+
+    /// The keys of the `[model]` table that follow from the config.json of a folder of Hugging Face which has the weights.
+    ///
+    /// # Errors
+    /// It is that of another model, or has values that the model does not support.
+    fn keys_of_config(&self, _config: &Map<String, Json>) -> Result<Map<String, Json>, String> {
+        Ok(Map::new())
+    }
 }
 
 impl<F> ModelKind for F

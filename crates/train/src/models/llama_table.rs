@@ -3,12 +3,13 @@
 use super::rope::{RopeParameters, RopeType};
 use super::sizes::{Size, check_input, tokens};
 use super::standard::{PassSizes, source_with};
-use super::{Llama, LlamaConfig, ModelSource};
+use super::{Llama, LlamaConfig, ModelKind, ModelSource, llama_config};
 use base::error::Result;
 use burn::tensor::Device;
 use data::DataFacts;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::{Map, Value as Json};
 use smart_default::SmartDefault;
 use spec::{Fields, choice};
 use std::sync::Arc;
@@ -211,8 +212,20 @@ struct LlamaTable {
     initializer_range: Option<f64>,
 }
 
-/// Reads the table.
-pub(super) fn llama(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
+/// Reads the table, and config.json.
+pub(super) struct LlamaKind;
+
+impl ModelKind for LlamaKind {
+    fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
+        llama(fields, facts)
+    }
+
+    fn keys_of_config(&self, config: &Map<String, Json>) -> Result<Map<String, Json>, String> {
+        llama_config::keys(config)
+    }
+}
+
+fn llama(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     check_input(fields, facts, tokens(facts));
     let t: LlamaTable = fields.config();
     let preset = t.preset.sizes();
@@ -236,6 +249,14 @@ pub(super) fn llama(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn Model
         (window, _) => window,
     };
 
+    let read = (hidden_size, intermediate_size, num_hidden_layers);
+    if let Some(from) = fields.inherits_from()
+        && t.preset != LlamaPreset::Tiny
+        && read != (preset.widths[0], preset.widths[1], preset.layers)
+    {
+        let problem = format!("contradicts the sizes in {from}");
+        fields.problem("preset", problem);
+    }
     if !num_attention_heads.is_multiple_of(num_key_value_heads) {
         let what =
             format!("must divide num_attention_heads = {num_attention_heads}, found {num_key_value_heads}");

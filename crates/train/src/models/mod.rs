@@ -12,6 +12,7 @@ mod input;
 mod kind;
 mod layers;
 mod llama;
+mod llama_config;
 mod llama_table;
 mod model;
 mod ops;

@@ -1,6 +1,6 @@
 //! The built-in models: the keys of their `[model]` tables, and the facts that each needs from the data set.
 
-use super::llama_table::llama;
+use super::llama_table::LlamaKind;
 use super::sizes::{Size, check_input, features, image, outputs, tokens};
 use super::{
     Cnn, CnnConfig, Depth, Gpt, GptConfig, LinearNet, Mlp, Model, ModelKind, ModelSource, Net, NetModel,
@@ -32,7 +32,7 @@ pub fn standard_kinds() -> Vec<(&'static str, Arc<dyn ModelKind>)> {
         ("resnet50", resnet_of(Depth::RESNET50)),
         ("vit", Arc::new(vit)),
         ("gpt", Arc::new(gpt)),
-        ("llama", Arc::new(llama)),
+        ("llama", Arc::new(LlamaKind)),
     ]
 }
 

@@ -263,3 +263,40 @@ fn resolves_a_huge_world_without_work_per_process() {
     assert_eq!(world_size, 1 << 40);
     assert!(text.contains("1,099,511,627,776"), "{text}");
 }
+
+/// A folder of Hugging Face gives the sizes; both places of a contradiction are named.
+#[test]
+fn a_folder_of_hugging_face_has_the_sizes_of_a_llama() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.json");
+    let config = r#"{"model_type": "qwen2", "vocab_size": 90, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "tie_word_embeddings": true}"#;
+    let spec = format!(
+        "name = 'x'\nbatch_size = 1\n[model]\nname = 'llama'\npretrained = {:?}\n\
+         [dataset]\nname = 'text'\npath = 'a.txt'\nblock_size = 8\n[optimizer]\nname = 'sgd'\n",
+        folder.path()
+    );
+    let plan = |sets: &[&str]| resolve_for(&spec, sets, WorldRequest::default());
+    std::fs::write(&path, config).unwrap();
+    let value = |plan: &Plan, key: &str| {
+        let found = plan.values.iter().find(|value| value.key == format!("model.{key}"));
+        found.map(|found| (found.value.to_string(), found.origin.to_string()))
+    };
+    let base = format!("base {}", path.display());
+    let whole = plan(&[]).unwrap_or_else(|d| panic!("{d}"));
+    for (key, expected) in [("hidden_size", "24"), ("head_dim", "6"), ("model_type", "\"qwen2\"")] {
+        assert_eq!(value(&whole, key), Some((expected.to_owned(), base.clone())), "{key}");
+    }
+    let refused = |sets: &[&str]| match plan(sets) {
+        Ok(_) => panic!("{sets:?} is accepted"),
+        Err(d) => d.problems().iter().map(|p| p.message.clone()).collect::<Vec<_>>(),
+    };
+    plan(&["model.hidden_size=24"]).unwrap_or_else(|d| panic!("{d}"));
+    let expected = format!("contradicts `hidden_size = 24` in {}", path.display());
+    assert_eq!(refused(&["model.hidden_size=32"]), [expected]);
+    let expected = format!("contradicts the sizes in {}", path.display());
+    assert_eq!(refused(&["model.preset=smollm2-135m"]), [expected]);
+    std::fs::write(&path, config.replace("qwen2", "mamba")).unwrap();
+    let expected = "expected `model_type` llama, mistral, qwen2 or qwen3, found \"mamba\"";
+    assert_eq!(refused(&[]), [format!("{}: {expected}", path.display())]);
+}
