@@ -241,11 +241,11 @@ fn gpt_follows_pytorch() {
 
 /// Both ranks use one device; gradients are reduced on the host.
 #[cfg(feature = "wgpu")]
-mod on_wgpu {
+pub mod on_wgpu {
     use super::*;
     use ddp_run::testing::{ComputeDevice, Precision};
 
-    fn wgpu() -> Option<Compute> {
+    pub fn wgpu() -> Option<Compute> {
         let device = ComputeDevice::Wgpu(0).open(Precision::F32);
         if device.is_err() {
             println!("skipped: there is no Vulkan, Metal or DX12 device");

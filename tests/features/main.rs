@@ -14,7 +14,7 @@ mod examples;
 #[cfg(feature = "download")]
 mod fetch;
 mod golden;
-mod golden_llama;
+mod golden_lm;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod own_loop;

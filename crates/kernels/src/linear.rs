@@ -3,7 +3,7 @@
 
 use super::elementwise::relu_backward;
 use super::layout::scatter;
-use super::math::normal;
+use super::math::{exp, normal};
 use super::norm_loops::add;
 use super::panel::{Panel, PanelPart};
 use super::product::{MatMul, Matrix};
@@ -30,6 +30,15 @@ pub enum Activation {
     Relu,
     /// With the exact error function: PyTorch's `gelu(approximate="none")`.
     Gelu,
+    /// PyTorch's `gelu(approximate="tanh")`, as in GPT-2.
+    GeluTanh,
+}
+
+impl Activation {
+    /// Whether its derivative is computed in the forward pass; otherwise it follows from the result.
+    pub fn has_slope(self) -> bool {
+        matches!(self, Self::Gelu | Self::GeluTanh)
+    }
 }
 
 /// With as few rows, the product is computed transposed. As many are summed in f32 for a column's sum.
@@ -85,7 +94,7 @@ impl Terms<'_> {
 }
 
 /// `out = activation(residual + x w^T + bias)`. `slope`, empty or shaped like the output, becomes the derivative of the
-/// activation if that is [`Activation::Gelu`].
+/// activation if it [has one](Activation::has_slope).
 ///
 /// Panics if a slice's length does not match `shape`; so do the other functions here.
 pub fn forward(
@@ -138,6 +147,8 @@ pub fn forward(
                 (Activation::Relu, _) => relu(out.row(r)),
                 (Activation::Gelu, None) => gelu(out.row(r)),
                 (Activation::Gelu, Some(slope)) => gelu_with_slope(out.row(r), slope.row(r)),
+                (Activation::GeluTanh, None) => gelu_tanh(out.row(r)),
+                (Activation::GeluTanh, Some(slope)) => gelu_tanh_with_slope(out.row(r), slope.row(r)),
             }
         }
     });
@@ -210,7 +221,7 @@ pub fn backward_activation(
     match activation {
         Activation::None => dz.copy_from_slice(dy),
         Activation::Relu => relu_backward(saved, dy, dz, parallelism),
-        Activation::Gelu => zip_blocks(parallelism, saved, dy, dz, multiply),
+        Activation::Gelu | Activation::GeluTanh => zip_blocks(parallelism, saved, dy, dz, multiply),
     }
 }
 
@@ -320,6 +331,37 @@ wide! {
             let (below, density) = normal(z);
             *slope = below + z * density;
             *value = z * below;
+        }
+    }
+}
+
+/// sqrt(8 / pi), and the factor of the cube.
+const GELU_TANH: [f32; 2] = [1.595_769_1, 0.044_715];
+
+/// `(1 + tanh(u)) / 2` for `u = sqrt(2 / pi) (z + 0.044715 z^3)`.
+#[inline(always)]
+fn share_tanh(z: f32) -> f32 {
+    let [scale, cubic] = GELU_TANH;
+    1.0 / (1.0 + exp(-scale * z * (1.0 + cubic * z * z)))
+}
+
+wide! {
+    fn gelu_tanh(values: &mut [f32]) {
+        for value in values {
+            *value *= share_tanh(*value);
+        }
+    }
+}
+
+wide! {
+    /// `values = gelu_tanh(values)`, `slope` its derivative.
+    fn gelu_tanh_with_slope(values: &mut [f32], slope: &mut [f32]) {
+        let [scale, cubic] = GELU_TANH;
+        for (value, slope) in values.iter_mut().zip(slope) {
+            let z = *value;
+            let share = share_tanh(z);
+            *slope = share + z * share * (1.0 - share) * (scale * (1.0 + 3.0 * cubic * z * z));
+            *value = z * share;
         }
     }
 }

@@ -12,11 +12,17 @@ const SHAPES: [LinearShape; 5] = [
     LinearShape { rows: 12, inputs: 300, outputs: 10 },
 ];
 
+const ACTIVATIONS: [Activation; 4] =
+    [Activation::None, Activation::Relu, Activation::Gelu, Activation::GeluTanh];
+
 fn activate(activation: Activation, z: f64) -> f64 {
     match activation {
         Activation::None => z,
         Activation::Relu => z.max(0.0),
         Activation::Gelu => 0.5 * z * (1.0 + erf_f64(z * std::f64::consts::FRAC_1_SQRT_2)),
+        Activation::GeluTanh => {
+            0.5 * z * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (z + 0.044_715 * z.powi(3))).tanh())
+        }
     }
 }
 
@@ -64,7 +70,7 @@ impl Case {
         let mut without = nan(out.len());
         forward(shape, &self.x, terms, activation, &mut without, &mut [], parallelism);
         assert_eq!(out, without, "with and without the derivative");
-        let saved = if activation == Activation::Gelu { &slope } else { &out };
+        let saved = if activation.has_slope() { &slope } else { &out };
         let (mut dz, mut dx, mut dw, mut db) =
             (nan(out.len()), nan(self.x.len()), nan(self.weight.len()), nan(self.bias.len()));
         backward_activation(activation, saved, &self.dy, &mut dz, parallelism);
@@ -76,8 +82,7 @@ impl Case {
 }
 
 fn cases() -> impl Iterator<Item = Case> {
-    let activations = [Activation::None, Activation::Relu, Activation::Gelu];
-    SHAPES.into_iter().flat_map(move |shape| activations.map(|activation| Case::new(shape, activation)))
+    SHAPES.into_iter().flat_map(move |shape| ACTIVATIONS.map(|activation| Case::new(shape, activation)))
 }
 
 #[test]
@@ -134,7 +139,7 @@ fn products_in_several_parts_match_the_definition() {
 #[test]
 fn few_rows_in_several_parts_match_the_definition() {
     let shape = LinearShape { rows: 64, inputs: 300, outputs: 450 };
-    for activation in [Activation::None, Activation::Relu, Activation::Gelu] {
+    for activation in ACTIVATIONS {
         let case = Case::new(shape, activation);
         assert_eq!(parts(&mut case.dy.clone(), 450, 300, 3).len(), 3);
         let inputs = [&case.x, &case.weight, &case.bias, &case.residual]

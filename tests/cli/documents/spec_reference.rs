@@ -121,7 +121,7 @@ fn spec(table: &str, name: Option<&str>) -> String {
         if t == table { name.unwrap_or(usual).to_owned() } else { usual.to_owned() }
     };
     let model = of("model", "linear");
-    let data = if matches!(model.as_str(), "gpt" | "llama") { "text" } else { "shapes" };
+    let data = if matches!(model.as_str(), "gpt" | "gpt2" | "llama") { "text" } else { "shapes" };
     let dataset = of("dataset", data);
     let more = match dataset.as_str() {
         "csv" => "path = 'a.csv'\ntarget = 'y'",

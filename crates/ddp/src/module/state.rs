@@ -10,7 +10,8 @@ use std::collections::{HashMap, HashSet};
 pub enum Layout {
     /// Both have the same shape and order of elements.
     Same,
-    /// Burn's `nn::Linear` stores `[in, out]`, PyTorch `[out, in]`.
+    /// Burn's `nn::Linear` stores `[in, out]`, PyTorch `[out, in]`. With a `Conv1D`, transformers' linear layer of GPT-2, it is the
+    /// other way round.
     Transposed,
 }
 
@@ -204,7 +205,7 @@ impl ModuleVisitor for Lister {
         let mut layout = Layout::Same;
         if let Some(last) = path.last_mut() {
             match (container, last.as_str()) {
-                ("Struct:Linear", "weight") if D == 2 => {
+                ("Struct:Linear" | "Struct:Conv1D", "weight") if D == 2 => {
                     shape.swap(0, 1);
                     layout = Layout::Transposed;
                 }

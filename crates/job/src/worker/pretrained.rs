@@ -91,36 +91,44 @@ fn check_finite(path: &Path, entry: &StateEntry, values: &[f32]) -> Result<()> {
 /// their MLPs had other names (`MLPBlock._load_from_state_dict` does the same); Hugging Face's GPT-2 has other names, and transposed
 /// matrices.
 fn with_present_names(file: TensorMap, entries: &[StateEntry]) -> Result<TensorMap> {
-    let file = with_linear_layouts(without_copies(file, entries)?, entries)?;
+    let file = with_linear_layouts(file, entries)?;
     let present = |name: &str| {
+        // The published GPT-2 is without its head's module.
+        let within = format!("transformer.{name}");
+        if entries.iter().any(|entry| entry.name == within) {
+            return Some(within);
+        }
         let replaced = OTHER_NAMES.iter().fold(name.to_owned(), |name, (old, new)| name.replace(old, new));
         let present = replaced.strip_prefix("transformer.").unwrap_or(&replaced).to_owned();
         let of_the_model = entries.iter().any(|entry| present.ends_with(&entry.name));
         (present != name && of_the_model && file.get(&present).is_none()).then_some(present)
     };
     let names: Vec<Option<String>> = file.iter().map(|tensor| present(&tensor.name)).collect();
-    TensorMap::from_tensors(file.into_tensors().into_iter().zip(names).map(|(mut tensor, name)| {
+    let named = file.into_tensors().into_iter().zip(names).map(|(mut tensor, name)| {
         tensor.name = name.unwrap_or(tensor.name);
         tensor
-    }))
+    });
+    without_copies(TensorMap::from_tensors(named)?, entries)
 }
 
-/// Without what older files of Hugging Face have beside a Llama's parameters: the head of one that is the embedding, and the frequencies of
-/// the rotary positions.
+/// Without what files of Hugging Face may have beside the parameters of a language model: the head of one that is the embedding, the
+/// frequencies of rotary positions and the masks of GPT-2.
 fn without_copies(file: TensorMap, entries: &[StateEntry]) -> Result<TensorMap> {
-    const EMBEDDING: &str = "model.embed_tokens.weight";
+    const EMBEDDINGS: [&str; 2] = ["model.embed_tokens.weight", "transformer.wte.weight"];
     const HEAD: &str = "lm_head.weight";
+    const CONSTANTS: [&str; 3] = [".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"];
     let has = |name: &str| entries.iter().any(|entry| entry.name == name);
-    if !has(EMBEDDING) {
-        return Ok(file);
-    }
-    let is_copy = match (file.get(HEAD), file.get(EMBEDDING)) {
+    let Some(embedding) = EMBEDDINGS.into_iter().find(|name| has(name)) else { return Ok(file) };
+    let is_copy = match (file.get(HEAD), file.get(embedding)) {
         (Some(head), Some(embedding)) if !has(HEAD) => {
             (&head.shape, head.dtype, &head.bytes) == (&embedding.shape, embedding.dtype, &embedding.bytes)
         }
         _ => false,
     };
-    let is_needed = |name: &str| !(is_copy && name == HEAD) && !name.ends_with(".rotary_emb.inv_freq");
+    let is_needed = |name: &str| {
+        let is_constant = CONSTANTS.iter().any(|end| name.ends_with(end));
+        !(is_copy && name == HEAD || is_constant)
+    };
     TensorMap::from_tensors(file.into_tensors().into_iter().filter(|tensor| is_needed(&tensor.name)))
 }
 
@@ -251,6 +259,29 @@ mod tests {
         let apart = [parameter("model.embed_tokens.weight"), parameter("lm_head.weight")];
         assert_eq!(names(1.0, &apart), ["model.embed_tokens.weight", "lm_head.weight"]);
         assert_eq!(names(1.0, &[parameter("lm_head.weight")]).len(), 3);
+    }
+
+    /// The names of openai-community/gpt2.
+    #[test]
+    fn the_published_gpt_2_gets_the_names_of_transformers() {
+        let names = [
+            "wte.weight",
+            "h.0.attn.bias",
+            "h.0.attn.masked_bias",
+            "h.0.attn.c_attn.bias",
+            "h.0.mlp.c_fc.bias",
+        ];
+        let tensor = |name: &str| TensorData::from_f32(name, vec![1], &[1.0]).unwrap();
+        let kept =
+            ["transformer.wte.weight", "transformer.h.0.attn.c_attn.bias", "transformer.h.0.mlp.c_fc.bias"];
+        let entries = kept.map(|name| entry(name, &[1], Role::Parameter));
+        let file = TensorMap::from_tensors(names.map(tensor)).unwrap();
+        let found = with_present_names(file, &entries).unwrap();
+        assert_eq!(found.iter().map(|tensor| tensor.name.as_str()).collect::<Vec<_>>(), kept);
+        // With the head's module, and the head.
+        let whole = kept.iter().copied().chain(["lm_head.weight"]).map(tensor);
+        let found = with_present_names(TensorMap::from_tensors(whole).unwrap(), &entries).unwrap();
+        assert_eq!(found.iter().map(|tensor| tensor.name.as_str()).collect::<Vec<_>>(), kept);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What models that continue a sequence of tokens have in common.
 
 use super::ops::KeysAndValues;
-use super::{AnyNet, Gpt, Llama};
+use super::{AnyNet, Gpt, Gpt2, Llama};
 use burn::tensor::{Int, Tensor};
 use std::ops::Range;
 
@@ -39,7 +39,8 @@ pub trait Decoder {
 
 /// The built-in decoder that `net` is, if it is one.
 pub fn decoder(net: &AnyNet) -> Option<&dyn Decoder> {
-    let module = net.module();
-    let gpt = module.downcast_ref::<Gpt>().map(|gpt| gpt as &dyn Decoder);
-    gpt.or_else(|| module.downcast_ref::<Llama>().map(|llama| llama as &dyn Decoder))
+    fn of<D: Decoder + 'static>(net: &AnyNet) -> Option<&dyn Decoder> {
+        net.module().downcast_ref::<D>().map(|decoder| decoder as &dyn Decoder)
+    }
+    of::<Gpt>(net).or_else(|| of::<Gpt2>(net)).or_else(|| of::<Llama>(net))
 }

@@ -11,7 +11,7 @@ use burn::tensor::{Device, Int, Tensor};
 use spec::choice;
 
 choice! {
-    /// Named sizes: those of nanoGPT, and the published ones of GPT-2.
+    /// Named sizes: those of nanoGPT, and two as large as GPT-2's.
     Preset:
     /// 3 layers, 3 heads, width 48.
     Nano = "nano",
@@ -22,9 +22,9 @@ choice! {
     /// 6 layers, 6 heads, width 384.
     Shakespeare = "shakespeare",
     /// 12 layers, 12 heads, width 768.
-    Gpt2 = "gpt2",
+    Small = "small",
     /// 24 layers, 16 heads, width 1024.
-    Gpt2Medium = "gpt2-medium",
+    Medium = "medium",
 }
 
 impl Preset {
@@ -35,8 +35,8 @@ impl Preset {
             Self::Micro => (4, 4, 128),
             Self::Mini => (6, 6, 192),
             Self::Shakespeare => (6, 6, 384),
-            Self::Gpt2 => (12, 12, 768),
-            Self::Gpt2Medium => (24, 16, 1024),
+            Self::Small => (12, 12, 768),
+            Self::Medium => (24, 16, 1024),
         }
     }
 }

@@ -75,6 +75,35 @@ impl Affine {
     }
 }
 
+/// The linear layer of GPT-2 in transformers: in its state dict, the weight is `[in, out]`. Here it is `[out, in]`.
+#[derive(Module, Debug)]
+pub struct Conv1D {
+    pub weight: Param<Tensor<2>>,
+    pub bias: Param<Tensor<1>>,
+}
+
+impl Conv1D {
+    /// Weights from N(0, std), bias zero.
+    pub fn normal(inputs: usize, outputs: usize, std: f64, device: &Device) -> Self {
+        let Affine { weight, bias } = Affine::normal(inputs, outputs, std, true, device);
+        Self { weight, bias: bias.expect("it has been asked for") }
+    }
+
+    fn as_affine(&self) -> Affine {
+        Affine { weight: self.weight.clone(), bias: Some(self.bias.clone()) }
+    }
+
+    /// [`Affine::then`].
+    pub fn then(&self, x: Tensor<2>, activation: Activation) -> Tensor<2> {
+        self.as_affine().then(x, activation)
+    }
+
+    /// [`Affine::add_to`].
+    pub fn add_to(&self, residual: Tensor<2>, x: Tensor<2>, dropout: &Dropout) -> Tensor<2> {
+        self.as_affine().add_to(residual, x, dropout)
+    }
+}
+
 /// `torch.nn.Conv2d`: weight `[out, in, k, k]`.
 #[derive(Module, Debug)]
 pub struct Conv2d {

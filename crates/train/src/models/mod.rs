@@ -8,6 +8,8 @@ mod decoder;
 #[cfg(test)]
 mod frozen_tests;
 mod gpt;
+mod gpt2;
+mod gpt2_table;
 mod input;
 mod kind;
 mod layers;
@@ -30,6 +32,7 @@ mod vit;
 pub use ddp::module::{Layout, Role, StateEntry};
 pub use decoder::{Decoder, KvCache, decoder};
 pub use gpt::{Gpt, GptConfig, Preset};
+pub use gpt2::{Gpt2, Gpt2Config};
 pub use input::{Input, Target};
 pub use kind::{ModelKind, ModelSource, TensorFacts};
 pub use llama::{Llama, LlamaConfig};

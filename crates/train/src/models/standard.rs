@@ -1,5 +1,6 @@
 //! The built-in models: the keys of their `[model]` tables, and the facts that each needs from the data set.
 
+use super::gpt2_table::Gpt2Kind;
 use super::llama_table::LlamaKind;
 use super::sizes::{Size, check_input, features, image, outputs, tokens};
 use super::{
@@ -32,6 +33,7 @@ pub fn standard_kinds() -> Vec<(&'static str, Arc<dyn ModelKind>)> {
         ("resnet50", resnet_of(Depth::RESNET50)),
         ("vit", Arc::new(vit)),
         ("gpt", Arc::new(gpt)),
+        ("gpt2", Arc::new(Gpt2Kind)),
         ("llama", Arc::new(LlamaKind)),
     ]
 }

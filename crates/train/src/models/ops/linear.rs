@@ -2,7 +2,7 @@
 
 use super::{Flat, buffer, record, recycle, tensor, threads, values};
 use burn::backend::Flex;
-use burn::tensor::activation::{gelu, relu};
+use burn::tensor::activation::{gelu, gelu_approximate, relu};
 use burn::tensor::{Tensor, module};
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
@@ -33,6 +33,7 @@ pub fn linear(
             Activation::None => y,
             Activation::Relu => relu(y),
             Activation::Gelu => gelu(y),
+            Activation::GeluTanh => gelu_approximate(y),
         };
     }
     let ([rows, inputs], [outputs, _]) = (x.dims(), w.dims());
@@ -55,7 +56,7 @@ pub fn linear(
     let result = match activation {
         Activation::None => None,
         Activation::Relu => Some(out.clone()),
-        Activation::Gelu => slope,
+        Activation::Gelu | Activation::GeluTanh => slope,
     };
     let saved = LinearState { shape, activation, x, w, result, has_bias: bias.is_some() };
     match (b_node, r_node) {
@@ -73,18 +74,16 @@ struct LinearCall<'a> {
 }
 
 impl LinearCall<'_> {
-    /// The result, and the derivative of GELU if it is asked for.
+    /// The result, and the derivative of the activation if it is asked for and has to be kept.
     fn run(&self, x: &Flat, w: &Flat, derivative: bool) -> (Flat, Option<Flat>) {
         let &LinearCall { shape, activation, bias, residual } = self;
         let dims = [shape.rows, shape.outputs];
         let mut out = buffer(shape.rows * shape.outputs);
-        let mut slope = match activation {
-            Activation::Gelu if derivative => buffer(out.len()),
-            _ => Vec::new(),
-        };
+        let derivative = derivative && activation.has_slope();
+        let mut slope = if derivative { buffer(out.len()) } else { Vec::new() };
         let terms = Terms { weight: values(w), bias: bias.map(values), residual: residual.map(values) };
         forward(shape, values(x), terms, activation, &mut out, &mut slope, threads());
-        let slope = (activation == Activation::Gelu && derivative).then(|| tensor(slope, dims));
+        let slope = derivative.then(|| tensor(slope, dims));
         (tensor(out, dims), slope)
     }
 }

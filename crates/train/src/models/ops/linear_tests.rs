@@ -8,7 +8,8 @@ use burn::tensor::Device;
 /// differ by about sqrt(130) * 16 * 2^-25 = 5e-6 between two orders of summation.
 const TOLERANCE: f32 = 1e-5;
 
-const ACTIVATIONS: [Activation; 3] = [Activation::None, Activation::Relu, Activation::Gelu];
+const ACTIVATIONS: [Activation; 4] =
+    [Activation::None, Activation::Relu, Activation::Gelu, Activation::GeluTanh];
 
 type Layer = fn(Tensor<2>, Tensor<2>, Option<Tensor<1>>, Option<Tensor<2>>, Activation) -> Tensor<2>;
 
@@ -30,6 +31,7 @@ fn reference(
         Activation::None => y,
         Activation::Relu => relu(y),
         Activation::Gelu => gelu(y),
+        Activation::GeluTanh => burn::tensor::activation::gelu_approximate(y),
     }
 }
 

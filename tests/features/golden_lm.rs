@@ -1,4 +1,4 @@
-//! Compares Llama and the models of its kind with what Hugging Face's transformers computes (`../shared/lm_ref`, skipped if missing):
+//! Compares GPT-2, Llama and the models of its kind with what Hugging Face's transformers computes (`../shared/lm_ref`, skipped if missing):
 //! logits, and losses and gradient norms of 20 steps, at several numbers of ranks and micro-batches.
 
 use crate::common::{ranks::on_ranks, read_json};
@@ -38,9 +38,10 @@ fn held(dir: &Path) -> Held {
 
 /// The plan of the references' training.
 fn plan(dir: &Path, folder: &Path, world: usize, batch: usize, accumulate: usize) -> Plan {
+    let model = if folder.ends_with("gpt2") { "gpt2" } else { "llama" };
     let spec = format!(
         "name = \"golden\"\nepochs = 1\nbatch_size = {batch}\nsave_every = \"never\"\n\
-         [model]\nname = \"llama\"\npretrained = {folder:?}\n[dataset]\nname = \"held\"\nshuffle = false\nworkers = 0\n\
+         [model]\nname = \"{model}\"\npretrained = {folder:?}\n[dataset]\nname = \"held\"\nshuffle = false\nworkers = 0\n\
          [checkpoint]\nkeep_best = 0\n[train]\naccumulate = {accumulate}\nclip_norm = 1.0\n\
          [optimizer]\nname = \"adamw\"\nlr = 1e-3\nbetas = [0.9, 0.95]\neps = 1e-8\nweight_decay = 0.1\n"
     );
@@ -127,6 +128,26 @@ fn qwen2_follows_transformers() {
 }
 
 #[test]
+fn gpt2_follows_transformers() {
+    check("gpt2", &Compute::host(), &LAYOUTS, 1e-5);
+}
+
+#[test]
 fn qwen3_follows_transformers() {
     check("qwen3", &Compute::host(), &LAYOUTS, 1e-5);
+}
+
+#[cfg(feature = "wgpu")]
+mod on_wgpu {
+    use super::*;
+    use crate::golden::on_wgpu::wgpu;
+
+    #[test]
+    #[ignore = "in software it takes minutes, most of them to compile and tune kernels"]
+    fn decoders_follow_transformers() {
+        let Some(on) = wgpu() else { return };
+        for model in ["llama3-tied", "mistral", "qwen3", "gpt2"] {
+            check(model, &on, &LAYOUTS[..1], 1e-4);
+        }
+    }
 }
