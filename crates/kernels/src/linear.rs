@@ -336,7 +336,7 @@ wide! {
 }
 
 /// sqrt(8 / pi), and the factor of the cube.
-const GELU_TANH: [f32; 2] = [1.595_769_1, 0.044_715];
+const GELU_TANH: [f32; 2] = [1.595_769, 0.044_715];
 
 /// `(1 + tanh(u)) / 2` for `u = sqrt(2 / pi) (z + 0.044715 z^3)`.
 #[inline(always)]
