@@ -25,7 +25,8 @@ use base::files;
 pub fn read_weights(path: &Path) -> Result<TensorMap> {
     if path.is_dir() {
         return match files_of_folder(path)? {
-            Some(files) => merged(files.iter().map(|file| read_weights(file))),
+            Some(files) => merged(files.iter().map(|file| read_weights(file)))
+                .map_err(|e| Error { message: format!("{}: {}", path.display(), e.message), ..e }),
             None => Ok(super::load_any(path)?.model),
         };
     }
@@ -50,16 +51,18 @@ fn files_of_folder(folder: &Path) -> Result<Option<Vec<PathBuf>>> {
     if !folder.join("config.json").is_file() {
         return Ok(None);
     }
-    const KINDS: [&str; 2] = ["model.safetensors", "pytorch_model.bin"];
-    let indices = KINDS.map(|name| folder.join(format!("{name}.index.json")));
-    if let Some(index) = indices.iter().find(|index| index.is_file()) {
-        return files_of_index(index)
-            .map(Some)
-            .map_err(|why| Error::data(format!("cannot read weights from {}: {why}", index.display())));
+    // In the order of transformers.
+    for name in ["model.safetensors", "pytorch_model.bin"] {
+        let (single, index) = (folder.join(name), folder.join(format!("{name}.index.json")));
+        if single.is_file() {
+            return Ok(Some(vec![single]));
+        }
+        if index.is_file() {
+            let failed = |why| Error::data(format!("cannot read weights from {}: {why}", index.display()));
+            return files_of_index(&index).map(Some).map_err(failed);
+        }
     }
-    let single = KINDS.map(|name| folder.join(name)).into_iter().find(|file| file.is_file());
-    let missing = || Error::data(format!("{} has no {}", folder.display(), KINDS.join(", and no ")));
-    single.map(|file| Some(vec![file])).ok_or_else(missing)
+    Err(Error::data(format!("{} has neither model.safetensors nor pytorch_model.bin", folder.display())))
 }
 
 /// The files that `weight_map` names, each once.
@@ -67,7 +70,8 @@ fn files_of_index(index: &Path) -> Result<Vec<PathBuf>, String> {
     let text = std::fs::read_to_string(index).map_err(|e| e.to_string())?;
     let read: serde_json::Value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
     let map = read["weight_map"].as_object().ok_or("it has no `weight_map`")?;
-    let names: BTreeSet<&str> = map.values().filter_map(|name| name.as_str()).collect();
+    let names = map.values().map(|name| name.as_str()).collect::<Option<BTreeSet<&str>>>();
+    let names = names.filter(|names| !names.is_empty()).ok_or("its `weight_map` does not name files")?;
     let beside = |name: &&str| Path::new(name).file_name().is_some_and(|file| *file == **name);
     match names.iter().find(|name| !beside(name)) {
         Some(name) => Err(format!("`weight_map` names {name:?}, which is no file beside it")),
@@ -189,11 +193,13 @@ mod tests {
         };
         write("config.json", b"{}");
         let none = read().unwrap_err();
-        assert!(none.ends_with("has no model.safetensors, and no pytorch_model.bin"), "{none}");
+        assert!(none.ends_with("has neither model.safetensors nor pytorch_model.bin"), "{none}");
         write("pytorch_model.bin", CHECKPOINT);
         assert_eq!(read().unwrap().len(), 2);
+        write("pytorch_model.bin.index.json", b"{}");
         write("model.safetensors", &file(&["a"]));
         assert_eq!(read().unwrap(), ["a"]);
+        std::fs::remove_file(folder.path().join("model.safetensors")).unwrap();
         // An index names the files, each of which may have several tensors.
         write("model-1.safetensors", &file(&["b", "c"]));
         write("model-2.safetensors", &file(&["d"]));
@@ -211,6 +217,11 @@ mod tests {
         assert!(read().unwrap_err().contains("model-3.safetensors"));
         index("../other/model-2.safetensors");
         assert!(read().unwrap_err().contains("which is no file beside it"));
+        write("model-3.safetensors", &file(&["b"]));
+        index("model-3.safetensors");
+        assert!(read().unwrap_err().starts_with(&folder.path().display().to_string()));
+        write("model.safetensors.index.json", br#"{"weight_map": {"b": 3}}"#);
+        assert!(read().unwrap_err().contains("its `weight_map` does not name files"));
         write("model.safetensors.index.json", b"{}");
         assert!(read().unwrap_err().contains("it has no `weight_map`"));
     }

@@ -98,19 +98,33 @@ impl<'a> Fields<'a> {
         let Some(Inherited { values, from }) = &self.inherited else { return Vec::new() };
         let mut entries = Vec::new();
         for (key, of_key) in schema::properties(schema) {
-            let Some(value) = values.get(key).and_then(schema::to_toml) else { continue };
-            if let Some(entry) = self.entry(key) {
-                if !is_same(&entry.node.value.to_toml(), &value) {
-                    let there = format!("contradicts `{key} = {value}` in {from}");
-                    self.push(Problem::new(entry.node.span, there));
+            let Some(value) = values.get(key) else { continue };
+            let value = schema::to_toml(value).map(|value| in_floats(value, of_key));
+            let entry = match (self.entry(key), value) {
+                (Some(entry), Some(value)) if !is_same(&entry.node.value.to_toml(), &value) => {
+                    let problem = format!("contradicts `{key} = {value}` in {from}");
+                    self.push(Problem::new(entry.node.span, problem));
+                    continue;
                 }
-                continue;
-            }
-            let node = Node { value: Value::of_toml(value.clone(), self.header), span: self.header };
-            if self.conforms(&node, of_key) {
-                self.record(key, value, Origin::Base(from.clone()));
-                entries.push(Entry { key: key.to_owned(), key_span: self.header, node, header: self.header });
-            }
+                (Some(entry), None) => {
+                    self.push(Problem::new(entry.node.span, format!("contradicts {from}, which has none")));
+                    continue;
+                }
+                (Some(_), Some(_)) | (None, None) => continue,
+                (None, Some(value)) => {
+                    let node = Node { value: Value::of_toml(value.clone(), self.header), span: self.header };
+                    let before = self.out.problems.borrow().len();
+                    if !self.conforms(&node, of_key) {
+                        for problem in &mut self.out.problems.borrow_mut()[before..] {
+                            problem.message = format!("`{key}` in {from}: {}", problem.message);
+                        }
+                        continue;
+                    }
+                    self.record(key, value, Origin::Base(from.clone()));
+                    Entry { key: key.to_owned(), key_span: self.header, node, header: self.header }
+                }
+            };
+            entries.push(entry);
         }
         entries
     }
@@ -235,6 +249,21 @@ fn number(value: &Value, range: &impl RangeBounds<f64>) -> Option<f64> {
         _ => return None,
     };
     (x.is_finite() && range.contains(&x)).then_some(x)
+}
+
+/// The value with floats where the schema has numbers, as they are recorded.
+fn in_floats(value: toml::Value, schema: &Json) -> toml::Value {
+    match (schema::kind(schema), value) {
+        (ValueKind::Number(_), toml::Value::Integer(i)) => toml::Value::Float(i as f64),
+        (ValueKind::Table(keys), toml::Value::Table(table)) => {
+            let key = |(key, value)| match keys.get(&key) {
+                Some(schema) => (key, in_floats(value, schema)),
+                None => (key, value),
+            };
+            toml::Value::Table(table.into_iter().map(key).collect())
+        }
+        (_, value) => value,
+    }
 }
 
 /// Whether two values are equal; an integer equals the number.

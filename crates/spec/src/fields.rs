@@ -91,8 +91,8 @@ impl<'a> Fields<'a> {
         self.table.map(|t| t.keys().collect()).unwrap_or_default()
     }
 
-    /// Gives keys that are not set the values of the file `from`, in all reads from here on. A key that is set to another value is
-    /// reported.
+    /// Gives keys that are not set the values of the file `from`, in all reads from here on; null stands for no value. A key that is set
+    /// to another value is reported.
     pub fn inherit(&mut self, values: Map<String, Json>, from: String) {
         self.inherited = Some(Inherited { values, from });
     }

@@ -9,6 +9,12 @@ use super::tree::{Node, Value};
 impl Fields<'_> {
     /// Reports a problem with `key`'s value, or with the table if the key is not set.
     pub fn problem(&mut self, key: &str, message: impl Into<String>) {
+        let message = message.into();
+        let inherited = self.inherited.as_ref().filter(|i| !self.has(key) && i.values.contains_key(key));
+        let message = match inherited {
+            Some(inherited) => format!("`{key}` in {}: {message}", inherited.from),
+            None => message,
+        };
         self.problem_at(&[key], message);
     }
 

@@ -106,8 +106,12 @@ fn pretrained(fields: &mut Fields<'_>) -> (Option<PathBuf>, bool) {
 /// The sizes of the model from a folder of Hugging Face.
 fn inherit_config(folder: &Path, kind: &dyn ModelKind, fields: &mut Fields<'_>) {
     let path = folder.join("config.json");
-    let Ok(text) = std::fs::read_to_string(&path) else { return };
-    let read = serde_json::from_str::<Map<String, Json>>(&text).map_err(|e| e.to_string());
+    if !path.exists() {
+        return;
+    }
+    let read = std::fs::read(&path).map_err(|e| e.to_string());
+    let read =
+        read.and_then(|text| serde_json::from_slice::<Map<String, Json>>(&text).map_err(|e| e.to_string()));
     // Our own export has the spec there.
     if read.as_ref().is_ok_and(|config| config.get("model_type").is_some_and(|name| name == "ddp-run")) {
         return;

@@ -93,9 +93,10 @@ fn check_finite(path: &Path, entry: &StateEntry, values: &[f32]) -> Result<()> {
 fn with_present_names(file: TensorMap, entries: &[StateEntry]) -> Result<TensorMap> {
     let file = with_linear_layouts(file, entries)?;
     let present = |name: &str| {
-        // The published GPT-2 is without its head's module.
-        let within = format!("transformer.{name}");
-        if entries.iter().any(|entry| entry.name == within) {
+        // Files of a language model without its head, such as the published GPT-2.
+        let within = ["transformer.", "model."].map(|module| format!("{module}{name}"));
+        if let Some(within) = within.into_iter().find(|name| entries.iter().any(|entry| entry.name == *name))
+        {
             return Some(within);
         }
         let replaced = OTHER_NAMES.iter().fold(name.to_owned(), |name, (old, new)| name.replace(old, new));
@@ -254,6 +255,9 @@ mod tests {
         let parameter = |name| entry(name, &[1], Role::Parameter);
         let tied = [parameter("model.embed_tokens.weight")];
         assert_eq!(names(1.0, &tied), ["model.embed_tokens.weight"]);
+        // Of the model without its head.
+        let body = TensorMap::from_tensors([tensor("embed_tokens.weight", 1.0)]).unwrap();
+        assert!(with_present_names(body, &tied).unwrap().get("model.embed_tokens.weight").is_some());
         // Another head would be lost.
         assert_eq!(names(2.0, &tied), ["model.embed_tokens.weight", "lm_head.weight"]);
         let apart = [parameter("model.embed_tokens.weight"), parameter("lm_head.weight")];

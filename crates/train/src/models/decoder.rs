@@ -30,7 +30,8 @@ impl KvCache {
 /// A model of tokens that computes each token of a growing sequence once.
 pub trait Decoder {
     /// The logits `[1, vocab]` after the last of `tokens`, `[1, new]`, which follow those in `cache` and are added to it. They
-    /// equal those of a forward pass over all tokens to f32 rounding. Without autodiff.
+    /// equal those of a forward pass over all tokens to f32 rounding; not with `dynamic` rotary positions beyond the model's longest
+    /// sequence, where earlier keys keep their angles, as in transformers. Without autodiff.
     ///
     /// # Panics
     /// There are more tokens than the model has positions.

@@ -66,7 +66,7 @@ struct Gpt2Table {
     n_inner: Option<usize>,
     /// Added to the variance in the norms.
     #[default = 1e-5]
-    #[schemars(range(min = 0.0), extend("exclusiveMinimum" = 0.0))]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
     layer_norm_epsilon: f64,
     /// Dropout probability of the residual branches.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
@@ -96,8 +96,8 @@ impl ModelKind for Gpt2Kind {
     }
 }
 
-/// The keys that follow from config.json, with the defaults of transformers 5 for sizes. Dropout is the spec's: the published files have
-/// that of the pretraining.
+/// The keys that follow from config.json, with the defaults of transformers 5. Dropout and initial values are the spec's: the published
+/// files have those of the pretraining.
 fn keys(config: &Map<String, Json>) -> Result<Map<String, Json>, String> {
     let set = |key: &str| config.get(key).filter(|value| !value.is_null());
     let expect = |key: &str, expected: Json| match set(key) {
@@ -108,27 +108,35 @@ fn keys(config: &Map<String, Json>) -> Result<Map<String, Json>, String> {
     if model_type != "gpt2" {
         return Err(format!("expected `model_type` gpt2, found \"{model_type}\""));
     }
-    expect("activation_function", json!("gelu_new"))?;
+    if set("activation_function") != Some(&json!("gelu_pytorch_tanh")) {
+        expect("activation_function", json!("gelu_new"))?;
+    }
     expect("scale_attn_weights", json!(true))?;
     expect("scale_attn_by_inverse_layer_idx", json!(false))?;
     expect("add_cross_attention", json!(false))?;
     expect("tie_word_embeddings", json!(true))?;
-    let width = set("n_embd").cloned().unwrap_or(json!(768));
-    let inner = json!(width.as_u64().map(|width| 4 * width));
+    // Each with the name that transformers takes for it, too.
     let keys = [
-        ("vocab_size", json!(50_257)),
-        ("n_positions", json!(1024)),
-        ("n_layer", json!(12)),
-        ("n_head", json!(12)),
-        ("n_embd", width.clone()),
-        ("n_inner", inner),
-        ("layer_norm_epsilon", json!(1e-5)),
-        ("initializer_range", json!(0.02)),
+        ("vocab_size", "vocab_size", json!(50_257)),
+        ("n_positions", "max_position_embeddings", json!(1024)),
+        ("n_layer", "num_hidden_layers", json!(12)),
+        ("n_head", "num_attention_heads", json!(12)),
+        ("n_embd", "hidden_size", json!(768)),
+        ("layer_norm_epsilon", "layer_norm_epsilon", json!(1e-5)),
     ];
-    Ok(keys
-        .into_iter()
-        .map(|(key, default)| (key.to_owned(), set(key).cloned().unwrap_or(default)))
-        .collect())
+    let mut read = Map::new();
+    for (key, alias, default) in keys {
+        let value = match (set(key), set(alias)) {
+            (Some(value), Some(other)) if value != other => {
+                return Err(format!("`{key}` and `{alias}` are different: remove one"));
+            }
+            (value, other) => value.or(other).cloned().unwrap_or(default),
+        };
+        read.insert(key.to_owned(), value);
+    }
+    let inner = set("n_inner").cloned().or_else(|| Some(json!(4 * read["n_embd"].as_u64()?)));
+    read.extend(inner.map(|inner| ("n_inner".to_owned(), inner)));
+    Ok(read)
 }
 
 fn gpt2(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {

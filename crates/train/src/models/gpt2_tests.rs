@@ -44,10 +44,22 @@ fn config_json_gives_the_sizes_or_is_refused() {
             .unwrap();
     let expected = json!({
         "vocab_size": 50257, "n_positions": 1024, "n_layer": 12, "n_head": 4, "n_embd": 64, "n_inner": 256,
-        "layer_norm_epsilon": 1e-5, "initializer_range": 0.02,
+        "layer_norm_epsilon": 1e-5,
     });
     assert_eq!(serde_json::Value::Object(found), expected);
+    let found = keys(
+        json!({ "model_type": "gpt2", "num_attention_heads": 4, "num_hidden_layers": 2, "hidden_size": 96 }),
+    )
+    .unwrap();
+    assert_eq!(
+        ["n_head", "n_layer", "n_embd", "n_inner"].map(|key| found[key].as_u64().unwrap()),
+        [4, 2, 96, 384]
+    );
     for (config, why) in [
+        (
+            json!({ "model_type": "gpt2", "n_head": 8, "num_attention_heads": 4 }),
+            "`n_head` and `num_attention_heads`",
+        ),
         (json!({ "model_type": "llama" }), "found \"llama\""),
         (json!({ "model_type": "gpt2", "activation_function": "relu" }), "found \"relu\""),
         (

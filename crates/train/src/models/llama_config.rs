@@ -13,19 +13,16 @@ const REQUIRED: [&str; 6] = [
 ];
 
 /// Keys with the defaults of transformers' classes.
-fn optional() -> [(&'static str, Json); 7] {
+fn optional() -> [(&'static str, Json); 3] {
     [
         ("rms_norm_eps", json!(1e-6)),
         ("tie_word_embeddings", json!(false)),
+        // Only for some, below.
         ("attention_bias", json!(false)),
-        ("mlp_bias", json!(false)),
-        ("attention_dropout", json!(0.0)),
-        ("initializer_range", json!(0.02)),
-        ("hidden_act", json!("silu")),
     ]
 }
 
-/// The keys of the `[model]` table.
+/// The keys of the `[model]` table. Dropout and initial values are the spec's.
 pub(super) fn keys(config: &Map<String, Json>) -> Result<Map<String, Json>, String> {
     let set = |key: &str| config.get(key).filter(|value| !value.is_null());
     let model_type = set("model_type").and_then(Json::as_str).unwrap_or_default();
@@ -40,52 +37,91 @@ pub(super) fn keys(config: &Map<String, Json>) -> Result<Map<String, Json>, Stri
     for (key, default) in optional() {
         keys.insert(key.to_owned(), set(key).cloned().unwrap_or(default));
     }
-    // It has biases by definition, of three of the four layers.
-    if model_type == "qwen2" {
-        keys.remove("attention_bias");
+    // What the others have or lack by definition is ignored there.
+    let mlp_bias = set("mlp_bias").filter(|_| model_type == "llama").cloned();
+    keys.insert("mlp_bias".to_owned(), mlp_bias.unwrap_or(json!(false)));
+    if matches!(model_type, "mistral" | "qwen2") {
+        keys.insert("attention_bias".to_owned(), json!(false));
     }
-    if let Some(other) = keys.remove("hidden_act").filter(|activation| activation != "silu") {
-        return Err(format!("expected `hidden_act` \"silu\", found {other}"));
+    match set("hidden_act") {
+        Some(other) if other != "silu" && other != "swish" => {
+            return Err(format!("expected `hidden_act` \"silu\", found {other}"));
+        }
+        _ => {}
     }
     if set("partial_rotary_factor").is_some_and(|factor| factor.as_f64() != Some(1.0)) {
         return Err("`partial_rotary_factor` is not supported".to_owned());
     }
 
-    let number = |key: &str| set(key).and_then(Json::as_u64);
-    let heads = number("num_attention_heads").unwrap_or(1).max(1);
-    let head_dim = number("head_dim").or_else(|| Some(number("hidden_size")? / heads));
-    keys.insert(
-        "num_key_value_heads".to_owned(),
-        set("num_key_value_heads").cloned().unwrap_or(json!(heads)),
-    );
-    keys.insert("head_dim".to_owned(), json!(head_dim));
+    // Null, in all files, means what follows from the others.
+    let absent = |key: &str| !config.contains_key(key);
+    let kv_heads = match model_type {
+        "mistral" if absent("num_key_value_heads") => json!(8),
+        "qwen2" | "qwen3" if absent("num_key_value_heads") => json!(32),
+        _ => set("num_key_value_heads").unwrap_or(&keys["num_attention_heads"]).clone(),
+    };
+    keys.insert("num_key_value_heads".to_owned(), kv_heads);
+    let divided = || {
+        let [hidden, heads] = ["hidden_size", "num_attention_heads"].map(|key| config[key].as_u64());
+        hidden.zip(heads.filter(|heads| *heads > 0)).map(|(hidden, heads)| json!(hidden / heads))
+    };
+    let head_dim = match set("head_dim") {
+        Some(head_dim) => Some(head_dim.clone()),
+        None if model_type == "qwen3" && absent("head_dim") => Some(json!(128)),
+        None => divided(),
+    };
+    // Otherwise the sizes that it follows from are reported.
+    keys.extend(head_dim.map(|head_dim| ("head_dim".to_owned(), head_dim)));
     keys.insert("rope_parameters".to_owned(), Json::Object(rope(config)?));
-    keys.extend(window(config, model_type)?);
+    let [width, first] = window(config, model_type)?;
+    keys.insert("sliding_window".to_owned(), width);
+    keys.insert("max_window_layers".to_owned(), first);
     Ok(keys)
 }
 
 /// `rope_parameters`, or as up to transformers 4 `rope_theta` and `rope_scaling`.
 fn rope(config: &Map<String, Json>) -> Result<Map<String, Json>, String> {
-    let object = |key: &str| config.get(key).and_then(Json::as_object);
-    let mut rope = object("rope_parameters").or_else(|| object("rope_scaling")).cloned().unwrap_or_default();
+    let table = |key: &str| match config.get(key) {
+        None | Some(Json::Null) => Ok(None),
+        Some(Json::Object(table)) => Ok(Some(table).filter(|table| !table.is_empty())),
+        Some(other) => Err(format!("expected `{key}` to be a table, found {other}")),
+    };
+    let mut rope = match (table("rope_scaling")?, table("rope_parameters")?) {
+        (Some(old), Some(new)) if old != new => {
+            return Err("`rope_scaling` and `rope_parameters` are different: remove one".to_owned());
+        }
+        (table, None) | (None, table) | (Some(_), table) => table.cloned().unwrap_or_default(),
+    };
     rope.retain(|_, value| !value.is_null());
     // Before transformers 4.43.
     if let Some(name) = rope.remove("type") {
         rope.entry("rope_type").or_insert(name);
     }
     rope.entry("rope_type").or_insert(json!("default"));
-    let theta = config.get("rope_theta").filter(|theta| !theta.is_null());
-    rope.entry("rope_theta").or_insert(theta.cloned().unwrap_or(json!(10_000.0)));
-    if rope.get("partial_rotary_factor") == Some(&json!(1.0)) {
+    let set = |key: &str| config.get(key).filter(|value| !value.is_null());
+    rope.entry("rope_theta").or_insert(set("rope_theta").cloned().unwrap_or(json!(10_000.0)));
+    if rope.get("partial_rotary_factor").and_then(Json::as_f64) == Some(1.0) {
         rope.remove("partial_rotary_factor");
     }
+    let rope_type = rope["rope_type"].as_str().unwrap_or_default().to_owned();
+    const ORIGINAL: &str = "original_max_position_embeddings";
+    if matches!(rope_type.as_str(), "llama3" | "yarn") {
+        // It comes before the table's.
+        rope.extend(set(ORIGINAL).map(|original| (ORIGINAL.to_owned(), original.clone())));
+    }
+    if rope_type == "yarn" && !rope.contains_key("factor") {
+        let longest = set("max_position_embeddings").and_then(Json::as_f64);
+        let ratio = longest.zip(rope.get(ORIGINAL).and_then(Json::as_f64)).map(|(a, b)| json!(a / b));
+        rope.extend(ratio.map(|ratio| ("factor".to_owned(), ratio)));
+    }
+    // Keys that transformers ignores for this type.
     const KNOWN: [&str; 12] = [
         "rope_type",
         "rope_theta",
         "factor",
+        ORIGINAL,
         "low_freq_factor",
         "high_freq_factor",
-        "original_max_position_embeddings",
         "attention_factor",
         "beta_fast",
         "beta_slow",
@@ -93,40 +129,51 @@ fn rope(config: &Map<String, Json>) -> Result<Map<String, Json>, String> {
         "mscale_all_dim",
         "truncate",
     ];
+    let used = match rope_type.as_str() {
+        "default" => 2,
+        "linear" | "dynamic" => 3,
+        _ => KNOWN.len(),
+    };
+    rope.retain(|key, _| !KNOWN[used..].contains(&key.as_str()));
     match rope.keys().find(|key| !KNOWN.contains(&key.as_str())) {
         Some(other) => Err(format!("rotary positions with `{other}` are not supported")),
         None => Ok(rope),
     }
 }
 
-/// The sliding window, and the first block that has it.
-fn window(config: &Map<String, Json>, model_type: &str) -> Result<Map<String, Json>, String> {
-    let number = |key: &str| config.get(key).and_then(Json::as_u64);
-    let usual = || json!(number("sliding_window").unwrap_or(4096));
-    let is_null = config.get("sliding_window").is_some_and(Json::is_null);
-    let is_used = config.get("use_sliding_window").and_then(Json::as_bool).unwrap_or(false);
-    let mut keys = Map::new();
-    match model_type {
-        "mistral" if !is_null => {
-            keys.insert("sliding_window".to_owned(), usual());
-        }
-        "qwen2" | "qwen3" if is_used && !is_null => {
-            let first = match config.get("layer_types").and_then(Json::as_array) {
-                Some(types) => {
-                    let first = types.iter().take_while(|name| *name == "full_attention").count();
-                    if types[first..].iter().any(|name| name != "sliding_attention") {
-                        return Err("blocks with and without a window in turn are not supported".to_owned());
-                    }
-                    first as u64
-                }
-                None => number("max_window_layers").unwrap_or(28),
-            };
-            keys.insert("sliding_window".to_owned(), usual());
-            keys.insert("max_window_layers".to_owned(), json!(first));
-        }
-        _ => {}
+/// The sliding window, null without one, and the first block that has it.
+fn window(config: &Map<String, Json>, model_type: &str) -> Result<[Json; 2], String> {
+    let none = [Json::Null, json!(0)];
+    let width = config.get("sliding_window").cloned().unwrap_or(json!(4096));
+    let is_used = match config.get("use_sliding_window") {
+        None | Some(Json::Null) => false,
+        Some(Json::Bool(used)) => *used,
+        Some(other) => return Err(format!("expected `use_sliding_window` true or false, found {other}")),
+    };
+    if model_type == "mistral" {
+        return Ok([width, json!(0)]);
     }
-    Ok(keys)
+    let has_window = matches!(model_type, "qwen2" | "qwen3") && is_used && !width.is_null();
+    if let Some(Json::Array(types)) = config.get("layer_types") {
+        let first = types.iter().take_while(|name| *name == "full_attention").count();
+        let rest = &types[first..];
+        if json!(types.len()) != config["num_hidden_layers"]
+            || rest.iter().any(|name| name != "sliding_attention")
+        {
+            return Err(
+                "`layer_types` other than `full_attention`, then `sliding_attention`, of all blocks are not \
+                        supported"
+                    .to_owned(),
+            );
+        }
+        return match (has_window, rest.is_empty()) {
+            (_, true) => Ok(none),
+            (true, false) => Ok([width, json!(first)]),
+            (false, false) => Err("`layer_types` has `sliding_attention` without a window".to_owned()),
+        };
+    }
+    let first = config.get("max_window_layers").cloned().unwrap_or(json!(28));
+    Ok(if has_window { [width, first] } else { none })
 }
 
 #[cfg(test)]
@@ -154,11 +201,22 @@ mod tests {
             "model_type": "llama", "vocab_size": 384, "hidden_size": 64, "intermediate_size": 172, "num_hidden_layers": 4,
             "num_attention_heads": 4, "max_position_embeddings": 128, "num_key_value_heads": 4, "head_dim": 16,
             "rms_norm_eps": 1e-6, "tie_word_embeddings": false, "attention_bias": false, "mlp_bias": false,
-            "attention_dropout": 0.0, "initializer_range": 0.02,
+            "sliding_window": null, "max_window_layers": 0,
             "rope_parameters": { "rope_type": "default", "rope_theta": 10000.0 },
         });
         assert_eq!(found, expected);
-        assert_eq!(key(json!({ "model_type": "qwen2" }), "attention_bias"), json!(null));
+        let of =
+            |model_type: &str, name: &str| key(json!({ "model_type": model_type, "mlp_bias": true }), name);
+        let kv_heads = ["llama", "mistral", "qwen2", "qwen3"].map(|name| of(name, "num_key_value_heads"));
+        assert_eq!(kv_heads, [json!(4), json!(8), json!(32), json!(32)]);
+        assert_eq!(
+            ["llama", "mistral", "qwen3"].map(|name| of(name, "head_dim")),
+            [json!(16), json!(16), json!(128)]
+        );
+        assert_eq!(
+            ["llama", "mistral", "qwen3"].map(|name| of(name, "mlp_bias")),
+            [true, false, false].map(Json::Bool)
+        );
     }
 
     #[test]
@@ -170,6 +228,13 @@ mod tests {
         let parameters =
             json!({ "rope_parameters": { "rope_type": "linear", "rope_theta": 5e5, "factor": 4.0 } });
         assert_eq!(key(parameters, "rope_parameters"), expected);
+        // The top level comes first; what the type has no use for is left out, as transformers ignores it.
+        let scaling = json!({ "rope_type": "yarn", "factor": null, "original_max_position_embeddings": 64 });
+        let more = json!({ "rope_scaling": scaling, "original_max_position_embeddings": 32 });
+        let expected = json!({ "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32 });
+        assert_eq!(key(more, "rope_parameters"), expected);
+        let more = json!({ "rope_parameters": { "rope_theta": 1e4, "factor": 4.0 }, "rope_scaling": {} });
+        assert_eq!(key(more, "rope_parameters"), json!({ "rope_type": "default", "rope_theta": 1e4 }));
         let none = json!({ "rope_theta": 5e5, "rope_scaling": null });
         assert_eq!(key(none, "rope_parameters"), json!({ "rope_type": "default", "rope_theta": 5e5 }));
     }
@@ -178,16 +243,18 @@ mod tests {
     fn windows_apply_where_transformers_applies_them() {
         let window = |more: Json| {
             let keys = keys(&config(more)).unwrap();
-            ["sliding_window", "max_window_layers"].map(|key| keys.get(key).and_then(Json::as_u64))
+            ["sliding_window", "max_window_layers"].map(|key| keys[key].as_i64())
         };
         // A file of Mistral without the key is of its first version.
-        assert_eq!(window(json!({ "model_type": "mistral" })), [Some(4096), None]);
-        assert_eq!(window(json!({ "model_type": "mistral", "sliding_window": null })), [None, None]);
-        assert_eq!(window(json!({ "model_type": "mistral", "sliding_window": 8 })), [Some(8), None]);
-        assert_eq!(window(json!({ "sliding_window": 8 })), [None, None]);
-        assert_eq!(window(json!({ "model_type": "qwen2", "sliding_window": 8 })), [None, None]);
+        assert_eq!(window(json!({ "model_type": "mistral" })), [Some(4096), Some(0)]);
+        assert_eq!(window(json!({ "model_type": "mistral", "sliding_window": null })), [None, Some(0)]);
+        assert_eq!(window(json!({ "model_type": "mistral", "sliding_window": 8 })), [Some(8), Some(0)]);
+        assert_eq!(window(json!({ "sliding_window": 8 })), [None, Some(0)]);
+        assert_eq!(window(json!({ "model_type": "qwen2", "sliding_window": 8 })), [None, Some(0)]);
         let used = json!({ "model_type": "qwen2", "sliding_window": 8, "use_sliding_window": true, "max_window_layers": 3 });
         assert_eq!(window(used), [Some(8), Some(3)]);
+        // As it is: the table's range is for the reader of the spec.
+        assert_eq!(window(json!({ "model_type": "mistral", "sliding_window": -1 })), [Some(-1), Some(0)]);
         let types = json!(["full_attention", "sliding_attention", "sliding_attention", "sliding_attention"]);
         let listed = json!({ "model_type": "qwen3", "sliding_window": 8, "use_sliding_window": true, "layer_types": types });
         assert_eq!(window(listed), [Some(8), Some(1)]);
@@ -195,7 +262,7 @@ mod tests {
 
     #[test]
     fn what_would_be_computed_otherwise_is_refused() {
-        let types = json!(["sliding_attention", "full_attention"]);
+        let types = json!(["sliding_attention", "full_attention", "full_attention", "full_attention"]);
         for (more, expected) in [
             (json!({ "model_type": "gemma" }), "found \"gemma\""),
             (json!({ "vocab_size": null }), "`vocab_size` is missing"),
@@ -208,8 +275,14 @@ mod tests {
             (json!({ "rope_scaling": { "type": "longrope", "long_factor": [1.0] } }), "`long_factor`"),
             (
                 json!({ "model_type": "qwen3", "use_sliding_window": true, "layer_types": types }),
-                "with and without a window in turn",
+                "`layer_types`",
             ),
+            (json!({ "model_type": "qwen3", "use_sliding_window": "true" }), "expected `use_sliding_window`"),
+            (
+                json!({ "rope_scaling": { "type": "linear", "factor": 4.0 }, "rope_parameters": { "rope_theta": 1e4 } }),
+                "are different",
+            ),
+            (json!({ "rope_scaling": "linear" }), "expected `rope_scaling` to be a table"),
         ] {
             let why = keys(&config(more.clone())).unwrap_err();
             assert!(why.contains(expected), "{more}: {why}");

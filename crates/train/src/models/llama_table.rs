@@ -184,7 +184,7 @@ struct LlamaTable {
     #[schemars(range(min = 2, max = 8192))]
     head_dim: Option<usize>,
     /// Added to the mean square in the norms. Default: from the preset.
-    #[schemars(range(min = 0.0), extend("exclusiveMinimum" = 0.0))]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
     rms_norm_eps: Option<f64>,
     /// Longest sequence; at least the data set's `block_size`, except with `dynamic` positions. Default: from the preset, or else from the data.
     #[schemars(range(min = 1, max = 16_777_216))]
@@ -245,14 +245,19 @@ fn llama(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     let tie_word_embeddings = fields.or_default("tie_word_embeddings", t.tie_word_embeddings, preset.tied);
     let initializer_range = fields.or_default("initializer_range", t.initializer_range, preset.std);
     let sliding_window = match (t.sliding_window, preset.window) {
-        (None, Some(window)) => Some(fields.or_default("sliding_window", None, window)),
+        (None, Some(window)) if fields.inherits_from().is_none() => {
+            Some(fields.or_default("sliding_window", None, window))
+        }
         (window, _) => window,
     };
+    if sliding_window.is_none() && t.max_window_layers > 0 {
+        fields.problem("max_window_layers", "has no effect without `sliding_window`");
+    }
 
-    let read = (hidden_size, intermediate_size, num_hidden_layers);
+    let read = (model_type, hidden_size, intermediate_size, num_hidden_layers);
     if let Some(from) = fields.inherits_from()
         && t.preset != LlamaPreset::Tiny
-        && read != (preset.widths[0], preset.widths[1], preset.layers)
+        && read != (preset.model_type, preset.widths[0], preset.widths[1], preset.layers)
     {
         let problem = format!("contradicts the sizes in {from}");
         fields.problem("preset", problem);

@@ -32,28 +32,28 @@ pub struct RopeParameters {
     pub rope_type: RopeType,
     /// The base of the angles' wavelengths.
     #[default = 10000.0]
-    #[schemars(range(min = 1.0), extend("exclusiveMinimum" = 1.0))]
+    #[schemars(extend("exclusiveMinimum" = 1.0))]
     pub rope_theta: f64,
     /// By which frequencies are divided: the ratio of the longest sequence to that of the pretraining.
     #[schemars(range(min = 1.0))]
     pub factor: Option<f64>,
     /// `llama3`: wavelengths above the pretraining's length divided by it are divided by `factor`.
-    #[schemars(range(min = 0.0), extend("exclusiveMinimum" = 0.0))]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub low_freq_factor: Option<f64>,
     /// `llama3`: wavelengths below the pretraining's length divided by it stay as they are.
-    #[schemars(range(min = 0.0), extend("exclusiveMinimum" = 0.0))]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub high_freq_factor: Option<f64>,
     /// `llama3` and `yarn`: the longest sequence of the pretraining. Default: `max_position_embeddings`.
     #[schemars(range(min = 1))]
     pub original_max_position_embeddings: Option<usize>,
     /// `yarn`: the factor of queries and of keys. Default: from `factor`, `mscale` and `mscale_all_dim`.
-    #[schemars(range(min = 0.0), extend("exclusiveMinimum" = 0.0))]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub attention_factor: Option<f64>,
     /// `yarn`: frequencies of more rotations stay as they are. Default: 32.
-    #[schemars(range(min = 0.0), extend("exclusiveMinimum" = 0.0))]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub beta_fast: Option<f64>,
     /// `yarn`: frequencies of fewer rotations are divided by `factor`. Default: 1.
-    #[schemars(range(min = 0.0), extend("exclusiveMinimum" = 0.0))]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub beta_slow: Option<f64>,
     /// `yarn`: see `attention_factor`.
     #[schemars(range(min = 0.0))]

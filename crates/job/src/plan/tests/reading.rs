@@ -296,6 +296,32 @@ fn a_folder_of_hugging_face_has_the_sizes_of_a_llama() {
     assert_eq!(refused(&["model.hidden_size=32"]), [expected]);
     let expected = format!("contradicts the sizes in {}", path.display());
     assert_eq!(refused(&["model.preset=smollm2-135m"]), [expected]);
+    let expected = format!("contradicts {}, which has none", path.display());
+    assert_eq!(refused(&["model.sliding_window=4"]), [expected]);
+    // Numbers are recorded as they will be read from the run's spec.
+    std::fs::write(&path, config.replace("true", "true, \"rms_norm_eps\": 1, \"rope_theta\": 10000"))
+        .unwrap();
+    let whole = plan(&[]).unwrap_or_else(|d| panic!("{d}"));
+    assert_eq!(value(&whole, "rms_norm_eps").unwrap().0, "1.0");
+    assert!(value(&whole, "rope_parameters").unwrap().0.contains("10000.0"));
+    // Values that can't be are named with their file, as are those that don't fit each other.
+    for (old, new, expected) in [
+        (
+            "\"hidden_size\": 24",
+            "\"hidden_size\": 24.5",
+            "`hidden_size` in {}: expected an integer from 1 to 65536, found 24.5",
+        ),
+        (
+            "_heads\": 2",
+            "_heads\": 3",
+            "`num_key_value_heads` in {}: must divide num_attention_heads = 4, found 3",
+        ),
+    ] {
+        std::fs::write(&path, config.replace(old, new)).unwrap();
+        assert_eq!(refused(&[]), [expected.replace("{}", &path.display().to_string())]);
+    }
+    std::fs::write(&path, b"{\"name\": \"\xe9\"}").unwrap();
+    assert!(refused(&[])[0].starts_with(&path.display().to_string()));
     std::fs::write(&path, config.replace("qwen2", "mamba")).unwrap();
     let expected = "expected `model_type` llama, mistral, qwen2 or qwen3, found \"mamba\"";
     assert_eq!(refused(&[]), [format!("{}: {expected}", path.display())]);
