@@ -98,7 +98,9 @@ def texts():
             found.attempted and not found.failed, f"{found.failed} examples of {module.__name__}"
         )
     written = {
-        name: specs.text(name, tempfile.gettempdir(), 3) for name in specs.MODELS if name != "gpt"
+        name: specs.text(name, tempfile.gettempdir(), 3)
+        for name, tables in specs.MODELS.items()
+        if "TEXT" not in tables
     }
     for name, spec in written.items():
         expect(tomllib.loads(spec)["model"]["name"] == name, f"the spec of {name}")

@@ -73,6 +73,19 @@ decay = "matrices"
 name = "cosine"
 unit = "step"
 """,
+    # All that its kinds add: norms of queries and keys, shared heads, a window.
+    "llama": """
+[model]
+name = "llama"
+model_type = "qwen3"
+sliding_window = 9
+[dataset]
+name = "text"
+path = "TEXT"
+block_size = 16
+max_val = 16
+"""
+    + ADAMW,
     "resnet18": """
 [model]
 name = "resnet18"
