@@ -5,6 +5,7 @@
 use data::{DataFacts, Encoding, ImageEncoding, Interpolation, Resize, TargetEncoding};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use train::models::Rope;
 
 /// What a program loads.
 pub(super) struct Loading<'a> {
@@ -74,6 +75,8 @@ impl Loading<'_> {
             "resnet18" | "resnet34" | "resnet50" => self.resnet(),
             "vit" => self.vit(),
             "gpt" => self.gpt(),
+            "gpt2" => self.gpt2(),
+            "llama" => self.llama(),
             _ => None,
         }
     }
@@ -181,6 +184,59 @@ impl Loading<'_> {
             ("DROPOUT", self.key("dropout")?.clone()),
         ];
         Some(constants_of(&constants) + include_str!("python/gpt.py"))
+    }
+
+    fn gpt2(&self) -> Option<String> {
+        let constants = [
+            ("VOCABULARY", json!(self.size("transformer.wte.weight", 0)?)),
+            ("POSITIONS", json!(self.size("transformer.wpe.weight", 0)?)),
+            ("LAYERS", self.key("n_layer")?.clone()),
+            ("HEADS", self.key("n_head")?.clone()),
+            ("WIDTH", json!(self.size("transformer.wte.weight", 1)?)),
+            ("INNER", json!(self.size("transformer.h.0.mlp.c_fc.bias", 0)?)),
+            ("EPS", self.key("layer_norm_epsilon")?.clone()),
+            ("DROPOUT", self.key("resid_pdrop")?.clone()),
+            ("EMBEDDING_DROPOUT", self.key("embd_pdrop")?.clone()),
+            ("ATTENTION_DROPOUT", self.key("attn_pdrop")?.clone()),
+        ];
+        Some(constants_of(&constants) + include_str!("python/gpt2.py"))
+    }
+
+    fn llama(&self) -> Option<String> {
+        let layer = |name: &str| format!("model.layers.0.{name}");
+        // 1 or 0: those of JSON are not Python's.
+        let has = |name: String| json!(u8::from(self.shapes.contains_key(name.as_str())));
+        let number = |key: &str| self.key(key)?.as_u64().map(|number| number as usize);
+        let head_dim = number("head_dim")?;
+        let rope = Rope {
+            parameters: serde_json::from_value(self.key("rope_parameters")?.clone()).ok()?,
+            head_dim,
+            max_position_embeddings: number("max_position_embeddings")
+                .or_else(|| self.facts.input.as_ref()?.shape.first().copied())?,
+        };
+        // Of the longest sequence that the model is made for.
+        let (frequencies, scale) = rope.frequencies(rope.max_position_embeddings);
+        let constants = [
+            ("VOCABULARY", json!(self.size("model.embed_tokens.weight", 0)?)),
+            ("WIDTH", json!(self.size("model.embed_tokens.weight", 1)?)),
+            ("INNER", json!(self.size(&layer("mlp.up_proj.weight"), 0)?)),
+            ("LAYERS", json!(number("num_hidden_layers")?)),
+            ("HEADS", json!(number("num_attention_heads")?)),
+            ("KV_HEADS", json!(number("num_key_value_heads")?)),
+            ("HEAD", json!(head_dim)),
+            ("EPS", self.key("rms_norm_eps")?.clone()),
+            ("WINDOW", json!(number("sliding_window").unwrap_or(0))),
+            ("WINDOW_FROM", json!(number("max_window_layers")?)),
+            ("QK_NORM", has(layer("self_attn.q_norm.weight"))),
+            ("QKV_BIAS", has(layer("self_attn.q_proj.bias"))),
+            ("OUTPUT_BIAS", has(layer("self_attn.o_proj.bias"))),
+            ("MLP_BIAS", has(layer("mlp.up_proj.bias"))),
+            ("TIED", json!(u8::from(!self.shapes.contains_key("lm_head.weight")))),
+            ("DROPOUT", self.key("attention_dropout")?.clone()),
+            ("FREQUENCIES", json!(frequencies)),
+            ("SCALE", json!(scale)),
+        ];
+        Some(constants_of(&constants) + include_str!("python/llama.py"))
     }
 }
 

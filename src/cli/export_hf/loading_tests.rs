@@ -47,6 +47,18 @@ const CASES: &[(&str, &str)] = &[
     ("name = 'vit'\npreset = 'cifar'\nnum_layers = 1", WIDE),
     ("name = 'gpt'", TEXT),
     ("name = 'gpt'\nn_layer = 1\nn_head = 3\nn_embd = 12\nblock_size = 20\nvocab_size = 70", TEXT),
+    ("name = 'gpt2'\npreset = 'gpt2'\nn_layer = 1\nn_inner = 20\nattn_pdrop = 0.1", TEXT),
+    ("name = 'llama'", TEXT),
+    (
+        "name = 'llama'\nmodel_type = 'qwen3'\nhead_dim = 12\nsliding_window = 5\nmax_window_layers = 1\ntie_word_embeddings = true",
+        TEXT,
+    ),
+    ("name = 'llama'\nmodel_type = 'qwen2'\nmlp_bias = true\nvocab_size = 90", TEXT),
+    (
+        "name = 'llama'\nattention_bias = true\nmax_position_embeddings = 64\n\
+         rope_parameters = { rope_type = 'yarn', factor = 4.0, original_max_position_embeddings = 16 }",
+        TEXT,
+    ),
 ];
 
 /// The definition of the model, and the names and shapes of its state in ddp-run, a tensor a line.

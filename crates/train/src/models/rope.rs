@@ -134,7 +134,7 @@ impl Rope {
     }
 
     /// Radians per position of each pair of elements, for a sequence of `length` tokens, and the factor of cosines and sines.
-    fn frequencies(&self, length: usize) -> (Vec<f32>, f32) {
+    pub fn frequencies(&self, length: usize) -> (Vec<f32>, f32) {
         let p = &self.parameters;
         let dim = self.head_dim as f64;
         let factor = p.factor.unwrap_or(1.0);
