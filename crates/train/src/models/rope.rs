@@ -120,7 +120,7 @@ pub struct Rope {
 }
 
 impl Rope {
-    /// The table of these positions of a sequence that ends with the last of them, for [`rotary`](super::ops::rotary):
+    /// The table of these positions of a sequence that ends with the last of them, for the operation `rotary`:
     /// `[positions, head_dim]`, of each position the cosines, then the sines of its angles.
     pub fn table(&self, positions: Range<usize>, device: &Device) -> Tensor<2> {
         let (frequencies, scale) = self.frequencies(positions.end);
