@@ -92,17 +92,17 @@ fn check_finite(path: &Path, entry: &StateEntry, values: &[f32]) -> Result<()> {
 /// matrices.
 fn with_present_names(file: TensorMap, entries: &[StateEntry]) -> Result<TensorMap> {
     let file = with_linear_layouts(file, entries)?;
+    let belongs = |name: &str| entries.iter().any(|entry| name.ends_with(&entry.name));
     let present = |name: &str| {
         // Files of a language model without its head, such as the published GPT-2.
         let within = ["transformer.", "model."].map(|module| format!("{module}{name}"));
-        if let Some(within) = within.into_iter().find(|name| entries.iter().any(|entry| entry.name == *name))
-        {
+        let within = within.into_iter().find(|name| entries.iter().any(|entry| entry.name == *name));
+        if let Some(within) = within.filter(|within| !belongs(name) && file.get(within).is_none()) {
             return Some(within);
         }
         let replaced = OTHER_NAMES.iter().fold(name.to_owned(), |name, (old, new)| name.replace(old, new));
         let present = replaced.strip_prefix("transformer.").unwrap_or(&replaced).to_owned();
-        let of_the_model = entries.iter().any(|entry| present.ends_with(&entry.name));
-        (present != name && of_the_model && file.get(&present).is_none()).then_some(present)
+        (present != name && belongs(&present) && file.get(&present).is_none()).then_some(present)
     };
     let names: Vec<Option<String>> = file.iter().map(|tensor| present(&tensor.name)).collect();
     let named = file.into_tensors().into_iter().zip(names).map(|(mut tensor, name)| {
@@ -127,7 +127,8 @@ fn without_copies(file: TensorMap, entries: &[StateEntry]) -> Result<TensorMap> 
         _ => false,
     };
     let is_needed = |name: &str| {
-        let is_constant = CONSTANTS.iter().any(|end| name.ends_with(end));
+        let belongs = entries.iter().any(|entry| name.ends_with(&entry.name));
+        let is_constant = CONSTANTS.iter().any(|end| name.ends_with(end)) && !belongs;
         !(is_copy && name == HEAD || is_constant)
     };
     TensorMap::from_tensors(file.into_tensors().into_iter().filter(|tensor| is_needed(&tensor.name)))
@@ -263,6 +264,19 @@ mod tests {
         let apart = [parameter("model.embed_tokens.weight"), parameter("lm_head.weight")];
         assert_eq!(names(1.0, &apart), ["model.embed_tokens.weight", "lm_head.weight"]);
         assert_eq!(names(1.0, &[parameter("lm_head.weight")]).len(), 3);
+    }
+
+    /// What a model of one's own calls as files of Hugging Face call other things.
+    #[test]
+    fn tensors_that_the_model_has_by_their_names_stay() {
+        let tensor = |name: &str| TensorData::from_f32(name, vec![1], &[1.0]).unwrap();
+        let names = ["fc.weight", "model.fc.weight", "model.embed_tokens.weight", "h.0.attn.bias"];
+        let entries = names.map(|name| entry(name, &[1], Role::Parameter));
+        for file in [&names[..], &names[..1]] {
+            let read = TensorMap::from_tensors(file.iter().map(|name| tensor(name))).unwrap();
+            let found = with_present_names(read, &entries).unwrap();
+            assert_eq!(found.iter().map(|tensor| tensor.name.as_str()).collect::<Vec<_>>(), file);
+        }
     }
 
     /// The names of openai-community/gpt2.
