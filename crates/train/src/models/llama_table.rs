@@ -288,9 +288,14 @@ fn llama(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
         fields.problem("attention_bias", "has no effect with `model_type = \"qwen2\"`".to_owned());
     }
 
-    let vocab = ("vocab_size", t.vocab_size.or(preset.vocab_size));
+    // Recorded, as all that a preset gives.
+    let published = |key, given: Option<usize>, preset: Option<usize>| match (given, preset) {
+        (None, Some(size)) => Some(fields.or_default(key, None, size)),
+        (given, _) => given,
+    };
+    let longest = published("max_position_embeddings", t.max_position_embeddings, preset.positions);
+    let vocab = ("vocab_size", published("vocab_size", t.vocab_size, preset.vocab_size));
     let vocab = Size::at_least(fields, facts, vocab, |facts| Ok(tokens(facts)?.1));
-    let longest = t.max_position_embeddings.or(preset.positions);
     let least: fn(&DataFacts) -> Result<usize> = match (rope_parameters.rope_type, longest) {
         (RopeType::Dynamic, Some(_)) => |_| Ok(1),
         _ => |facts| Ok(tokens(facts)?.0),

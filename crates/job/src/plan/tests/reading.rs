@@ -264,6 +264,19 @@ fn resolves_a_huge_world_without_work_per_process() {
     assert!(text.contains("1,099,511,627,776"), "{text}");
 }
 
+/// What the card of an export knows of a model is what is recorded.
+#[test]
+fn the_sizes_of_a_preset_are_recorded() {
+    let spec = "name = 'x'\nbatch_size = 1\n[model]\nname = 'llama'\npreset = 'smollm2-135m'\n\
+                [dataset]\nname = 'text'\npath = 'a.txt'\nblock_size = 8\n[optimizer]\nname = 'sgd'\n";
+    let plan = resolve_for(spec, &[], WorldRequest::default()).unwrap_or_else(|d| panic!("{d}"));
+    for (key, expected) in [("vocab_size", "49152"), ("max_position_embeddings", "8192"), ("head_dim", "64")]
+    {
+        let found = plan.values.iter().find(|value| value.key == format!("model.{key}"));
+        assert_eq!(found.map(|found| found.value.to_string()).as_deref(), Some(expected), "{key}");
+    }
+}
+
 /// A folder of Hugging Face gives the sizes; both places of a contradiction are named.
 #[test]
 fn a_folder_of_hugging_face_has_the_sizes_of_a_llama() {
