@@ -230,6 +230,8 @@ fn fail(case: &str, group: &NcclGroup, gpu: &Gpu) -> Done {
         "killed" | "missed" if me == 1 => signal(Signal::KILL, group.world_size()),
         "control" => {
             sum(group, gpu, memory)?;
+            // What is read below is read after the collective.
+            device(group).fence()?;
             let mut one = [1.0f32; 2];
             let failed = group.all_reduce((&mut one[..me + 1]).into(), ReduceOp::Sum);
             return failed
