@@ -210,21 +210,62 @@ fn what_changes_in_place_is_read_after_the_change() {
     on_a_card("emulated_cuda::reads_a_sum_that_grows_in_place", &[]);
 }
 
+/// 24 steps on images.
+fn spec_of_images(dir: &Path, ranks: usize, model: &str) -> PathBuf {
+    let batch = 8 / ranks;
+    let text = format!(
+        "name = \"images\"\nseed = 3\nepochs = 2\nbatch_size = {batch}\nsave_every = \"5 steps\"\n\
+         [model]\n{model}\n\
+         [dataset]\nname = \"shapes\"\ntrain = 96\nval = 8\nsize = 16\n\
+         [optimizer]\nname = \"sgd\"\nlr = 0.05\nmomentum = 0.9\n\
+         [metrics]\nlog_every = 1\n\
+         [launch]\nnproc_per_node = {ranks}\nthreads = 1\nshare_devices = true\n"
+    );
+    write_spec(dir, &text)
+}
+
 /// What is computed of a process's first batch has the bits of any other.
 #[test]
 fn a_killed_run_on_images_ends_in_the_bits_of_one_that_went_on() {
     let _alone = alone();
     let Some(mut runs) = Runs::new(2) else { return };
-    let text = "name = \"images\"\nseed = 3\nepochs = 2\nbatch_size = 4\nsave_every = \"5 steps\"\n\
-                [model]\nname = \"mlp\"\nhidden = [16]\n\
-                [dataset]\nname = \"shapes\"\ntrain = 96\nval = 8\nsize = 16\n\
-                [optimizer]\nname = \"sgd\"\nlr = 0.05\nmomentum = 0.9\n\
-                [metrics]\nlog_every = 1\n\
-                [launch]\nnproc_per_node = 2\nthreads = 1\nshare_devices = true\n";
-    runs.spec = write_spec(runs.dir.path(), text);
+    runs.spec = spec_of_images(runs.dir.path(), 2, "name = \"mlp\"\nhidden = [16]");
     let cuda = ["--device", "cuda"];
     assert_code(&runs.train("first", &cuda), 0);
     runs.resumes_in_the_same_bits(&cuda);
+}
+
+#[test]
+fn a_cnn_computes_what_it_does_on_the_cpu() {
+    let _alone = alone();
+    let Some(mut runs) = Runs::new(1) else { return };
+    runs.spec = spec_of_images(runs.dir.path(), 1, "name = \"cnn\"\nchannels = [4, 8]\nhidden = 16");
+    for device in ["cpu", "cuda"] {
+        assert_code(&runs.train(device, &["--device", device]), 0);
+    }
+    let gap = largest_gap(&runs.losses("cpu"), &runs.losses("cuda"));
+    println!("cnn: largest loss gap to the CPU {gap:.2e}");
+    assert!(gap < 1e-5, "{gap:e}");
+}
+
+/// What rounding leaves out of a gradient is kept on the card, and in checkpoints.
+#[test]
+fn communication_hooks_compute_what_they_do_on_the_cpu_and_resume_exactly() {
+    let _alone = alone();
+    for (backend, hook) in [("nccl", "bf16"), ("gloo", "f16")] {
+        let Some(runs) = Runs::new(2) else { return };
+        let [hook_flag, backend_flag] =
+            [format!("distributed.comm_hook={hook}"), format!("backend={backend}")];
+        let cuda = ["--device", "cuda", "--set", &hook_flag, "--set", &backend_flag];
+        assert_code(&runs.train("cpu", &["--device", "cpu", "--set", &hook_flag]), 0);
+        assert_code(&runs.train("plain", &["--device", "cpu"]), 0);
+        assert_code(&runs.train("cuda", &cuda), 0);
+        let gap = largest_gap(&runs.losses("cpu"), &runs.losses("cuda"));
+        println!("{hook} by {backend}: largest loss gap to the CPU {gap:.2e}");
+        assert!(gap < 1e-4, "{hook} by {backend}: {gap:e}");
+        assert_ne!(runs.losses("cpu"), runs.losses("plain"), "{hook} did nothing");
+        runs.resumes_in_the_same_bits(&cuda);
+    }
 }
 
 /// A card whose tuner finds those kernels the fastest.

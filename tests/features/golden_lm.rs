@@ -151,3 +151,36 @@ mod on_wgpu {
         }
     }
 }
+
+/// A process of its own has the card, as in `golden::on_cuda`.
+#[cfg(feature = "cuda")]
+mod on_cuda {
+    use super::*;
+    use crate::common::alone;
+    use crate::emulated_cuda;
+    use ddp_run::testing::{ComputeDevice, Precision};
+
+    fn follows_transformers(model: &str) {
+        let _alone = alone();
+        emulated_cuda::on_a_card("golden_lm::on_cuda::process", &[("GOLDEN_MODEL", model.into())]);
+    }
+
+    #[test]
+    #[ignore = "started by the tests beside it"]
+    fn process() {
+        let Ok(model) = std::env::var("GOLDEN_MODEL") else { return };
+        let device = ComputeDevice::Cuda(0).open(Precision::F32).unwrap();
+        check(&model, &Compute { device, ..Compute::host() }, &LAYOUTS[..1], 1e-4);
+    }
+
+    /// With a window of positions, grouped heads and no bias.
+    #[test]
+    fn mistral_follows_transformers() {
+        follows_transformers("mistral");
+    }
+
+    #[test]
+    fn gpt2_follows_transformers() {
+        follows_transformers("gpt2");
+    }
+}
