@@ -1,4 +1,4 @@
-//! `ddp-run data fetch SPEC`: the data set of a spec, downloaded and checked before a run needs it.
+//! `ddp-run data fetch SPEC` and `ddp-run data tokenize SPEC`: the data set of a spec, downloaded, checked and tokenised before a run needs it.
 
 use super::spec_args::SpecArgs;
 use base::display;
@@ -20,6 +20,8 @@ pub struct Args {
 pub enum Command {
     /// Download, unpack and check what the data set of a spec needs, also with `download = false`
     Fetch(SpecArgs),
+    /// Tokenise the text of a spec before a run needs it, with all cores
+    Tokenize(SpecArgs),
 }
 
 /// Prints where the data set is.
@@ -27,8 +29,13 @@ pub enum Command {
 /// # Errors
 /// The spec is invalid, or the data set is missing or damaged (exit 78).
 pub fn run(args: &Args, registry: &Registry) -> Result<()> {
-    let Command::Fetch(spec) = &args.command;
+    let (Command::Fetch(spec) | Command::Tokenize(spec)) = &args.command;
     let mut plan = spec.plan(registry, WorldRequest::default().to(Purpose::Use))?;
+    let tokenised = plan.values.iter().any(|value| value.key.starts_with("tokenizer."));
+    if matches!(args.command, Command::Tokenize(_)) && !tokenised {
+        let what = "the spec has no `[tokenizer]`: its data set is no text, or the characters of the text are the tokens";
+        return Err(Error::spec(what).hint("`ddp-run data fetch` prepares other data"));
+    }
     let is_off = |value: &ResolvedValue| value.key == DOWNLOAD && value.value.as_bool() == Some(false);
     if plan.values.iter().any(is_off) {
         // The key is about runs; this command is for where they may not.

@@ -32,6 +32,7 @@ mod shells;
 mod spec_args;
 mod submit;
 mod sweep;
+mod tokenizer;
 mod train;
 mod used;
 mod words;
@@ -95,6 +96,8 @@ enum Command {
     Bench(bench::Args),
     /// Download the data of a spec before a run needs it
     Data(data::Args),
+    /// Make a tokenizer from texts
+    Tokenizer(tokenizer::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
     Man(man::Args),
@@ -217,6 +220,7 @@ pub fn run(
         Command::Submit(args) => submit::run(&args, registry).map(done),
         Command::Bench(args) => bench::run(&args, registry).map(done),
         Command::Data(args) => data::run(&args, registry).map(done),
+        Command::Tokenizer(args) => tokenizer::run(&args).map(done),
         Command::Man(args) => man::run(&args).map(done),
         Command::Completions(args) => completions::run(&args).map(done),
         Command::Worker => job::worker::run(registry, stop),

@@ -12,4 +12,5 @@ mod predict;
 mod preempt;
 mod resize;
 mod resume;
+mod tokens;
 mod train;

@@ -1,6 +1,6 @@
 //! Inputs as people know them: an encoding, backwards.
 
-use super::{Blanks, ColumnEncoding, ColumnKind, TableEncoding, TextEncoding};
+use super::{Blanks, ColumnEncoding, ColumnKind, TableEncoding};
 
 /// In place of a cell that was empty, or that a transform changed.
 const NONE: &str = "–";
@@ -57,15 +57,6 @@ fn cell(kind: &ColumnKind, inputs: &[f32], blanks: Blanks) -> String {
             chosen.filter(|_| others == 1).map_or(NONE.to_owned(), |at| categories[at].clone())
         }
         _ => NONE.to_owned(),
-    }
-}
-
-impl TextEncoding {
-    /// The text of these tokens.
-    pub fn decode(&self, tokens: &[i64]) -> String {
-        let vocabulary: Vec<char> = self.vocabulary.chars().collect();
-        let of = |token: &i64| usize::try_from(*token).ok().and_then(|at| vocabulary.get(at)).copied();
-        tokens.iter().map(|token| of(token).unwrap_or('\u{fffd}')).collect()
     }
 }
 

@@ -3,8 +3,9 @@
 
 use super::scaling::{Interpolation, Resize, Scaling};
 use super::sets::Blanks;
+use super::tokenizer::StoredEncoding;
 use super::transforms::TransformOptions;
-use super::{FieldFacts, FieldKind};
+use super::{FieldFacts, FieldKind, Tokenizer};
 use serde::{Deserialize, Serialize};
 
 /// How the samples of a data set are made from what users have, and what the model's outputs are of.
@@ -15,7 +16,7 @@ pub enum Encoding {
     Images(ImageEncoding),
     /// Rows of a table.
     Table(TableEncoding),
-    /// Texts, a character a token.
+    /// Texts.
     Text(TextEncoding),
 }
 
@@ -159,33 +160,26 @@ pub enum TargetEncoding {
     },
 }
 
-/// A text as the indices of its characters.
+/// A text as tokens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "StoredEncoding", try_from = "StoredEncoding")]
 pub struct TextEncoding {
-    /// All characters that the model knows, by index.
-    pub vocabulary: String,
-    /// The longest context that the model was trained with, in characters.
+    /// What gives the tokens.
+    pub tokenizer: Tokenizer,
+    /// The longest context that the model was trained with, in tokens.
     pub block_size: usize,
 }
 
 impl TextEncoding {
-    /// The index of each character.
-    ///
-    /// # Errors
-    /// The first character that is not in the vocabulary.
-    pub fn encode(&self, text: &str) -> Result<Vec<i64>, char> {
-        let indices: std::collections::HashMap<char, i64> = self.vocabulary.chars().zip(0..).collect();
-        text.chars().map(|c| indices.get(&c).copied().ok_or(c)).collect()
-    }
-
     /// See [`Encoding::fits`].
     pub fn fits(&self, input: &FieldFacts) -> Result<(), String> {
-        let (known, time) = (self.vocabulary.chars().count(), input.shape.first().copied().unwrap_or(0));
+        let (known, time) = (self.tokenizer.vocabulary_size(), input.shape.first().copied().unwrap_or(0));
         match input.kind {
             FieldKind::Index(n) if known <= n && (1..=time).contains(&self.block_size) => Ok(()),
             FieldKind::Index(n) => Err(format!(
-                "it gives up to {} of {known} characters, and samples are {time} of {n}",
-                self.block_size
+                "it gives up to {} of {known} {}s, and samples are {time} of {n}",
+                self.block_size,
+                self.tokenizer.unit()
             )),
             FieldKind::Float => Err("it gives indices, and samples are numbers".to_owned()),
         }
@@ -296,8 +290,10 @@ mod tests {
         };
         let image = ImageEncoding::new(3, 32, &TransformOptions::default(), vec!["cat".into()]);
         assert_eq!((image.mean.as_slice(), image.std.as_slice()), (&[0.0; 3][..], &[1.0; 3][..]));
-        let text = TextEncoding { vocabulary: "\0\n\"\\é\u{202e}".into(), block_size: 8 };
-        for encoding in [Encoding::Table(table), Encoding::Images(image), Encoding::Text(text)] {
+        let of_text = |tokenizer| Encoding::Text(TextEncoding { tokenizer, block_size: 8 });
+        let text = of_text(Tokenizer::of_characters("\0\n\"\\é\u{202e}".chars()));
+        let bytes = of_text(Tokenizer::of_bytes());
+        for encoding in [Encoding::Table(table), Encoding::Images(image), text, bytes] {
             let json = serde_json::to_string(&encoding).unwrap();
             assert_eq!(serde_json::from_str::<Encoding>(&json).unwrap(), encoding, "{json}");
         }
@@ -310,17 +306,13 @@ mod tests {
         assert_eq!(image.fits(&of(&[3, 8, 8], FieldKind::Float)), Ok(()));
         let why = image.fits(&of(&[1, 8, 8], FieldKind::Float)).unwrap_err();
         assert_eq!(why, "it gives [3, 8, 8] numbers, and samples are [1, 8, 8] numbers");
-        let text = Encoding::Text(TextEncoding { vocabulary: "abé".into(), block_size: 8 });
+        let text = Encoding::Text(TextEncoding {
+            tokenizer: Tokenizer::of_characters("abé".chars()),
+            block_size: 8,
+        });
         assert_eq!(text.fits(&of(&[8], FieldKind::Index(3))), Ok(()));
         for (shape, kind) in [(8, FieldKind::Index(2)), (7, FieldKind::Index(3)), (8, FieldKind::Float)] {
             assert!(text.fits(&of(&[shape], kind)).is_err(), "{shape}, {kind:?}");
         }
-    }
-
-    #[test]
-    fn characters_outside_of_the_vocabulary_are_named() {
-        let text = TextEncoding { vocabulary: "abé".into(), block_size: 8 };
-        assert_eq!(text.encode("éab"), Ok(vec![2, 0, 1]));
-        assert_eq!(text.encode("abcd"), Err('c'));
     }
 }

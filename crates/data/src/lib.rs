@@ -29,6 +29,10 @@ mod standard;
 mod store;
 #[doc(hidden)]
 pub mod testing;
+mod tokenizer;
+mod tokenizer_config;
+mod tokenizer_train;
+mod tokens;
 pub mod transforms;
 
 #[cfg(feature = "burn")]
@@ -55,6 +59,9 @@ pub use sets::{
 };
 pub use standard::standard_kinds;
 pub use store::Cache;
+pub use tokenizer::{TextStream, Tokenizer};
+pub use tokenizer_config::{TokenizerKind, TokenizerPlan};
+pub use tokenizer_train::train_tokenizer;
 
 use base::error::Result;
 use spec::Fields;
@@ -83,6 +90,10 @@ pub trait DatasetSource: Send + Sync + std::fmt::Debug {
     /// The facts known before any data is read; by default none.
     fn facts(&self) -> DataFacts {
         DataFacts::default()
+    }
+    /// The same with the tokens of `[tokenizer]`; `None`, the default: there is no text to tokenise.
+    fn tokenized(&self, _tokenizer: &TokenizerPlan) -> Option<Arc<dyn DatasetSource>> {
+        None
     }
     /// Finds what `prepare` can't mend: a path that is not there and has no address, a download that is not allowed. Quick; called
     /// before any process of a run starts, on each node. By default nothing is checked.
@@ -217,6 +228,11 @@ pub trait Dataset: Send + Sync {
     /// the data's own units.
     fn target_scale(&self) -> f64 {
         1.0
+    }
+    /// The mean number of bytes of text that a target stands for, if targets are tokens of text: `bits_per_byte` is by it. It may
+    /// read all samples. By default it is not known.
+    fn bytes_per_target(&self) -> Result<Option<f64>> {
+        Ok(None)
     }
     /// How inputs become samples, and what outputs are of: checkpoints carry it, and `ddp-run predict` needs it. By default it
     /// is not known.

@@ -48,7 +48,7 @@ pub fn words_of(dataset: &dyn Dataset, key: SampleKey) -> Result<SampleWords> {
         }
         Some(Encoding::Text(text)) => {
             if let FieldData::Index(tokens) = input_of(dataset, key)?.data {
-                words.text = Some(text.decode(&tokens));
+                words.text = Some(text.tokenizer.decode(&tokens));
             }
         }
         Some(Encoding::Images(_)) | None => {}

@@ -61,9 +61,15 @@ fn changes(own: &Encoding, known: &Encoding) -> Result<Changes, String> {
             ..Changes::default()
         }),
         (Encoding::Text(own), Encoding::Text(known)) => {
-            let characters = |text: &str| text.chars().map(String::from).collect::<Vec<_>>();
-            let [own, known] = [&own.vocabulary, &known.vocabulary].map(|text| characters(text));
-            let of_both = mapped("character", &own, &known)?;
+            let [own, known] = [own, known].map(|encoding| &encoding.tokenizer);
+            let (Some(own), Some(known)) = (own.characters(), known.characters()) else {
+                return match own == known {
+                    true => Ok(Changes::default()),
+                    false => Err("its text is tokenised otherwise".to_owned()),
+                };
+            };
+            let characters = |of: &[char]| of.iter().map(char::to_string).collect::<Vec<_>>();
+            let of_both = mapped("character", &characters(own), &characters(known))?;
             Ok(Changes { input: Some(of_both.clone()), target: Some(of_both), ..Changes::default() })
         }
         (Encoding::Table(own), Encoding::Table(known)) => table(own, known),
@@ -233,6 +239,9 @@ impl Dataset for Recoded {
     fn target_scale(&self) -> f64 {
         self.of.target_scale()
     }
+    fn bytes_per_target(&self) -> Result<Option<f64>> {
+        self.of.bytes_per_target()
+    }
     fn encoding(&self) -> Option<Encoding> {
         Some(self.encoding.clone())
     }
@@ -328,8 +337,10 @@ mod tests {
         assert!(ask(&["a", "b"], &["0", "1", "2"]).is_err());
         assert_eq!(ask(&["0", "1"], &["a", "b", "c"]).unwrap().unwrap().to, [0, 1]);
         assert!(ask(&["0", "1", "2"], &["a", "b"]).is_err());
-        let text =
-            |vocabulary: &str| Encoding::Text(TextEncoding { vocabulary: vocabulary.into(), block_size: 4 });
+        let text = |characters: &str| {
+            let tokenizer = crate::Tokenizer::of_characters(characters.chars());
+            Encoding::Text(TextEncoding { tokenizer, block_size: 4 })
+        };
         let found = changes(&text("bd"), &text("abcd")).unwrap();
         assert_eq!(found.input, Some(Indices { to: vec![1, 3], known: 4 }));
         assert_eq!(found.input, found.target);

@@ -61,8 +61,9 @@ fn metrics(event: &EpochEvent, best: &str) -> Vec<SummaryPart> {
     for (place, split, metrics) in [(3, "train", Some(&event.train)), (2, "val", event.val.as_ref())] {
         for (number, (name, value)) in metrics.into_iter().flat_map(|metrics| metrics.iter()).enumerate() {
             let is_best = best.split_once('.') == Some((split, name));
-            // The perplexity says nothing besides the loss.
-            let number = if name == "perplexity" { usize::MAX / 4 } else { number };
+            // These two say nothing besides the loss.
+            let of_the_loss = matches!(name, "perplexity" | "bits_per_byte");
+            let number = if of_the_loss { usize::MAX / 4 } else { number };
             let rank = if is_best { 0 } else { place + 2 * number };
             parts.push(SummaryPart {
                 split,

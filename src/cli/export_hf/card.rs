@@ -54,6 +54,9 @@ fn kind(exported: &Exported) -> (&'static str, &'static str) {
     match &exported.used.usage.encoding {
         Some(Encoding::Images(images)) if images.number.is_some() => ("other", "numbers of images"),
         Some(Encoding::Images(_)) => ("image-classification", "classes of images"),
+        Some(Encoding::Text(text)) if text.tokenizer.characters().is_none() => {
+            ("text-generation", "the next token of texts")
+        }
         Some(Encoding::Text(_)) => ("text-generation", "the next character of texts"),
         Some(Encoding::Table(TableEncoding { target: TargetEncoding::Class { .. }, .. })) => {
             ("tabular-classification", "classes of rows of a table")
@@ -160,10 +163,11 @@ fn usage(exported: &Exported, weights: &TensorMap) -> String {
     let mut out = String::new();
     match &program {
         Some(program) => {
-            let torchvision = if program.contains("torchvision") { ", `torchvision`" } else { "" };
+            let others = ["torchvision", "tokenizers"].into_iter().filter(|name| program.contains(name));
+            let others: String = others.map(|name| format!(", `{name}`")).collect();
             let _ = write!(
                 out,
-                "This program loads the weights, a PyTorch state dict{}. It needs `torch`{torchvision} and `safetensors`.{}\n\n\
+                "This program loads the weights, a PyTorch state dict{}. It needs `torch`{others} and `safetensors`.{}\n\n\
                  ```python\n{program}```\n\n",
                 if encoding.is_some() { ", and predicts as `ddp-run predict` does" } else { "" },
                 arguments(encoding)

@@ -26,7 +26,12 @@ pub(super) fn config(exported: &Exported) -> Value {
         config.insert("id2label".to_owned(), Value::Object(by_id));
         config.insert("label2id".to_owned(), Value::Object(by_label));
     }
-    config.insert("preprocessing".to_owned(), json!(used.usage.encoding));
+    let mut preprocessing = json!(used.usage.encoding);
+    // It is a file of its own.
+    if let Some(tokenizer) = preprocessing.get_mut("tokenizer").and_then(Value::as_object_mut) {
+        tokenizer.remove("json");
+    }
+    config.insert("preprocessing".to_owned(), preprocessing);
     config.insert("ddp_run_version".to_owned(), json!(job::versions::here().ddp_run));
     Value::Object(config)
 }

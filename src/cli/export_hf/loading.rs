@@ -2,7 +2,7 @@
 //! state dict has the names and shapes of the weights, and how inputs become samples. There is one template for each family of models
 //! and each kind of input; what depends on the model and its data are constants before it.
 
-use data::{DataFacts, Encoding, ImageEncoding, Interpolation, Resize, TargetEncoding};
+use data::{DataFacts, Encoding, ImageEncoding, Interpolation, Resize, TargetEncoding, TextEncoding};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use train::models::Rope;
@@ -24,12 +24,13 @@ pub(super) struct Loading<'a> {
 const STANDARD: [(&str, &str); 3] =
     [("import csv", " csv."), ("import json", "json."), ("import sys", "sys.")];
 /// The others. NumPy and Pillow come with torchvision.
-const OTHERS: [(&str, &str); 9] = [
+const OTHERS: [(&str, &str); 10] = [
     ("import numpy as np", "np."),
     ("import torch", "torch."),
     ("import torchvision", "torchvision."),
     ("from PIL import Image", "Image."),
     ("from safetensors.torch import load_file", "load_file("),
+    ("from tokenizers import Tokenizer", "Tokenizer."),
     ("from torch import nn", "nn."),
     ("from torch.nn import functional", "functional."),
     ("from torchvision.transforms.functional import center_crop, resize", " resize("),
@@ -55,7 +56,14 @@ impl Loading<'_> {
                     TargetEncoding::Number { .. } => include_str!("python/table_numbers.py"),
                 };
             }
-            Some(Encoding::Text(_)) => body += concat!("\n", include_str!("python/text.py")),
+            Some(Encoding::Text(TextEncoding { tokenizer, .. })) => {
+                body += "\n";
+                body += match (tokenizer.characters(), tokenizer.json()) {
+                    (Some(_), _) => include_str!("python/text.py"),
+                    (None, Some(_)) => include_str!("python/text_tokenizer.py"),
+                    (None, None) => include_str!("python/text_bytes.py"),
+                };
+            }
             None => {}
         }
         let imports = |all: &[(&str, &str)]| -> String {

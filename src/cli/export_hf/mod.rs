@@ -9,7 +9,7 @@ use super::used::Used;
 use base::error::{Error, IoContext, Result};
 use base::files::{AtomicFile, TempPath, sync_folder};
 use checkpoint::{ExportOptions, TensorMap, converted, tensor_file::write_tensors};
-use data::Encoding;
+use data::{Encoding, TextEncoding};
 use job::registry::Registry;
 use serde_json::Value;
 use std::fs;
@@ -72,8 +72,14 @@ fn write(folder: &Path, exported: &Exported, weights: &TensorMap) -> Result<Vec<
         ("config.json", json(&config::config(exported))?),
         ("README.md", card::card(exported, weights).into_bytes()),
     ];
-    if let Some(Encoding::Images(images)) = &exported.used.usage.encoding {
-        files.push(("preprocessor_config.json", json(&config::preprocessor(images))?));
+    match &exported.used.usage.encoding {
+        Some(Encoding::Images(images)) => {
+            files.push(("preprocessor_config.json", json(&config::preprocessor(images))?));
+        }
+        Some(Encoding::Text(TextEncoding { tokenizer, .. })) => {
+            files.extend(tokenizer.json().map(|text| ("tokenizer.json", text.as_bytes().to_vec())));
+        }
+        _ => {}
     }
     let mut names = vec!["model.safetensors"];
     let model = folder.join(names[0]);

@@ -1,10 +1,10 @@
-//! Continues texts with a model that predicts the next character.
+//! Continues texts with a model that predicts the next token.
 
 use super::Args;
 use super::out::{Column, Lines, is_read, unusable};
 use base::display;
 use base::error::Result;
-use data::TextEncoding;
+use data::{TextEncoding, TextStream, Tokenizer};
 use job::worker::{Generator, Predictor, Sampling};
 use serde_json::{Map, json};
 use std::io::{IsTerminal, Read, Write};
@@ -15,15 +15,27 @@ pub struct TextArgs {
     /// Text to continue; repeatable
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, help_heading = "Texts")]
     pub prompt: Vec<String>,
-    /// Characters to add
+    /// Tokens to add; a text ends before if the model ends it
     #[arg(long, value_name = "N", default_value_t = 200, help_heading = "Texts")]
     pub max_tokens: usize,
-    /// Below 1 prefers probable characters more, above 1 less; 0 always takes the most probable one
+    /// Below 1 prefers probable tokens more, above 1 less; 0 always takes the most probable one
     #[arg(long, value_name = "T", default_value_t = 0.8, value_parser = parse_temperature, allow_negative_numbers = true, help_heading = "Texts")]
     pub temperature: f64,
-    /// Draw among the K most probable characters only
+    /// Draw among the K most probable tokens only
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Texts")]
     pub top_k: Option<u32>,
+    /// Draw among the fewest tokens that together have the probability P
+    #[arg(long, value_name = "P", value_parser = parse_part, allow_negative_numbers = true, help_heading = "Texts")]
+    pub top_p: Option<f64>,
+    /// Draw among tokens with at least P times the largest probability
+    #[arg(long, value_name = "P", value_parser = parse_part, allow_negative_numbers = true, help_heading = "Texts")]
+    pub min_p: Option<f64>,
+    /// Above 1, tokens that are in the text already become less probable
+    #[arg(long, value_name = "R", default_value_t = 1.0, value_parser = parse_penalty, allow_negative_numbers = true, help_heading = "Texts")]
+    pub repetition_penalty: f64,
+    /// End a text before this one; repeatable
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new(), allow_hyphen_values = true, help_heading = "Texts")]
+    pub stop: Vec<String>,
     /// Seed of the random choices: the same seed gives the same text
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Texts")]
     pub seed: u64,
@@ -34,14 +46,22 @@ fn parse_temperature(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "expected a number of at least 0".to_owned())
 }
 
+fn parse_part(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|part| *part > 0.0 && *part <= 1.0);
+    number.ok_or_else(|| "expected a number above 0, at most 1".to_owned())
+}
+
+fn parse_penalty(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|penalty| penalty.is_finite() && *penalty > 0.0);
+    number.ok_or_else(|| "expected a number above 0".to_owned())
+}
+
 /// Continues each prompt: with `--out` a JSON line each, else as text on standard output while it is made.
 pub(super) fn run(args: &Args, encoding: &TextEncoding, predictor: &Predictor) -> Result<()> {
-    let sampling = Sampling {
-        temperature: args.text.temperature,
-        top_k: args.text.top_k.map(|k| k as usize),
-        seed: args.text.seed,
-    };
-    let vocabulary: Vec<char> = encoding.vocabulary.chars().collect();
+    let TextArgs { temperature, top_k, top_p, min_p, repetition_penalty, seed, .. } = args.text;
+    let top_k = top_k.map(|k| k as usize);
+    let sampling = Sampling { temperature, top_k, top_p, min_p, repetition_penalty, seed };
+    let TextEncoding { tokenizer, block_size } = encoding;
     let prompts = prompts(args);
     let mut to = match &args.out {
         Some(out) => To::Lines(Lines::new(Some(out), || COLUMNS.map(Column::new).into(), 0)?),
@@ -49,19 +69,21 @@ pub(super) fn run(args: &Args, encoding: &TextEncoding, predictor: &Predictor) -
     };
     let (count, mut failed, mut first) = (prompts.len(), 0, String::new());
     for (number, (source, prompt)) in (0..).zip(prompts) {
-        let read = prompt.and_then(|prompt| Ok((tokens(encoding, &prompt)?, prompt)));
+        let read = prompt.and_then(|prompt| Ok((tokens(tokenizer, &prompt)?, prompt)));
         let is_read = match read {
             Ok((tokens, prompt)) => {
-                let mut generator = Generator::new(
-                    predictor.evaluator(),
-                    tokens,
-                    encoding.block_size,
-                    vocabulary.len(),
-                    sampling,
-                    number,
-                );
-                let next = || Ok(vocabulary.get(generator.next_token()?).copied().unwrap_or('\u{fffd}'));
-                to.text(&source, &prompt, args.text.max_tokens, next)?
+                let size = tokenizer.vocabulary_size();
+                let evaluator = predictor.evaluator();
+                let generator = Generator::new(evaluator, tokens, *block_size, size, sampling, number);
+                let mut continuation = Continuation {
+                    generator,
+                    end: tokenizer.end().map(|end| end as usize),
+                    text: tokenizer.stream(),
+                    held: Held { stop: &args.text.stop, text: String::new() },
+                    left: args.text.max_tokens,
+                    tokens: 0,
+                };
+                to.text(&source, &prompt, &mut continuation)?
             }
             Err(why) => {
                 if failed == 0 {
@@ -82,6 +104,64 @@ pub(super) fn run(args: &Args, encoding: &TextEncoding, predictor: &Predictor) -
     unusable(failed, count, &first, has_lines)
 }
 
+/// What follows a prompt, piece by piece.
+struct Continuation<'a> {
+    generator: Generator<'a>,
+    end: Option<usize>,
+    text: TextStream<'a>,
+    held: Held<'a>,
+    /// Tokens that may still be drawn.
+    left: usize,
+    /// Those that were.
+    tokens: usize,
+}
+
+impl Continuation<'_> {
+    /// The next piece of text; `None` at the end.
+    fn next(&mut self) -> Result<Option<String>> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        self.left -= 1;
+        let token = self.generator.next_token()?;
+        let is_end = self.end == Some(token);
+        self.tokens += usize::from(!is_end);
+        let mut new = if is_end { String::new() } else { self.text.push(token as i64) };
+        if is_end || self.left == 0 {
+            self.left = 0;
+            new += &self.text.finish();
+        }
+        let (shown, stops) = self.held.shown(&new, self.left == 0);
+        if stops {
+            self.left = 0;
+        }
+        Ok(Some(shown))
+    }
+}
+
+/// Text that may be the beginning of one that ends all.
+struct Held<'a> {
+    stop: &'a [String],
+    text: String,
+}
+
+impl Held<'_> {
+    /// What is certain of the text when `new` follows, and whether the text ends there. `last`: nothing else follows.
+    fn shown(&mut self, new: &str, last: bool) -> (String, bool) {
+        self.text.push_str(new);
+        let stopped = self.stop.iter().filter_map(|stop| self.text.find(stop.as_str())).min();
+        if let Some(at) = stopped {
+            self.text.truncate(at);
+            return (std::mem::take(&mut self.text), true);
+        }
+        let may_stop = |at: usize| self.stop.iter().any(|stop| stop.starts_with(&self.text[at..]));
+        let ends = self.text.char_indices().map(|(at, _)| at);
+        let held = ends.filter(|_| !last).find(|at| may_stop(*at));
+        let rest = self.text.split_off(held.unwrap_or(self.text.len()));
+        (std::mem::replace(&mut self.text, rest), false)
+    }
+}
+
 /// Those of a CSV file.
 const COLUMNS: [&str; 5] = ["input", "prompt", "text", "tokens", "error"];
 
@@ -98,21 +178,18 @@ enum To {
 }
 
 impl To {
-    fn text(
-        &mut self,
-        source: &str,
-        prompt: &str,
-        tokens: usize,
-        mut next: impl FnMut() -> Result<char>,
-    ) -> Result<bool> {
+    fn text(&mut self, source: &str, prompt: &str, continuation: &mut Continuation<'_>) -> Result<bool> {
         match self {
             Self::Lines(lines) => {
-                let text = (0..tokens).map(|_| next()).collect::<Result<String>>()?;
+                let mut text = String::new();
+                while let Some(piece) = continuation.next()? {
+                    text += &piece;
+                }
                 lines.write(Map::from_iter([
                     ("input".to_owned(), json!(source)),
                     ("prompt".to_owned(), json!(prompt)),
                     ("text".to_owned(), json!(text)),
-                    ("tokens".to_owned(), json!(tokens)),
+                    ("tokens".to_owned(), json!(continuation.tokens)),
                 ]))
             }
             Self::Screen { texts, .. } => {
@@ -121,8 +198,8 @@ impl To {
                 if !stream(&format!("{between}{prompt}"))? {
                     return Ok(false);
                 }
-                for _ in 0..tokens {
-                    if !stream(next()?.encode_utf8(&mut [0; 4]))? {
+                while let Some(piece) = continuation.next()? {
+                    if !stream(&piece)? {
                         return Ok(false);
                     }
                 }
@@ -167,20 +244,14 @@ fn read(path: &Path) -> Result<String, String> {
         .map_err(|e| format!("it is not UTF-8 text: invalid byte at offset {}", e.utf8_error().valid_up_to()))
 }
 
-fn tokens(encoding: &TextEncoding, prompt: &str) -> Result<Vec<i64>, String> {
-    if prompt.is_empty() {
-        return Err(
-            "the prompt is empty; the model continues at least one character, such as a line end".to_owned()
-        );
+fn tokens(tokenizer: &Tokenizer, prompt: &str) -> Result<Vec<i64>, String> {
+    let tokens = tokenizer.encode(prompt)?;
+    match tokens.is_empty() {
+        true => {
+            Err("the prompt is empty; the model continues at least one token, such as a line end".to_owned())
+        }
+        false => Ok(tokens.into_iter().map(i64::from).collect()),
     }
-    encoding.encode(prompt).map_err(|unknown| {
-        let count = encoding.vocabulary.chars().count();
-        format!(
-            "the model does not know the character `{}` (U+{:04X}); it knows the {count} of its training text",
-            display::piece(&unknown.to_string()),
-            u32::from(unknown)
-        )
-    })
 }
 
 /// Shows a piece at once, and returns whether there is still a reader. A terminal gets no control characters.
@@ -189,4 +260,33 @@ fn stream(text: &str) -> Result<bool> {
     let plain = |c: char| if display::is_control(c) && c != '\n' && c != '\t' { '\u{b7}' } else { c };
     let text = if out.is_terminal() { text.chars().map(plain).collect() } else { text.to_owned() };
     is_read(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_ends_before_what_stops_it() {
+        let stop = ["\n\n".to_owned(), "END".to_owned()];
+        let shown = |pieces: &[&str]| {
+            let mut held = Held { stop: &stop, text: String::new() };
+            let mut all = Vec::new();
+            for (number, piece) in (1..).zip(pieces) {
+                let (text, stops) = held.shown(piece, number == pieces.len());
+                all.push(text);
+                if stops {
+                    all.push("|".to_owned());
+                    break;
+                }
+            }
+            all
+        };
+        assert_eq!(shown(&["ab", "cd"]), ["ab", "cd"]);
+        // A line end may be the first of two.
+        assert_eq!(shown(&["ab\n", "c\n", "\nd"]), ["ab", "\nc", "", "|"]);
+        assert_eq!(shown(&["aE", "N", "DE", "x"]), ["a", "", "", "|"]);
+        assert_eq!(shown(&["éE", "N", "d", "E"]), ["é", "", "ENd", "E"]);
+        assert_eq!(shown(&["xENDy\n\n"]), ["x", "|"]);
+    }
 }

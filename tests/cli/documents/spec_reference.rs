@@ -11,7 +11,8 @@ const DOCUMENT: &str = "docs/spec.md";
 const SCHEMA: &str = "schema/ddp-run.schema.json";
 /// The tables whose `name` selects a component, and those without one.
 const NAMED: [&str; 6] = ["model", "dataset", "task", "optimizer", "scheduler", "observer"];
-const OTHERS: [&str; 9] = [
+const OTHERS: [&str; 10] = [
+    "tokenizer",
     "optimizer.group",
     "train",
     "ema",

@@ -5,6 +5,7 @@
     allow(dead_code, reason = "nothing is read without these cargo features")
 )]
 
+use crate::store::Cache;
 use base::display;
 use base::error::{Error, Result};
 use spec::did_you_mean;
@@ -21,6 +22,8 @@ pub(super) const MAX_LISTED: usize = 20;
 pub(super) trait RowStore: Send + Sync + fmt::Debug {
     /// The files that `open` reads, those that exist now.
     fn files(&self) -> Vec<PathBuf>;
+    /// Where what is made of the rows is kept.
+    fn cache(&self) -> &Cache;
     /// Finds what is missing, without reading rows.
     fn check_files(&self) -> Result<()>;
     /// `say` receives one line about each thing that is not used.

@@ -2,15 +2,19 @@
 
 use super::columns::{CellKind, Column, RowSet, RowStore, Stored, column, listed};
 use super::columns_images::{ImageSplits, in_words, open_images};
-use super::columns_table::{open_table, open_text};
+use super::columns_table::{RowTexts, open_table, open_text};
 use super::image_pixels::Pixels;
 use super::image_source::DEFAULT_STATS;
 use super::table::TableKeys;
-use super::text::Windowing;
+use super::text::{TokenSplits, Windowing};
 use crate::images::ImageSetBuilder;
 use crate::split::{SplitOptions, Subset};
+use crate::tokens::tokens;
 use crate::transforms::TransformOptions;
-use crate::{DataFacts, DatasetSource, Encoding, FieldFacts, FieldKind, Splits, TableEncoding};
+use crate::{
+    DataFacts, DatasetSource, Encoding, FieldFacts, FieldKind, Splits, TableEncoding, Tokenizer,
+    TokenizerPlan,
+};
 use base::display;
 use base::error::{Error, Result};
 use schemars::JsonSchema;
@@ -18,6 +22,7 @@ use serde::Deserialize;
 use smart_default::SmartDefault;
 use spec::{Fields, choice};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Names of columns of classes, of images and of texts, in order of preference.
 const LABELS: [&str; 6] = ["label", "labels", "class", "target", "fine_label", "category"];
@@ -31,7 +36,7 @@ choice! {
     Images = "images",
     /// Numbers and texts, read as in `csv`; `target` is required.
     Table = "table",
-    /// A column of texts, which are joined with line ends between them and read as in `text`.
+    /// A column of texts, read as in `text`: without `[tokenizer]` joined with line ends between them, else each row a document.
     Text = "text",
 }
 
@@ -73,25 +78,25 @@ struct ImageKeys {
 struct TextKeys {
     /// The column of the texts. Default: `text`, or the only column of texts. Only for text.
     text: Option<String>,
-    /// Characters per sample. Only for text.
+    /// Tokens per sample. Only for text.
     #[default = 64]
     #[schemars(range(min = 1, max = 1_048_576))]
     block_size: usize,
 }
 
 /// A data set of columns.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ColumnsSource<S> {
     store: S,
     roles: Roles,
     split: SplitOptions,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Roles {
     Images { keys: ImageKeys, target: Option<String>, transform: TransformOptions },
     Table { keys: TableKeys, target: String },
-    Text { keys: TextKeys },
+    Text { keys: TextKeys, tokenizer: TokenizerPlan },
 }
 
 impl<S: RowStore> ColumnsSource<S> {
@@ -127,14 +132,14 @@ impl<S: RowStore> ColumnsSource<S> {
             (_, Some(keys), _) => Roles::Table { keys, target: wanted },
             (.., text) => {
                 fields.misplaced(&["target"], WITH_TEXT);
-                Roles::Text { keys: text.unwrap_or_default() }
+                Roles::Text { keys: text.unwrap_or_default(), tokenizer: TokenizerPlan::default() }
             }
         };
         Self { store, roles, split }
     }
 }
 
-impl<S: RowStore> DatasetSource for ColumnsSource<S> {
+impl<S: RowStore + Clone + 'static> DatasetSource for ColumnsSource<S> {
     fn facts(&self) -> DataFacts {
         match &self.roles {
             Roles::Images { keys, .. } => {
@@ -143,11 +148,26 @@ impl<S: RowStore> DatasetSource for ColumnsSource<S> {
                 DataFacts { input, ..DataFacts::default() }
             }
             Roles::Table { keys, target } => keys.facts(target),
-            Roles::Text { .. } => DataFacts::default(),
+            Roles::Text { keys, tokenizer } => {
+                let facts = tokenizer.known().map(|tokenizer| FieldFacts {
+                    shape: vec![keys.block_size],
+                    kind: FieldKind::Index(tokenizer.vocabulary_size()),
+                });
+                DataFacts { input: facts.clone(), target: facts, ..DataFacts::default() }
+            }
         }
     }
 
+    fn tokenized(&self, tokenizer: &TokenizerPlan) -> Option<Arc<dyn DatasetSource>> {
+        let Roles::Text { keys, .. } = &self.roles else { return None };
+        let roles = Roles::Text { keys: keys.clone(), tokenizer: tokenizer.clone() };
+        Some(Arc::new(Self { roles, ..self.clone() }))
+    }
+
     fn check_files(&self) -> Result<()> {
+        if let Roles::Text { tokenizer, .. } = &self.roles {
+            tokenizer.get()?;
+        }
         self.store.check_files()
     }
 
@@ -168,7 +188,13 @@ impl<S: RowStore> DatasetSource for ColumnsSource<S> {
             }
             // The rest is read by `open`, and checked there.
             Roles::Table { target, .. } => column(&*stored.train, target, "target").map(drop),
-            Roles::Text { keys } => text_role(&*stored.train, keys.text.as_deref()).map(drop),
+            Roles::Text { keys, tokenizer } => {
+                let column = text_role(&*stored.train, keys.text.as_deref())?;
+                match tokenizer.get()? {
+                    Some(tokenizer) => self.tokens(&stored, &column, tokenizer, say).map(drop),
+                    None => Ok(()),
+                }
+            }
         }
     }
 
@@ -205,12 +231,38 @@ impl<S: RowStore> ColumnsSource<S> {
                 Ok(splits)
             }
             Roles::Table { keys, target } => open_table(&mut stored, keys, target, &self.split, known),
-            Roles::Text { keys } => {
+            Roles::Text { keys, tokenizer } => {
                 let SplitOptions { val_split, max_train, max_val, .. } = self.split;
                 let windows = Windowing { block_size: keys.block_size, val_split, max_train, max_val };
-                open_text(&stored, &text_role(&*stored.train, keys.text.as_deref())?, windows)
+                let column = text_role(&*stored.train, keys.text.as_deref())?;
+                match tokenizer.get()? {
+                    Some(tokenizer) => {
+                        let splits = self.tokens(&stored, &column, tokenizer, &mut |_| ())?;
+                        windows.of_tokens(&stored.place, tokenizer, splits)
+                    }
+                    None => open_text(&stored, &column, windows),
+                }
             }
         }
+    }
+
+    /// The tokens of the column's rows in each split.
+    fn tokens(
+        &self,
+        stored: &Stored,
+        column: &str,
+        tokenizer: &Tokenizer,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<TokenSplits> {
+        let mut of = |set: &Arc<dyn RowSet>| {
+            let texts = RowTexts { set: set.clone(), name: column.to_owned(), files: self.store.files() };
+            tokens(self.store.cache(), &texts, tokenizer, say)
+        };
+        Ok(TokenSplits {
+            train: of(&stored.train)?,
+            val: stored.val.as_ref().map(&mut of).transpose()?,
+            test: stored.test.as_ref().map(&mut of).transpose()?,
+        })
     }
 
     fn images(

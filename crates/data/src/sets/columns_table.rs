@@ -7,11 +7,15 @@ use super::table_known::known_columns;
 use super::text::{SplitTexts, Windowing};
 use crate::fingerprint::digest_of_parts;
 use crate::split::SplitOptions;
+use crate::store::identity;
+use crate::tokens::{Chunk, Texts};
 use crate::{Splits, TableEncoding};
 use base::display;
 use base::error::{Error, Result};
 use csv::StringRecord;
+use data_encoding::HEXLOWER;
 use std::ops::ControlFlow::{Break, Continue};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The rows of all splits as one table.
@@ -176,7 +180,7 @@ fn with_classes(keys: &TableKeys, set: &dyn RowSet, names: &[String]) -> TableKe
     keys
 }
 
-/// A column of texts as the texts of the splits.
+/// A column of texts as the texts of the splits: of characters, joined with line ends; else each row is a document.
 pub(super) fn open_text(stored: &Stored, name: &str, windows: Windowing) -> Result<Splits> {
     let joined = |set: &Arc<dyn RowSet>| joined(&**set, name);
     let texts = SplitTexts {
@@ -190,23 +194,59 @@ pub(super) fn open_text(stored: &Stored, name: &str, windows: Windowing) -> Resu
     windows.splits(&stored.place, &texts, content)
 }
 
+/// A column of texts, each row a document.
+pub(super) struct RowTexts {
+    pub set: Arc<dyn RowSet>,
+    /// The column.
+    pub name: String,
+    /// The files of the rows.
+    pub files: Vec<PathBuf>,
+}
+
+impl Texts for RowTexts {
+    fn identity(&self) -> Result<String> {
+        let files = self.files.iter().map(|path| identity(path)).collect::<Result<Vec<_>>>()?;
+        let parts = [self.set.place(), &self.name].into_iter().chain(files.iter().map(String::as_str));
+        Ok(HEXLOWER.encode(&digest_of_parts(parts)[..8]))
+    }
+
+    fn read(&self, document: u64, offset: u64, each: &mut dyn FnMut(Chunk<'_>) -> Result<()>) -> Result<()> {
+        each_text(&*self.set, &self.name, &mut |row, text| {
+            let start = if row as u64 == document { offset as usize } else { 0 };
+            match row as u64 >= document {
+                true => each(Chunk { document: row as u64, text: &text[start..], ends: true }),
+                false => Ok(()),
+            }
+        })
+    }
+
+    fn place(&self) -> String {
+        self.set.place().to_owned()
+    }
+}
+
 /// The texts of a column, with a line end between two.
 fn joined(set: &dyn RowSet, name: &str) -> Result<String> {
-    let at = column(set, name, "text")?;
-    let mut text = String::new();
-    set.read(&[at], &mut |row, cells| {
+    let mut all = String::new();
+    each_text(set, name, &mut |row, text| {
         if row > 0 {
-            text.push('\n');
+            all.push('\n');
         }
-        match &cells[0] {
-            Cell::Text(own) => text.push_str(own),
-            other => {
-                let (place, name, what) = (set.place_of(row), display::name(name), other.in_words());
-                return Err(Error::data(format!("{place}: `{name}` holds {what} instead of a text"))
-                    .hint("`[dataset] text` names a column of texts"));
-            }
-        }
-        Ok(Continue(()))
+        all.push_str(text);
+        Ok(())
     })?;
-    Ok(text)
+    Ok(all)
+}
+
+/// Calls `each` with the texts of a column, by row.
+fn each_text(set: &dyn RowSet, name: &str, each: &mut dyn FnMut(usize, &str) -> Result<()>) -> Result<()> {
+    let at = column(set, name, "text")?;
+    set.read(&[at], &mut |row, cells| match &cells[0] {
+        Cell::Text(text) => each(row, text).map(Continue),
+        other => {
+            let (place, name, what) = (set.place_of(row), display::name(name), other.in_words());
+            Err(Error::data(format!("{place}: `{name}` holds {what} instead of a text"))
+                .hint("`[dataset] text` names a column of texts"))
+        }
+    })
 }

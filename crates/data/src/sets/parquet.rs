@@ -34,7 +34,7 @@ struct ParquetKeys {
     val: Option<String>,
     /// Files of the test split in `path`. Default: those with `test`, `testing`, `eval` or `evaluation` in their name.
     test: Option<String>,
-    /// Where images are unpacked. Default: `~/.cache/ddp-run`.
+    /// Where images are unpacked, and the tokens of texts kept. Default: `~/.cache/ddp-run`.
     #[schemars(extend("x-changes-results" = false, "format" = "path"))]
     cache: Cache,
 }
@@ -60,6 +60,10 @@ impl ParquetKeys {
 }
 
 impl RowStore for ParquetKeys {
+    fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
     fn files(&self) -> Vec<PathBuf> {
         self.find().map(|found| found.splits.concat()).unwrap_or_default()
     }

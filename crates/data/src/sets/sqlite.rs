@@ -4,7 +4,7 @@ use super::columns::{RowSet, RowStore, Stored, listed};
 use super::columns_source::ColumnsSource;
 use super::sqlite_rows::Database;
 use crate::DatasetSource;
-use crate::store::absolute;
+use crate::store::{Cache, absolute};
 use base::display;
 use base::error::{Error, Result};
 use schemars::JsonSchema;
@@ -37,6 +37,9 @@ struct SqliteKeys {
     val: Option<String>,
     /// The table of the test split. Default: `test`, if there is one.
     test: Option<String>,
+    /// Where the tokens of texts are kept. Default: `~/.cache/ddp-run`.
+    #[schemars(extend("x-changes-results" = false, "format" = "path"))]
+    cache: Cache,
 }
 
 /// Reads the `[dataset]` table.
@@ -56,6 +59,10 @@ pub(super) fn sqlite_store(path: &Path, table: Option<&str>) -> impl RowStore + 
 }
 
 impl RowStore for SqliteKeys {
+    fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
     fn files(&self) -> Vec<PathBuf> {
         Some(self.path.clone()).filter(|path| path.is_file()).into_iter().collect()
     }

@@ -1,13 +1,14 @@
-//! `text` and `tinyshakespeare`: a file as a sequence of characters, divided into windows: the input is `block_size` characters, the target the
-//! same shifted by one. The vocabulary is every character in the file, by code point. The last `val_split` of the text is
-//! used for validation.
+//! `text` and `tinyshakespeare`: texts as a sequence of tokens, divided into windows: the input is `block_size` tokens, the target the
+//! same shifted by one. Without a tokenizer the tokens are all characters in the text, by code point. The last `val_split` of it is used
+//! for validation.
 
 use crate::fingerprint::digest_of_parts;
 use crate::images::wrong_buffers;
 use crate::store::{NamedFile, Published};
+use crate::tokens::{TextFiles, Texts, TokenFile, is_json_lines, not_utf8, tokens};
 use crate::{
     Content, DataFacts, Dataset, DatasetSource, Encoding, FieldFacts, FieldKind, FieldMut, SampleKey,
-    SampleMut, Splits, TextEncoding, in_line,
+    SampleMut, Splits, TextEncoding, Tokenizer, TokenizerPlan, in_line,
 };
 use base::display::count;
 use base::error::{Error, IoContext, Result};
@@ -29,13 +30,13 @@ const TINYSHAKESPEARE: Published = Published {
 /// Its different characters.
 const TINYSHAKESPEARE_CHARACTERS: usize = 65;
 
-/// UTF-8 text; each character is a token. `tinyshakespeare` is a known text, 1.1 MB of Shakespeare's plays with 65 different
-/// characters, which is downloaded if it is missing.
-#[derive(Debug, Deserialize, JsonSchema, SmartDefault)]
+/// UTF-8 text. `tinyshakespeare` is a known text, 1.1 MB of Shakespeare's plays with 65 different characters, which is downloaded if it
+/// is missing. What a token is follows from `[tokenizer]`: by default each character.
+#[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 #[schemars(extend("x-summaries" = {
-    "text": "A file of UTF-8 text; each character is a token.",
-    "tinyshakespeare": "1.1 MB of Shakespeare's plays; each character is a token.",
+    "text": "Files of UTF-8 text, or JSON Lines with texts.",
+    "tinyshakespeare": "1.1 MB of Shakespeare's plays.",
 }))]
 struct TextSource {
     #[serde(skip)]
@@ -43,7 +44,13 @@ struct TextSource {
     /// The number of different characters, if it is known before the text is read.
     #[serde(skip)]
     characters: Option<usize>,
-    /// Characters per sample.
+    #[serde(skip)]
+    tokenizer: TokenizerPlan,
+    /// The field of the text in lines of JSON.
+    #[serde(skip)]
+    #[default("text".to_owned())]
+    field: String,
+    /// Tokens per sample.
     #[default = 64]
     #[schemars(range(min = 1, max = 1_048_576))]
     block_size: usize,
@@ -59,10 +66,20 @@ struct TextSource {
     max_val: Option<usize>,
 }
 
+// Of `text` alone: the other one is a known file.
+#[derive(Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+#[schemars(extend("x-section" = "Text"))]
+struct LineKeys {
+    /// The field of the text in JSON Lines (`.jsonl`, `.ndjson`), each line of which is a document.
+    #[default("text".to_owned())]
+    text: String,
+}
+
 /// Reads the `[dataset]` table.
 pub fn text(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
-    let file = NamedFile::read(fields);
-    Arc::new(TextSource { file, ..fields.config() })
+    let (file, LineKeys { text: field }) = (NamedFile::of_several(fields), fields.config());
+    Arc::new(TextSource { file, field, ..fields.config() })
 }
 
 /// Reads the `[dataset]` table.
@@ -74,24 +91,40 @@ pub fn tinyshakespeare(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
 impl DatasetSource for TextSource {
     fn facts(&self) -> DataFacts {
         let facts = |n| FieldFacts { shape: vec![self.block_size], kind: FieldKind::Index(n) };
-        let facts = self.characters.map(facts);
+        let size = match &self.tokenizer {
+            TokenizerPlan::Characters => self.characters,
+            other => other.known().map(Tokenizer::vocabulary_size),
+        };
+        let facts = size.map(facts);
         DataFacts { input: facts.clone(), target: facts, ..DataFacts::default() }
     }
 
+    fn tokenized(&self, tokenizer: &TokenizerPlan) -> Option<Arc<dyn DatasetSource>> {
+        Some(Arc::new(Self { tokenizer: tokenizer.clone(), ..self.clone() }))
+    }
+
     fn check_files(&self) -> Result<()> {
+        self.tokenizer.get()?;
         self.file.is_there().map(drop)
     }
 
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
-        self.file.prepare(&|path| self.read(path).map(drop), say)
+        let Some(tokenizer) = self.tokenizer.get()? else {
+            return self.file.prepare(&|_| self.read().map(drop), say);
+        };
+        self.file.prepare(&|_| Ok(()), say)?;
+        tokens(self.file.cache(), &self.texts()?, tokenizer, say).map(drop)
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        Some(self.file.path.clone()).filter(|path| path.is_file()).into_iter().collect()
+        self.file.paths().unwrap_or_default()
     }
 
     fn open(&self) -> Result<Splits> {
-        self.read(&self.file.path)
+        let Some(tokenizer) = self.tokenizer.get()? else { return self.read() };
+        let texts = self.texts()?;
+        let train = tokens(self.file.cache(), &texts, tokenizer, &mut |_| ())?;
+        self.windows().of_tokens(&texts.named, tokenizer, TokenSplits { train, val: None, test: None })
     }
 }
 
@@ -101,12 +134,29 @@ impl TextSource {
         Windowing { block_size, val_split, max_train, max_val }
     }
 
-    fn read(&self, path: &Path) -> Result<Splits> {
-        let text = read_text(path)?;
+    fn texts(&self) -> Result<TextFiles> {
+        let named = self.file.path.display().to_string();
+        Ok(TextFiles { paths: self.file.paths()?, field: self.field.clone(), named })
+    }
+
+    /// As characters; several documents are joined with line ends.
+    fn read(&self) -> Result<Splits> {
+        let texts = self.texts()?;
+        let mut text = String::new();
+        texts.read(0, 0, &mut |chunk| {
+            text.push_str(chunk.text);
+            text.push_str(if chunk.ends { "\n" } else { "" });
+            Ok(())
+        })?;
+        text.pop();
         let content = digest_of_parts([&text]);
-        let place = path.display().to_string();
-        let texts = SplitTexts { train: text, val: None, test: None, file: Some(place.as_str().into()) };
-        self.windows().splits(&place, &texts, content)
+        // Lines of the text are those of the file.
+        let file = match &texts.paths[..] {
+            [only] if !is_json_lines(only) => Some(texts.named.as_str().into()),
+            _ => None,
+        };
+        let all = SplitTexts { train: text, val: None, test: None, file };
+        self.windows().splits(&texts.named, &all, content)
     }
 }
 
@@ -118,8 +168,15 @@ pub fn read_text(path: &Path) -> Result<String> {
     let bytes = base::files::read(path).doing("read", path)?;
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
-        Error::data(format!("{} is not UTF-8 text: invalid byte at offset {at}", path.display()))
+        not_utf8(path, &format!("invalid byte at offset {at}"))
     })
+}
+
+/// The tokens of the splits.
+pub(super) struct TokenSplits {
+    pub train: TokenFile,
+    pub val: Option<TokenFile>,
+    pub test: Option<TokenFile>,
 }
 
 /// The texts of the splits.
@@ -134,7 +191,7 @@ pub(super) struct SplitTexts {
 /// How texts become samples.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Windowing {
-    /// Characters per sample.
+    /// Tokens per sample.
     pub block_size: usize,
     /// Part of the training text that is the validation split; with 0 its text, or else that of the test split, if there is one.
     pub val_split: f64,
@@ -143,7 +200,7 @@ pub(super) struct Windowing {
 }
 
 impl Windowing {
-    /// The samples of `texts`, which messages call `place`.
+    /// The samples of `texts`, which messages call `place`; their characters are the tokens.
     pub fn splits(&self, place: &str, texts: &SplitTexts, content: Content) -> Result<Splits> {
         let all = || [Some(&texts.train), texts.val.as_ref(), texts.test.as_ref()].into_iter().flatten();
         let vocabulary = vocabulary(all());
@@ -154,37 +211,49 @@ impl Windowing {
             );
         }
         let ids: HashMap<char, u16> = vocabulary.iter().enumerate().map(|(i, &c)| (c, i as u16)).collect();
-        let tokens: Arc<[u16]> = all().flat_map(|text| text.chars()).map(|c| ids[&c]).collect();
-        let whole = Windows {
-            tokens,
-            start: 0,
-            len: 0,
-            block: self.block_size,
-            stride: 1,
-            vocabulary: vocabulary.into(),
-            content,
-            file: texts.file.clone(),
+        let tokenizer = Tokenizer::of_characters(vocabulary);
+        let whole = |text: &String| {
+            let tokens = text.chars().map(|c| ids[&c]).collect();
+            Windows::new(Tokens::Characters(tokens), &tokenizer, content)
         };
-        let count = |text: &Option<String>| text.as_ref().map(|text| text.chars().count());
-        let (val, test) = (count(&texts.val), count(&texts.test));
-        let train = whole.tokens.len() - val.unwrap_or(0) - test.unwrap_or(0);
-        let behind = train + val.unwrap_or(0);
-        let cut = train - (train as f64 * self.val_split) as usize;
-        let test = test.map(|n| behind..behind + n);
-        let val = match val {
-            _ if self.val_split > 0.0 => Some(cut..train),
-            Some(n) => Some(train..train + n),
-            None => test.clone(),
+        let train = Windows { file: texts.file.clone(), ..whole(&texts.train) };
+        // Training samples begin at each character.
+        self.of_windows(place, train, texts.val.as_ref().map(whole), texts.test.as_ref().map(whole), 1)
+    }
+
+    /// The samples of tokens in files, which follow each other without overlapping.
+    pub fn of_tokens(&self, place: &str, tokenizer: &Tokenizer, splits: TokenSplits) -> Result<Splits> {
+        let whole = |tokens: TokenFile| {
+            let content = tokens.content();
+            Windows::new(Tokens::File(Arc::new(tokens)), tokenizer, content)
         };
-        let part = |range: Option<Range<usize>>, max: Option<usize>| {
-            let windows = range.map(|range| whole.part(place, range, self.block_size, max)).transpose()?;
-            Ok::<_, Error>(windows.map(|windows| Arc::new(windows) as Arc<dyn Dataset>))
+        let TokenSplits { train, val, test } = splits;
+        self.of_windows(place, whole(train), val.map(whole), test.map(whole), self.block_size)
+    }
+
+    /// `stride`: tokens between the starts of two training samples.
+    fn of_windows(
+        &self,
+        place: &str,
+        train: Windows,
+        val: Option<Windows>,
+        test: Option<Windows>,
+        stride: usize,
+    ) -> Result<Splits> {
+        let all = train.tokens.len();
+        let cut = all - (all as f64 * self.val_split) as usize;
+        let part = |whole: Windows, range: Range<usize>, max: Option<usize>| {
+            let part = whole.part(place, range, self.block_size, self.block_size, max)?;
+            Ok::<_, Error>(Arc::new(part) as Arc<dyn Dataset>)
         };
-        Ok(Splits {
-            train: Arc::new(whole.part(place, 0..cut, 1, self.max_train)?),
-            val: part(val, self.max_val)?,
-            test: part(test, None)?,
-        })
+        let behind = (self.val_split > 0.0).then(|| train.clone());
+        let val = match (behind, val.or_else(|| test.clone())) {
+            (Some(train), _) => Some(part(train, cut..all, self.max_val)?),
+            (None, own) => own.map(|own| part(own.clone(), 0..own.tokens.len(), self.max_val)).transpose()?,
+        };
+        let test = test.map(|test| part(test.clone(), 0..test.tokens.len(), None)).transpose()?;
+        let train = train.part(place, 0..cut, self.block_size, stride, self.max_train)?;
+        Ok(Splits { train: Arc::new(train), val, test })
     }
 }
 
@@ -194,30 +263,67 @@ fn vocabulary<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<char> {
 }
 
 #[derive(Clone)]
+enum Tokens {
+    Characters(Arc<[u16]>),
+    File(Arc<TokenFile>),
+}
+
+impl Tokens {
+    fn len(&self) -> usize {
+        match self {
+            Self::Characters(tokens) => tokens.len(),
+            Self::File(file) => file.len(),
+        }
+    }
+
+    fn read(&self, start: usize, to: &mut [i64]) -> Result<()> {
+        match self {
+            Self::Characters(tokens) => {
+                to.iter_mut().zip(&tokens[start..]).for_each(|(to, token)| *to = i64::from(*token));
+                Ok(())
+            }
+            Self::File(file) => file.read(start, to),
+        }
+    }
+}
+
+#[derive(Clone)]
 struct Windows {
-    tokens: Arc<[u16]>,
+    tokens: Tokens,
     start: usize,
     len: usize,
     block: usize,
     stride: usize,
-    /// By token.
-    vocabulary: Arc<[char]>,
+    tokenizer: Tokenizer,
     content: Content,
     /// See [`SplitTexts::file`].
     file: Option<Arc<str>>,
 }
 
 impl Windows {
-    /// The windows in a range of the tokens, `stride` apart, at most `max` of them.
-    fn part(&self, place: &str, range: Range<usize>, stride: usize, max: Option<usize>) -> Result<Self> {
-        let starts = range.len().checked_sub(self.block).filter(|&n| n > 0);
+    /// Of no sample yet.
+    fn new(tokens: Tokens, tokenizer: &Tokenizer, content: Content) -> Self {
+        let tokenizer = tokenizer.clone();
+        Self { tokens, start: 0, len: 0, block: 0, stride: 1, tokenizer, content, file: None }
+    }
+
+    /// The windows of `block` tokens in a range of the tokens, `stride` apart, at most `max` of them.
+    fn part(
+        &self,
+        place: &str,
+        range: Range<usize>,
+        block: usize,
+        stride: usize,
+        max: Option<usize>,
+    ) -> Result<Self> {
+        let starts = range.len().checked_sub(block).filter(|&n| n > 0);
         let len = starts.map(|n| n.div_ceil(stride)).ok_or_else(|| {
-            let (n, block) = (count(self.tokens.len(), "character"), self.block);
+            let n = count(self.tokens.len(), self.tokenizer.unit());
             Error::data(format!("{place} has {n}: too few for `block_size = {block}`"))
                 .hint("lower `block_size`, change `val_split`, or use a longer text")
         })?;
         let len = max.map_or(len, |max| len.min(max));
-        Ok(Self { start: range.start, len, stride, ..self.clone() })
+        Ok(Self { start: range.start, len, block, stride, ..self.clone() })
     }
 
     /// The index of its first token.
@@ -226,7 +332,7 @@ impl Windows {
     }
 
     fn facts(&self) -> FieldFacts {
-        FieldFacts { shape: vec![self.block], kind: FieldKind::Index(self.vocabulary.len()) }
+        FieldFacts { shape: vec![self.block], kind: FieldKind::Index(self.tokenizer.vocabulary_size()) }
     }
 }
 
@@ -244,22 +350,35 @@ impl Dataset for Windows {
         Some(self.content)
     }
     fn place(&self, index: u64) -> Option<String> {
-        let before = self.tokens.get(..self.first(index))?;
-        let ends = before.iter().filter(|token| self.vocabulary[usize::from(**token)] == '\n').count();
-        Some(in_line(self.file.as_ref()?, ends + 1))
+        let (Tokens::Characters(tokens), Some(file)) = (&self.tokens, &self.file) else { return None };
+        let characters = self.tokenizer.characters()?;
+        let before = tokens.get(..self.first(index))?;
+        let ends = before.iter().filter(|token| characters[usize::from(**token)] == '\n').count();
+        Some(in_line(file, ends + 1))
+    }
+    fn bytes_per_target(&self) -> Result<Option<f64>> {
+        let Some(bytes) = self.tokenizer.bytes_of_tokens() else { return Ok(None) };
+        let mut window = vec![0; self.block];
+        let mut all = 0_u64;
+        for sample in 0..self.len as u64 {
+            self.tokens.read(self.first(sample) + 1, &mut window)?;
+            all += window.iter().map(|token| u64::from(bytes[*token as usize])).sum::<u64>();
+        }
+        Ok(Some(all as f64 / (self.len * self.block) as f64))
     }
     fn encoding(&self) -> Option<Encoding> {
-        let vocabulary = self.vocabulary.iter().collect();
-        Some(Encoding::Text(TextEncoding { vocabulary, block_size: self.block }))
+        Some(Encoding::Text(TextEncoding { tokenizer: self.tokenizer.clone(), block_size: self.block }))
     }
     fn write(&self, key: SampleKey, to: SampleMut<'_>) -> Result<()> {
         let (FieldMut::Index(input), FieldMut::Index(target)) = (to.input, to.target) else {
             return Err(wrong_buffers("tokens"));
         };
-        let window = &self.tokens[self.first(key.sample)..][..self.block + 1];
-        input.iter_mut().zip(window).for_each(|(o, &t)| *o = i64::from(t));
-        target.iter_mut().zip(&window[1..]).for_each(|(o, &t)| *o = i64::from(t));
-        Ok(())
+        let first = self.first(key.sample);
+        self.tokens.read(first, input)?;
+        // All but the last token have been read.
+        let last = self.block - 1;
+        target[..last].copy_from_slice(&input[1..]);
+        self.tokens.read(first + self.block, &mut target[last..])
     }
 }
 
@@ -310,6 +429,44 @@ mod tests {
         assert_eq!(places(&*splits.train, &[0, 2, 3, 6]), ["1", "1", "2", "3"]);
         // Characters 15, 19 and 23.
         assert_eq!(places(&*splits.val.unwrap(), &[0, 1, 2]), ["6", "7", "8"]);
+    }
+
+    #[test]
+    fn a_target_has_the_bytes_of_its_characters() {
+        let splits = open("abcéabcéabcéabcéccba".as_bytes(), "block_size = 3\nval_split = 0.2").unwrap();
+        let bytes = |set: &dyn Dataset| set.bytes_per_target().unwrap().unwrap();
+        assert_eq!(bytes(&*splits.val.unwrap()), 1.0);
+        // Every fourth one.
+        let accents = (1..14).flat_map(|start| start..start + 3).filter(|at| at % 4 == 3).count();
+        assert_eq!(bytes(&*splits.train), 1.0 + accents as f64 / 39.0);
+    }
+
+    #[test]
+    fn tokens_of_a_tokenizer_are_samples_that_follow_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        std::fs::write(file("a.txt"), "abcdef").unwrap();
+        std::fs::write(file("b.txt"), "ghi").unwrap();
+        let (path, cache) = (file("*.txt"), file("cache"));
+        let table = format!("path = {path:?}\ncache = {cache:?}\nblock_size = 3\nval_split = 0.4");
+        let source = configure(&text, &table).unwrap();
+        let source = source.tokenized(&TokenizerPlan::Known(Tokenizer::of_bytes())).unwrap();
+        assert_eq!(source.facts().input.unwrap().kind, FieldKind::Index(257));
+        source.check_files().unwrap();
+        source.prepare(&mut |_| ()).unwrap();
+        let splits = source.open().unwrap();
+        // "abcdef" and its end are the first 7 of 11 tokens, of which the last 4 are for validation.
+        let letters = |of: &[u8]| of.iter().map(|letter| f64::from(*letter)).collect::<Vec<_>>();
+        assert_eq!(splits.train.len(), 2);
+        assert_eq!(sample(&*splits.train, 0, 0), (letters(b"abc"), letters(b"bcd")));
+        assert_eq!(sample(&*splits.train, 1, 0), (letters(b"def"), [letters(b"ef"), vec![256.0]].concat()));
+        let val = splits.val.unwrap();
+        assert_eq!((val.len(), sample(&*val, 0, 0).1), (1, [letters(b"hi"), vec![256.0]].concat()));
+        assert_eq!(val.bytes_per_target().unwrap(), Some(2.0 / 3.0));
+        std::fs::remove_file(file("b.txt")).unwrap();
+        std::fs::remove_file(file("a.txt")).unwrap();
+        let missing = source.check_files().unwrap_err().message;
+        assert!(missing.starts_with("no file fits ") && missing.ends_with("/*.txt"), "{missing}");
     }
 
     #[test]

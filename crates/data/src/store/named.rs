@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 #[serde(default)]
 #[schemars(extend("required" = ["path"], "x-section" = "File"))]
 struct FileKeys {
-    /// The file.
+    /// The file. Of `text` also a pattern such as `texts/*.txt`: several files, in the order of their names.
     #[schemars(extend("x-changes-results" = false, "format" = "path"))]
     path: PathBuf,
     /// Where to download the file from if it is missing.
@@ -68,6 +68,8 @@ pub struct NamedFile {
     download: bool,
     spec: FileSpec,
     cache: Cache,
+    /// `path` is a pattern of paths.
+    is_pattern: bool,
 }
 
 impl Default for NamedFile {
@@ -88,6 +90,16 @@ impl NamedFile {
         Self::new(file)
     }
 
+    /// As [`NamedFile::read`]; the path may be a pattern that several files fit.
+    pub fn of_several(fields: &mut Fields<'_>) -> Self {
+        let mut file = Self::read(fields);
+        file.is_pattern = !file.path.exists() && file.path.to_string_lossy().contains(['*', '?', '[']);
+        if file.is_pattern {
+            fields.misplaced(&["url", "sha256"], "where `path` is a pattern");
+        }
+        file
+    }
+
     fn new(file: FileKeys) -> Self {
         let url = file.url.map(|url| url.0);
         let from = url.clone().unwrap_or_else(|| "its source".to_owned());
@@ -97,6 +109,7 @@ impl NamedFile {
             download: true,
             spec: FileSpec { size: None, digest: file.sha256.map(Digest::Sha256), from },
             cache: file.cache,
+            is_pattern: false,
         }
     }
 
@@ -117,6 +130,7 @@ impl NamedFile {
             },
             urls,
             cache: keys.cache,
+            is_pattern: false,
         }
     }
 
@@ -125,9 +139,38 @@ impl NamedFile {
         self.spec.size.is_some()
     }
 
+    /// Where what is made of the file is kept.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// The files that are there, by name.
+    ///
+    /// # Errors
+    /// The path is a pattern that no file fits, or none at all.
+    pub fn paths(&self) -> Result<Vec<PathBuf>> {
+        if !self.is_pattern {
+            return Ok(Some(self.path.clone()).filter(|path| path.is_file()).into_iter().collect());
+        }
+        let pattern = absolute(&self.path).display().to_string();
+        let found = glob::glob(&pattern);
+        let found =
+            found.map_err(|e| Error::data(format!("`[dataset] path`: `{pattern}` is not a pattern: {e}")))?;
+        let mut paths: Vec<PathBuf> =
+            found.filter_map(|path| path.ok().filter(|path| path.is_file())).collect();
+        paths.sort();
+        match paths.is_empty() {
+            true => Err(Error::data(format!("no file fits {pattern}")).hint("correct `[dataset] path`")),
+            false => Ok(paths),
+        }
+    }
+
     /// Downloads the file if it is missing and an address is known, and verifies it. A downloaded file must also pass `check`
     /// before it is renamed to its final name.
     pub fn prepare(&self, check: &dyn Fn(&Path) -> Result<()>, say: &mut dyn FnMut(&str)) -> Result<()> {
+        if self.is_pattern {
+            return self.paths().map(drop);
+        }
         if !self.is_there()? {
             fetch(Download { urls: &self.urls, target: &self.path, spec: &self.spec }, check, say)?;
         }
@@ -139,6 +182,9 @@ impl NamedFile {
     /// # Errors
     /// The file is missing, and is not to be downloaded.
     pub fn is_there(&self) -> Result<bool> {
+        if self.is_pattern {
+            return self.paths().map(|_| true);
+        }
         let path = absolute(&self.path);
         if self.path.is_file() {
             return Ok(true);

@@ -1,7 +1,7 @@
 //! Components registered by name; each reads the other keys of its table itself.
 
 use crate::registry::Registry;
-use data::{DataFacts, DatasetSource, LoaderConfig};
+use data::{DataFacts, DatasetSource, LoaderConfig, TokenizerPlan};
 use ddp::{HookKeys, HookSource};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -65,8 +65,19 @@ pub(super) fn dataset(root: &mut Fields<'_>, registry: &Registry) -> (Option<Dat
     let mut fields = root.req_section("dataset");
     let kind = fields.kind(registry.dataset_kinds());
     let loader = fields.config();
+    let is_tokenized = root.has("tokenizer");
+    let tokenizer = TokenizerPlan::read(&mut root.section("tokenizer"), is_tokenized);
     let plan = kind.map(|(name, kind)| {
-        let source = kind.configure(&mut fields);
+        let mut source = kind.configure(&mut fields);
+        if is_tokenized {
+            match source.tokenized(&tokenizer) {
+                Some(tokenized) => source = tokenized,
+                None => root.problem_with_key(
+                    "tokenizer",
+                    format!("has no effect: the data set `{name}` is not read as text"),
+                ),
+            }
+        }
         DatasetPlan { name: name.to_owned(), facts: source.facts(), source, classes: None }
     });
     (plan, loader)

@@ -68,10 +68,10 @@ impl Plan {
     }
 }
 
-/// Keys of what watches a run, of how it is started, and of other runs.
+/// Keys of what watches a run, of how it is started, and of other runs; and of the tokenizer, which is in the encoding of the data.
 fn is_of_the_start(key: &str) -> bool {
     key == "metrics.sinks"
-        || ["observer", "launch", "sweep"].contains(&key.split('.').next().unwrap_or_default())
+        || ["observer", "launch", "sweep", "tokenizer"].contains(&key.split('.').next().unwrap_or_default())
 }
 
 /// Leaves the names of files, and addresses without a user and a query.

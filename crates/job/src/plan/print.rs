@@ -263,9 +263,10 @@ pub fn one_line(value: &toml::Value) -> String {
 }
 
 /// The tables in the order of a plan: model, data and training first, then saving, metrics and launching.
-const TABLES: [&str; 16] = [
+const TABLES: [&str; 17] = [
     "model",
     "dataset",
+    "tokenizer",
     "transform",
     "task",
     "loss",

@@ -230,7 +230,8 @@ pub fn evaluate(
     });
     let details = Details { per_class: wanted.per_class, samples: 0 };
     let evaluated = evaluate_by_batches(&*model, &*parts.task.build(), dataset, options, group, details)?;
-    let found = metrics::evaluation(&evaluated.sums, Reported::new(parts.task, parts.metrics.top5, &facts));
+    let reported = Reported::new(parts.task, parts.metrics.top5, &facts).of(&**dataset)?;
+    let found = metrics::evaluation(&evaluated.sums, reported);
     let encoding = splits.train.encoding();
     let names = encoding.as_ref().and_then(Encoding::classes).unwrap_or_default();
     let tally = evaluated.tally.as_ref();

@@ -5,6 +5,7 @@ use base::panics::catch_model_panic;
 use data::rng::{CounterRng, Stream};
 use data::{FieldData, HostField, SampleKey};
 use ddp::device::read;
+use std::collections::BTreeSet;
 use train::models::{Decoder, Evaluator, Input, KvCache, decoder};
 
 /// How the next token is chosen.
@@ -14,8 +15,21 @@ pub struct Sampling {
     pub temperature: f64,
     /// Draws among this many most probable tokens; `None`: among all.
     pub top_k: Option<usize>,
+    /// Draws among the fewest tokens that have this probability together; `None`: among all.
+    pub top_p: Option<f64>,
+    /// Draws among tokens with at least this part of the largest probability; `None`: among all.
+    pub min_p: Option<f64>,
+    /// Divides the logits of tokens that are in the text so far, or multiplies negative ones (Keskar et al. 2019); 1 changes nothing.
+    pub repetition_penalty: f64,
     /// Seed of the random draws.
     pub seed: u64,
+}
+
+impl Default for Sampling {
+    /// As the model's probabilities are.
+    fn default() -> Self {
+        Self { temperature: 1.0, top_k: None, top_p: None, min_p: None, repetition_penalty: 1.0, seed: 0 }
+    }
 }
 
 /// A sequence that grows.
@@ -23,6 +37,8 @@ pub struct Generator<'a> {
     evaluator: &'a Evaluator,
     /// The last tokens, at most `context` of them.
     window: Vec<i64>,
+    /// All tokens of the sequence.
+    seen: BTreeSet<i64>,
     context: usize,
     /// Tokens that may be drawn: a model may have more outputs.
     vocabulary: usize,
@@ -45,9 +61,21 @@ impl<'a> Generator<'a> {
         sampling: Sampling,
         sequence: u64,
     ) -> Self {
+        let seen = prompt.iter().copied().collect();
         prompt.drain(..prompt.len().saturating_sub(context));
         let (decoder, cache) = (decoder(evaluator.net()), KvCache::default());
-        Self { evaluator, window: prompt, context, vocabulary, decoder, cache, sampling, sequence, drawn: 0 }
+        Self {
+            evaluator,
+            window: prompt,
+            seen,
+            context,
+            vocabulary,
+            decoder,
+            cache,
+            sampling,
+            sequence,
+            drawn: 0,
+        }
     }
 
     /// The next token, which becomes part of the sequence.
@@ -57,10 +85,12 @@ impl<'a> Generator<'a> {
     pub fn next_token(&mut self) -> Result<usize> {
         let mut logits = self.logits()?;
         logits.truncate(self.vocabulary);
+        penalise(&mut logits, &self.seen, self.sampling.repetition_penalty);
         let key = SampleKey { seed: self.sampling.seed, epoch: self.sequence, sample: self.drawn };
         let token = choose(&logits, self.sampling, CounterRng::new(key, Stream::Token).uniform());
         self.drawn += 1;
         self.window.push(token as i64);
+        self.seen.insert(token as i64);
         if self.window.len() > self.context {
             // Every token gets another position, so nothing that was computed remains valid.
             self.window.remove(0);
@@ -92,7 +122,22 @@ impl<'a> Generator<'a> {
     }
 }
 
-/// The token that `draw`, in `[0, 1)`, falls on; without temperature the first of the most probable ones.
+/// Makes the tokens in `seen` less probable.
+fn penalise(logits: &mut [f32], seen: &BTreeSet<i64>, penalty: f64) {
+    if penalty == 1.0 {
+        return;
+    }
+    let penalty = penalty as f32;
+    for token in seen {
+        let Some(logit) = usize::try_from(*token).ok().and_then(|token| logits.get_mut(token)) else {
+            continue;
+        };
+        *logit = if *logit < 0.0 { *logit * penalty } else { *logit / penalty };
+    }
+}
+
+/// The token that `draw`, in `[0, 1)`, falls on; without temperature the first of the most probable ones. As in transformers, each of
+/// `top_k`, `top_p` and `min_p` chooses among the tokens that the one before it left.
 fn choose(logits: &[f32], sampling: Sampling, draw: f32) -> usize {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     // Stable: of equal logits the lower index comes first.
@@ -103,7 +148,20 @@ fn choose(logits: &[f32], sampling: Sampling, draw: f32) -> usize {
     order.truncate(sampling.top_k.unwrap_or(usize::MAX));
     let Some(&largest) = order.first() else { return 0 };
     let weight = |token: &usize| (f64::from(logits[*token] - logits[largest]) / sampling.temperature).exp();
-    let weights: Vec<f64> = order.iter().map(weight).collect();
+    let mut weights: Vec<f64> = order.iter().map(weight).collect();
+    if let Some(top_p) = sampling.top_p {
+        let all: f64 = weights.iter().sum();
+        let mut together = 0.0;
+        let enough = weights.iter().position(|weight| {
+            together += weight;
+            together >= top_p * all
+        });
+        weights.truncate(enough.map_or(usize::MAX, |last| last + 1));
+    }
+    if let Some(min_p) = sampling.min_p {
+        // The largest weight is 1.
+        weights.truncate(weights.partition_point(|weight| *weight >= min_p).max(1));
+    }
     let mut left = f64::from(draw) * weights.iter().sum::<f64>();
     for (token, weight) in order.iter().zip(weights) {
         left -= weight;
@@ -123,7 +181,14 @@ mod tests {
     use data::Encoding;
     use ddp::device::ComputeDevice;
 
-    const ALL: Sampling = Sampling { temperature: 1.0, top_k: None, seed: 0 };
+    const ALL: Sampling = Sampling {
+        temperature: 1.0,
+        top_k: None,
+        top_p: None,
+        min_p: None,
+        repetition_penalty: 1.0,
+        seed: 0,
+    };
 
     #[test]
     fn tokens_are_drawn_by_their_probabilities() {
@@ -140,8 +205,26 @@ mod tests {
         assert!((cold[0] as i32 - 33).abs() <= 1 && (cold[1] as i32 - 533).abs() <= 1, "{cold:?}");
         let two = drawn(Sampling { top_k: Some(2), ..ALL });
         assert!(two[0] == 0 && (two[1] as i32 - 467).abs() <= 1, "{two:?}");
+        let two_of_three = two;
         assert_eq!(drawn(Sampling { top_k: Some(1), ..ALL }), [0, 700, 0]);
         assert_eq!(drawn(Sampling { temperature: 0.0, ..ALL }), [0, 700, 0]);
+        // 4/7 and 2/7 have more than 0.6 together, and 4/7 has not.
+        assert_eq!(drawn(Sampling { top_p: Some(0.6), ..ALL }), two_of_three);
+        assert_eq!(drawn(Sampling { top_p: Some(0.5), ..ALL }), [0, 700, 0]);
+        assert_eq!(drawn(Sampling { top_p: Some(1.0), ..ALL }), [100, 400, 200]);
+        // A quarter of the largest is just enough.
+        assert_eq!(drawn(Sampling { min_p: Some(0.249), ..ALL }), [100, 400, 200]);
+        assert_eq!(drawn(Sampling { min_p: Some(0.3), ..ALL }), two_of_three);
+        assert_eq!(drawn(Sampling { min_p: Some(0.6), ..ALL }), [0, 700, 0]);
+    }
+
+    #[test]
+    fn tokens_of_the_text_become_less_probable() {
+        let mut logits = [2.0, -1.0, 0.5, -3.0];
+        penalise(&mut logits, &BTreeSet::from([0, 1, 77]), 2.0);
+        assert_eq!(logits, [1.0, -2.0, 0.5, -3.0]);
+        penalise(&mut logits, &BTreeSet::from([0]), 1.0);
+        assert_eq!(logits, [1.0, -2.0, 0.5, -3.0]);
     }
 
     /// A GPT that was trained for a moment.
@@ -159,7 +242,10 @@ mod tests {
         let (usage, plan) =
             Usage::read(loaded.usage.as_deref().unwrap(), &loaded, &Registry::standard()).unwrap();
         let Some(Encoding::Text(encoding)) = &usage.encoding else { panic!("it is a text") };
-        assert_eq!((encoding.vocabulary.as_str(), encoding.block_size), (" abcd", 8));
+        assert_eq!(
+            (encoding.tokenizer.characters().unwrap(), encoding.block_size),
+            (&[' ', 'a', 'b', 'c', 'd'][..], 8)
+        );
         (Predictor::new(&RankParts::new(&plan), &usage, &loaded, true, ComputeDevice::Cpu).unwrap(), 5)
     }
 

@@ -4,21 +4,26 @@ use super::Evaluation;
 use super::messages::warn;
 use super::parts::RankParts;
 use base::error::{Error, Result};
-use data::{DataFacts, FieldKind};
+use data::{DataFacts, Dataset, FieldKind};
 use record::{Assertion, ExistingMetrics, Metrics, MetricsWriter, Top5};
 use spec::did_you_mean;
 use std::path::Path;
 use train::tasks::{StandardLoss, TaskPlan};
 use train::training::{Position, Sums, TrainSettings};
 
+/// The loss of tokens in bits for each byte of text, which does not depend on what a token is.
+const BITS_PER_BYTE: &str = "bits_per_byte";
+
 /// The metrics to report besides the loss and the task's own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reported {
     /// The metrics of the targets' kind.
     pub standard: bool,
     pub top5: bool,
     /// The loss is the cross-entropy of tokens: `perplexity`, and the outputs are scores of the tokens that follow.
     pub tokens: bool,
+    /// The mean number of bytes of text that a token of the evaluated split stands for, if that is known: `bits_per_byte`.
+    pub bytes_per_token: Option<f64>,
 }
 
 impl Reported {
@@ -34,7 +39,17 @@ impl Reported {
             standard: task.own().is_none(),
             top5: classes > 0 && top5.applies(classes),
             tokens: sequences && cross_entropy,
+            bytes_per_token: None,
         }
+    }
+
+    /// For the metrics of this split.
+    ///
+    /// # Errors
+    /// The samples can't be read.
+    pub fn of(self, dataset: &dyn Dataset) -> Result<Self> {
+        let bytes_per_token = if self.tokens { dataset.bytes_per_target()? } else { None };
+        Ok(Self { bytes_per_token, ..self })
     }
 }
 
@@ -49,6 +64,8 @@ pub fn named(sums: &Sums, reported: Reported) -> Vec<(&str, f64)> {
             metrics.push(("accuracy", sums.accuracy()));
             metrics.extend(reported.top5.then(|| ("top5", sums.top5())));
             metrics.extend(reported.tokens.then(|| ("perplexity", sums.perplexity())));
+            let bits = |bytes| (BITS_PER_BYTE, sums.perplexity().log2() / bytes);
+            metrics.extend(reported.bytes_per_token.map(bits));
         }
         false => {}
     }
@@ -69,7 +86,9 @@ pub fn names(parts: &RankParts<'_>) -> Vec<String> {
     if reported.standard && kind != Some(FieldKind::Float) {
         names.push("accuracy");
         names.extend((reported.top5 || kind.is_none()).then_some("top5"));
-        names.extend((reported.tokens || kind.is_none()).then_some("perplexity"));
+        if reported.tokens || kind.is_none() {
+            names.extend(["perplexity", BITS_PER_BYTE]);
+        }
     }
     let own = parts.task.metrics().into_iter().map(|metric| metric.name.to_string());
     names.into_iter().map(str::to_owned).chain(own).collect()
@@ -83,7 +102,8 @@ pub fn measured(parts: &RankParts<'_>, assertions: &[Assertion]) -> Result<()> {
     let names = names(parts);
     let known =
         ["val", "train"].iter().flat_map(|split| names.iter().map(move |name| format!("{split}.{name}")));
-    let known: Vec<String> = known.collect();
+    // The training split's samples are not read for it.
+    let known: Vec<String> = known.filter(|name| *name != format!("train.{BITS_PER_BYTE}")).collect();
     for Assertion { metric, .. } in assertions {
         let wrong = |why: &str| Error::usage(format!("--assert: `{metric}` {why}"));
         if !known.contains(metric) {

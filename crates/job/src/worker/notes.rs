@@ -162,8 +162,9 @@ fn texts(
         return Ok(Vec::new());
     }
     let evaluator = model.evaluator();
-    let vocabulary = encoding.vocabulary.chars().count();
-    let sampling = Sampling { temperature: TEMPERATURE, top_k: None, seed };
+    let tokenizer = &encoding.tokenizer;
+    let vocabulary = tokenizer.vocabulary_size();
+    let sampling = Sampling { temperature: TEMPERATURE, seed, ..Sampling::default() };
     let (begun, count) = (Instant::now(), TEXTS.min(dataset.len() as u64));
     let mut texts = Vec::new();
     for number in 0..count {
@@ -173,11 +174,11 @@ fn texts(
             return Ok(Vec::new());
         };
         prompt.truncate(PROMPT.min(encoding.block_size / 2).max(1));
-        let before = encoding.decode(&prompt);
+        let before = tokenizer.decode(&prompt);
         let next = Continuation { evaluator: &evaluator, encoding, vocabulary, sampling, number };
         let tokens = next.tokens(prompt, || begun.elapsed() < TEXT_TIME)?;
         let cut = tokens.len() < TOKENS;
-        let (text, place) = (encoding.decode(&tokens), dataset.place(sample));
+        let (text, place) = (tokenizer.decode(&tokens), dataset.place(sample));
         texts.push(GeneratedText { prompt: before, text, cut, place });
     }
     Ok(texts)

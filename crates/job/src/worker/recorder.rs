@@ -78,6 +78,8 @@ pub struct Recorder {
 struct RunRecord {
     out_dir: PathBuf,
     reported: Reported,
+    /// The same of the validation split, since its first evaluation.
+    reported_of_val: Option<Reported>,
     events: EventLog,
     /// With `metrics.digests`.
     digests: Option<DigestWriter>,
@@ -150,6 +152,7 @@ impl Recorder {
         self.run = Some(RunRecord {
             out_dir,
             reported,
+            reported_of_val: None,
             events,
             digests,
             undecided: Undecided::new(found.divergence),

@@ -62,7 +62,7 @@ pub(super) fn last_step(run: &RunRecords) -> u64 {
 pub(super) fn prefers_larger(metric: &str) -> Option<bool> {
     match metric {
         "accuracy" | "top5" | "r2" => Some(true),
-        "loss" | "mae" | "mse" | "perplexity" => Some(false),
+        "loss" | "mae" | "mse" | "perplexity" | "bits_per_byte" => Some(false),
         _ => None,
     }
 }

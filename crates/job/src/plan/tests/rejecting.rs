@@ -48,6 +48,12 @@ fn rejects_impossible_combinations() {
     );
     one(&["early_stop.patience=2", "early_stop.metric=val.r2", "dataset.val=10"], "`val.r2` needs numbers");
     one(&["dataset.samples=0"], "no training samples");
+    one(&["tokenizer.kind=bytes"], "has no effect: the data set `");
+    let text = ["dataset={ name = 'text', path = 'a.txt' }", "model.name=gpt"];
+    let text = |more: &'static str| [text[0], text[1], more];
+    one(&text("tokenizer.kind=huggingface"), "a tokenizer of Hugging Face needs the key `path`");
+    one(&text("tokenizer={ kind = 'bytes', path = 'a' }"), "where tokens are characters or bytes");
+    one(&text("tokenizer.path=Cargo.toml"), "Cargo.toml: it is no tokenizer of Hugging Face");
     one(&["name=.."], "a name consists of letters");
     one(&["name=\"\""], "a name can't be empty");
     assert_eq!(refused(&["checkpoint.keep_best=1", "checkpoint.best=train.loss"]), [""; 0]);

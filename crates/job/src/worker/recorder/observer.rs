@@ -72,6 +72,9 @@ impl Observer for Recorder {
         let Some(run) = &mut self.run else { return };
         let done = run.notes.evaluated(position, model, dataset, tally);
         run.events.tolerate(done);
+        if run.reported_of_val.is_none() {
+            run.reported_of_val = run.events.tolerate(run.reported.of(dataset));
+        }
     }
 
     fn epoch(
@@ -88,7 +91,7 @@ impl Observer for Recorder {
         let event = EpochEvent {
             epoch: position.epoch,
             train: metrics(train, run.reported),
-            val: val.map(|v| metrics(v, run.reported)),
+            val: val.map(|v| metrics(v, run.reported_of_val.unwrap_or(run.reported))),
             seconds,
             step: position.step,
             lr,

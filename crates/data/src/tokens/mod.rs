@@ -1,0 +1,100 @@
+//! Texts as files of tokens in the cache, which are written once and read by position: a start does not depend on the size of a
+//! text.
+//!
+//! A file is named by the digests of its text and its tokenizer; texts that have not changed since, by their size, times and
+//! inode, are found without being read.
+
+mod file;
+mod pieces;
+#[cfg(test)]
+mod tests;
+mod texts;
+mod write;
+
+pub use file::TokenFile;
+pub use texts::{Chunk, TextFiles, Texts, is_json_lines, not_utf8};
+
+use crate::Tokenizer;
+use crate::store::{Cache, write_atomically};
+use base::error::{Error, IoContext, Result};
+use data_encoding::HEXLOWER;
+use file::Summary;
+use sha2::{Digest, Sha256};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// Of the format of files.
+const VERSION: u32 = 1;
+
+/// The tokens of `texts`, written if they are not in the cache yet. `say` receives one-line messages about that.
+///
+/// # Errors
+/// A text can't be read or tokenised, there is no cache, or the disk is full.
+pub fn tokens(
+    cache: &Cache,
+    texts: &dyn Texts,
+    tokenizer: &Tokenizer,
+    say: &mut dyn FnMut(&str),
+) -> Result<TokenFile> {
+    let folder = cache.join("tokens")?;
+    fs::create_dir_all(&folder).doing("create", &folder)?;
+    let tokenised = HEXLOWER.encode(&tokenizer.digest()[..8]);
+    let known = folder.join(format!("{}-{tokenised}.ref", texts.identity()?));
+    if let Some(file) = fs::read_to_string(&known).ok().and_then(|name| open(&folder, name.trim())) {
+        return Ok(file);
+    }
+    let name = name(texts, tokenizer)?;
+    let file = match open(&folder, &name) {
+        Some(file) => file,
+        None => {
+            // Another process may be writing it. The kernel releases the lock of one that is killed.
+            let lock = folder.join(format!("{name}.lock"));
+            let lock = File::create(&lock).doing("create", &lock)?;
+            rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
+                .map_err(|e| Error::io(format!("cannot lock {}: {e}", folder.display())))?;
+            if open(&folder, &name).is_none() {
+                write::write(&folder, &name, texts, tokenizer, say)?;
+            }
+            open(&folder, &name).ok_or_else(|| {
+                Error::io(format!("{} has disappeared", tokens_path(&folder, &name).display()))
+            })?
+        }
+    };
+    write_atomically(&known, name.as_bytes())?;
+    Ok(file)
+}
+
+/// The name of the files for these texts, from all that they consist of.
+fn name(texts: &dyn Texts, tokenizer: &Tokenizer) -> Result<String> {
+    let mut hasher = Sha256::new();
+    hasher.update(format!("version {VERSION}\n"));
+    hasher.update(tokenizer.digest());
+    let (mut document, mut bytes) = (0, 0_u64);
+    texts.read(0, 0, &mut |chunk: Chunk<'_>| {
+        if chunk.document != document {
+            hasher.update(format!("\0{document} {bytes}\n"));
+            (document, bytes) = (chunk.document, 0);
+        }
+        bytes += chunk.text.len() as u64;
+        hasher.update(chunk.text);
+        Ok(())
+    })?;
+    hasher.update(format!("\0{document} {bytes}\n"));
+    Ok(HEXLOWER.encode(&hasher.finalize()))
+}
+
+fn tokens_path(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.tokens"))
+}
+
+/// Written when the tokens are complete.
+fn summary_path(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.json"))
+}
+
+/// The tokens of this name, if all of them are there.
+fn open(folder: &Path, name: &str) -> Option<TokenFile> {
+    let summary: Summary = serde_json::from_slice(&fs::read(summary_path(folder, name)).ok()?).ok()?;
+    let content = HEXLOWER.decode(name.as_bytes()).ok()?.try_into().ok()?;
+    TokenFile::open(&tokens_path(folder, name), summary, content)
+}

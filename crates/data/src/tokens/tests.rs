@@ -1,0 +1,296 @@
+use super::pieces::{PIECE, Pieces, Place};
+use super::*;
+use crate::testing::shared;
+use base::error::Error;
+use std::sync::Mutex;
+
+/// Documents in memory, which may fail on the way.
+struct Documents {
+    all: Vec<String>,
+    identity: &'static str,
+    /// Which document can't be read.
+    fails_at: Option<u64>,
+    /// Where readings began.
+    begun: Mutex<Vec<(u64, u64)>>,
+}
+
+impl Documents {
+    fn new(all: Vec<String>, identity: &'static str) -> Self {
+        Self { all, identity, fails_at: None, begun: Mutex::default() }
+    }
+
+    fn begun(&self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut self.begun.lock().unwrap())
+    }
+}
+
+impl Texts for Documents {
+    fn identity(&self) -> Result<String> {
+        Ok(self.identity.to_owned())
+    }
+
+    fn read(&self, document: u64, offset: u64, each: &mut dyn FnMut(Chunk<'_>) -> Result<()>) -> Result<()> {
+        let mut begun = self.begun.lock().unwrap();
+        // The first one is for the digest.
+        let digest = begun.is_empty();
+        begun.push((document, offset));
+        drop(begun);
+        for (number, text) in (0..).zip(&self.all).skip(document as usize) {
+            if self.fails_at == Some(number) && !digest {
+                return Err(Error::data("it ends here"));
+            }
+            let start = if number == document { offset as usize } else { 0 };
+            each(Chunk { document: number, text: &text[start..], ends: true })?;
+        }
+        Ok(())
+    }
+
+    fn place(&self) -> String {
+        "these".to_owned()
+    }
+}
+
+fn all_of(file: &TokenFile) -> Vec<i64> {
+    let mut all = vec![0; file.len()];
+    file.read(0, &mut all).unwrap();
+    all
+}
+
+fn silent(_: &str) {}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn documents_end_with_the_end_token_and_are_tokenised_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::at(dir.path());
+    let bytes = Tokenizer::of_bytes();
+    let texts = Documents::new(vec!["aé".into(), String::new(), "b".into()], "one");
+    let file = tokens(&cache, &texts, &bytes, &mut silent).unwrap();
+    let expected = [97, 0xc3, 0xa9, 256, 256, 98, 256];
+    assert_eq!(all_of(&file), expected);
+    let mut some = [0; 3];
+    file.read(2, &mut some).unwrap();
+    assert_eq!(some, [0xa9, 256, 256]);
+    // What has not changed is not read again.
+    assert_eq!(texts.begun().len(), 2);
+    let again = tokens(&cache, &texts, &bytes, &mut silent).unwrap();
+    assert_eq!((texts.begun().len(), again.content()), (0, file.content()));
+    // A copy is read, and not tokenised.
+    let copy = Documents::new(texts.all.clone(), "copy");
+    assert_eq!(all_of(&tokens(&cache, &copy, &bytes, &mut silent).unwrap()), expected);
+    assert_eq!(copy.begun(), [(0, 0)]);
+    // The same characters in other documents are other tokens.
+    let other = Documents::new(vec!["aéb".into()], "other");
+    let other = tokens(&cache, &other, &bytes, &mut silent).unwrap();
+    assert_eq!(all_of(&other), [97, 0xc3, 0xa9, 98, 256]);
+    assert_ne!(other.content(), file.content());
+}
+
+#[test]
+fn a_torn_file_is_never_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::at(dir.path());
+    let texts = Documents::new(vec!["some text".into()], "one");
+    let whole = all_of(&tokens(&cache, &texts, &Tokenizer::of_bytes(), &mut silent).unwrap());
+    let folder = dir.path().join("tokens");
+    let path = names(&folder).into_iter().find(|name| name.ends_with(".tokens")).unwrap();
+    let path = folder.join(path);
+    File::options().write(true).open(&path).unwrap().set_len(7).unwrap();
+    let again = tokens(&cache, &texts, &Tokenizer::of_bytes(), &mut silent).unwrap();
+    assert_eq!(all_of(&again), whole);
+    fs::remove_file(&path).unwrap();
+    assert_eq!(all_of(&tokens(&cache, &texts, &Tokenizer::of_bytes(), &mut silent).unwrap()), whole);
+    assert!(names(&folder).iter().all(|name| !name.ends_with(".partial") && !name.ends_with(".progress")));
+}
+
+/// More than a batch is written before it fails.
+#[test]
+fn what_was_begun_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::at(dir.path());
+    let text = |n: usize| format!("{n} ").repeat(600_000);
+    let mut texts = Documents::new((0..12).map(text).collect(), "one");
+    let whole = tokens(&Cache::at(dir.path().join("other")), &texts, &Tokenizer::of_bytes(), &mut silent);
+    let whole = all_of(&whole.unwrap());
+    texts.begun();
+    texts.fails_at = Some(11);
+    let failed = tokens(&cache, &texts, &Tokenizer::of_bytes(), &mut silent).unwrap_err();
+    assert_eq!(failed.message, "it ends here");
+    // A block that was not recorded, and what is no progress at all.
+    let folder = dir.path().join("tokens");
+    let partial = names(&folder).into_iter().find(|name| name.ends_with(".partial")).unwrap();
+    let mut partial = File::options().append(true).open(folder.join(partial)).unwrap();
+    std::io::Write::write_all(&mut partial, &[1, 2, 3, 4, 5]).unwrap();
+    texts.fails_at = None;
+    texts.begun();
+    let mut said = Vec::new();
+    let resumed = tokens(&cache, &texts, &Tokenizer::of_bytes(), &mut |line| said.push(line.to_owned()));
+    assert!(all_of(&resumed.unwrap()) == whole);
+    let begun = texts.begun();
+    assert!(begun[0] == (0, 0) && begun[1] > (5, 0), "{begun:?}");
+    assert!(said[0].starts_with("these: tokenising goes on after "), "{said:?}");
+    assert!(said[1].contains(" of text in 12 documents are ") && said[1].contains(" tokens, "), "{said:?}");
+}
+
+#[test]
+fn two_processes_that_need_the_same_tokens_write_them_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::at(dir.path());
+    let texts = Documents::new(vec!["text ".repeat(500_000)], "one");
+    let lines = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        let one = || {
+            let mut say = |line: &str| lines.lock().unwrap().push(line.to_owned());
+            tokens(&cache, &texts, &Tokenizer::of_bytes(), &mut say).unwrap().len()
+        };
+        let both = [scope.spawn(one), scope.spawn(one)].map(|thread| thread.join().unwrap());
+        assert_eq!(both, [2_500_001; 2]);
+    });
+    let lines = lines.into_inner().unwrap();
+    assert_eq!(lines.iter().filter(|line| line.ends_with("tokenising")).count(), 1, "{lines:?}");
+}
+
+/// The references' tokenizers.
+fn references() -> Option<[(&'static str, Tokenizer); 3]> {
+    let folder = shared("lm_ref/tokenizers")?;
+    let read = |name: &'static str| {
+        let json = fs::read_to_string(folder.join(format!("{name}.json"))).unwrap();
+        (name, Tokenizer::from_json(json, None).unwrap())
+    };
+    Some(["bytelevel-bpe", "unigram", "wordpiece"].map(read))
+}
+
+#[test]
+fn ids_are_those_of_the_references() {
+    let Some(all) = references() else { return };
+    let expected = fs::read_to_string(shared("lm_ref/tokenizers/expected.json").unwrap()).unwrap();
+    let expected: serde_json::Value = serde_json::from_str(&expected).unwrap();
+    for (name, tokenizer) in all {
+        let cases = expected[name].as_array().unwrap();
+        assert!(cases.len() > 3);
+        for case in cases {
+            let ids = case["ids"].as_array().unwrap();
+            let ids: Vec<u32> = ids.iter().map(|id| id.as_u64().unwrap() as u32).collect();
+            let text = case["text"].as_str().unwrap();
+            assert_eq!(tokenizer.encode(text).unwrap(), ids, "{name}: {text:?}");
+            let signed: Vec<i64> = ids.iter().map(|id| i64::from(*id)).collect();
+            assert_eq!(tokenizer.decode(&signed), case["decoded"].as_str().unwrap(), "{name}");
+            assert!(ids.iter().all(|id| (*id as usize) < tokenizer.vocabulary_size()));
+            if let Some(bytes) = tokenizer.bytes_of_tokens() {
+                let of_tokens: u32 = ids.iter().map(|id| bytes[*id as usize]).sum();
+                let special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
+                let plain = special.iter().fold(text.to_owned(), |text, token| text.replace(token, ""));
+                assert_eq!(of_tokens as usize, plain.len(), "{name}: {text:?}");
+            }
+        }
+        assert_eq!(tokenizer.bytes_of_tokens().is_some(), name == "bytelevel-bpe");
+    }
+}
+
+/// The tokens of all pieces of a text.
+fn in_pieces(tokenizer: &Tokenizer, text: &str, chunk: usize) -> (Vec<u32>, usize) {
+    let mut pieces = Pieces::new(tokenizer, Place::default());
+    let (mut ids, mut count, mut at) = (Vec::new(), 0, 0);
+    while at < text.len() {
+        let end = text.floor_char_boundary((at + chunk).min(text.len()));
+        let chunk = Chunk { document: 0, text: &text[at..end], ends: end == text.len() };
+        let each = &mut |piece: super::pieces::Piece| {
+            ids.extend(tokenizer.encode(&piece.text).unwrap());
+            count += 1;
+            let end = if piece.ends { Place { document: 1, offset: 0 } } else { piece.after };
+            assert_eq!(piece.after, end);
+            Ok(())
+        };
+        pieces.add(chunk, "text", each).unwrap();
+        at = end;
+    }
+    (ids, count)
+}
+
+#[test]
+fn pieces_have_the_tokens_of_the_whole() {
+    let Some(all) = references() else { return };
+    let Some(path) = shared("data/tinyshakespeare.txt") else { return };
+    // Without line ends there are only words to cut between.
+    let text = fs::read_to_string(path).unwrap().repeat(2);
+    let words: String = text.chars().map(|c| if c == '\n' { ' ' } else { c }).collect();
+    for (name, tokenizer) in all {
+        for text in [&text, &words] {
+            let whole = tokenizer.encode(text).unwrap();
+            let (ids, count) = in_pieces(&tokenizer, text, 70_001);
+            assert!(ids == whole, "{name}: the tokens of {count} pieces are others");
+            println!("{name}: {count} pieces");
+            assert!(count > 1 || name == "unigram", "{name} was not cut");
+        }
+    }
+}
+
+/// Nothing divides a text without spaces and line ends.
+#[test]
+fn what_cannot_be_cut_stays_whole_up_to_a_limit() {
+    let bytes = Tokenizer::of_bytes();
+    let text = "x".repeat(3 * PIECE);
+    let (ids, count) = in_pieces(&bytes, &text, PIECE);
+    assert_eq!((ids.len(), count), (text.len(), 1));
+    let mut pieces = Pieces::new(&bytes, Place::default());
+    let chunk = Chunk { document: 0, text: &text, ends: false };
+    let failed = (0..100).find_map(|_| pieces.add(chunk, "a.txt", &mut |_| Ok(())).err()).unwrap();
+    assert!(failed.message.starts_with("a.txt: a document has more than 67.1 MB"), "{failed}");
+}
+
+#[test]
+fn lines_of_json_are_documents_and_wrong_ones_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &[u8]| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let read = |paths: Vec<PathBuf>, from: (u64, u64)| {
+        let texts = TextFiles { paths, field: "text".to_owned(), named: "them".to_owned() };
+        let mut all = Vec::new();
+        let done = texts.read(from.0, from.1, &mut |chunk| {
+            match all.last_mut() {
+                Some((document, text, false)) if *document == chunk.document => {
+                    *text = format!("{text}{}", chunk.text);
+                    all.last_mut().unwrap().2 = chunk.ends;
+                }
+                _ => all.push((chunk.document, chunk.text.to_owned(), chunk.ends)),
+            }
+            Ok(())
+        });
+        done.map(|()| all)
+    };
+    let of = |document: u64, text: &str| (document, text.to_owned(), true);
+    let a = file("a.jsonl", "{\"text\": \"one\"}\n\n{\"id\": 3, \"text\": \"é\\n\"}\n".as_bytes());
+    let b = file("b.txt", "plain\n".as_bytes());
+    let c = file("c.jsonl", b"{\"text\": \"last\"}");
+    let all = vec![a.clone(), b.clone(), c.clone()];
+    let documents = [of(0, "one"), of(1, "é\n"), of(2, "plain\n"), of(3, "last")];
+    assert_eq!(read(all.clone(), (0, 0)).unwrap(), documents);
+    assert_eq!(read(all.clone(), (1, 2)).unwrap(), [of(1, "\n"), of(2, "plain\n"), of(3, "last")]);
+    assert_eq!(read(all.clone(), (2, 3)).unwrap(), [of(2, "in\n"), of(3, "last")]);
+    assert_eq!(read(all, (4, 0)).unwrap(), []);
+    for (text, why) in [
+        (&b"{\"text\": \"a\"}\n{\"txt\": \"b\"}\n"[..], "line 2: it has no field `text`"),
+        (b"[1]\n", "line 1: it is no JSON object"),
+        (b"\n{\"text\": 3}", "line 2: `text` is no text"),
+    ] {
+        let failed = read(vec![file("wrong.jsonl", text)], (0, 0)).unwrap_err();
+        assert!(failed.message.contains(why), "{failed}");
+    }
+    let failed = read(vec![b, file("wrong.txt", b"ab\xffcd")], (0, 0)).unwrap_err();
+    assert!(failed.message.ends_with("wrong.txt is not UTF-8 text: invalid byte at offset 2"), "{failed}");
+    // A file may end within a character, and a block too.
+    let failed = read(vec![file("wrong.txt", "abé".as_bytes().split_last().unwrap().1)], (0, 0)).unwrap_err();
+    assert!(failed.message.ends_with("invalid byte at offset 2"), "{failed}");
+    let long = "é".repeat((1 << 19) + 3) + "x";
+    let read = read(vec![file("long.txt", format!("a{long}").as_bytes())], (0, 1)).unwrap();
+    assert!(read == [of(0, &long)]);
+}

@@ -1,0 +1,158 @@
+//! Writes a file of tokens. One that was begun is continued.
+
+use super::file::Summary;
+use super::pieces::{Piece, Pieces, Place};
+use super::{Texts, summary_path, tokens_path};
+use crate::Tokenizer;
+use crate::store::{megabytes, write_atomically};
+use base::display::count;
+use base::error::{Error, IoContext, Result};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Bytes of text that are tokenised at once, by all cores.
+const BATCH: usize = 1 << 23;
+
+/// Between two messages.
+const SAY_EVERY: Duration = Duration::from_secs(10);
+
+/// How far a file is, with what is before `next`.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+struct Progress {
+    next: Place,
+    #[serde(flatten)]
+    written: Summary,
+}
+
+struct Writer<'a> {
+    tokenizer: &'a Tokenizer,
+    threads: rayon::ThreadPool,
+    file: File,
+    /// Of the file that is being written.
+    path: PathBuf,
+    progress_path: PathBuf,
+    progress: Progress,
+    batch: Vec<Piece>,
+    begun: Instant,
+    /// Bytes of text when it began.
+    before: u64,
+    said: Instant,
+}
+
+pub(super) fn write(
+    folder: &Path,
+    name: &str,
+    texts: &dyn Texts,
+    tokenizer: &Tokenizer,
+    say: &mut dyn FnMut(&str),
+) -> Result<()> {
+    let mut writer = Writer::new(folder, name, tokenizer)?;
+    let place = texts.place();
+    let Place { document, offset } = writer.progress.next;
+    match writer.before {
+        0 => say(&format!("{place}: tokenising")),
+        done => say(&format!("{place}: tokenising goes on after {}", megabytes(done))),
+    }
+    let mut pieces = Pieces::new(tokenizer, writer.progress.next);
+    texts.read(document, offset, &mut |chunk| {
+        pieces.add(chunk, &place, &mut |piece| writer.add(piece, &place, say))
+    })?;
+    writer.flush(&place)?;
+    writer.file.sync_all().doing("write", &writer.path)?;
+    let target = tokens_path(folder, name);
+    fs::rename(&writer.path, &target).doing("create", &target)?;
+    let written = writer.progress.written;
+    let summary = serde_json::to_vec(&written).map_err(|e| Error::internal(e.to_string()))?;
+    write_atomically(&summary_path(folder, name), &summary)?;
+    let _ = fs::remove_file(&writer.progress_path);
+    say(&format!(
+        "{place}: {} of text in {} are {}, {}",
+        megabytes(written.bytes),
+        count(written.documents as usize, "document"),
+        count(written.tokens as usize, "token"),
+        writer.speed()
+    ));
+    Ok(())
+}
+
+impl<'a> Writer<'a> {
+    fn new(folder: &Path, name: &str, tokenizer: &'a Tokenizer) -> Result<Self> {
+        let [path, progress_path] =
+            ["partial", "progress"].map(|extension| folder.join(format!("{name}.{extension}")));
+        let saved: Option<Progress> =
+            fs::read(&progress_path).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let width = if tokenizer.vocabulary_size() <= 1 << 16 { 2 } else { 4 };
+        let mut file =
+            File::options().write(true).create(true).truncate(false).open(&path).doing("create", &path)?;
+        let there = file.metadata().doing("read", &path)?.len();
+        let is_there = |progress: &Progress| there >= progress.written.tokens * width as u64;
+        let begins = Progress { written: Summary { width, ..Summary::default() }, ..Progress::default() };
+        let progress = saved.filter(is_there).unwrap_or(begins);
+        let length = progress.written.tokens * width as u64;
+        file.set_len(length).doing("write", &path)?;
+        file.seek(SeekFrom::Start(length)).doing("write", &path)?;
+        let threads = rayon::ThreadPoolBuilder::new().build();
+        let threads = threads.map_err(|e| Error::io(format!("cannot start threads: {e}")))?;
+        let (begun, before) = (Instant::now(), progress.written.bytes);
+        Ok(Self {
+            tokenizer,
+            threads,
+            file,
+            path,
+            progress_path,
+            progress,
+            batch: Vec::new(),
+            begun,
+            before,
+            said: begun,
+        })
+    }
+
+    fn add(&mut self, piece: Piece, place: &str, say: &mut dyn FnMut(&str)) -> Result<()> {
+        self.batch.push(piece);
+        if self.batch.iter().map(|piece| piece.text.len()).sum::<usize>() < BATCH {
+            return Ok(());
+        }
+        self.flush(place)?;
+        if self.said.elapsed() >= SAY_EVERY {
+            self.said = Instant::now();
+            let done = megabytes(self.progress.written.bytes);
+            say(&format!("{place}: {done} tokenised, {}", self.speed()));
+        }
+        Ok(())
+    }
+
+    /// Writes the tokens of the batch, and how far they are.
+    fn flush(&mut self, place: &str) -> Result<()> {
+        let batch = std::mem::take(&mut self.batch);
+        let tokenizer = self.tokenizer;
+        let encoded: Result<Vec<Vec<u32>>, String> =
+            self.threads.install(|| batch.par_iter().map(|piece| tokenizer.encode(&piece.text)).collect());
+        let encoded = encoded.map_err(|why| Error::data(format!("{place}: {why}")))?;
+        let written = &mut self.progress.written;
+        let mut bytes = Vec::new();
+        for (piece, tokens) in batch.iter().zip(encoded) {
+            let end = tokenizer.end().filter(|_| piece.ends);
+            for token in tokens.into_iter().chain(end) {
+                bytes.extend_from_slice(&token.to_le_bytes()[..written.width]);
+                written.tokens += 1;
+            }
+            written.bytes += piece.text.len() as u64;
+            written.documents += u64::from(piece.ends);
+            self.progress.next = piece.after;
+        }
+        self.file.write_all(&bytes).and_then(|()| self.file.sync_data()).doing("write", &self.path)?;
+        let progress = serde_json::to_vec(&self.progress).map_err(|e| Error::internal(e.to_string()))?;
+        write_atomically(&self.progress_path, &progress)
+    }
+
+    fn speed(&self) -> String {
+        let bytes = self.progress.written.bytes - self.before;
+        let rate = bytes as f64 / 1e6 / self.begun.elapsed().as_secs_f64().max(1e-9);
+        format!("{rate:.1} MB/s with {}", count(self.threads.current_num_threads(), "thread"))
+    }
+}
