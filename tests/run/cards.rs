@@ -153,3 +153,52 @@ fn programs_of_model_cards_predict_as_ddp_run_does() {
     let pytorch = by_pytorch(&python, &hub, "generate('the c', 40, 0)");
     assert_eq!(pytorch.as_str().unwrap(), format!("the c{}", ours.as_str().unwrap()));
 }
+
+/// transformers loads what has a class there, and the programs have the tokens of the run.
+#[test]
+fn exported_language_models_continue_texts_as_ddp_run_does() {
+    let Ok(python) = std::env::var("DDP_RUN_TORCH_PYTHON") else {
+        return println!(
+            "skipped: DDP_RUN_TORCH_PYTHON does not name a Python that has torch, tokenizers and transformers"
+        );
+    };
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    std::fs::write(path("t.txt"), "the cat sat on the mat, and the café was full. ".repeat(40)).unwrap();
+    let mut made = ddp_run();
+    made.args(["tokenizer", "train", "--vocab-size", "300", "--out"]).args([path("t.json"), path("t.txt")]);
+    assert_code(&output_of(&mut made), 0);
+    let by_file = format!("path = {:?}", path("t.json"));
+    let cases = [
+        ("name = \"gpt\"\nn_layer = 1\nn_head = 2\nn_embd = 32", "kind = 'bytes'", false),
+        ("name = \"gpt\"\nn_layer = 1\nn_head = 2\nn_embd = 32", by_file.as_str(), false),
+        ("name = \"gpt2\"", &by_file, true),
+        ("name = \"llama\"", &by_file, true),
+        ("name = \"llama\"\nmodel_type = 'mistral'\nsliding_window = 4", &by_file, true),
+        (
+            "name = \"llama\"\nmodel_type = 'qwen3'\nsliding_window = 4\nmax_window_layers = 1\nhead_dim = 24",
+            &by_file,
+            true,
+        ),
+    ];
+    for (number, (model, tokenizer, has_class)) in cases.into_iter().enumerate() {
+        let place = path(&number.to_string());
+        std::fs::create_dir(&place).unwrap();
+        let (file, cache) = (path("t.txt"), path("cache"));
+        let dataset = format!(
+            "name = \"text\"\npath = {file:?}\ncache = {cache:?}\nblock_size = 16\n[tokenizer]\n{tokenizer}"
+        );
+        let (run, hub) = exported(&place, model, &dataset);
+        let words = ["--prompt", "the caf", "--temperature", "0", "--max-tokens", "9", "--out", "-"];
+        let ours = predicted(&run, &words)[0]["text"].clone();
+        let ours = format!("the caf{}", ours.as_str().unwrap());
+        assert_eq!(by_pytorch(&python, &hub, "generate('the caf', 9, 0)"), ours.as_str(), "{model}");
+        if has_class {
+            let of_transformers = "(lambda t, m: t.decode(m.generate(**t('the caf', return_tensors='pt'), \
+                max_new_tokens=9, do_sample=False)[0]))(*[getattr(__import__('transformers'), c)\
+                .from_pretrained('.') for c in ('AutoTokenizer', 'AutoModelForCausalLM')])";
+            assert_eq!(by_pytorch(&python, &hub, of_transformers), ours.as_str(), "{model}");
+        }
+    }
+}

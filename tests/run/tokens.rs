@@ -78,7 +78,7 @@ fn a_tokenizer_is_made_used_and_kept_with_the_model() {
     assert!(text.starts_with("the cat sat on the ") && text.trim_end().ends_with('.'), "{text}");
     assert!(text.len() < 60, "{text}");
     let stopped = predict(&["--stop", " the", "--out", "-"]);
-    let line: Value = parse_json(stopped.trim_end().to_owned());
+    let line: Value = parse_json(stopped.trim_end());
     assert_eq!((line["prompt"].as_str(), line["text"].as_str()), (Some("the cat sat"), Some(" on")));
     assert_code(&output_of(ddp_run().arg("export").arg(path("first")).arg("--hf").arg(path("hf"))), 0);
     assert_eq!(std::fs::read(path("hf/tokenizer.json")).unwrap(), written);

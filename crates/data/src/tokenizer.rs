@@ -128,6 +128,14 @@ impl Tokenizer {
         }
     }
 
+    /// The text of the token that documents end with, if it has one.
+    pub fn end_text(&self) -> Option<String> {
+        match &self.0 {
+            Kind::File(file) => file.built().ok()?.id_to_token(file.end),
+            Kind::Characters(_) | Kind::Bytes => None,
+        }
+    }
+
     /// The text of `tokenizer.json`, if it is one of Hugging Face.
     pub fn json(&self) -> Option<&str> {
         match &self.0 {

@@ -5,7 +5,7 @@ use super::loading::Loading;
 use base::display;
 use base::numbers::metric_words;
 use checkpoint::TensorMap;
-use data::{DataFacts, Encoding, TableEncoding, TargetEncoding};
+use data::{DataFacts, Encoding, TableEncoding, TargetEncoding, Tokenizer};
 use record::provenance::{self, Provenance, Versions};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -186,7 +186,17 @@ fn usage(exported: &Exported, weights: &TensorMap) -> String {
         out += "Inputs pass through the `[[transform]]`s of the job, functions of the program that trained it, which are not part of this \
                 folder.\n\n";
     }
-    out += "The `transformers` library does not know the `model_type` in `config.json`, `ddp-run`: `AutoModel.from_pretrained` refuses this folder.";
+    out += match (exported.config_json().is_some(), exported.tokenizer().and_then(Tokenizer::json)) {
+        (true, Some(_)) => {
+            "`AutoModelForCausalLM.from_pretrained` and `AutoTokenizer.from_pretrained` of the `transformers` library load this folder."
+        }
+        (true, None) => {
+            "`AutoModelForCausalLM.from_pretrained` of the `transformers` library loads this folder; the tokens are those of the program above."
+        }
+        (false, _) => {
+            "The `transformers` library does not know the `model_type` in `config.json`, `ddp-run`: `AutoModel.from_pretrained` refuses this folder."
+        }
+    };
     if matches!(exported.used.usage.encoding, Some(Encoding::Images(_))) {
         out += " `AutoImageProcessor.from_pretrained` reads `preprocessor_config.json`.";
     }

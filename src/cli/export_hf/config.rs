@@ -1,12 +1,14 @@
 //! `config.json` and `preprocessor_config.json`.
 
 use super::Exported;
-use data::{Encoding, ImageEncoding, Resize};
+use checkpoint::Dtype;
+use data::{Encoding, ImageEncoding, Resize, TextEncoding, Tokenizer};
 use serde_json::{Map, Value, json};
 
-/// The model's table, the names of its classes, and how inputs become samples.
+/// The model's table, the names of its classes, and how inputs become samples; of a model that transformers has, its own entries, too.
 pub(super) fn config(exported: &Exported) -> Value {
     let used = &exported.used;
+    let published = exported.config_json();
     let mut model = used.plan.table("model");
     // Where the training started from is not part of the architecture.
     model.retain(|key, _| !key.starts_with("pretrained"));
@@ -33,7 +35,34 @@ pub(super) fn config(exported: &Exported) -> Value {
     }
     config.insert("preprocessing".to_owned(), preprocessing);
     config.insert("ddp_run_version".to_owned(), json!(job::versions::here().ddp_run));
+    if let Some(published) = published {
+        config.extend(published);
+        let dtype = match exported.dtype {
+            Some(Dtype::Bf16) => "bfloat16",
+            Some(Dtype::F16) => "float16",
+            Some(Dtype::F64) => "float64",
+            _ => "float32",
+        };
+        config.insert("dtype".to_owned(), json!(dtype));
+        config.insert("bos_token_id".to_owned(), Value::Null);
+        config.insert("eos_token_id".to_owned(), json!(exported.tokenizer().and_then(Tokenizer::end)));
+    }
     Value::Object(config)
+}
+
+/// What `AutoTokenizer` needs beside tokenizer.json.
+pub(super) fn tokenizer(text: &TextEncoding) -> Value {
+    json!({
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": text.tokenizer.end_text(),
+        "model_max_length": text.block_size,
+        "clean_up_tokenization_spaces": false,
+    })
+}
+
+/// How `generate` ends a text.
+pub(super) fn generation(tokenizer: &Tokenizer) -> Value {
+    json!({ "eos_token_id": tokenizer.end(), "pad_token_id": tokenizer.end() })
 }
 
 /// As image processors of the hub's libraries have it.

@@ -8,10 +8,10 @@ use super::export::ExportArgs;
 use super::used::Used;
 use base::error::{Error, IoContext, Result};
 use base::files::{AtomicFile, TempPath, sync_folder};
-use checkpoint::{ExportOptions, TensorMap, converted, tensor_file::write_tensors};
-use data::{Encoding, TextEncoding};
+use checkpoint::{Dtype, ExportOptions, TensorMap, converted, tensor_file::write_tensors};
+use data::{Encoding, Tokenizer};
 use job::registry::Registry;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -21,11 +21,29 @@ pub(super) struct Exported {
     pub used: Used,
     /// The weights are the averaged ones.
     pub averaged: bool,
+    /// The weights have other names than the model gives them.
+    pub renamed: bool,
+    /// That of all floats, if they are converted.
+    pub dtype: Option<Dtype>,
 }
 
 impl Exported {
+    /// What transformers builds the model by, if it has such a model.
+    pub fn config_json(&self) -> Option<Map<String, Value>> {
+        let of_model = || self.used.plan.model.source.config_json(&self.used.usage.facts);
+        if self.renamed { None } else { of_model() }
+    }
+
+    /// What gives the tokens of a text.
+    pub fn tokenizer(&self) -> Option<&Tokenizer> {
+        match &self.used.usage.encoding {
+            Some(Encoding::Text(text)) => Some(&text.tokenizer),
+            _ => None,
+        }
+    }
+
     /// The metrics that were measured with these weights, by split; none are those of an average that is not exported.
-    pub fn metrics(&self) -> Option<&serde_json::Map<String, Value>> {
+    pub fn metrics(&self) -> Option<&Map<String, Value>> {
         let state = &self.used.loaded.state;
         let own = self.averaged || self.used.loaded.ema.is_empty();
         state.metrics.as_object().filter(|_| own)
@@ -48,7 +66,8 @@ pub(super) fn run(args: &ExportArgs, dir: &Path, options: &ExportOptions, regist
     used.loaded.warnings.iter().for_each(|warning| status!("warning: {warning}"));
     let averaged = !options.no_ema && !used.loaded.ema.is_empty();
     let weights = converted(used.loaded.weights(averaged).clone(), options)?;
-    let exported = Exported { used, averaged };
+    let renamed = !options.rename.is_empty() || !options.prefix.is_empty();
+    let exported = Exported { used, averaged, renamed, dtype: options.dtype };
     let parent = base::files::folder(dir);
     fs::create_dir_all(parent).doing("create", parent)?;
     let scratch = TempPath::beside(dir).doing("write", dir)?;
@@ -76,8 +95,14 @@ fn write(folder: &Path, exported: &Exported, weights: &TensorMap) -> Result<Vec<
         Some(Encoding::Images(images)) => {
             files.push(("preprocessor_config.json", json(&config::preprocessor(images))?));
         }
-        Some(Encoding::Text(TextEncoding { tokenizer, .. })) => {
-            files.extend(tokenizer.json().map(|text| ("tokenizer.json", text.as_bytes().to_vec())));
+        Some(Encoding::Text(text)) => {
+            if let Some(json_text) = text.tokenizer.json() {
+                files.push(("tokenizer.json", json_text.as_bytes().to_vec()));
+                files.push(("tokenizer_config.json", json(&config::tokenizer(text))?));
+            }
+            if exported.config_json().is_some() && text.tokenizer.end().is_some() {
+                files.push(("generation_config.json", json(&config::generation(&text.tokenizer))?));
+            }
         }
         _ => {}
     }

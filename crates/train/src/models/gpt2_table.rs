@@ -1,7 +1,7 @@
 //! The `[model]` table of a GPT-2, and its config.json.
 
 use super::sizes::{Size, check_input, tokens};
-use super::standard::{PassSizes, source_with};
+use super::standard::{Unbuilt, source_with};
 use super::{Gpt2, Gpt2Config, ModelKind, ModelSource};
 use burn::tensor::Device;
 use data::DataFacts;
@@ -139,6 +139,28 @@ fn keys(config: &Map<String, Json>) -> Result<Map<String, Json>, String> {
     Ok(read)
 }
 
+/// Without the tokens that begin and end a text.
+fn config_json(config: &Gpt2Config) -> Map<String, Json> {
+    let json = json!({
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "vocab_size": config.vocab_size,
+        "n_positions": config.n_positions,
+        "n_layer": config.n_layer,
+        "n_head": config.n_head,
+        "n_embd": config.n_embd,
+        "n_inner": config.n_inner,
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": config.layer_norm_epsilon,
+        "resid_pdrop": config.resid_pdrop,
+        "embd_pdrop": config.embd_pdrop,
+        "attn_pdrop": config.attn_pdrop,
+        "initializer_range": config.initializer_range,
+        "tie_word_embeddings": true,
+    });
+    json.as_object().cloned().unwrap_or_default()
+}
+
 fn gpt2(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     check_input(fields, facts, tokens(facts));
     let t: Gpt2Table = fields.config();
@@ -175,8 +197,12 @@ fn gpt2(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
         attn_pdrop: t.attn_pdrop,
         initializer_range: t.initializer_range,
     };
-    let kept = PassSizes::kept(move |facts| Some(config(0, 0).kept_values(tokens(facts).ok()?.0)));
-    source_with(facts, kept, move |facts: &DataFacts, device: &Device| {
+    let kept = Unbuilt::kept(move |facts| Some(config(0, 0).kept_values(tokens(facts).ok()?.0)));
+    let (vocab_of, positions_of) = (vocab.clone(), positions.clone());
+    let unbuilt = kept.config_json(move |facts| {
+        Some(config_json(&config(vocab_of.resolve(facts).ok()?, positions_of.resolve(facts).ok()?)))
+    });
+    source_with(facts, unbuilt, move |facts: &DataFacts, device: &Device| {
         Ok(Gpt2::new(config(vocab.resolve(facts)?, positions.resolve(facts)?), device))
     })
 }

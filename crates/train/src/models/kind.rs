@@ -71,6 +71,11 @@ pub trait ModelSource: Send + Sync {
     fn kept_values(&self, _facts: &DataFacts) -> Option<usize> {
         None
     }
+    /// The config.json by which Hugging Face's transformers builds the model for these data, with the names of its state dict;
+    /// `None` if it has no such model.
+    fn config_json(&self, _facts: &DataFacts) -> Option<Map<String, Json>> {
+        None
+    }
     /// [`tensors`](Self::tensors) for the facts of opened data, as [`build`](Self::build) makes them. No values are drawn, so that nothing large is allocated.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! The keys of a Llama that follow from Hugging Face's config.json, with the defaults of transformers 5.
 
+use super::LlamaConfig;
+use super::llama_table::Architecture;
 use serde_json::{Map, Value as Json, json};
 
 /// Keys without a default.
@@ -176,6 +178,66 @@ fn window(config: &Map<String, Json>, model_type: &str) -> Result<[Json; 2], Str
     Ok(if has_window { [width, first] } else { none })
 }
 
+/// The config.json of a model, without the tokens that begin and end a text; `None` if no class of transformers has all that it has.
+pub(super) fn config_json(config: &LlamaConfig, of: Architecture) -> Option<Map<String, Json>> {
+    use Architecture::{Llama, Mistral, Qwen2, Qwen3};
+    let has_window = config.sliding_window.is_some() && config.max_window_layers < config.num_hidden_layers;
+    let is_supported = match of {
+        Llama => !has_window,
+        Mistral => !config.output_bias && !config.mlp_bias && config.max_window_layers == 0,
+        Qwen2 => !config.mlp_bias,
+        Qwen3 => !config.mlp_bias,
+    };
+    if !is_supported {
+        return None;
+    }
+    let class = match of {
+        Llama => "LlamaForCausalLM",
+        Mistral => "MistralForCausalLM",
+        Qwen2 => "Qwen2ForCausalLM",
+        Qwen3 => "Qwen3ForCausalLM",
+    };
+    let mut rope = serde_json::to_value(config.rope_parameters).ok()?;
+    rope.as_object_mut()?.retain(|_, value| !value.is_null());
+    let mut json = json!({
+        "architectures": [class],
+        "model_type": of,
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_hidden_layers": config.num_hidden_layers,
+        "num_attention_heads": config.num_attention_heads,
+        "num_key_value_heads": config.num_key_value_heads,
+        "head_dim": config.head_dim,
+        "hidden_act": "silu",
+        "rms_norm_eps": config.rms_norm_eps,
+        "max_position_embeddings": config.max_position_embeddings,
+        "rope_parameters": rope,
+        "tie_word_embeddings": config.tie_word_embeddings,
+        "attention_dropout": config.attention_dropout,
+        "initializer_range": config.initializer_range,
+    });
+    let json = json.as_object_mut()?;
+    let mut add = |key: &str, value: Json| json.insert(key.to_owned(), value);
+    if matches!(of, Llama | Qwen3) {
+        add("attention_bias", json!(config.output_bias));
+    }
+    if of == Llama {
+        add("mlp_bias", json!(config.mlp_bias));
+    } else {
+        add("sliding_window", json!(config.sliding_window.filter(|_| has_window)));
+    }
+    if matches!(of, Qwen2 | Qwen3) {
+        let first = if has_window { config.max_window_layers } else { config.num_hidden_layers };
+        let types = (0..config.num_hidden_layers)
+            .map(|layer| if layer < first { "full_attention" } else { "sliding_attention" });
+        add("layer_types", types.collect());
+        add("max_window_layers", json!(first));
+        add("use_sliding_window", json!(has_window));
+    }
+    Some(std::mem::take(json))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -286,6 +348,52 @@ mod tests {
         ] {
             let why = keys(&config(more.clone())).unwrap_err();
             assert!(why.contains(expected), "{more}: {why}");
+        }
+    }
+
+    /// A model's keys, its config.json, and the keys of that.
+    fn of_its_config(table: &str) -> (Map<String, Json>, Option<Map<String, Json>>) {
+        let text = format!("[model]\nvocab_size = 300\nmax_position_embeddings = 64\n{table}");
+        let tree = spec::JobTree::parse("job.toml", &text, &[]);
+        let facts = data::FieldFacts { shape: vec![16], kind: data::FieldKind::Index(257) };
+        let facts = data::DataFacts { input: Some(facts.clone()), target: Some(facts), ..Default::default() };
+        let kind = super::super::llama_table::LlamaKind;
+        use super::super::ModelKind;
+        let read = tree.read(|root| kind.configure(&mut root.section("model"), &facts).config_json(&facts));
+        let (json, values) = read.unwrap();
+        let set = values.into_iter().map(|value| {
+            (value.key.trim_start_matches("model.").to_owned(), serde_json::to_value(value.value).unwrap())
+        });
+        (set.collect(), json)
+    }
+
+    #[test]
+    fn the_config_of_a_model_gives_its_keys() {
+        for table in [
+            "",
+            "tie_word_embeddings = true\nattention_bias = true\nmlp_bias = true",
+            "rope_parameters = { rope_type = 'yarn', rope_theta = 1e4, factor = 4.0, original_max_position_embeddings = 16 }",
+            "rope_parameters = { rope_type = 'linear', factor = 2.0, rope_theta = 500.0 }",
+            "model_type = 'mistral'\nsliding_window = 5\nnum_key_value_heads = 1",
+            "model_type = 'mistral'",
+            "model_type = 'qwen2'\nsliding_window = 5\nmax_window_layers = 1",
+            "model_type = 'qwen2'",
+            "model_type = 'qwen3'\nhead_dim = 24\nattention_bias = true\nrms_norm_eps = 1e-6",
+        ] {
+            let (set, json) = of_its_config(table);
+            let found = keys(&json.unwrap()).unwrap();
+            for (key, value) in &found {
+                let own = set.get(key).cloned().unwrap_or(Json::Null);
+                let same = match (own.as_f64(), value.as_f64()) {
+                    (Some(own), Some(value)) => own == value,
+                    _ => own == *value,
+                };
+                assert!(same, "{table}: {key} is {own}, and {value} by its config.json");
+            }
+            assert!(found.len() > 12);
+        }
+        for table in ["sliding_window = 5", "model_type = 'qwen3'\nmlp_bias = true"] {
+            assert_eq!(of_its_config(table).1, None, "{table}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::rope::{RopeParameters, RopeType};
 use super::sizes::{Size, check_input, tokens};
-use super::standard::{PassSizes, source_with};
+use super::standard::{Unbuilt, source_with};
 use super::{Llama, LlamaConfig, ModelKind, ModelSource, llama_config};
 use base::error::Result;
 use burn::tensor::Device;
@@ -322,8 +322,15 @@ fn llama(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
         attention_dropout: t.attention_dropout,
         initializer_range,
     };
-    let kept = PassSizes::kept(move |facts| Some(config(0, 0).kept_values(tokens(facts).ok()?.0)));
-    source_with(facts, kept, move |facts: &DataFacts, device: &Device| {
+    let kept = Unbuilt::kept(move |facts| Some(config(0, 0).kept_values(tokens(facts).ok()?.0)));
+    let (vocab_of, positions_of) = (vocab.clone(), positions.clone());
+    let unbuilt = kept.config_json(move |facts| {
+        llama_config::config_json(
+            &config(vocab_of.resolve(facts).ok()?, positions_of.resolve(facts).ok()?),
+            model_type,
+        )
+    });
+    source_with(facts, unbuilt, move |facts: &DataFacts, device: &Device| {
         Ok(Llama::new(config(vocab.resolve(facts)?, positions.resolve(facts)?), device))
     })
 }

@@ -15,6 +15,7 @@ use ddp::device::Compute;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value as Json};
 use smart_default::SmartDefault;
 use spec::Fields;
 use std::sync::Arc;
@@ -43,26 +44,40 @@ struct NetSource<N, B> {
     facts: DataFacts,
     build: B,
     net: std::marker::PhantomData<fn() -> N>,
-    sizes: PassSizes,
+    unbuilt: Unbuilt,
 }
 
-type OfData = Box<dyn Fn(&DataFacts) -> Option<usize> + Send + Sync>;
+type OfData<T> = Box<dyn Fn(&DataFacts) -> Option<T> + Send + Sync>;
 
-/// What the model declares of a pass, given the data.
-pub(super) struct PassSizes {
+/// What is known of the model without building it, given the data.
+pub(super) struct Unbuilt {
     /// [`ModelSource::least_norm_values`]
-    norm_values: OfData,
+    norm_values: OfData<usize>,
     /// [`ModelSource::kept_values`]
-    kept_values: OfData,
+    kept_values: OfData<usize>,
+    /// [`ModelSource::config_json`]
+    config_json: OfData<Map<String, Json>>,
 }
 
-impl PassSizes {
+impl Unbuilt {
     fn unknown() -> Self {
-        Self { norm_values: Box::new(|_| None), kept_values: Box::new(|_| None) }
+        let unknown = |_: &DataFacts| None;
+        Self {
+            norm_values: Box::new(unknown),
+            kept_values: Box::new(unknown),
+            config_json: Box::new(|_| None),
+        }
     }
 
     pub(super) fn kept(values: impl Fn(&DataFacts) -> Option<usize> + Send + Sync + 'static) -> Self {
         Self { kept_values: Box::new(values), ..Self::unknown() }
+    }
+
+    pub(super) fn config_json(
+        self,
+        config: impl Fn(&DataFacts) -> Option<Map<String, Json>> + Send + Sync + 'static,
+    ) -> Self {
+        Self { config_json: Box::new(config), ..self }
     }
 }
 
@@ -94,11 +109,15 @@ where
     }
 
     fn least_norm_values(&self, facts: &DataFacts) -> Option<usize> {
-        (self.sizes.norm_values)(facts)
+        (self.unbuilt.norm_values)(facts)
     }
 
     fn kept_values(&self, facts: &DataFacts) -> Option<usize> {
-        (self.sizes.kept_values)(facts)
+        (self.unbuilt.kept_values)(facts)
+    }
+
+    fn config_json(&self, facts: &DataFacts) -> Option<Map<String, Json>> {
+        (self.unbuilt.config_json)(facts)
     }
 
     fn build(&self, facts: &DataFacts, seed: u64, on: &Compute) -> Result<Box<dyn Model>> {
@@ -111,15 +130,15 @@ where
     N: Net,
     B: Fn(&DataFacts, &Device) -> Result<N> + Send + Sync + 'static,
 {
-    source_with(facts, PassSizes::unknown(), build)
+    source_with(facts, Unbuilt::unknown(), build)
 }
 
-pub(super) fn source_with<N, B>(facts: &DataFacts, sizes: PassSizes, build: B) -> Arc<dyn ModelSource>
+pub(super) fn source_with<N, B>(facts: &DataFacts, unbuilt: Unbuilt, build: B) -> Arc<dyn ModelSource>
 where
     N: Net,
     B: Fn(&DataFacts, &Device) -> Result<N> + Send + Sync + 'static,
 {
-    Arc::new(NetSource { facts: facts.clone(), build, net: std::marker::PhantomData, sizes })
+    Arc::new(NetSource { facts: facts.clone(), build, net: std::marker::PhantomData, unbuilt })
 }
 
 /// A model kind from a function, for `Registry::try_model`. The `[model]` table, without `name` and the
@@ -190,7 +209,7 @@ fn mlp(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     let inputs = Size::exactly(fields, facts, ("in_features", table.in_features), features);
     let out = Size::exactly(fields, facts, ("num_classes", table.num_classes), outputs);
     let widths = table.hidden.clone();
-    let kept = PassSizes::kept(move |_| Some(widths.iter().copied().fold(0, usize::saturating_add)));
+    let kept = Unbuilt::kept(move |_| Some(widths.iter().copied().fold(0, usize::saturating_add)));
     source_with(facts, kept, move |facts: &DataFacts, device: &Device| {
         let mut sizes = vec![inputs.resolve(facts)?];
         sizes.extend(&table.hidden);
@@ -232,7 +251,7 @@ fn cnn(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     let config =
         move |input, outputs| CnnConfig { input, channels: channels.clone(), hidden, outputs, dropout };
     let of = config.clone();
-    let kept = PassSizes::kept(move |facts| Some(of(image(facts).ok()?, 0).kept_values()));
+    let kept = Unbuilt::kept(move |facts| Some(of(image(facts).ok()?, 0).kept_values()));
     source_with(facts, kept, move |facts: &DataFacts, device: &Device| {
         Ok(Cnn::new(&config(image(facts)?, out.resolve(facts)?), device))
     })
@@ -264,9 +283,10 @@ fn resnet(depth: Depth, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn M
         let classes = out.resolve(facts)?;
         Ok(ResNet::new(depth, stem, channels, classes, device))
     };
-    let sizes = PassSizes {
+    let sizes = Unbuilt {
         norm_values: Box::new(move |facts| Some(stem.least_norm_values(image(facts).ok()?))),
         kept_values: Box::new(move |facts| Some(depth.kept_values(stem, image(facts).ok()?))),
+        ..Unbuilt::unknown()
     };
     source_with(facts, sizes, build)
 }
@@ -339,7 +359,7 @@ fn vit(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
         dropout,
         attention_dropout,
     };
-    let kept = PassSizes::kept(move |facts| Some(config(image(facts).ok()?, 0).kept_values()));
+    let kept = Unbuilt::kept(move |facts| Some(config(image(facts).ok()?, 0).kept_values()));
     source_with(facts, kept, move |facts: &DataFacts, device: &Device| {
         let (image, num_classes) = (image(facts)?, classes.resolve(facts)?);
         if let Some(problem) = fits(image) {
@@ -391,7 +411,7 @@ fn gpt(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     }
     let config =
         move |block_size, vocab_size| GptConfig { vocab_size, block_size, n_layer, n_head, n_embd, dropout };
-    let kept = PassSizes::kept(move |facts| Some(config(tokens(facts).ok()?.0, 0).kept_values()));
+    let kept = Unbuilt::kept(move |facts| Some(config(tokens(facts).ok()?.0, 0).kept_values()));
     source_with(facts, kept, move |facts: &DataFacts, device: &Device| {
         Ok(Gpt::new(config(block.resolve(facts)?, vocab.resolve(facts)?), device))
     })
