@@ -59,6 +59,9 @@ fn a_tokenizer_is_made_used_and_kept_with_the_model() {
     assert!(!stderr(&second).contains(tokenised), "{}", stderr(&second));
     let [a, b] = ["first", "second"].map(|name| last_epoch(&path(name)));
     assert_eq!((&a["train"], &a["val"]), (&b["train"], &b["val"]));
+    let [samples, tokens] = ["samples_per_s", "tokens_per_s"].map(|name| a[name].as_f64().unwrap());
+    assert!((tokens / samples - 16.0).abs() < 1e-9, "{tokens} tokens/s, {samples} samples/s");
+    assert!(stderr(&first).contains(" tokens/s"), "{}", stderr(&first));
     // Fewer bits than a byte has, and more bytes than tokens.
     let of = |name: &str| a["val"][name].as_f64().unwrap();
     let (bits, loss) = (of("bits_per_byte"), of("loss"));

@@ -1,9 +1,9 @@
 //! The line of an epoch: whole, or as much of it as a terminal has columns for.
 
-use super::epochs::rate_of;
+use super::epochs::{rate_of, rate_words};
 use super::events::EpochEvent;
 use base::display::{self, cut_to};
-use base::numbers::{epoch_of, rate, seconds};
+use base::numbers::{epoch_of, seconds};
 use base::numbers::{metric_words, percent};
 use unicode_width::UnicodeWidthStr;
 
@@ -46,7 +46,7 @@ fn parts(event: &EpochEvent, best: &str) -> Vec<SummaryPart> {
     parts.push(SummaryPart { split: "", text: seconds(event.seconds), rank: SECOND });
     if let Some(per_second) = rate_of(event.trained()) {
         let wait = format!("data wait {}", percent(event.data_wait));
-        let rate = format!("{} samples/s", rate(per_second));
+        let rate = rate_words(per_second, event.tokens_per_sample());
         parts.push(SummaryPart { split: "", text: rate, rank: usize::MAX - 1 });
         parts.push(SummaryPart { split: "", text: wait, rank: usize::MAX });
     }

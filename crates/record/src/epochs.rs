@@ -1,6 +1,7 @@
 //! How good and how fast epochs were, by their events.
 
 use super::EpochEvent;
+use base::numbers::rate;
 use checkpoint::Score;
 
 impl EpochEvent {
@@ -30,6 +31,19 @@ impl EpochEvent {
             true => (self.seconds * self.samples_per_s, self.seconds),
             false => (0.0, 0.0),
         }
+    }
+
+    /// `None` if its samples are not of tokens.
+    pub fn tokens_per_sample(&self) -> Option<f64> {
+        self.tokens_per_s.map(|tokens| tokens / self.samples_per_s).filter(|tokens| tokens.is_finite())
+    }
+}
+
+/// A rate, in tokens if samples consist of them.
+pub fn rate_words(samples_per_s: f64, tokens_per_sample: Option<f64>) -> String {
+    match tokens_per_sample {
+        Some(tokens) => format!("{} tokens/s", rate(samples_per_s * tokens)),
+        None => format!("{} samples/s", rate(samples_per_s)),
     }
 }
 

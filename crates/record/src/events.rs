@@ -78,6 +78,9 @@ pub struct StepEvent {
     /// NaN, and without a key in the file, if no time has passed by the clock.
     #[serde(default = "nan", skip_serializing_if = "is_not_finite", deserialize_with = "nan_if_null")]
     pub samples_per_s: f64,
+    /// The same in tokens, of a language model.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "none_if_other")]
+    pub tokens_per_s: Option<f64>,
     /// Global gradient norm before clipping, if it is computed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grad_norm: Option<f64>,
@@ -111,6 +114,9 @@ pub struct EpochEvent {
     /// NaN, and without a key in the file, if no time has passed by the clock.
     #[serde(default = "nan", skip_serializing_if = "is_not_finite", deserialize_with = "nan_if_null")]
     pub samples_per_s: f64,
+    /// The same in tokens, of a language model.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "none_if_other")]
+    pub tokens_per_s: Option<f64>,
     /// Fraction of the time that training steps waited for data, 0 to 1; NaN as `samples_per_s`.
     #[serde(default = "nan", skip_serializing_if = "is_not_finite", deserialize_with = "nan_if_null")]
     pub data_wait: f64,

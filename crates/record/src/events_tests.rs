@@ -11,6 +11,7 @@ fn lines_have_the_documented_format() {
                 loss: 0.1 + 0.2,
                 lr: 5e-4,
                 samples_per_s: 1234.5,
+                tokens_per_s: None,
                 grad_norm: None,
                 data_wait: 0.25,
                 times: None,
@@ -25,6 +26,7 @@ fn lines_have_the_documented_format() {
                 loss: 0.5,
                 lr: 5e-4,
                 samples_per_s: 1234.5,
+                tokens_per_s: None,
                 grad_norm: Some(1.0),
                 data_wait: 0.25,
                 times: Some(RankTimes {
@@ -49,6 +51,7 @@ fn lines_have_the_documented_format() {
                 step: 352,
                 lr: 5e-4,
                 samples_per_s: 3600.0,
+                tokens_per_s: None,
                 data_wait: 0.001,
                 cut: false,
             }),

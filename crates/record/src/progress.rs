@@ -2,8 +2,9 @@
 
 use super::bar::{StatusLine, Words};
 use super::epoch_summary::{epoch_summary, epoch_summary_within};
+use super::epochs::rate_words;
 use super::events::EpochEvent;
-use base::numbers::{clock, epoch_of, exponent, is_endless, of_all, rate, significant};
+use base::numbers::{clock, epoch_of, exponent, is_endless, of_all, significant};
 use base::screen;
 use base::status::StderrWriter;
 use indicatif::ProgressDrawTarget;
@@ -58,6 +59,8 @@ pub struct StepLine {
     pub lr: f64,
     /// Of all ranks.
     pub samples_per_s: f64,
+    /// Of a language model.
+    pub tokens_per_sample: Option<f64>,
 }
 
 /// Values of the line in the format of the PyTorch tutorials.
@@ -208,7 +211,7 @@ fn words(line: &StepLine, epochs: u64) -> Words {
         epoch: epoch_of(line.epoch, epochs),
         loss: format!("loss {loss}"),
         lr: format!("lr {}", exponent(line.lr)),
-        speed: format!("{} samples/s", rate(line.samples_per_s)),
+        speed: rate_words(line.samples_per_s, line.tokens_per_sample),
     }
 }
 
@@ -231,7 +234,14 @@ mod tests {
     }
 
     fn line(step: u64) -> StepLine {
-        StepLine { epoch: (step - 1) / 10, step, loss: 2.3031, lr: 5e-4, samples_per_s: 1234.4 }
+        StepLine {
+            epoch: (step - 1) / 10,
+            step,
+            loss: 2.3031,
+            lr: 5e-4,
+            samples_per_s: 1234.4,
+            tokens_per_sample: None,
+        }
     }
 
     /// `max_steps` is only the largest number there is, and another rule ends the run.
@@ -242,6 +252,8 @@ mod tests {
         Progress::plain(totals, Box::new(out.clone()), Duration::ZERO).step(line(1));
         let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
         assert_eq!(text, "epoch 1  step 1  loss 2.303  lr 5e-4  1234 samples/s\n");
+        let tokens = StepLine { tokens_per_sample: Some(64.0), ..line(1) };
+        assert_eq!(words(&tokens, 2).speed, "79002 tokens/s");
     }
 
     #[test]

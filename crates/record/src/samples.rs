@@ -25,6 +25,7 @@ pub fn epoch(epoch: u64, accuracy: f64) -> EpochEvent {
         step: 10 * (epoch + 1),
         lr: 0.1,
         samples_per_s: 1000.0,
+        tokens_per_s: None,
         data_wait: 0.0,
         cut: false,
     }

@@ -75,6 +75,7 @@ fn written_records_decode() {
         loss: 0.5,
         lr: 0.25,
         samples_per_s: 8.0,
+        tokens_per_s: None,
         grad_norm: Some(4.0),
         data_wait: 0.125,
         ..StepEvent::default()

@@ -24,6 +24,8 @@ pub struct Reported {
     pub tokens: bool,
     /// The mean number of bytes of text that a token of the evaluated split stands for, if that is known: `bits_per_byte`.
     pub bytes_per_token: Option<f64>,
+    /// Of a language model.
+    pub tokens_per_sample: Option<f64>,
 }
 
 impl Reported {
@@ -33,14 +35,22 @@ impl Reported {
             Some(FieldKind::Index(classes)) => classes,
             _ => 0,
         };
-        let sequences = facts.target.as_ref().is_some_and(|t| !t.shape.is_empty());
+        let sequence = facts.target.as_ref().filter(|target| !target.shape.is_empty());
         let cross_entropy = matches!(task.standard(), Some(StandardLoss::CrossEntropy { .. }));
         Self {
             standard: task.own().is_none(),
             top5: classes > 0 && top5.applies(classes),
-            tokens: sequences && cross_entropy,
+            tokens: sequence.is_some() && cross_entropy,
             bytes_per_token: None,
+            tokens_per_sample: sequence
+                .filter(|_| cross_entropy)
+                .map(|target| target.shape.iter().product::<usize>() as f64),
         }
+    }
+
+    /// The rate in tokens; `None` if there are none, or no time has passed by the clock.
+    pub fn tokens_per_s(&self, samples_per_s: f64) -> Option<f64> {
+        self.tokens_per_sample.map(|tokens| samples_per_s * tokens).filter(|rate| rate.is_finite())
     }
 
     /// For the metrics of this split.

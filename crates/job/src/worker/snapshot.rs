@@ -123,7 +123,7 @@ pub fn state(
 fn metrics(made: &RunFacts, position: &Position) -> serde_json::Value {
     let Some(measured) = &position.measured else { return serde_json::Value::Null };
     let json = |sums: &Sums| {
-        let reported = Reported { standard: made.standard, top5: true, tokens: true, bytes_per_token: None };
+        let reported = Reported { standard: made.standard, top5: true, tokens: true, ..Reported::default() };
         super::metrics::evaluation(sums, reported).json()
     };
     let mut metrics = serde_json::json!({ "train": json(&measured.train) });

@@ -97,6 +97,8 @@ pub(super) fn tiles(out: &mut String, run: &RunRecords) {
         tiles.push(("time in epochs", seconds(epochs.iter().map(|e| e.seconds).sum())));
         let speed = rate_over(epochs.iter().copied());
         tiles.extend(speed.map(|speed| ("samples/s", rate(speed))));
+        let tokens = epochs.last().and_then(|epoch| epoch.tokens_per_sample());
+        tiles.extend(speed.zip(tokens).map(|(speed, tokens)| ("tokens/s", rate(speed * tokens))));
     }
     out.push_str("<dl class=\"tiles\">");
     for (label, value) in tiles {

@@ -31,6 +31,7 @@ pub fn step(step: u64) -> Value {
         loss,
         lr: 0.5,
         samples_per_s: 100.0,
+        tokens_per_s: None,
         grad_norm: Some(2.5),
         data_wait: 0.25,
         ..StepEvent::default()
@@ -46,6 +47,7 @@ pub fn epoch(epoch: u64, val: bool) -> Value {
         step: 4 * (epoch + 1),
         lr: 0.5,
         samples_per_s: 99.0,
+        tokens_per_s: None,
         data_wait: 0.25,
         ..samples::epoch(epoch, 0.75)
     }))

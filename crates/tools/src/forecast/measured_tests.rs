@@ -84,6 +84,7 @@ fn step(n: u64, seconds: f64) -> Event {
         loss: 1.0,
         lr: 0.1,
         samples_per_s: 1.0,
+        tokens_per_s: None,
         grad_norm: None,
         data_wait: 0.0,
         times: Some(times),

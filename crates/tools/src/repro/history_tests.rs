@@ -22,6 +22,7 @@ fn epoch(epoch: u64, step: u64) -> Event {
         step,
         lr,
         samples_per_s,
+        tokens_per_s: None,
         data_wait,
         cut: false,
     })

@@ -44,15 +44,18 @@ impl Observer for Recorder {
             loss: report.sums.mean_loss(),
             lr: report.lr,
             samples_per_s: report.sums.samples / report.seconds,
+            tokens_per_sample: run.reported.tokens_per_sample,
         });
         if self.settings.logs(position.step) {
             let window = run.counts.take_window();
+            let samples_per_s = window.samples_per_s();
             run.events.write(&Event::Step(StepEvent {
                 step: position.step,
                 epoch: position.epoch,
                 loss: position.window.mean_loss(),
                 lr: report.lr,
-                samples_per_s: window.samples_per_s(),
+                samples_per_s,
+                tokens_per_s: run.reported.tokens_per_s(samples_per_s),
                 grad_norm: Some(report.grad_norm),
                 data_wait: window.data_wait(),
                 times: report.anatomy.as_ref().map(|anatomy| anatomy.times.clone()),
@@ -88,6 +91,7 @@ impl Observer for Recorder {
     ) {
         let Some(run) = &mut self.run else { return };
         let seconds = training.as_secs_f64();
+        let samples_per_s = run.counts.own_samples(train) / seconds;
         let event = EpochEvent {
             epoch: position.epoch,
             train: metrics(train, run.reported),
@@ -95,7 +99,8 @@ impl Observer for Recorder {
             seconds,
             step: position.step,
             lr,
-            samples_per_s: run.counts.own_samples(train) / seconds,
+            samples_per_s,
+            tokens_per_s: run.reported.tokens_per_s(samples_per_s),
             data_wait: data_wait.as_secs_f64() / seconds,
             cut: run.counts.is_cut(position),
         };
