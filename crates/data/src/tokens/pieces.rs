@@ -6,7 +6,7 @@ use crate::store::megabytes;
 use base::error::{Error, Result};
 
 /// Bytes of a piece, nearly.
-pub(super) const PIECE: usize = 1 << 19;
+pub(super) const PIECE: usize = 1 << 16;
 
 /// Bytes before and after a cut whose tokens are compared with and without it.
 const AROUND: usize = 1024;

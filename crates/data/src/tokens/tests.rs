@@ -240,7 +240,7 @@ fn what_cannot_be_cut_stays_whole_up_to_a_limit() {
     assert_eq!((ids.len(), count), (text.len(), 1));
     let mut pieces = Pieces::new(&bytes, Place::default());
     let chunk = Chunk { document: 0, text: &text, ends: false };
-    let failed = (0..100).find_map(|_| pieces.add(chunk, "a.txt", &mut |_| Ok(())).err()).unwrap();
+    let failed = (0..1000).find_map(|_| pieces.add(chunk, "a.txt", &mut |_| Ok(())).err()).unwrap();
     assert!(failed.message.starts_with("a.txt: a document has more than 67.1 MB"), "{failed}");
 }
 
