@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Result<()> {
         return Err(Error::usage(what).hint("`--force` replaces it, `--out` names another file"));
     }
     let json = train_tokenizer(files, text, *vocab_size as usize).map_err(Error::of_data)?;
-    let made = Tokenizer::from_json(json.clone(), None).map_err(Error::internal)?;
+    let (made, _) = Tokenizer::from_json(json.clone(), None).map_err(Error::internal)?;
     let done = AtomicFile::new(out).and_then(|mut draft| {
         draft.write_all(json.as_bytes())?;
         draft.put_synced()

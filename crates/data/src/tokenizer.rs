@@ -45,6 +45,7 @@ struct TokenizerJson {
 #[derive(Deserialize)]
 struct ModelJson {
     vocab: VocabularyJson,
+    dropout: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -76,13 +77,16 @@ impl Tokenizer {
         Self(Kind::Bytes)
     }
 
-    /// That of a `tokenizer.json`. `end` is what documents end with; `None`: a token that is usually called so.
+    /// That of a `tokenizer.json`. `end` is what documents end with; `None`: a token that is usually called so. Returns its text too.
     ///
     /// # Errors
     /// In words: it is not such a file, or has no such token.
-    pub fn from_json(json: String, end: Option<&str>) -> Result<Self, String> {
+    pub fn from_json(json: String, end: Option<&str>) -> Result<(Self, String), String> {
         let read: TokenizerJson =
             serde_json::from_str(&json).map_err(|e| format!("it is no tokenizer of Hugging Face: {e}"))?;
+        if read.model.dropout.is_some_and(|dropout| dropout > 0.0) {
+            return Err("its `dropout` would make tokens random: remove it".to_owned());
+        }
         let added = |name: &str| read.added_tokens.iter().find(|token| token.content == name).map(|t| t.id);
         let of_model = |name: &str| match &read.model.vocab {
             VocabularyJson::Ids(ids) => ids.get(name).copied(),
@@ -91,19 +95,20 @@ impl Tokenizer {
             }
         };
         let id_of = |name: &str| added(name).or_else(|| of_model(name));
-        let end = match end {
-            Some(name) => id_of(name).ok_or_else(|| format!("it has no token `{name}`"))?,
+        let (end, text) = match end {
+            Some(name) => (id_of(name).ok_or_else(|| format!("it has no token `{name}`"))?, name),
             None => USUAL_ENDS
                 .iter()
-                .find_map(|name| id_of(name))
-                .ok_or("no token that ends a document is known")?,
+                .find_map(|name| Some((id_of(name)?, *name)))
+                .ok_or("no token that ends a document is known; `end_token` names it")?,
         };
+        let text = text.to_owned();
         let own = match &read.model.vocab {
             VocabularyJson::Ids(ids) => ids.values().max().map_or(0, |id| *id as usize + 1),
             VocabularyJson::Pieces(pieces) => pieces.len(),
         };
         let added = read.added_tokens.iter().map(|token| token.id as usize + 1).max();
-        Ok(Self::from_parts(json, own.max(added.unwrap_or(0)), end))
+        Ok((Self::from_parts(json, own.max(added.unwrap_or(0)), end), text))
     }
 
     fn from_parts(json: String, size: usize, end: u32) -> Self {
@@ -204,8 +209,15 @@ impl Tokenizer {
         TextStream { tokenizer: self, tokens: Vec::new(), before: String::new(), shown: 0 }
     }
 
-    /// The bytes of text that each token stands for, by token; special ones stand for none. `None` where this depends on the tokens
-    /// around it.
+    /// For the text of tokens that follow others.
+    pub fn stream_after(&self, tokens: &[i64]) -> TextStream<'_> {
+        let mut stream = self.stream();
+        tokens.iter().for_each(|token| drop(stream.push(*token)));
+        stream
+    }
+
+    /// The bytes of text that each token stands for, by token; the end of a document stands for none. `None` where this depends on the
+    /// tokens around it, or the tokens are not of the text as it is.
     pub fn bytes_of_tokens(&self) -> Option<Vec<u32>> {
         match &self.0 {
             Kind::Characters(characters) => Some(characters.iter().map(|c| c.len_utf8() as u32).collect()),
@@ -214,12 +226,14 @@ impl Tokenizer {
                 let built = file.built().ok()?;
                 // Its tokens are written with a character for each byte.
                 let decoder = serde_json::to_value(built.get_decoder()?).ok()?;
-                if decoder["type"] != "ByteLevel" {
+                let adds_space = serde_json::to_string(&built.get_pre_tokenizer()).ok()?;
+                let adds_space = adds_space.contains("\"add_prefix_space\":true");
+                if decoder["type"] != "ByteLevel" || built.get_normalizer().is_some() || adds_space {
                     return None;
                 }
                 let added = built.get_added_tokens_decoder();
                 let bytes = |token: u32| match added.get(&token) {
-                    Some(token) if token.special => 0,
+                    Some(_) if token == file.end => 0,
                     Some(token) => token.content.len() as u32,
                     None => built.id_to_token(token).map_or(0, |text| text.chars().count() as u32),
                 };
@@ -237,6 +251,15 @@ impl FromFile {
             // A file may say how batches for a model are made; whole texts are tokenised here.
             built.with_padding(None);
             built.with_truncation(None).map_err(|e| format!("the tokenizer is invalid: {e}"))?;
+            // The library numbers added tokens by the vocabulary, whatever the file says.
+            let read: TokenizerJson = serde_json::from_str(&self.json).map_err(|e| e.to_string())?;
+            for AddedToken { id, content } in &read.added_tokens {
+                if let Some(other) = built.token_to_id(content).filter(|other| other != id) {
+                    return Err(format!(
+                        "the tokenizer is invalid: its added token `{content}` has the id {id}, which is {other} by its vocabulary"
+                    ));
+                }
+            }
             Ok(built)
         };
         self.built.get_or_init(build).as_ref().map_err(Clone::clone)
@@ -340,7 +363,12 @@ impl PartialEq for Tokenizer {
 #[serde(tag = "kind", rename_all = "kebab-case")]
 enum Stored {
     Bytes,
-    HuggingFace { size: usize, end: u32, json: String },
+    #[serde(rename = "huggingface")]
+    HuggingFace {
+        size: usize,
+        end: u32,
+        json: String,
+    },
 }
 
 /// [`crate::TextEncoding`] in a file: of characters, it is what it was before there were others.
@@ -413,30 +441,45 @@ mod tests {
         assert_eq!(tokenizer.vocabulary_size(), 257);
     }
 
-    const WORDS: &str = r#"{"model": {"type": "WordLevel", "vocab": {"a": 0, "b": 4, "[UNK]": 1}, "unk_token": "[UNK]"},
-        "added_tokens": [{"id": 7, "content": "</s>", "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false}],
+    const WORDS: &str = r#"{"model": {"type": "WordLevel", "vocab": {"a": 0, "b": 2, "[UNK]": 1}, "unk_token": "[UNK]"},
+        "added_tokens": [{"id": 3, "content": "</s>", "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false}],
         "pre_tokenizer": {"type": "Whitespace"}, "padding": {"strategy": {"Fixed": 9}, "direction": "Right",
         "pad_id": 0, "pad_type_id": 0, "pad_token": "a"}, "truncation": {"max_length": 1, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}}"#;
 
     #[test]
     fn a_file_says_how_many_tokens_there_are_and_which_one_ends_a_document() {
-        let tokenizer = Tokenizer::from_json(WORDS.to_owned(), None).unwrap();
-        assert_eq!((tokenizer.vocabulary_size(), tokenizer.end()), (8, Some(7)));
-        assert_eq!(Tokenizer::from_json(WORDS.to_owned(), Some("b")).unwrap().end(), Some(4));
+        let (tokenizer, end) = Tokenizer::from_json(WORDS.to_owned(), None).unwrap();
+        assert_eq!(end, "</s>");
+        assert_eq!((tokenizer.vocabulary_size(), tokenizer.end()), (4, Some(3)));
+        assert_eq!(Tokenizer::from_json(WORDS.to_owned(), Some("b")).unwrap().0.end(), Some(2));
         // Neither padded nor cut.
-        assert_eq!(tokenizer.encode("a b c"), Ok(vec![0, 4, 1]));
+        assert_eq!(tokenizer.encode("a b c"), Ok(vec![0, 2, 1]));
         let why = |json: &str, end| Tokenizer::from_json(json.to_owned(), end).unwrap_err();
         assert_eq!(why(WORDS, Some("<eos>")), "it has no token `<eos>`");
-        assert_eq!(why(&WORDS.replace("</s>", "<x>"), None), "no token that ends a document is known");
+        assert_eq!(
+            why(&WORDS.replace("</s>", "<x>"), None),
+            "no token that ends a document is known; `end_token` names it"
+        );
         assert!(why("{}", None).starts_with("it is no tokenizer of Hugging Face: "));
         // It may be invalid in what is only read when it is used.
-        let broken = Tokenizer::from_json(WORDS.replace("Whitespace", "Nothing"), None).unwrap();
+        let broken = Tokenizer::from_json(WORDS.replace("Whitespace", "Nothing"), None).unwrap().0;
         assert!(broken.encode("a").unwrap_err().starts_with("the tokenizer is invalid: "));
     }
 
     #[test]
+    fn tokens_that_the_library_numbers_otherwise_are_refused() {
+        let moved = WORDS.replace("\"id\": 3", "\"id\": 2");
+        let why = Tokenizer::from_json(moved, None).unwrap().0.encode("a").unwrap_err();
+        assert!(why.contains("its added token `</s>` has the id 2, which is 3 "), "{why}");
+        let random = WORDS.replace("\"unk_token\": \"[UNK]\"", "\"unk_token\": \"[UNK]\", \"dropout\": 0.1");
+        assert!(
+            Tokenizer::from_json(random, None).unwrap_err().contains("`dropout` would make tokens random")
+        );
+    }
+
+    #[test]
     fn encodings_are_stored_with_their_tokenizer() {
-        let file = Tokenizer::from_json(WORDS.to_owned(), None).unwrap();
+        let (file, _) = Tokenizer::from_json(WORDS.to_owned(), None).unwrap();
         for tokenizer in [Tokenizer::of_characters("ba".chars()), Tokenizer::of_bytes(), file] {
             let encoding = crate::TextEncoding { tokenizer, block_size: 3 };
             let json = serde_json::to_string(&encoding).unwrap();

@@ -78,7 +78,10 @@ impl TokenizerPlan {
             return Self::Missing(file);
         }
         match read(&file, end_token.as_deref()) {
-            Ok(tokenizer) => Self::Known(tokenizer),
+            Ok((tokenizer, end)) => {
+                fields.or_default("end_token", end_token, end);
+                Self::Known(tokenizer)
+            }
             Err(why) => {
                 let key = if fields.has("end_token") { "end_token" } else { "path" };
                 fields.problem(key, format!("{}: {why}", file.display()));
@@ -111,13 +114,10 @@ impl TokenizerPlan {
 
 /// # Errors
 /// In words.
-fn read(file: &Path, end: Option<&str>) -> Result<Tokenizer, String> {
+fn read(file: &Path, end: Option<&str>) -> Result<(Tokenizer, String), String> {
     let text = std::fs::read_to_string(file).map_err(|e| e.to_string())?;
     let said = end.map(str::to_owned).map_or_else(|| end_of_config(file), |end| Ok(Some(end)))?;
-    let read = Tokenizer::from_json(text, said.as_deref());
-    read.map_err(
-        |why| if end.is_none() && said.is_none() { format!("{why}; `end_token` names it") } else { why },
-    )
+    Tokenizer::from_json(text, said.as_deref())
 }
 
 /// `eos_token` of tokenizer_config.json, which is the token or an object with its content.

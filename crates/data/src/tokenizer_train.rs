@@ -37,8 +37,10 @@ pub fn train_tokenizer(files: &[PathBuf], field: &str, vocabulary_size: usize) -
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let send = send;
+            let mut is_empty = true;
             let mut begun = String::new();
             texts.read(0, 0, &mut |chunk| {
+                is_empty &= chunk.text.is_empty();
                 let mut rest = chunk.text;
                 while let Some(end) = rest.find('\n') {
                     let (line, behind) = rest.split_at(end + 1);
@@ -51,7 +53,11 @@ pub fn train_tokenizer(files: &[PathBuf], field: &str, vocabulary_size: usize) -
                     let _ = send.send(std::mem::take(&mut begun));
                 }
                 Ok(())
-            })
+            })?;
+            match is_empty {
+                true => Err(Error::data("the files have no text")),
+                false => Ok(()),
+            }
         });
         let trained = tokenizer.train(&mut trainer, lines.into_iter()).map(drop).map_err(failed);
         let read = reader.join().map_err(|_| Error::internal("reading texts panicked"))?;

@@ -74,11 +74,12 @@ pub(super) fn run(args: &Args, encoding: &TextEncoding, predictor: &Predictor) -
             Ok((tokens, prompt)) => {
                 let size = tokenizer.vocabulary_size();
                 let evaluator = predictor.evaluator();
+                let text = tokenizer.stream_after(&tokens);
                 let generator = Generator::new(evaluator, tokens, *block_size, size, sampling, number);
                 let mut continuation = Continuation {
                     generator,
                     end: tokenizer.end().map(|end| end as usize),
-                    text: tokenizer.stream(),
+                    text,
                     held: Held { stop: &args.text.stop, text: String::new() },
                     left: args.text.max_tokens,
                     tokens: 0,

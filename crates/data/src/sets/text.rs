@@ -319,7 +319,11 @@ impl Windows {
         let starts = range.len().checked_sub(block).filter(|&n| n > 0);
         let len = starts.map(|n| n.div_ceil(stride)).ok_or_else(|| {
             let n = count(self.tokens.len(), self.tokenizer.unit());
-            Error::data(format!("{place} has {n}: too few for `block_size = {block}`"))
+            let part = match range.len() < self.tokens.len() {
+                true => format!(", {} of them in this split", range.len()),
+                false => String::new(),
+            };
+            Error::data(format!("{place} has {n}{part}: too few for `block_size = {block}`"))
                 .hint("lower `block_size`, change `val_split`, or use a longer text")
         })?;
         let len = max.map_or(len, |max| len.min(max));
@@ -447,6 +451,9 @@ mod tests {
         let file = |name: &str| folder.path().join(name);
         std::fs::write(file("a.txt"), "abcdef").unwrap();
         std::fs::write(file("b.txt"), "ghi").unwrap();
+        // Neither fits, as in a shell.
+        std::fs::write(file(".c.txt"), "no").unwrap();
+        std::fs::create_dir(file("d.txt")).unwrap();
         let (path, cache) = (file("*.txt"), file("cache"));
         let table = format!("path = {path:?}\ncache = {cache:?}\nblock_size = 3\nval_split = 0.4");
         let source = configure(&text, &table).unwrap();
@@ -463,6 +470,13 @@ mod tests {
         let val = splits.val.unwrap();
         assert_eq!((val.len(), sample(&*val, 0, 0).1), (1, [letters(b"hi"), vec![256.0]].concat()));
         assert_eq!(val.bytes_per_target().unwrap(), Some(2.0 / 3.0));
+        std::os::unix::fs::symlink("nowhere", file("e.txt")).unwrap();
+        let broken = source.check_files().unwrap_err().message;
+        assert!(
+            broken.contains("/e.txt fits ") && broken.ends_with(", and is no file that can be read"),
+            "{broken}"
+        );
+        std::fs::remove_file(file("e.txt")).unwrap();
         std::fs::remove_file(file("b.txt")).unwrap();
         std::fs::remove_file(file("a.txt")).unwrap();
         let missing = source.check_files().unwrap_err().message;

@@ -144,7 +144,7 @@ impl NamedFile {
         &self.cache
     }
 
-    /// The files that are there, by name.
+    /// The files that are there, in the order of their names.
     ///
     /// # Errors
     /// The path is a pattern that no file fits, or none at all.
@@ -152,15 +152,36 @@ impl NamedFile {
         if !self.is_pattern {
             return Ok(Some(self.path.clone()).filter(|path| path.is_file()).into_iter().collect());
         }
-        let pattern = absolute(&self.path).display().to_string();
-        let found = glob::glob(&pattern);
-        let found =
-            found.map_err(|e| Error::data(format!("`[dataset] path`: `{pattern}` is not a pattern: {e}")))?;
-        let mut paths: Vec<PathBuf> =
-            found.filter_map(|path| path.ok().filter(|path| path.is_file())).collect();
-        paths.sort();
+        let shown = absolute(&self.path).display().to_string();
+        // The working directory is no part of the pattern.
+        let here = std::env::current_dir().map(|here| glob::Pattern::escape(&here.to_string_lossy()));
+        let pattern = match &here {
+            Ok(here) if self.path.is_relative() => format!("{here}/{}", self.path.display()),
+            _ => self.path.display().to_string(),
+        };
+        // As in a shell.
+        let options = glob::MatchOptions {
+            require_literal_separator: true,
+            require_literal_leading_dot: true,
+            ..glob::MatchOptions::new()
+        };
+        let found = glob::glob_with(&pattern, options)
+            .map_err(|e| Error::data(format!("`[dataset] path`: `{shown}` is not a pattern: {e}")))?;
+        let mut paths = Vec::new();
+        for path in found {
+            let path = path.map_err(|e| Error::data(format!("{}: {}", e.path().display(), e.error())))?;
+            if path.is_dir() {
+                continue;
+            }
+            if !path.is_file() {
+                let what = format!("{} fits {shown}, and is no file that can be read", path.display());
+                return Err(Error::data(what).hint("remove it, or correct `[dataset] path`"));
+            }
+            paths.push(path);
+        }
+        paths.sort_by(|a, b| a.as_os_str().cmp(b.as_os_str()));
         match paths.is_empty() {
-            true => Err(Error::data(format!("no file fits {pattern}")).hint("correct `[dataset] path`")),
+            true => Err(Error::data(format!("no file fits {shown}")).hint("correct `[dataset] path`")),
             false => Ok(paths),
         }
     }

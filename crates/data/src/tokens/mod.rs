@@ -16,7 +16,7 @@ pub use texts::{Chunk, TextFiles, Texts, is_json_lines, not_utf8};
 
 use crate::Tokenizer;
 use crate::store::{Cache, write_atomically};
-use base::error::{Error, IoContext, Result};
+use base::error::{Error, ErrorKind, IoContext, Result};
 use data_encoding::HEXLOWER;
 use file::Summary;
 use sha2::{Digest, Sha256};
@@ -29,7 +29,7 @@ const VERSION: u32 = 1;
 /// The tokens of `texts`, written if they are not in the cache yet. `say` receives one-line messages about that.
 ///
 /// # Errors
-/// A text can't be read or tokenised, there is no cache, or the disk is full.
+/// A text can't be read or tokenised, or changes meanwhile; there is no cache, or the disk is full.
 pub fn tokens(
     cache: &Cache,
     texts: &dyn Texts,
@@ -37,14 +37,34 @@ pub fn tokens(
     say: &mut dyn FnMut(&str),
 ) -> Result<TokenFile> {
     let folder = cache.join("tokens")?;
-    fs::create_dir_all(&folder).doing("create", &folder)?;
+    in_cache(&folder, texts, tokenizer, say).map_err(|e| match (e.kind, &e.hint) {
+        (ErrorKind::Io, None) => {
+            e.hint("tokens are kept in the data set's cache: `[dataset] cache` names another folder")
+        }
+        _ => e,
+    })
+}
+
+fn in_cache(
+    folder: &Path,
+    texts: &dyn Texts,
+    tokenizer: &Tokenizer,
+    say: &mut dyn FnMut(&str),
+) -> Result<TokenFile> {
     let tokenised = HEXLOWER.encode(&tokenizer.digest()[..8]);
-    let known = folder.join(format!("{}-{tokenised}.ref", texts.identity()?));
-    if let Some(file) = fs::read_to_string(&known).ok().and_then(|name| open(&folder, name.trim())) {
+    let identity = texts.identity()?;
+    let known = folder.join(format!("{identity}-{tokenised}.ref"));
+    if let Some(file) = fs::read_to_string(&known).ok().and_then(|name| open(folder, name.trim())) {
         return Ok(file);
     }
+    fs::create_dir_all(folder).doing("create", folder)?;
     let name = name(texts, tokenizer)?;
-    let file = match open(&folder, &name) {
+    let unchanged = || match texts.identity()? == identity {
+        true => Ok(()),
+        false => Err(Error::data(format!("{} has changed while it was tokenised", texts.place()))
+            .hint("start again when nothing writes to it any more")),
+    };
+    let file = match open(folder, &name) {
         Some(file) => file,
         None => {
             // Another process may be writing it. The kernel releases the lock of one that is killed.
@@ -52,15 +72,18 @@ pub fn tokens(
             let lock = File::create(&lock).doing("create", &lock)?;
             rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
                 .map_err(|e| Error::io(format!("cannot lock {}: {e}", folder.display())))?;
-            if open(&folder, &name).is_none() {
-                write::write(&folder, &name, texts, tokenizer, say)?;
+            if open(folder, &name).is_none() {
+                let target = write::Target { folder, name: &name, identity: &identity };
+                write::write(target, texts, tokenizer, &unchanged, say)?;
             }
-            open(&folder, &name).ok_or_else(|| {
-                Error::io(format!("{} has disappeared", tokens_path(&folder, &name).display()))
+            open(folder, &name).ok_or_else(|| {
+                Error::io(format!("{} has disappeared", tokens_path(folder, &name).display()))
             })?
         }
     };
-    write_atomically(&known, name.as_bytes())?;
+    unchanged()?;
+    // Without it, the next start reads the text. The folder may be one that is only read.
+    let _ = write_atomically(&known, name.as_bytes());
     Ok(file)
 }
 

@@ -139,22 +139,33 @@ impl TextFiles {
             if own < document {
                 continue;
             }
-            let text = self.text_of(&line).map_err(|why| {
-                Error::data(format!("{}, line {number}: {why}", path.display()))
-                    .hint("`[dataset] text` names the field of the text")
+            let text = self.text_of(&line).map_err(|(why, hint)| {
+                let error = Error::data(format!("{}, line {number}: {why}", path.display()));
+                if hint.is_empty() { error } else { error.hint(hint) }
             })?;
             let offset = if own == document { offset as usize } else { 0 };
             each(Chunk { document: own, text: text.get(offset..).unwrap_or_default(), ends: true })?;
         }
     }
 
-    fn text_of(&self, line: &[u8]) -> std::result::Result<String, String> {
+    /// # Errors
+    /// In words, and what to do.
+    fn text_of(&self, line: &[u8]) -> std::result::Result<String, (String, &'static str)> {
+        const NAMES: &str =
+            "`text` of `[dataset]` (`--text` of `ddp-run tokenizer train`) names the field of the text";
+        // Some editors begin a file with it.
+        let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
         let object: serde_json::Map<String, serde_json::Value> =
-            serde_json::from_slice(line).map_err(|e| format!("it is no JSON object: {e}"))?;
+            serde_json::from_slice(line).map_err(|e| {
+                let why = e.to_string();
+                // The line is known, and is the only one that was read.
+                let why = why.split(" at line ").next().unwrap_or_default();
+                (format!("it is no JSON object: {why}"), "")
+            })?;
         match object.get(&self.field) {
             Some(serde_json::Value::String(text)) => Ok(text.clone()),
-            Some(_) => Err(format!("`{}` is no text", self.field)),
-            None => Err(format!("it has no field `{}`", self.field)),
+            Some(_) => Err((format!("`{}` is no text", self.field), NAMES)),
+            None => Err((format!("it has no field `{}`", self.field), NAMES)),
         }
     }
 }

@@ -17,12 +17,17 @@ use std::time::{Duration, Instant};
 /// Bytes of text that are tokenised at once, by all cores.
 const BATCH: usize = 1 << 23;
 
+/// What a piece takes besides its text, nearly.
+const OF_A_PIECE: usize = 64;
+
 /// Between two messages.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// How far a file is, with what is before `next`.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 struct Progress {
+    /// Of the texts: others may only have begun as these.
+    identity: String,
     next: Place,
     #[serde(flatten)]
     written: Summary,
@@ -37,20 +42,33 @@ struct Writer<'a> {
     progress_path: PathBuf,
     progress: Progress,
     batch: Vec<Piece>,
+    /// Bytes in it, and a few for each piece.
+    filled: usize,
     begun: Instant,
     /// Bytes of text when it began.
     before: u64,
     said: Instant,
 }
 
+/// Which file is written.
+#[derive(Clone, Copy)]
+pub(super) struct Target<'a> {
+    pub folder: &'a Path,
+    pub name: &'a str,
+    /// Of the texts.
+    pub identity: &'a str,
+}
+
+/// `unchanged` fails if the texts are no longer those that the file is named by.
 pub(super) fn write(
-    folder: &Path,
-    name: &str,
+    to: Target<'_>,
     texts: &dyn Texts,
     tokenizer: &Tokenizer,
+    unchanged: &dyn Fn() -> Result<()>,
     say: &mut dyn FnMut(&str),
 ) -> Result<()> {
-    let mut writer = Writer::new(folder, name, tokenizer)?;
+    let Target { folder, name, .. } = to;
+    let mut writer = Writer::new(to, tokenizer)?;
     let place = texts.place();
     let Place { document, offset } = writer.progress.next;
     match writer.before {
@@ -62,6 +80,11 @@ pub(super) fn write(
         pieces.add(chunk, &place, &mut |piece| writer.add(piece, &place, say))
     })?;
     writer.flush(&place)?;
+    if let Err(e) = unchanged() {
+        let _ = fs::remove_file(&writer.path);
+        let _ = fs::remove_file(&writer.progress_path);
+        return Err(e);
+    }
     writer.file.sync_all().doing("write", &writer.path)?;
     let target = tokens_path(folder, name);
     fs::rename(&writer.path, &target).doing("create", &target)?;
@@ -80,7 +103,7 @@ pub(super) fn write(
 }
 
 impl<'a> Writer<'a> {
-    fn new(folder: &Path, name: &str, tokenizer: &'a Tokenizer) -> Result<Self> {
+    fn new(Target { folder, name, identity }: Target<'_>, tokenizer: &'a Tokenizer) -> Result<Self> {
         let [path, progress_path] =
             ["partial", "progress"].map(|extension| folder.join(format!("{name}.{extension}")));
         let saved: Option<Progress> =
@@ -89,8 +112,11 @@ impl<'a> Writer<'a> {
         let mut file =
             File::options().write(true).create(true).truncate(false).open(&path).doing("create", &path)?;
         let there = file.metadata().doing("read", &path)?.len();
-        let is_there = |progress: &Progress| there >= progress.written.tokens * width as u64;
-        let begins = Progress { written: Summary { width, ..Summary::default() }, ..Progress::default() };
+        let is_there = |progress: &Progress| {
+            progress.identity == identity && there >= progress.written.tokens * width as u64
+        };
+        let written = Summary { width, ..Summary::default() };
+        let begins = Progress { identity: identity.to_owned(), written, ..Progress::default() };
         let progress = saved.filter(is_there).unwrap_or(begins);
         let length = progress.written.tokens * width as u64;
         file.set_len(length).doing("write", &path)?;
@@ -106,6 +132,7 @@ impl<'a> Writer<'a> {
             progress_path,
             progress,
             batch: Vec::new(),
+            filled: 0,
             begun,
             before,
             said: begun,
@@ -113,8 +140,9 @@ impl<'a> Writer<'a> {
     }
 
     fn add(&mut self, piece: Piece, place: &str, say: &mut dyn FnMut(&str)) -> Result<()> {
+        self.filled += piece.text.len() + OF_A_PIECE;
         self.batch.push(piece);
-        if self.batch.iter().map(|piece| piece.text.len()).sum::<usize>() < BATCH {
+        if self.filled < BATCH {
             return Ok(());
         }
         self.flush(place)?;
@@ -128,6 +156,7 @@ impl<'a> Writer<'a> {
 
     /// Writes the tokens of the batch, and how far they are.
     fn flush(&mut self, place: &str) -> Result<()> {
+        self.filled = 0;
         let batch = std::mem::take(&mut self.batch);
         let tokenizer = self.tokenizer;
         let encoded: Result<Vec<Vec<u32>>, String> =

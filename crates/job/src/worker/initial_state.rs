@@ -69,10 +69,7 @@ impl InitialState {
         optimizer::freeze(parts.optimizer, &mut *model)?;
         let mut updater = Updater::new(parts.optimizer, parts.train.clip_norm, model.entries(), &on.device);
         let Resumed { position, parent, hooks, average } = match group.rank() {
-            0 => {
-                let fingerprint = &data.fingerprint;
-                resume::resume(job, parts, settings, fingerprint, train.len(), &mut *model, &mut updater)?
-            }
+            0 => resume::resume(job, parts, settings, data, &mut *model, &mut updater)?,
             _ => Resumed::default(),
         };
         let position = state::share(&mut *model, &mut updater, position, group)?

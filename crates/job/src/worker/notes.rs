@@ -175,10 +175,12 @@ fn texts(
         };
         prompt.truncate(PROMPT.min(encoding.block_size / 2).max(1));
         let before = tokenizer.decode(&prompt);
+        let mut after = tokenizer.stream_after(&prompt);
         let next = Continuation { evaluator: &evaluator, encoding, vocabulary, sampling, number };
         let tokens = next.tokens(prompt, || begun.elapsed() < TEXT_TIME)?;
         let cut = tokens.len() < TOKENS;
-        let (text, place) = (tokenizer.decode(&tokens), dataset.place(sample));
+        let text: String = tokens.iter().map(|token| after.push(*token)).collect();
+        let (text, place) = (text + &after.finish(), dataset.place(sample));
         texts.push(GeneratedText { prompt: before, text, cut, place });
     }
     Ok(texts)

@@ -1,15 +1,15 @@
 //! A start from a checkpoint: which one, and what the run continues with.
 
+use super::initial_state::RunData;
 use super::messages::{tell, warn};
 use super::parts::RankParts;
 use super::pretrained::start_from_weights;
 use super::state::Weights;
-use super::{RankJob, ema, hook, optimizer, same_data, spec_changes, state};
+use super::{RankJob, Usage, ema, hook, optimizer, same_data, spec_changes, state};
 use base::display;
 use base::error::{Error, Result};
 use base::numbers::of_all;
 use checkpoint::{CheckpointStore, Loaded, load_any};
-use data::Fingerprint;
 use ddp::HookState;
 use launch::logs::ALREADY_PRINTED;
 use record::history::{Parent, checkpoints, is_within};
@@ -64,14 +64,12 @@ pub(super) struct Resumed {
     pub average: Option<Weights>,
 }
 
-/// Loads the checkpoint that rank 0 starts from, if there is one; else the weights of `model.pretrained`. The training
-/// split has `samples`, and the data sets `fingerprint`.
+/// Loads the checkpoint that rank 0 starts from, if there is one; else the weights of `model.pretrained`.
 pub(super) fn resume(
     job: &RankJob<'_>,
     parts: &RankParts<'_>,
     settings: &TrainSettings,
-    fingerprint: &Fingerprint,
-    samples: usize,
+    data: &RunData,
     model: &mut dyn Model,
     updater: &mut Updater,
 ) -> Result<Resumed> {
@@ -82,7 +80,8 @@ pub(super) fn resume(
     let saved = state::saved(&loaded)?;
     // The data is compared first, because different data may be the reason for a different model.
     let drop_last = parts.data.loader.drop_last;
-    let changed = same_data::since(&saved.data, fingerprint, &saved.position, drop_last)?;
+    same_data::same_tokens(Usage::encoding_of(&loaded)?, data.splits.train.encoding())?;
+    let changed = same_data::since(&saved.data, &data.fingerprint, &saved.position, drop_last)?;
     if let Some(what) = changed {
         warn(&what);
         earlier_best(job, settings, &loaded)?.iter().for_each(|what| warn(what));
@@ -96,7 +95,8 @@ pub(super) fn resume(
     }
     let [frozen, thawed] = saved.trained.changes(parts.optimizer, model.entries());
     let batching = parts.batching(job.group.world_size());
-    let (mut position, change) = saved.resume_with(batching, parts.train.on_resize, drop_last, samples);
+    let (mut position, change) =
+        saved.resume_with(batching, parts.train.on_resize, drop_last, data.splits.train.len());
     if (frozen.is_some() || thawed.is_some()) && hooks.take().is_some() {
         warn("the state of the communication hook is left out: other parameters are trained now");
     }
@@ -108,7 +108,7 @@ pub(super) fn resume(
     let kept = optimizer::kept(parts.spec(), &loaded.state, &updater.all_slots());
     let changes = [change, kept, frozen, thawed, ema.map(str::to_owned)];
     let job_toml = job.start.map_or("", |start| start.job_toml);
-    let epochs = settings.all_epochs(&position, samples);
+    let epochs = settings.all_epochs(&position, data.splits.train.len());
     announce(parts, settings, &loaded, (&position, epochs), changes, job_toml);
     let parent = Parent {
         step: position.step,

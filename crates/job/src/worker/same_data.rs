@@ -8,7 +8,7 @@ use base::error::{Error, Result};
 use checkpoint::RunState;
 use collectives::rendezvous::name_ranks;
 use collectives::{ProcessGroup, SoloGroup};
-use data::Fingerprint;
+use data::{Encoding, Fingerprint};
 use launch::grouped;
 use train::training::Position;
 
@@ -47,6 +47,26 @@ pub(super) fn compare(all: &[Fingerprint]) -> Result<()> {
     }
     Err(Error::data(format!("the ranks have different data sets: {}", others.join("; ")))
         .hint("every host needs the same files at the path in `[dataset]`; compare them with `sha256sum`"))
+}
+
+/// Checks that the tokens of texts are those of the checkpoint.
+///
+/// # Errors
+/// The tokenizer is another one: the same numbers would be other tokens (exit 78).
+pub fn same_tokens(saved: Option<Encoding>, now: Option<Encoding>) -> Result<()> {
+    match (saved, now) {
+        (Some(Encoding::Text(saved)), Some(Encoding::Text(now))) if saved.tokenizer != now.tokenizer => {
+            let what = match saved.tokenizer.characters().and(now.tokenizer.characters()) {
+                Some(_) => "the characters of the text",
+                None => "the tokens of `[tokenizer]`",
+            };
+            Err(Error::data(format!(
+                "{what} are not those of the checkpoint: the model knows others by their numbers"
+            ))
+            .hint("restore them, or start over with `--resume never`"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A description of the change since a checkpoint.

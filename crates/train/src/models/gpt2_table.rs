@@ -198,9 +198,8 @@ fn gpt2(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
         initializer_range: t.initializer_range,
     };
     let kept = Unbuilt::kept(move |facts| Some(config(0, 0).kept_values(tokens(facts).ok()?.0)));
-    let (vocab_of, positions_of) = (vocab.clone(), positions.clone());
     let unbuilt = kept.config_json(move |facts| {
-        Some(config_json(&config(vocab_of.resolve(facts).ok()?, positions_of.resolve(facts).ok()?)))
+        Some(config_json(&config(vocab.resolve(facts).ok()?, positions.resolve(facts).ok()?)))
     });
     source_with(facts, unbuilt, move |facts: &DataFacts, device: &Device| {
         Ok(Gpt2::new(config(vocab.resolve(facts)?, positions.resolve(facts)?), device))

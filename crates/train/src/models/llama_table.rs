@@ -323,10 +323,9 @@ fn llama(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
         initializer_range,
     };
     let kept = Unbuilt::kept(move |facts| Some(config(0, 0).kept_values(tokens(facts).ok()?.0)));
-    let (vocab_of, positions_of) = (vocab.clone(), positions.clone());
     let unbuilt = kept.config_json(move |facts| {
         llama_config::config_json(
-            &config(vocab_of.resolve(facts).ok()?, positions_of.resolve(facts).ok()?),
+            &config(vocab.resolve(facts).ok()?, positions.resolve(facts).ok()?),
             model_type,
         )
     });
