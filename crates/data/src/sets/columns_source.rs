@@ -9,7 +9,7 @@ use super::table::TableKeys;
 use super::text::{TokenSplits, Windowing};
 use crate::images::ImageSetBuilder;
 use crate::split::{SplitOptions, Subset};
-use crate::tokens::tokens;
+use crate::tokens::{TokenFiles, tokens};
 use crate::transforms::TransformOptions;
 use crate::{
     DataFacts, DatasetSource, Encoding, FieldFacts, FieldKind, Splits, TableEncoding, Tokenizer,
@@ -256,7 +256,7 @@ impl<S: RowStore> ColumnsSource<S> {
     ) -> Result<TokenSplits> {
         let mut of = |set: &Arc<dyn RowSet>| {
             let texts = RowTexts { set: set.clone(), name: column.to_owned(), files: self.store.files() };
-            tokens(self.store.cache(), &texts, tokenizer, say)
+            tokens(self.store.cache(), &texts, tokenizer, say).map(TokenFiles::from)
         };
         Ok(TokenSplits {
             train: of(&stored.train)?,

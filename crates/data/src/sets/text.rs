@@ -4,8 +4,8 @@
 
 use crate::fingerprint::digest_of_parts;
 use crate::images::wrong_buffers;
-use crate::store::{NamedFile, Published};
-use crate::tokens::{TextFiles, Texts, TokenFile, is_json_lines, not_utf8, tokens};
+use crate::store::{NamedFile, Published, fitting};
+use crate::tokens::{TextFiles, Texts, TokenFile, TokenFiles, is_json_lines, not_utf8, tokens};
 use crate::{
     Content, DataFacts, Dataset, DatasetSource, Encoding, FieldFacts, FieldKind, FieldMut, SampleKey,
     SampleMut, Splits, TextEncoding, Tokenizer, TokenizerPlan, in_line,
@@ -50,11 +50,14 @@ struct TextSource {
     #[serde(skip)]
     #[default("text".to_owned())]
     field: String,
+    /// The files of the validation split.
+    #[serde(skip)]
+    val: Option<PathBuf>,
     /// Tokens per sample.
     #[default = 64]
     #[schemars(range(min = 1, max = 1_048_576))]
     block_size: usize,
-    /// Part of the text, from its end, that is the validation split.
+    /// Part of the text, from its end, that is the validation split. Not with `val`.
     #[default = 0.1]
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     val_split: f64,
@@ -74,12 +77,21 @@ struct LineKeys {
     /// The field of the text in JSON Lines (`.jsonl`, `.ndjson`), each line of which is a document.
     #[default("text".to_owned())]
     text: String,
+    /// The file of the validation split, or a pattern of several. Default: `val_split` of the training text.
+    #[schemars(extend("x-changes-results" = false, "format" = "path"))]
+    val: Option<PathBuf>,
 }
 
 /// Reads the `[dataset]` table.
 pub fn text(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
-    let (file, LineKeys { text: field }) = (NamedFile::of_several(fields), fields.config());
-    Arc::new(TextSource { file, field, ..fields.config() })
+    let (file, LineKeys { text: field, val }) = (NamedFile::of_several(fields), fields.config());
+    let mut source = TextSource { file, field, val, ..fields.config() };
+    if source.val.is_some() {
+        fields.misplaced(&["val_split"], "with `val`");
+        source.val_split = 0.0;
+        fields.note_resolved("val_split", 0.0);
+    }
+    Arc::new(source)
 }
 
 /// Reads the `[dataset]` table.
@@ -105,6 +117,7 @@ impl DatasetSource for TextSource {
 
     fn check_files(&self) -> Result<()> {
         self.tokenizer.get()?;
+        self.val_texts()?;
         self.file.is_there().map(drop)
     }
 
@@ -113,18 +126,17 @@ impl DatasetSource for TextSource {
             return self.file.prepare(&|_| self.read().map(drop), say);
         };
         self.file.prepare(&|_| Ok(()), say)?;
-        tokens(self.file.cache(), &self.texts()?, tokenizer, say).map(drop)
+        self.tokens(tokenizer, say).map(drop)
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        self.file.paths().unwrap_or_default()
+        let val = self.val_texts().ok().flatten().map(|texts| texts.paths);
+        [self.file.paths().unwrap_or_default(), val.unwrap_or_default()].concat()
     }
 
     fn open(&self) -> Result<Splits> {
         let Some(tokenizer) = self.tokenizer.get()? else { return self.read() };
-        let texts = self.texts()?;
-        let train = tokens(self.file.cache(), &texts, tokenizer, &mut |_| ())?;
-        self.windows().of_tokens(&texts.named, tokenizer, TokenSplits { train, val: None, test: None })
+        self.windows().of_tokens(&self.texts()?.named, tokenizer, self.tokens(tokenizer, &mut |_| ())?)
     }
 }
 
@@ -139,23 +151,54 @@ impl TextSource {
         Ok(TextFiles { paths: self.file.paths()?, field: self.field.clone(), named })
     }
 
+    fn val_texts(&self) -> Result<Option<TextFiles>> {
+        let Some(val) = &self.val else { return Ok(None) };
+        let paths = if val.is_file() { vec![val.clone()] } else { fitting(val)? };
+        Ok(Some(TextFiles { paths, field: self.field.clone(), named: val.display().to_string() }))
+    }
+
+    /// The tokens of the splits, made of the texts unless they are there.
+    fn tokens(&self, tokenizer: &Tokenizer, say: &mut dyn FnMut(&str)) -> Result<TokenSplits> {
+        let mut of = |texts: TextFiles| -> Result<TokenFiles> {
+            let made = texts.paths.iter().filter(|path| is_tokens(path)).count();
+            match made {
+                0 => Ok(tokens(self.file.cache(), &texts, tokenizer, say)?.into()),
+                n if n == texts.paths.len() => {
+                    texts.paths.iter().map(|path| TokenFile::of_another_program(path, tokenizer)).collect()
+                }
+                _ => Err(Error::data(format!("{} has files of tokens (.bin) and others", texts.named))
+                    .hint("name either by `[dataset] path`")),
+            }
+        };
+        Ok(TokenSplits { train: of(self.texts()?)?, val: self.val_texts()?.map(of).transpose()?, test: None })
+    }
+
     /// As characters; several documents are joined with line ends.
     fn read(&self) -> Result<Splits> {
+        let joined = |texts: &TextFiles| {
+            let mut text = String::new();
+            if let Some(file) = texts.paths.iter().find(|path| is_tokens(path)) {
+                return Err(Error::data(format!("{} is a file of tokens", file.display()))
+                    .hint("`[tokenizer]` says what they are"));
+            }
+            texts.read(0, 0, &mut |chunk| {
+                text.push_str(chunk.text);
+                text.push_str(if chunk.ends { "\n" } else { "" });
+                Ok(())
+            })?;
+            text.pop();
+            Ok(text)
+        };
         let texts = self.texts()?;
-        let mut text = String::new();
-        texts.read(0, 0, &mut |chunk| {
-            text.push_str(chunk.text);
-            text.push_str(if chunk.ends { "\n" } else { "" });
-            Ok(())
-        })?;
-        text.pop();
-        let content = digest_of_parts([&text]);
+        let text = joined(&texts)?;
+        let val = self.val_texts()?.as_ref().map(joined).transpose()?;
+        let content = digest_of_parts([Some(&text), val.as_ref()].into_iter().flatten());
         // Lines of the text are those of the file.
         let file = match &texts.paths[..] {
             [only] if !is_json_lines(only) => Some(texts.named.as_str().into()),
             _ => None,
         };
-        let all = SplitTexts { train: text, val: None, test: None, file };
+        let all = SplitTexts { train: text, val, test: None, file };
         self.windows().splits(&texts.named, &all, content)
     }
 }
@@ -172,11 +215,16 @@ pub fn read_text(path: &Path) -> Result<String> {
     })
 }
 
+/// Whether it has tokens already, as nanoGPT and llm.c write them.
+fn is_tokens(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "bin")
+}
+
 /// The tokens of the splits.
 pub(super) struct TokenSplits {
-    pub train: TokenFile,
-    pub val: Option<TokenFile>,
-    pub test: Option<TokenFile>,
+    pub train: TokenFiles,
+    pub val: Option<TokenFiles>,
+    pub test: Option<TokenFiles>,
 }
 
 /// The texts of the splits.
@@ -223,9 +271,9 @@ impl Windowing {
 
     /// The samples of tokens in files, which follow each other without overlapping.
     pub fn of_tokens(&self, place: &str, tokenizer: &Tokenizer, splits: TokenSplits) -> Result<Splits> {
-        let whole = |tokens: TokenFile| {
+        let whole = |tokens: TokenFiles| {
             let content = tokens.content();
-            Windows::new(Tokens::File(Arc::new(tokens)), tokenizer, content)
+            Windows::new(Tokens::Files(Arc::new(tokens)), tokenizer, content)
         };
         let TokenSplits { train, val, test } = splits;
         self.of_windows(place, whole(train), val.map(whole), test.map(whole), self.block_size)
@@ -265,14 +313,14 @@ fn vocabulary<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<char> {
 #[derive(Clone)]
 enum Tokens {
     Characters(Arc<[u16]>),
-    File(Arc<TokenFile>),
+    Files(Arc<TokenFiles>),
 }
 
 impl Tokens {
     fn len(&self) -> usize {
         match self {
             Self::Characters(tokens) => tokens.len(),
-            Self::File(file) => file.len(),
+            Self::Files(files) => files.len(),
         }
     }
 
@@ -282,7 +330,7 @@ impl Tokens {
                 to.iter_mut().zip(&tokens[start..]).for_each(|(to, token)| *to = i64::from(*token));
                 Ok(())
             }
-            Self::File(file) => file.read(start, to),
+            Self::Files(files) => files.read(start, to),
         }
     }
 }
@@ -481,6 +529,45 @@ mod tests {
         std::fs::remove_file(file("a.txt")).unwrap();
         let missing = source.check_files().unwrap_err().message;
         assert!(missing.starts_with("no file fits ") && missing.ends_with("/*.txt"), "{missing}");
+    }
+
+    #[test]
+    fn files_of_tokens_and_of_the_validation_split_are_taken_as_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        let write = |name: &str, ids: std::ops::Range<u16>| {
+            let bytes: Vec<u8> = ids.flat_map(u16::to_le_bytes).collect();
+            std::fs::write(file(name), bytes).unwrap();
+        };
+        write("train-0.bin", 0..4);
+        write("train-1.bin", 4..9);
+        write("val.bin", 250..257);
+        std::fs::write(file("a.txt"), "abcabc").unwrap();
+        std::fs::write(file("b.txt"), "cdcd").unwrap();
+        let cache = file("cache");
+        let open = |path: &str, val: &str, tokenizer: Option<Tokenizer>, more: &str| {
+            let (path, val) = (file(path), file(val));
+            let table = format!("path = {path:?}\nval = {val:?}\ncache = {cache:?}\nblock_size = 2\n{more}");
+            let source = configure(&text, &table)?;
+            let tokenizer = tokenizer.map_or(TokenizerPlan::Characters, TokenizerPlan::Known);
+            let source = source.tokenized(&tokenizer).unwrap();
+            let opened = source.check_files().and_then(|()| source.open()).map_err(|e| e.to_string())?;
+            let targets = |set: &dyn Dataset| -> Vec<f64> {
+                (0..set.len()).flat_map(|i| sample(set, i, 0).1).collect()
+            };
+            Ok::<_, String>((targets(&*opened.train), targets(&*opened.val.unwrap())))
+        };
+        let bytes = || Some(Tokenizer::of_bytes());
+        let found = open("train-*.bin", "val.bin", bytes(), "").unwrap();
+        assert_eq!(found, ((1..9).map(f64::from).collect(), (251..257).map(f64::from).collect()));
+        // Of characters, with the vocabulary of both.
+        let (train, val) = open("a.txt", "b.txt", None, "").unwrap();
+        assert_eq!((train, val), (vec![1., 2., 2., 0., 0., 1., 1., 2.], vec![3., 2.]));
+        let why = |found: Result<_, String>| found.unwrap_err();
+        assert!(why(open("train-0.bin", "val.bin", None, "")).contains("train-0.bin is a file of tokens"));
+        assert!(why(open("[at]*", "a.txt", bytes(), "")).contains("has files of tokens (.bin) and others"));
+        assert!(why(open("a.txt", "none.txt", bytes(), "")).contains("no file fits "));
+        assert!(why(open("a.txt", "b.txt", None, "val_split = 0.1")).contains("no effect with `val`"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod url;
 pub use data_file::DataFile;
 pub use digest::{Digest, FileSpec, verify};
 pub use fetch::{Download, Refusal, fetch, megabytes};
-pub use named::{NamedFile, Published};
+pub use named::{NamedFile, Published, fitting};
 pub use pickle::read_batch;
 pub use place::{
     Cache, absolute, below, check_names_below, create_atomically, identity, in_git_work_tree, is_writable,

@@ -152,38 +152,7 @@ impl NamedFile {
         if !self.is_pattern {
             return Ok(Some(self.path.clone()).filter(|path| path.is_file()).into_iter().collect());
         }
-        let shown = absolute(&self.path).display().to_string();
-        // The working directory is no part of the pattern.
-        let here = std::env::current_dir().map(|here| glob::Pattern::escape(&here.to_string_lossy()));
-        let pattern = match &here {
-            Ok(here) if self.path.is_relative() => format!("{here}/{}", self.path.display()),
-            _ => self.path.display().to_string(),
-        };
-        // As in a shell.
-        let options = glob::MatchOptions {
-            require_literal_separator: true,
-            require_literal_leading_dot: true,
-            ..glob::MatchOptions::new()
-        };
-        let found = glob::glob_with(&pattern, options)
-            .map_err(|e| Error::data(format!("`[dataset] path`: `{shown}` is not a pattern: {e}")))?;
-        let mut paths = Vec::new();
-        for path in found {
-            let path = path.map_err(|e| Error::data(format!("{}: {}", e.path().display(), e.error())))?;
-            if path.is_dir() {
-                continue;
-            }
-            if !path.is_file() {
-                let what = format!("{} fits {shown}, and is no file that can be read", path.display());
-                return Err(Error::data(what).hint("remove it, or correct `[dataset] path`"));
-            }
-            paths.push(path);
-        }
-        paths.sort_by(|a, b| a.as_os_str().cmp(b.as_os_str()));
-        match paths.is_empty() {
-            true => Err(Error::data(format!("no file fits {shown}")).hint("correct `[dataset] path`")),
-            false => Ok(paths),
-        }
+        fitting(&self.path)
     }
 
     /// Downloads the file if it is missing and an address is known, and verifies it. A downloaded file must also pass `check`
@@ -226,6 +195,45 @@ impl NamedFile {
         };
         Refusal::new(self.download)
             .map_or(Ok(false), |refusal| Err(refusal.explain(missing, url, &self.path)))
+    }
+}
+
+/// The files that a pattern fits, in the order of their names.
+///
+/// # Errors
+/// There is none, or one that can't be read.
+pub fn fitting(pattern: &Path) -> Result<Vec<PathBuf>> {
+    let shown = absolute(pattern).display().to_string();
+    // The working directory is no part of the pattern.
+    let here = std::env::current_dir().map(|here| glob::Pattern::escape(&here.to_string_lossy()));
+    let whole = match &here {
+        Ok(here) if pattern.is_relative() => format!("{here}/{}", pattern.display()),
+        _ => pattern.display().to_string(),
+    };
+    // As in a shell.
+    let options = glob::MatchOptions {
+        require_literal_separator: true,
+        require_literal_leading_dot: true,
+        ..glob::MatchOptions::new()
+    };
+    let found = glob::glob_with(&whole, options)
+        .map_err(|e| Error::data(format!("`[dataset] path`: `{shown}` is not a pattern: {e}")))?;
+    let mut paths = Vec::new();
+    for path in found {
+        let path = path.map_err(|e| Error::data(format!("{}: {}", e.path().display(), e.error())))?;
+        if path.is_dir() {
+            continue;
+        }
+        if !path.is_file() {
+            let what = format!("{} fits {shown}, and is no file that can be read", path.display());
+            return Err(Error::data(what).hint("remove it, or correct `[dataset] path`"));
+        }
+        paths.push(path);
+    }
+    paths.sort_by(|a, b| a.as_os_str().cmp(b.as_os_str()));
+    match paths.is_empty() {
+        true => Err(Error::data(format!("no file fits {shown}")).hint("correct `[dataset] path`")),
+        false => Ok(paths),
     }
 }
 

@@ -11,7 +11,7 @@ mod tests;
 mod texts;
 mod write;
 
-pub use file::TokenFile;
+pub use file::{TokenFile, TokenFiles};
 pub use texts::{Chunk, TextFiles, Texts, is_json_lines, not_utf8};
 
 use crate::Tokenizer;

@@ -53,10 +53,20 @@ impl Texts for Documents {
     }
 }
 
-fn all_of(file: &TokenFile) -> Vec<i64> {
+fn all_of(file: &TokenFiles) -> Vec<i64> {
     let mut all = vec![0; file.len()];
     file.read(0, &mut all).unwrap();
     all
+}
+
+/// As one of the files of a split.
+fn tokens(
+    cache: &Cache,
+    texts: &dyn Texts,
+    tokenizer: &Tokenizer,
+    say: &mut dyn FnMut(&str),
+) -> Result<TokenFiles> {
+    super::tokens(cache, texts, tokenizer, say).map(TokenFiles::from)
 }
 
 fn silent(_: &str) {}
@@ -341,4 +351,38 @@ fn lines_of_json_are_documents_and_wrong_ones_are_named() {
     let long = "é".repeat((1 << 19) + 3) + "x";
     let read = read(vec![file("long.txt", format!("a{long}").as_bytes())], (0, 1)).unwrap();
     assert!(read == [of(0, &long)]);
+}
+
+#[test]
+fn files_of_other_programs_follow_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        let path = dir.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    };
+    let small = |ids: &[u16]| ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>();
+    let header = |magic: u32| [magic.to_le_bytes().to_vec(), vec![0; 1020]].concat();
+    let nanogpt = file("a.bin", &small(&[1, 2, 256]));
+    let empty = file("b.bin", &[]);
+    let llmc = file("c.bin", &[header(20_240_520), small(&[3, 4])].concat());
+    let wide = file("d.bin", &[header(20_240_801), 200_u32.to_le_bytes().to_vec()].concat());
+    let bytes = Tokenizer::of_bytes();
+    let open = |path: &PathBuf| TokenFile::of_another_program(path, &bytes);
+    let all: TokenFiles =
+        [&nanogpt, &empty, &llmc, &wide].map(|path| open(path).unwrap()).into_iter().collect();
+    assert_eq!(all_of(&all), [1, 2, 256, 3, 4, 200]);
+    for start in 0..6 {
+        for len in 0..=6 - start {
+            let mut some = vec![0; len];
+            all.read(start, &mut some).unwrap();
+            assert_eq!(some, all_of(&all)[start..start + len]);
+        }
+    }
+    assert!(all.read(5, &mut [0; 2]).is_err());
+    let odd = open(&file("e.bin", &[1, 2, 3])).unwrap_err().message;
+    assert!(
+        odd.ends_with("e.bin has 3 bytes of tokens, which is no multiple of 2, the bytes of each"),
+        "{odd}"
+    );
 }

@@ -1,6 +1,6 @@
 //! Writes a file of tokens. One that was begun is continued.
 
-use super::file::Summary;
+use super::file::{Summary, width_of};
 use super::pieces::{Piece, Pieces, Place};
 use super::{Texts, summary_path, tokens_path};
 use crate::Tokenizer;
@@ -108,7 +108,7 @@ impl<'a> Writer<'a> {
             ["partial", "progress"].map(|extension| folder.join(format!("{name}.{extension}")));
         let saved: Option<Progress> =
             fs::read(&progress_path).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        let width = if tokenizer.vocabulary_size() <= 1 << 16 { 2 } else { 4 };
+        let width = width_of(tokenizer.vocabulary_size());
         let mut file =
             File::options().write(true).create(true).truncate(false).open(&path).doing("create", &path)?;
         let there = file.metadata().doing("read", &path)?.len();
