@@ -122,11 +122,14 @@ impl DatasetSource for TextSource {
     }
 
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
-        let Some(tokenizer) = self.tokenizer.get()? else {
-            return self.file.prepare(&|_| self.read().map(drop), say);
+        let tokenizer = self.tokenizer.get()?;
+        // One that is downloaded has not got its name yet.
+        let is_text = |path: &Path| match tokenizer {
+            None => self.read(&self.text_files(vec![path.to_owned()])).map(drop),
+            Some(_) => Ok(()),
         };
-        self.file.prepare(&|_| Ok(()), say)?;
-        self.tokens(tokenizer, say).map(drop)
+        self.file.prepare(&is_text, say)?;
+        tokenizer.map_or(Ok(()), |tokenizer| self.tokens(tokenizer, say).map(drop))
     }
 
     fn files(&self) -> Vec<PathBuf> {
@@ -135,8 +138,9 @@ impl DatasetSource for TextSource {
     }
 
     fn open(&self) -> Result<Splits> {
-        let Some(tokenizer) = self.tokenizer.get()? else { return self.read() };
-        self.windows().of_tokens(&self.texts()?.named, tokenizer, self.tokens(tokenizer, &mut |_| ())?)
+        let texts = self.texts()?;
+        let Some(tokenizer) = self.tokenizer.get()? else { return self.read(&texts) };
+        self.windows().of_tokens(&texts.named, tokenizer, self.tokens(tokenizer, &mut |_| ())?)
     }
 }
 
@@ -146,9 +150,18 @@ impl TextSource {
         Windowing { block_size, val_split, max_train, max_val }
     }
 
+    /// The training texts.
     fn texts(&self) -> Result<TextFiles> {
-        let named = self.file.path.display().to_string();
-        Ok(TextFiles { paths: self.file.paths()?, field: self.field.clone(), named })
+        let paths = self.file.paths()?;
+        if paths.is_empty() {
+            self.file.is_there()?;
+            return Err(Error::internal("a text is read before it is downloaded"));
+        }
+        Ok(self.text_files(paths))
+    }
+
+    fn text_files(&self, paths: Vec<PathBuf>) -> TextFiles {
+        TextFiles { paths, field: self.field.clone(), named: self.file.path.display().to_string() }
     }
 
     fn val_texts(&self) -> Result<Option<TextFiles>> {
@@ -173,8 +186,8 @@ impl TextSource {
         Ok(TokenSplits { train: of(self.texts()?)?, val: self.val_texts()?.map(of).transpose()?, test: None })
     }
 
-    /// As characters; several documents are joined with line ends.
-    fn read(&self) -> Result<Splits> {
+    /// As characters; several documents are joined with line ends. `texts` are for training.
+    fn read(&self, texts: &TextFiles) -> Result<Splits> {
         let joined = |texts: &TextFiles| {
             let mut text = String::new();
             if let Some(file) = texts.paths.iter().find(|path| is_tokens(path)) {
@@ -189,8 +202,7 @@ impl TextSource {
             text.pop();
             Ok(text)
         };
-        let texts = self.texts()?;
-        let text = joined(&texts)?;
+        let text = joined(texts)?;
         let val = self.val_texts()?.as_ref().map(joined).transpose()?;
         let content = digest_of_parts([Some(&text), val.as_ref()].into_iter().flatten());
         // Lines of the text are those of the file.
@@ -568,6 +580,32 @@ mod tests {
         assert!(why(open("[at]*", "a.txt", bytes(), "")).contains("has files of tokens (.bin) and others"));
         assert!(why(open("a.txt", "none.txt", bytes(), "")).contains("no file fits "));
         assert!(why(open("a.txt", "b.txt", None, "val_split = 0.1")).contains("no effect with `val`"));
+    }
+
+    #[test]
+    #[cfg(feature = "download")]
+    fn a_text_is_downloaded_and_checked_before_it_has_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        for (tokenizer, samples) in
+            [(TokenizerPlan::Characters, 9), (TokenizerPlan::Known(Tokenizer::of_bytes()), 4)]
+        {
+            let prepared = |name: &str, content: &'static [u8]| {
+                let (path, url, cache) = (file(name), crate::testing::serve_file(content), file("cache"));
+                let table = format!(
+                    "path = {path:?}\nurl = '{url}'\ncache = {cache:?}\nblock_size = 3\nval_split = 0.0"
+                );
+                let source = configure(&text, &table).unwrap().tokenized(&tokenizer).unwrap();
+                source.prepare(&mut |_| ()).map(|()| source.open().unwrap().train.len())
+            };
+            let name = format!("{samples}.txt");
+            assert_eq!(prepared(&name, b"abcabcabcabc").unwrap(), samples);
+            assert_eq!(std::fs::read(file(&name)).unwrap(), b"abcabcabcabc");
+            let wrong = prepared(&format!("wrong-{name}"), b"abc\xffabcabc").unwrap_err().to_string();
+            assert!(wrong.contains("is not UTF-8 text: invalid byte at offset 3"), "{wrong}");
+        }
+        // Not kept: it has been read as text.
+        assert!(!file("wrong-9.txt").exists());
     }
 
     #[test]
