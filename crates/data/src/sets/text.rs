@@ -87,7 +87,10 @@ pub fn text(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     let (file, LineKeys { text: field, val }) = (NamedFile::of_several(fields), fields.config());
     let mut source = TextSource { file, field, val, ..fields.config() };
     if source.val.is_some() {
-        fields.misplaced(&["val_split"], "with `val`");
+        // A resolved spec says 0.
+        if fields.has("val_split") && source.val_split > 0.0 {
+            fields.problem_with_key("val_split", "has no effect with `val`");
+        }
         source.val_split = 0.0;
         fields.note_resolved("val_split", 0.0);
     }
@@ -426,7 +429,9 @@ impl Dataset for Windows {
         let mut all = 0_u64;
         for sample in 0..self.len as u64 {
             self.tokens.read(self.first(sample) + 1, &mut window)?;
-            all += window.iter().map(|token| u64::from(bytes[*token as usize])).sum::<u64>();
+            // A file of another program may have any number; the loader refuses it.
+            let of = |token: &i64| bytes.get(*token as usize).map_or(0, |bytes| u64::from(*bytes));
+            all += window.iter().map(of).sum::<u64>();
         }
         Ok(Some(all as f64 / (self.len * self.block) as f64))
     }
