@@ -205,7 +205,7 @@ impl Tokenizer {
     }
 
     /// For the text of tokens that come one by one.
-    pub fn stream(&self) -> TextStream<'_> {
+    fn stream(&self) -> TextStream<'_> {
         TextStream { tokenizer: self, tokens: Vec::new(), before: String::new(), shown: 0 }
     }
 

@@ -115,7 +115,7 @@ impl TokenizerPlan {
 /// # Errors
 /// In words.
 fn read(file: &Path, end: Option<&str>) -> Result<(Tokenizer, String), String> {
-    let text = std::fs::read_to_string(file).map_err(|e| e.to_string())?;
+    let text = base::files::read_text(file).map_err(|e| e.to_string())?;
     let said = end.map(str::to_owned).map_or_else(|| end_of_config(file), |end| Ok(Some(end)))?;
     Tokenizer::from_json(text, said.as_deref())
 }
@@ -126,7 +126,7 @@ fn end_of_config(file: &Path) -> Result<Option<String>, String> {
     if !path.exists() {
         return Ok(None);
     }
-    let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let text = base::files::read_text(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let config: Json = serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
     let end = &config["eos_token"];
     Ok(end.as_str().or_else(|| end["content"].as_str()).map(str::to_owned))

@@ -60,8 +60,14 @@ impl Loading<'_> {
                 body += "\n";
                 body += match (tokenizer.characters(), tokenizer.json()) {
                     (Some(_), _) => include_str!("python/text.py"),
-                    (None, Some(_)) => include_str!("python/text_tokenizer.py"),
-                    (None, None) => include_str!("python/text_bytes.py"),
+                    (None, Some(_)) => concat!(
+                        include_str!("python/text_tokenizer.py"),
+                        include_str!("python/text_until_end.py")
+                    ),
+                    (None, None) => concat!(
+                        include_str!("python/text_bytes.py"),
+                        include_str!("python/text_until_end.py")
+                    ),
                 };
             }
             None => {}

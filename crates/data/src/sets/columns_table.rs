@@ -7,13 +7,11 @@ use super::table_known::known_columns;
 use super::text::{SplitTexts, Windowing};
 use crate::fingerprint::digest_of_parts;
 use crate::split::SplitOptions;
-use crate::store::identity;
-use crate::tokens::{Chunk, Texts};
+use crate::tokens::{Chunk, Texts, identity_of};
 use crate::{Splits, TableEncoding};
 use base::display;
 use base::error::{Error, Result};
 use csv::StringRecord;
-use data_encoding::HEXLOWER;
 use std::ops::ControlFlow::{Break, Continue};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -205,9 +203,7 @@ pub(super) struct RowTexts {
 
 impl Texts for RowTexts {
     fn identity(&self) -> Result<String> {
-        let files = self.files.iter().map(|path| identity(path)).collect::<Result<Vec<_>>>()?;
-        let parts = [self.set.place(), &self.name].into_iter().chain(files.iter().map(String::as_str));
-        Ok(HEXLOWER.encode(&digest_of_parts(parts)[..8]))
+        identity_of(&[self.set.place(), &self.name], &self.files)
     }
 
     fn read(&self, document: u64, offset: u64, each: &mut dyn FnMut(Chunk<'_>) -> Result<()>) -> Result<()> {

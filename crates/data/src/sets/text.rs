@@ -169,8 +169,11 @@ impl TextSource {
 
     fn val_texts(&self) -> Result<Option<TextFiles>> {
         let Some(val) = &self.val else { return Ok(None) };
-        let paths = if val.is_file() { vec![val.clone()] } else { fitting(val)? };
-        Ok(Some(TextFiles { paths, field: self.field.clone(), named: val.display().to_string() }))
+        Ok(Some(TextFiles {
+            paths: fitting(val)?,
+            field: self.field.clone(),
+            named: val.display().to_string(),
+        }))
     }
 
     /// The tokens of the splits, made of the texts unless they are there.
@@ -224,10 +227,7 @@ impl TextSource {
 /// It can't be read, or is not UTF-8.
 pub fn read_text(path: &Path) -> Result<String> {
     let bytes = base::files::read(path).doing("read", path)?;
-    String::from_utf8(bytes).map_err(|e| {
-        let at = e.utf8_error().valid_up_to();
-        not_utf8(path, &format!("invalid byte at offset {at}"))
-    })
+    String::from_utf8(bytes).map_err(|e| not_utf8(path, e.utf8_error().valid_up_to() as u64))
 }
 
 /// Whether it has tokens already, as nanoGPT and llm.c write them.
@@ -277,7 +277,7 @@ impl Windowing {
         let tokenizer = Tokenizer::of_characters(vocabulary);
         let whole = |text: &String| {
             let tokens = text.chars().map(|c| ids[&c]).collect();
-            Windows::new(Tokens::Characters(tokens), &tokenizer, content)
+            Windows::new(Tokens::Characters(tokens), self.block_size, &tokenizer, content)
         };
         let train = Windows { file: texts.file.clone(), ..whole(&texts.train) };
         // Training samples begin at each character.
@@ -288,7 +288,7 @@ impl Windowing {
     pub fn of_tokens(&self, place: &str, tokenizer: &Tokenizer, splits: TokenSplits) -> Result<Splits> {
         let whole = |tokens: TokenFiles| {
             let content = tokens.content();
-            Windows::new(Tokens::Files(Arc::new(tokens)), tokenizer, content)
+            Windows::new(Tokens::Files(Arc::new(tokens)), self.block_size, tokenizer, content)
         };
         let TokenSplits { train, val, test } = splits;
         self.of_windows(place, whole(train), val.map(whole), test.map(whole), self.block_size)
@@ -306,16 +306,17 @@ impl Windowing {
         let all = train.tokens.len();
         let cut = all - (all as f64 * self.val_split) as usize;
         let part = |whole: Windows, range: Range<usize>, max: Option<usize>| {
-            let part = whole.part(place, range, self.block_size, self.block_size, max)?;
+            let part = whole.part(place, range, self.block_size, max)?;
             Ok::<_, Error>(Arc::new(part) as Arc<dyn Dataset>)
         };
-        let behind = (self.val_split > 0.0).then(|| train.clone());
-        let val = match (behind, val.or_else(|| test.clone())) {
-            (Some(train), _) => Some(part(train, cut..all, self.max_val)?),
-            (None, own) => own.map(|own| part(own.clone(), 0..own.tokens.len(), self.max_val)).transpose()?,
+        let whole = |own: Windows| (own.clone(), 0..own.tokens.len());
+        let val = match self.val_split > 0.0 {
+            true => Some((train.clone(), cut..all)),
+            false => val.or_else(|| test.clone()).map(whole),
         };
-        let test = test.map(|test| part(test.clone(), 0..test.tokens.len(), None)).transpose()?;
-        let train = train.part(place, 0..cut, self.block_size, stride, self.max_train)?;
+        let val = val.map(|(of, range)| part(of, range, self.max_val)).transpose()?;
+        let test = test.map(whole).map(|(of, range)| part(of, range, None)).transpose()?;
+        let train = train.part(place, 0..cut, stride, self.max_train)?;
         Ok(Splits { train: Arc::new(train), val, test })
     }
 }
@@ -365,32 +366,25 @@ struct Windows {
 
 impl Windows {
     /// Of no sample yet.
-    fn new(tokens: Tokens, tokenizer: &Tokenizer, content: Content) -> Self {
+    fn new(tokens: Tokens, block: usize, tokenizer: &Tokenizer, content: Content) -> Self {
         let tokenizer = tokenizer.clone();
-        Self { tokens, start: 0, len: 0, block: 0, stride: 1, tokenizer, content, file: None }
+        Self { tokens, start: 0, len: 0, block, stride: 1, tokenizer, content, file: None }
     }
 
-    /// The windows of `block` tokens in a range of the tokens, `stride` apart, at most `max` of them.
-    fn part(
-        &self,
-        place: &str,
-        range: Range<usize>,
-        block: usize,
-        stride: usize,
-        max: Option<usize>,
-    ) -> Result<Self> {
-        let starts = range.len().checked_sub(block).filter(|&n| n > 0);
+    /// The windows in a range of the tokens, `stride` apart, at most `max` of them.
+    fn part(&self, place: &str, range: Range<usize>, stride: usize, max: Option<usize>) -> Result<Self> {
+        let starts = range.len().checked_sub(self.block).filter(|&n| n > 0);
         let len = starts.map(|n| n.div_ceil(stride)).ok_or_else(|| {
             let n = count(self.tokens.len(), self.tokenizer.unit());
             let part = match range.len() < self.tokens.len() {
                 true => format!(", {} of them in this split", range.len()),
                 false => String::new(),
             };
-            Error::data(format!("{place} has {n}{part}: too few for `block_size = {block}`"))
+            Error::data(format!("{place} has {n}{part}: too few for `block_size = {}`", self.block))
                 .hint("lower `block_size`, change `val_split`, or use a longer text")
         })?;
         let len = max.map_or(len, |max| len.min(max));
-        Ok(Self { start: range.start, len, block, stride, ..self.clone() })
+        Ok(Self { start: range.start, len, stride, ..self.clone() })
     }
 
     /// The index of its first token.

@@ -198,11 +198,14 @@ impl NamedFile {
     }
 }
 
-/// The files that a pattern fits, in the order of their names.
+/// The file of this path, or else those that fit it as a pattern, in the order of their names.
 ///
 /// # Errors
 /// There is none, or one that can't be read.
 pub fn fitting(pattern: &Path) -> Result<Vec<PathBuf>> {
+    if pattern.is_file() {
+        return Ok(vec![pattern.to_owned()]);
+    }
     let shown = absolute(pattern).display().to_string();
     // The working directory is no part of the pattern.
     let here = std::env::current_dir().map(|here| glob::Pattern::escape(&here.to_string_lossy()));

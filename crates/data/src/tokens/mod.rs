@@ -12,7 +12,7 @@ mod texts;
 mod write;
 
 pub use file::{TokenFile, TokenFiles};
-pub use texts::{Chunk, TextFiles, Texts, is_json_lines, not_utf8};
+pub use texts::{Chunk, TextFiles, Texts, identity_of, is_json_lines, not_utf8};
 
 use crate::Tokenizer;
 use crate::store::{Cache, write_atomically};

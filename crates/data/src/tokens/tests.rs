@@ -386,3 +386,22 @@ fn files_of_other_programs_follow_each_other() {
         "{odd}"
     );
 }
+
+/// Its reader would wait for ever.
+#[test]
+fn a_named_pipe_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut pipe = base::testing::pipe(dir.path()).unwrap();
+    for name in ["a.txt", "a.jsonl", "tokenizer.json"] {
+        fs::rename(&pipe, dir.path().join(name)).unwrap();
+        pipe = dir.path().join(name);
+        let texts =
+            TextFiles { paths: vec![pipe.clone()], field: "text".to_owned(), named: "them".to_owned() };
+        let refused = texts.read(0, 0, &mut |_| Ok(())).unwrap_err().to_string();
+        assert!(refused.contains("it is no regular file"), "{refused}");
+    }
+    let tree = spec::JobTree::parse("job.toml", &format!("[tokenizer]\npath = {pipe:?}\n"), &[]);
+    let read = tree.read(|root| crate::TokenizerPlan::read(&mut root.section("tokenizer"), true));
+    let refused = read.map(drop).unwrap_err().to_string();
+    assert!(refused.contains("tokenizer.json: it is no regular file"), "{refused}");
+}

@@ -1,10 +1,9 @@
 //! Texts that become tokens, read from any place on.
 
+use crate::fingerprint::digest_of_parts;
 use crate::store::identity;
 use base::error::{Error, IoContext, Result};
 use data_encoding::HEXLOWER;
-use sha2::{Digest, Sha256};
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
@@ -28,6 +27,13 @@ pub trait Texts: Send + Sync {
     fn place(&self) -> String;
 }
 
+/// [`Texts::identity`] of texts that are in these files, and what else they depend on.
+pub fn identity_of(parts: &[&str], files: &[PathBuf]) -> Result<String> {
+    let files = files.iter().map(|path| identity(path)).collect::<Result<Vec<_>>>()?;
+    let parts = parts.iter().copied().chain(files.iter().map(String::as_str));
+    Ok(HEXLOWER.encode(&digest_of_parts(parts)[..8]))
+}
+
 /// Bytes that are read of a file at once.
 const BLOCK: usize = 1 << 20;
 
@@ -48,12 +54,7 @@ pub fn is_json_lines(path: &Path) -> bool {
 
 impl Texts for TextFiles {
     fn identity(&self) -> Result<String> {
-        let mut hasher = Sha256::new();
-        hasher.update(&self.field);
-        for path in &self.paths {
-            hasher.update(format!("\0{}", identity(path)?));
-        }
-        Ok(HEXLOWER.encode(&hasher.finalize()[..8]))
+        identity_of(&[&self.field], &self.paths)
     }
 
     fn read(&self, document: u64, offset: u64, each: &mut dyn FnMut(Chunk<'_>) -> Result<()>) -> Result<()> {
@@ -84,7 +85,7 @@ fn read_text(
     offset: u64,
     each: &mut dyn FnMut(Chunk<'_>) -> Result<()>,
 ) -> Result<()> {
-    let mut file = File::open(path).doing("read", path)?;
+    let mut file = base::files::open(path).doing("read", path)?;
     file.seek(SeekFrom::Start(offset)).doing("read", path)?;
     let (mut bytes, mut at) = (Vec::new(), offset);
     loop {
@@ -94,8 +95,7 @@ fn read_text(
             Ok(_) => bytes.len(),
             Err(e) if e.error_len().is_none() && read > 0 => e.valid_up_to(),
             Err(e) => {
-                let at = at + e.valid_up_to() as u64;
-                return Err(not_utf8(path, &format!("invalid byte at offset {at}")));
+                return Err(not_utf8(path, at + e.valid_up_to() as u64));
             }
         };
         let rest = bytes.split_off(valid);
@@ -110,8 +110,8 @@ fn read_text(
 }
 
 /// The error of a file that is no text.
-pub fn not_utf8(path: &Path, what: &str) -> Error {
-    Error::data(format!("{} is not UTF-8 text: {what}", path.display()))
+pub fn not_utf8(path: &Path, offset: u64) -> Error {
+    Error::data(format!("{} is not UTF-8 text: invalid byte at offset {offset}", path.display()))
 }
 
 impl TextFiles {
@@ -123,7 +123,7 @@ impl TextFiles {
         (document, offset): (u64, u64),
         each: &mut dyn FnMut(Chunk<'_>) -> Result<()>,
     ) -> Result<u64> {
-        let mut lines = BufReader::with_capacity(BLOCK, File::open(path).doing("read", path)?);
+        let mut lines = BufReader::with_capacity(BLOCK, base::files::open(path).doing("read", path)?);
         let (mut line, mut number, mut documents) = (Vec::new(), 0, 0);
         loop {
             line.clear();
@@ -139,9 +139,9 @@ impl TextFiles {
             if own < document {
                 continue;
             }
-            let text = self.text_of(&line).map_err(|(why, hint)| {
-                let error = Error::data(format!("{}, line {number}: {why}", path.display()));
-                if hint.is_empty() { error } else { error.hint(hint) }
+            let text = self.text_of(&line).map_err(|e| {
+                let message = format!("{}, line {number}: {}", path.display(), e.message);
+                Error { message, ..e }
             })?;
             let offset = if own == document { offset as usize } else { 0 };
             each(Chunk { document: own, text: text.get(offset..).unwrap_or_default(), ends: true })?;
@@ -149,10 +149,13 @@ impl TextFiles {
     }
 
     /// # Errors
-    /// In words, and what to do.
-    fn text_of(&self, line: &[u8]) -> std::result::Result<String, (String, &'static str)> {
-        const NAMES: &str =
-            "`text` of `[dataset]` (`--text` of `ddp-run tokenizer train`) names the field of the text";
+    /// Without the place of the line.
+    fn text_of(&self, line: &[u8]) -> Result<String> {
+        let without_text = |why: String| {
+            Error::data(why).hint(
+                "`text` of `[dataset]` (`--text` of `ddp-run tokenizer train`) names the field of the text",
+            )
+        };
         // Some editors begin a file with it.
         let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
         let object: serde_json::Map<String, serde_json::Value> =
@@ -160,12 +163,12 @@ impl TextFiles {
                 let why = e.to_string();
                 // The line is known, and is the only one that was read.
                 let why = why.split(" at line ").next().unwrap_or_default();
-                (format!("it is no JSON object: {why}"), "")
+                Error::data(format!("it is no JSON object: {why}"))
             })?;
         match object.get(&self.field) {
             Some(serde_json::Value::String(text)) => Ok(text.clone()),
-            Some(_) => Err((format!("`{}` is no text", self.field), NAMES)),
-            None => Err((format!("it has no field `{}`", self.field), NAMES)),
+            Some(_) => Err(without_text(format!("`{}` is no text", self.field))),
+            None => Err(without_text(format!("it has no field `{}`", self.field))),
         }
     }
 }

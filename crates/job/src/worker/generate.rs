@@ -25,11 +25,10 @@ pub struct Sampling {
     pub seed: u64,
 }
 
-impl Default for Sampling {
+impl Sampling {
     /// As the model's probabilities are.
-    fn default() -> Self {
-        Self { temperature: 1.0, top_k: None, top_p: None, min_p: None, repetition_penalty: 1.0, seed: 0 }
-    }
+    pub const UNCHANGED: Self =
+        Self { temperature: 1.0, top_k: None, top_p: None, min_p: None, repetition_penalty: 1.0, seed: 0 };
 }
 
 /// A sequence that grows.
@@ -181,14 +180,7 @@ mod tests {
     use data::Encoding;
     use ddp::device::ComputeDevice;
 
-    const ALL: Sampling = Sampling {
-        temperature: 1.0,
-        top_k: None,
-        top_p: None,
-        min_p: None,
-        repetition_penalty: 1.0,
-        seed: 0,
-    };
+    const ALL: Sampling = Sampling::UNCHANGED;
 
     #[test]
     fn tokens_are_drawn_by_their_probabilities() {

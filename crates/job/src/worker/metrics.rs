@@ -35,16 +35,14 @@ impl Reported {
             Some(FieldKind::Index(classes)) => classes,
             _ => 0,
         };
-        let sequence = facts.target.as_ref().filter(|target| !target.shape.is_empty());
         let cross_entropy = matches!(task.standard(), Some(StandardLoss::CrossEntropy { .. }));
+        let tokens = facts.target.as_ref().filter(|target| cross_entropy && !target.shape.is_empty());
         Self {
             standard: task.own().is_none(),
             top5: classes > 0 && top5.applies(classes),
-            tokens: sequence.is_some() && cross_entropy,
+            tokens: tokens.is_some(),
             bytes_per_token: None,
-            tokens_per_sample: sequence
-                .filter(|_| cross_entropy)
-                .map(|target| target.shape.iter().product::<usize>() as f64),
+            tokens_per_sample: tokens.map(|target| target.shape.iter().product::<usize>() as f64),
         }
     }
 

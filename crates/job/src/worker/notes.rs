@@ -164,7 +164,7 @@ fn texts(
     let evaluator = model.evaluator();
     let tokenizer = &encoding.tokenizer;
     let vocabulary = tokenizer.vocabulary_size();
-    let sampling = Sampling { temperature: TEMPERATURE, seed, ..Sampling::default() };
+    let sampling = Sampling { temperature: TEMPERATURE, seed, ..Sampling::UNCHANGED };
     let (begun, count) = (Instant::now(), TEXTS.min(dataset.len() as u64));
     let mut texts = Vec::new();
     for number in 0..count {
