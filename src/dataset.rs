@@ -96,5 +96,5 @@
 
 pub use data::{
     BurnBatch, BurnData, DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, FieldsMut,
-    Sample, SampleKey, SampleMut, SampleRng, Splits, Transform,
+    POSITIONS, Sample, SampleKey, SampleMut, SampleRng, Splits, Transform, UNTRAINED,
 };

@@ -84,7 +84,7 @@ pub mod prelude {
 
 /// For [`Registry::model`]: what a model implements and gets.
 pub mod model {
-    pub use train::models::{AnyNet, Forward, Input, Net, Target};
+    pub use train::models::{AnyNet, Documents, Forward, Input, Net, Target, TrainedRows};
 }
 
 /// For [`dataset::Dataset::encoding`]: how inputs become samples, which `ddp-run predict` reads from a checkpoint.

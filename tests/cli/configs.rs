@@ -48,6 +48,7 @@ const HASHES: [(&str, &str); 14] = [
     ("mlp.toml", "594cbdd86aa9e54e9c0b9a3baa3bccd5ebc619fea15b7313c23d6f1c16b545b9"),
     ("mnist.toml", "136c5885890e527f70ba85800b9c18ab71f0be40612f8cbd7363fc550bb5fab9"),
     ("quickstart.toml", "576e3ae97a7ac72e923e07854583421bf3cfafe71f04e128939a57b00c4ab669"),
+    ("smollm2.toml", "1ef1f8101fb1775d85013679ba230dc6fce8d1489851111c31b1cc46ca14f9b1"),
     ("toy.toml", "a87516c19facd246f82752785bc1c2a523cb86b4ff23236711df81e69e8b383c"),
     ("vit.toml", "769953adfa8b42d2466548fc521fa167f7b8b8e2ea6ce78d89beafbdbfcad6d4"),
     ("bn.toml", "851696cc02eeb1d9bbc7a482c42411bb9018c4fbb720574b49eb3d51ab8b0977"),

@@ -37,6 +37,8 @@ pub struct Held {
     pub target: FieldFacts,
     pub inputs: Vec<f32>,
     pub targets: Vec<f32>,
+    /// Some targets are `UNTRAINED`.
+    pub has_untrained: bool,
     pub len: usize,
 }
 
@@ -56,6 +58,9 @@ impl Dataset for Held {
     }
     fn target(&self) -> FieldFacts {
         self.target.clone()
+    }
+    fn has_untrained(&self) -> bool {
+        self.has_untrained
     }
     fn write(&self, key: SampleKey, to: SampleMut<'_>) -> Result<()> {
         let (i, x, y) = (key.sample as usize, self.inputs.len() / self.len, self.targets.len() / self.len);
@@ -138,6 +143,7 @@ fn held(case: &Case, dir: &Path, deal: Deal) -> (Held, usize) {
         target: field(&y.shape, case.classes > 0),
         inputs: pick(&xs, &x.shape),
         targets: pick(&ys, &y.shape),
+        has_untrained: false,
         len: order.len(),
     };
     (held, if deal == Deal::Concat { 2 * batch } else { batch })

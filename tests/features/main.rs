@@ -18,6 +18,7 @@ mod golden_lm;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod own_loop;
+mod packing;
 #[cfg(feature = "mlflow")]
 mod sinks;
 mod training;

@@ -4,7 +4,7 @@ use super::images::wrong_buffers;
 use super::loader::LoaderOptions;
 use super::{
     Dataset, FieldData, FieldFacts, FieldKind, FieldMut, FieldsMut, HostBatch, HostField, SampleKey,
-    SampleMut, StoredImages,
+    SampleMut, StoredImages, UNTRAINED,
 };
 use base::error::{Error, Result};
 use base::panics;
@@ -97,17 +97,19 @@ impl BatchAssembler {
 
     /// Inputs and targets that are indices are below the bounds that the data set declares. No operation on a device checks this.
     fn check_indices(&self, sample: u64, batch: &HostBatch, i: usize) -> Result<()> {
-        let outside = |facts: &FieldFacts, field: &HostField| {
+        let outside = |facts: &FieldFacts, field: &HostField, untrained: bool| {
             let (FieldKind::Index(bound), FieldData::Index(indices)) = (facts.kind, &field.data) else {
                 return None;
             };
             let each = field.shape.iter().product::<usize>();
-            let is_below = |index: &&i64| usize::try_from(**index).is_ok_and(|index| index < bound);
-            let found = indices[i * each..(i + 1) * each].iter().find(|index| !is_below(index));
+            let fits = |index: i64| {
+                usize::try_from(index).is_ok_and(|index| index < bound) || untrained && index == UNTRAINED
+            };
+            let found = indices[i * each..(i + 1) * each].iter().find(|index| !fits(**index));
             found.map(|index| (*index, bound))
         };
         let place = || self.dataset.place(sample).map_or(String::new(), |place| format!(" ({place})"));
-        if let Some((target, classes)) = outside(&self.target, &batch.target) {
+        if let Some((target, classes)) = outside(&self.target, &batch.target, batch.has_untrained) {
             let what = format!(
                 "sample {sample}{} has target {target}, but the data set declares {classes} classes, counted from 0",
                 place()
@@ -115,7 +117,7 @@ impl BatchAssembler {
             return Err(Error::data(what)
                 .hint("correct the sample, or the number of classes that the data set declares"));
         }
-        if let Some((index, bound)) = outside(&self.input, &batch.input) {
+        if let Some((index, bound)) = outside(&self.input, &batch.input, false) {
             let what = format!(
                 "sample {sample}{} has index {index} in its input, but the data set declares indices below {bound}",
                 place()
@@ -143,6 +145,7 @@ pub(super) fn empty_batch(dataset: &dyn Dataset) -> HostBatch {
         target: field(dataset.target()),
         fields: dataset.fields().into_iter().map(|(name, facts)| (name, field(facts))).collect(),
         target_scale: dataset.target_scale(),
+        has_untrained: dataset.has_untrained(),
         indices: Vec::new(),
         draws: Vec::new(),
     }

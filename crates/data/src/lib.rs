@@ -103,6 +103,10 @@ pub trait DatasetSource: Send + Sync + std::fmt::Debug {
     fn check_files(&self) -> Result<()> {
         Ok(())
     }
+    /// The key of `[dataset]` that is for documents, if one is set: tokens that are characters have none.
+    fn needs_documents(&self) -> Option<&'static str> {
+        None
+    }
     /// Makes the files available (downloads, verifies, unpacks). Called on rank 0, then on the first rank of each other node, and
     /// by `ddp-run data fetch`. Idempotent: there is nothing to do where nodes share a file system. `say` receives one-line
     /// progress messages. By default there is nothing to do.
@@ -184,6 +188,14 @@ pub struct SampleKey {
     pub sample: u64,
 }
 
+/// A target that is not trained, nor measured: PyTorch's `ignore_index`. The loss of a step is then the sum over its trained targets divided
+/// by their number, over all ranks and micro-batches. See [`Dataset::has_untrained`].
+pub const UNTRAINED: i64 = -100;
+
+/// The further field of sequences that consist of several documents: of each token of the input its place in its document, from 0. The
+/// built-in language models give tokens these positions, and let none see another document's.
+pub const POSITIONS: &str = "positions";
+
 /// Samples by index. Implementations write into the caller's buffers, which are reused for every batch.
 pub trait Dataset: Send + Sync {
     /// Number of samples.
@@ -197,7 +209,7 @@ pub trait Dataset: Send + Sync {
     /// One sample's target.
     fn target(&self) -> FieldFacts;
     /// One sample's further fields, by name: masks, boxes, a second image. Tasks read them (`Batch::field`);
-    /// what is standard ignores them. All splits of a data set have the same.
+    /// what is standard ignores them, except [`POSITIONS`]. All splits of a data set have the same.
     fn fields(&self) -> BTreeMap<String, FieldFacts> {
         BTreeMap::new()
     }
@@ -229,7 +241,11 @@ pub trait Dataset: Send + Sync {
     fn target_scale(&self) -> f64 {
         1.0
     }
-    /// The mean number of bytes of text that a target stands for, if targets are tokens of text: `bits_per_byte` is by it. It may
+    /// Whether targets, as far as they are indices, may be [`UNTRAINED`]. By default none is, and the loader refuses them.
+    fn has_untrained(&self) -> bool {
+        false
+    }
+    /// The mean number of bytes of text that a trained target stands for, if targets are tokens of text: `bits_per_byte` is by it. It may
     /// read all samples. By default it is not known.
     fn bytes_per_target(&self) -> Result<Option<f64>> {
         Ok(None)
@@ -288,6 +304,8 @@ pub struct HostBatch {
     pub fields: BTreeMap<String, HostField>,
     /// [`Dataset::target_scale`].
     pub target_scale: f64,
+    /// [`Dataset::has_untrained`].
+    pub has_untrained: bool,
     /// Data-set index of each sample.
     pub indices: Vec<u64>,
     /// Each sample's draws if `input` holds bytes; otherwise empty, because the transform has been applied.

@@ -149,6 +149,9 @@ impl Dataset for View {
     fn target_scale(&self) -> f64 {
         self.of.target_scale()
     }
+    fn has_untrained(&self) -> bool {
+        self.of.has_untrained()
+    }
     fn bytes_per_target(&self) -> Result<Option<f64>> {
         // Of all samples; which ones a part has is chosen at random.
         self.of.bytes_per_target()

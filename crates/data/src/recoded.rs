@@ -4,7 +4,7 @@
 use super::images::class_facts;
 use super::{
     Content, Dataset, Encoding, FieldFacts, FieldKind, FieldMut, ImageEncoding, NumberEncoding, SampleKey,
-    SampleMut, Splits, StoredImages, TableEncoding, TargetEncoding,
+    SampleMut, Splits, StoredImages, TableEncoding, TargetEncoding, UNTRAINED,
 };
 use base::display;
 use base::error::{Error, Result};
@@ -182,7 +182,8 @@ impl Indices {
 
     fn apply(&self, values: FieldMut<'_>) -> Result<()> {
         let FieldMut::Index(values) = values else { return Ok(()) };
-        for value in values {
+        // An untrained target has no class; the loader refuses such an input.
+        for value in values.iter_mut().filter(|value| **value != UNTRAINED) {
             let place = usize::try_from(*value).ok().and_then(|at| self.to.get(at));
             *value = *place.ok_or_else(|| {
                 Error::data(format!("a sample has the index {value}, and the data set has {}", self.to.len()))
@@ -238,6 +239,9 @@ impl Dataset for Recoded {
     }
     fn target_scale(&self) -> f64 {
         self.of.target_scale()
+    }
+    fn has_untrained(&self) -> bool {
+        self.of.has_untrained()
     }
     fn bytes_per_target(&self) -> Result<Option<f64>> {
         self.of.bytes_per_target()

@@ -1,6 +1,7 @@
 //! Self-attention, causal or not, with its gradients. Queries and keys are processed in blocks, with the softmax computed online,
 //! so that nothing of size `time` x `time` is kept. Source: FlashAttention (Dao et al., 2022, arXiv:2205.14135), without
-//! its dropout. Several heads of queries may share one of keys and values (Ainslie et al., 2023, arXiv:2305.13245).
+//! its dropout. Several heads of queries may share one of keys and values (Ainslie et al., 2023, arXiv:2305.13245). A sequence may
+//! consist of several documents, whose tokens do not see those of others; blocks that see none of each other are skipped.
 
 use super::attention_loops::{Seen, normalise, row_dots, scores_gradient, softmax, weights};
 use super::direct::{Direct, Needed, WIDTH, product};
@@ -57,8 +58,16 @@ impl AttentionShape {
         self.heads / self.kv_heads
     }
 
-    fn check(&self, qkv: usize, out: usize, statistics: usize) {
+    fn check(&self, qkv: usize, documents: &[u32], out: usize, statistics: usize) {
         let rows = self.batch * self.time;
+        let fits = |(row, start): (usize, &u32)| *start as usize <= row % self.time;
+        assert!(
+            documents.is_empty()
+                || self.sees != Sees::All
+                    && documents.len() == rows
+                    && documents.iter().enumerate().all(fits),
+            "documents of an attention: {self:?}"
+        );
         assert!(self.heads.is_multiple_of(self.kv_heads), "heads of an attention: {self:?}");
         assert!(self.sees != Sees::Window(0), "window of an attention: {self:?}");
         assert_eq!(qkv, rows * self.row(), "length of an attention's input: {self:?}");
@@ -71,12 +80,14 @@ impl AttentionShape {
         (0..time).step_by(BLOCK).map(move |start| Block { start, len: BLOCK.min(time - start) })
     }
 
-    /// The blocks of keys that a block of queries sees.
-    fn keys(&self, queries: Block) -> impl Iterator<Item = Block> + use<> {
-        let first = match self.sees {
-            Sees::Window(width) => (queries.start + 1).saturating_sub(width) / BLOCK,
+    /// The blocks of keys that a block of queries sees. `documents` are those of their sequence.
+    fn keys(&self, documents: &[u32], queries: Block) -> impl Iterator<Item = Block> + use<> {
+        let of_window = match self.sees {
+            Sees::Window(width) => (queries.start + 1).saturating_sub(width),
             _ => 0,
         };
+        let of_document = documents.get(queries.start).map_or(0, |start| *start as usize);
+        let first = of_window.max(of_document) / BLOCK;
         let last = match self.sees {
             Sees::All => usize::MAX,
             _ => queries.start,
@@ -84,14 +95,21 @@ impl AttentionShape {
         self.blocks().skip(first).take_while(move |keys| keys.start <= last)
     }
 
-    fn seen(&self, queries: Block, keys: Block) -> Seen {
+    fn seen<'d>(&self, documents: &'d [u32], queries: Block, keys: Block) -> Seen<'d> {
+        let documents = documents.get(queries.tokens()).unwrap_or_default();
+        let all = Seen { first: keys.len, start: keys.start, keys: keys.len, width: usize::MAX, documents };
         // Queries never come before the keys that they may see.
         let ahead = || queries.start - keys.start + 1;
         match self.sees {
-            Sees::All => Seen { first: keys.len, keys: keys.len, width: usize::MAX },
-            Sees::Past => Seen { first: ahead(), keys: keys.len, width: usize::MAX },
-            Sees::Window(width) => Seen { first: ahead(), keys: keys.len, width },
+            Sees::All => all,
+            Sees::Past => Seen { first: ahead(), ..all },
+            Sees::Window(width) => Seen { first: ahead(), width, ..all },
         }
+    }
+
+    /// The documents of sequence `s`, of those of all.
+    fn documents_of<'d>(&self, documents: &'d [u32], s: usize) -> &'d [u32] {
+        documents.get(s * self.time..(s + 1) * self.time).unwrap_or_default()
     }
 
     fn scale(&self) -> f32 {
@@ -158,18 +176,21 @@ impl Transposed {
 }
 
 /// `out[t] = sum over the s that t sees of softmax(q[t] k[s] / sqrt(head)) v[s]` for each head of each sequence.
-/// `qkv` is `[batch, time, heads + 2 * kv_heads, head]`, `out` `[batch, time, heads, head]`. `statistics` `[batch, heads, time]`
+/// `qkv` is `[batch, time, heads + 2 * kv_heads, head]`, `out` `[batch, time, heads, head]`. `documents` is empty, or `[batch, time]`: the
+/// first token of each token's document, by its place in the sequence, before which it sees none. `statistics` `[batch, heads, time]`
 /// becomes each row's maximum and sum of exponentials, from which the backward pass computes the weights again.
 ///
-/// Panics if a slice's length does not match `shape`; so does [`backward`].
+/// Panics if a slice's length does not match `shape`, or a document begins after its tokens; so does [`backward`]. Documents are for
+/// tokens that do not see later ones.
 pub fn forward(
     shape: AttentionShape,
     qkv: &[f32],
+    documents: &[u32],
     out: &mut [f32],
     statistics: &mut [[f32; 2]],
     parallelism: usize,
 ) {
-    shape.check(qkv.len(), out.len(), statistics.len());
+    shape.check(qkv.len(), documents, out.len(), statistics.len());
     if out.is_empty() {
         return;
     }
@@ -181,38 +202,43 @@ pub fn forward(
     let tasks: Vec<_> = heads.enumerate().collect();
     let input = shape.time * shape.row();
     for_each(parallelism, tasks.into_iter(), |(task, (mut out, statistics))| {
-        let qkv = &qkv[task / shape.heads * input..][..input];
-        let h = task % shape.heads;
+        let (s, h) = (task / shape.heads, task % shape.heads);
+        let qkv = &qkv[s * input..][..input];
+        let documents = shape.documents_of(documents, s);
         let keys = shape.transposed(qkv, 1, h / shape.group());
+        let head = Queries { shape: &shape, h, qkv, documents, keys: &keys };
         for queries in shape.blocks() {
-            let (statistics, out) = (&mut statistics[queries.tokens()], out.of_rows(queries.tokens()));
-            attend(&shape, qkv, h, &keys, queries, statistics, out);
+            head.attend(queries, &mut statistics[queries.tokens()], out.of_rows(queries.tokens()));
         }
     });
 }
 
-/// One head's output for a block of queries.
-fn attend(
-    shape: &AttentionShape,
-    qkv: &[f32],
+/// One head of one sequence in the forward pass.
+struct Queries<'a> {
+    shape: &'a AttentionShape,
     h: usize,
-    keys_transposed: &Transposed,
-    queries: Block,
-    statistics: &mut [[f32; 2]],
-    mut out: Panel,
-) {
-    statistics.fill([f32::NEG_INFINITY, 0.0]);
-    let mut scores = scratch(queries.len * BLOCK);
-    let q = shape.part(qkv, 0, h, queries.start);
-    for (i, keys) in shape.keys(queries).enumerate() {
-        let (seen, first) = (shape.seen(queries, keys), i == 0);
-        with_keys(shape.scale(), q, keys_transposed.block(keys), seen, &mut scores);
-        softmax(&mut scores, seen, statistics, &mut out, first);
-        let sums = Direct { scale: 1.0, accumulate: !first };
-        let values = shape.part(qkv, 2, h / shape.group(), keys.start);
-        over_keys(sums, &scores, values, seen, out.of_rows(0..queries.len));
+    qkv: &'a [f32],
+    documents: &'a [u32],
+    keys: &'a Transposed,
+}
+
+impl Queries<'_> {
+    /// The output for a block of queries.
+    fn attend(&self, queries: Block, statistics: &mut [[f32; 2]], mut out: Panel) {
+        let &Self { shape, h, qkv, documents, keys: keys_transposed } = self;
+        statistics.fill([f32::NEG_INFINITY, 0.0]);
+        let mut scores = scratch(queries.len * BLOCK);
+        let q = shape.part(qkv, 0, h, queries.start);
+        for (i, keys) in shape.keys(documents, queries).enumerate() {
+            let (seen, first) = (shape.seen(documents, queries, keys), i == 0);
+            with_keys(shape.scale(), q, keys_transposed.block(keys), seen, &mut scores);
+            softmax(&mut scores, seen, statistics, &mut out, first);
+            let sums = Direct { scale: 1.0, accumulate: !first };
+            let values = shape.part(qkv, 2, h / shape.group(), keys.start);
+            over_keys(sums, &scores, values, seen, out.of_rows(0..queries.len));
+        }
+        normalise(&mut out, statistics);
     }
-    normalise(&mut out, statistics);
 }
 
 /// `out[t][s] = scale * (row t of queries) . (row s of keys)` for the pairs that see each other.
@@ -250,6 +276,8 @@ fn over_queries(sums: Direct, weights: &[f32], rows: Matrix, seen: Seen, out: Pa
 pub struct AttentionInputs<'a> {
     /// The forward pass's input.
     pub qkv: &'a [f32],
+    /// Its documents.
+    pub documents: &'a [u32],
     /// Its result.
     pub out: &'a [f32],
     /// What it wrote of each row's softmax.
@@ -264,8 +292,8 @@ pub fn backward(
     dqkv: &mut [f32],
     parallelism: usize,
 ) {
-    let AttentionInputs { qkv, out, statistics } = saved;
-    shape.check(qkv.len(), out.len(), statistics.len());
+    let AttentionInputs { qkv, documents, out, statistics } = saved;
+    shape.check(qkv.len(), documents, out.len(), statistics.len());
     assert_eq!(
         (dy.len(), dqkv.len()),
         (out.len(), qkv.len()),
@@ -286,16 +314,16 @@ pub fn backward(
     for_each(parallelism, tasks.into_iter(), |(task, ((dq, mut dkv), statistics))| {
         let (s, shared) = (task / shape.kv_heads, task % shape.kv_heads);
         let (dy, out) = (&dy[s * sequence..][..sequence], &out[s * sequence..][..sequence]);
-        let qkv = &qkv[s * input..][..input];
+        let (qkv, documents) = (&qkv[s * input..][..input], shape.documents_of(documents, s));
         let [keys, values] = [1, 2].map(|which| shape.transposed(qkv, which, shared));
         let mut dots = scratch(shape.time);
         for (i, (mut dq, statistics)) in dq.into_iter().zip(statistics.chunks(shape.time)).enumerate() {
             let h = shared * shape.group() + i;
             row_dots(dy, out, shape.width(), h * shape.head..(h + 1) * shape.head, &mut dots);
-            let head =
-                Head { shape: &shape, h, qkv, keys: &keys, values: &values, dy, statistics, dots: &dots };
+            let of_head = Queries { shape: &shape, h, qkv, documents, keys: &keys };
+            let head = Head { queries: of_head, values: &values, dy, statistics, dots: &dots };
             for queries in shape.blocks() {
-                for (j, keys) in shape.keys(queries).enumerate() {
+                for (j, keys) in shape.keys(documents, queries).enumerate() {
                     head.add_gradients(queries, keys, j == 0, &mut dq, &mut dkv);
                 }
             }
@@ -305,10 +333,7 @@ pub fn backward(
 
 /// One head of one sequence in the backward pass.
 struct Head<'a> {
-    shape: &'a AttentionShape,
-    h: usize,
-    qkv: &'a [f32],
-    keys: &'a Transposed,
+    queries: Queries<'a>,
     values: &'a Transposed,
     dy: &'a [f32],
     statistics: &'a [[f32; 2]],
@@ -326,13 +351,13 @@ impl Head<'_> {
         dq: &mut Panel,
         [dk, dv]: &mut [Panel; 2],
     ) {
-        let &Head { shape, h, qkv, dy, .. } = self;
-        let seen = shape.seen(queries, keys);
+        let &Queries { shape, h, qkv, documents, keys: keys_transposed } = &self.queries;
+        let (dy, seen) = (self.dy, shape.seen(documents, queries, keys));
         let shared = h / shape.group();
         let [q, k] = [shape.part(qkv, 0, h, queries.start), shape.part(qkv, 1, shared, keys.start)];
         let dy = shape.of_out(dy, h, queries.start);
         let mut p = scratch(queries.len * BLOCK);
-        with_keys(shape.scale(), q, self.keys.block(keys), seen, &mut p);
+        with_keys(shape.scale(), q, keys_transposed.block(keys), seen, &mut p);
         weights(&mut p, seen, &self.statistics[queries.tokens()]);
         let mut ds = scratch(queries.len * BLOCK);
         with_keys(1.0, dy, self.values.block(keys), seen, &mut ds);

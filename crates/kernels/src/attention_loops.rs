@@ -12,13 +12,17 @@ use std::ops::Range;
 /// Which keys of a block each query sees: the first one sees those before key `first`, each further one one more, and of these
 /// each the last `width`, counted from there whether the block has as many or not.
 #[derive(Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct Seen<'a> {
     pub first: usize,
+    /// The place of the block's first key in the sequence.
+    pub start: usize,
     pub keys: usize,
     pub width: usize,
+    /// The place of the first key that each query sees, or nothing.
+    pub documents: &'a [u32],
 }
 
-impl Seen {
+impl Seen<'_> {
     /// The end of the keys that query `i` sees.
     #[inline(always)]
     pub(super) fn of(self, i: usize) -> usize {
@@ -28,7 +32,11 @@ impl Seen {
     /// The first key that query `i` sees: not before [`Self::of`] if it sees none.
     #[inline(always)]
     fn from(self, i: usize) -> usize {
-        (self.first + i).saturating_sub(self.width)
+        let of_window = (self.first + i).saturating_sub(self.width);
+        match self.documents.get(i) {
+            Some(document) => of_window.max((*document as usize).saturating_sub(self.start)),
+            None => of_window,
+        }
     }
 
     /// The first query that may see key `j`.

@@ -18,30 +18,41 @@ pub fn forward(
     gradient: &mut [f32],
     parallelism: usize,
 ) -> f32 {
+    let [sum, _] = sums(classes, logits, targets, targets.len(), smoothing, gradient, parallelism);
+    (sum / targets.len() as f64) as f32
+}
+
+/// The sums over the rows of the losses with and without smoothing. `gradient` becomes that of the first one, divided by `rows`.
+pub(super) fn sums(
+    classes: usize,
+    logits: &[f32],
+    targets: &[u32],
+    rows: usize,
+    smoothing: f64,
+    gradient: &mut [f32],
+    parallelism: usize,
+) -> [f64; 2] {
     assert_eq!(logits.len(), targets.len() * classes, "lengths of a cross-entropy");
     assert!(gradient.is_empty() || gradient.len() == logits.len(), "lengths of a cross-entropy");
     assert!(targets.iter().all(|&t| (t as usize) < classes), "a target is not one of the {classes} classes");
-    if targets.is_empty() {
-        return f32::NAN;
-    }
-    let rows = (BLOCK / classes).max(1);
-    let mut losses = vec![0.0f64; targets.len().div_ceil(rows)];
+    let of_task = (BLOCK / classes).max(1);
+    let mut losses = vec![[0.0f64; 2]; targets.len().div_ceil(of_task)];
     let tasks: Vec<_> = losses
         .iter_mut()
-        .zip(logits.chunks(rows * classes))
-        .zip(targets.chunks(rows))
-        .zip(optional_chunks(gradient, rows * classes))
+        .zip(logits.chunks(of_task * classes))
+        .zip(targets.chunks(of_task))
+        .zip(optional_chunks(gradient, of_task * classes))
         .map(|(((loss, logits), targets), gradient)| (loss, logits, targets, gradient))
         .collect();
     let weights = Weights {
         target: (1.0 - smoothing) as f32,
         each: (smoothing / classes as f64) as f32,
-        of_row: (1.0 / targets.len() as f64) as f32,
+        of_row: (1.0 / rows as f64) as f32,
     };
     for_each(parallelism, tasks.into_iter(), |(loss, logits, targets, gradient)| {
         rows_of(logits, targets, weights, gradient, loss);
     });
-    (losses.iter().sum::<f64>() / targets.len() as f64) as f32
+    [0, 1].map(|which| losses.iter().map(|loss| loss[which]).sum())
 }
 
 #[derive(Clone, Copy)]
@@ -55,7 +66,7 @@ struct Weights {
 }
 
 wide! {
-    fn rows_of(logits: &[f32], targets: &[u32], weights: Weights, gradient: &mut [f32], loss: &mut f64) {
+    fn rows_of(logits: &[f32], targets: &[u32], weights: Weights, gradient: &mut [f32], loss: &mut [f64; 2]) {
         let classes = logits.len() / targets.len();
         for (row, (x, &target)) in logits.chunks_exact(classes).zip(targets).enumerate() {
             let maximum = largest(x, f32::NEG_INFINITY);
@@ -69,13 +80,15 @@ wide! {
                 false => sum([gradient], |[exponential]| exponential),
             };
             let log_total = f64::from(maximum) + f64::from(total).ln();
-            let mut nll = f64::from(weights.target) * (log_total - f64::from(x[target as usize]));
+            let plain = log_total - f64::from(x[target as usize]);
+            let mut nll = f64::from(weights.target) * plain;
             if weights.each > 0.0 {
                 // Relative to the maximum, so that large logits do not cancel.
                 let others = f64::from(total).ln() * classes as f64 - f64::from(sum([x], |[x]| x - maximum));
                 nll += f64::from(weights.each) * others;
             }
-            *loss += nll;
+            loss[0] += nll;
+            loss[1] += plain;
             if gradient.is_empty() {
                 continue;
             }

@@ -26,46 +26,87 @@ pub(super) struct Needed {
     pub inner: Range<usize>,
 }
 
+/// Computes what `needed` says of each group of rows; groups begin at multiples of [`HEIGHT`] and have as many rows, but
+/// for the last one. `rhs` is in rows.
+///
+/// Panics if an operand is too short for that.
+pub(super) fn product<N: Fn(Range<usize>) -> Needed>(
+    direct: Direct,
+    dst: Panel,
+    lhs: Matrix,
+    rhs: Matrix,
+    needed: N,
+) {
+    #[cfg(target_arch = "x86_64")]
+    if !is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+    {
+        // SAFETY: a safe function whose only requirements, AVX2 and FMA, were just checked.
+        return unsafe { with_vectors_of_8(direct, dst, lhs, rhs, needed) };
+    }
+    with_any_vectors(direct, dst, lhs, rhs, needed);
+}
+
 wide! {
-    /// Computes what `needed` says of each group of rows; groups begin at multiples of [`HEIGHT`] and have as many rows, but
-    /// for the last one. `rhs` is in rows.
-    ///
-    /// Panics if an operand is too short for that.
-    pub(super) fn product[N: Fn(Range<usize>) -> Needed](
+    fn with_any_vectors[N: Fn(Range<usize>) -> Needed](
         direct: Direct,
         dst: Panel,
         lhs: Matrix,
         rhs: Matrix,
         needed: N,
     ) {
-        let mut dst = dst;
-        assert_eq!(rhs.column_step, 1, "a right operand in rows");
-        let rows = dst.rows();
-        for start in (0..rows).step_by(HEIGHT) {
-            let group = start..rows.min(start + HEIGHT);
-            let Needed { columns, inner } = needed(group.clone());
-            assert!(columns <= dst.columns(), "{columns} columns of {}", dst.columns());
-            assert!(lhs.holds(group.end, inner.end), "left operand too short");
-            assert!(rhs.holds(inner.end, columns), "right operand too short");
-            let mut column = 0;
-            while column < columns {
-                let width = match columns - column {
-                    WIDTH.. => WIDTH,
-                    8.. => 8,
-                    _ => 1,
-                };
-                let tile = Tile { row: start, column, inner: inner.clone() };
-                // SAFETY: the rows of the group and `width` columns from `column` on are in `dst`; the operands hold what the
-                // three loops of `Tile::run` read, as asserted above.
-                unsafe {
-                    match width {
-                        WIDTH => tile.run_rows::<WIDTH>(group.len(), direct, &mut dst, lhs, rhs),
-                        8 => tile.run_rows::<8>(group.len(), direct, &mut dst, lhs, rhs),
-                        _ => tile.run_rows::<1>(group.len(), direct, &mut dst, lhs, rhs),
-                    }
+        each_tile::<AnyVectors, N>(direct, dst, lhs, rhs, needed);
+    }
+}
+
+/// With its 16 registers the compiler keeps the sums in memory and adds them one by one.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn with_vectors_of_8<N: Fn(Range<usize>) -> Needed>(
+    direct: Direct,
+    dst: Panel,
+    lhs: Matrix,
+    rhs: Matrix,
+    needed: N,
+) {
+    each_tile::<VectorsOf8, N>(direct, dst, lhs, rhs, needed);
+}
+
+#[inline(always)]
+fn each_tile<S: Sums, N: Fn(Range<usize>) -> Needed>(
+    direct: Direct,
+    mut dst: Panel,
+    lhs: Matrix,
+    rhs: Matrix,
+    needed: N,
+) {
+    assert_eq!(rhs.column_step, 1, "a right operand in rows");
+    let rows = dst.rows();
+    for start in (0..rows).step_by(HEIGHT) {
+        let group = start..rows.min(start + HEIGHT);
+        let Needed { columns, inner } = needed(group.clone());
+        assert!(columns <= dst.columns(), "{columns} columns of {}", dst.columns());
+        assert!(lhs.holds(group.end, inner.end), "left operand too short");
+        assert!(rhs.holds(inner.end, columns), "right operand too short");
+        let mut column = 0;
+        while column < columns {
+            let width = match columns - column {
+                WIDTH.. => WIDTH,
+                8.. => 8,
+                _ => 1,
+            };
+            let tile = Tile { row: start, column, inner: inner.clone() };
+            // SAFETY: the rows of the group and `width` columns from `column` on are in `dst`; the operands hold what the
+            // sums of a tile read, as asserted above. The caller has the instructions of `S`.
+            unsafe {
+                match width {
+                    WIDTH => tile.run_rows::<S, WIDTH>(group.len(), direct, &mut dst, lhs, rhs),
+                    8 => tile.run_rows::<S, 8>(group.len(), direct, &mut dst, lhs, rhs),
+                    _ => tile.run_rows::<AnyVectors, 1>(group.len(), direct, &mut dst, lhs, rhs),
                 }
-                column += width;
             }
+            column += width;
         }
     }
 }
@@ -77,10 +118,81 @@ struct Tile {
     inner: Range<usize>,
 }
 
-impl Tile {
-    /// See [`Tile::run`]; `height` is at most [`HEIGHT`].
+/// How the sums of a tile are computed: their bits are the same.
+trait Sums {
+    /// The sums of `H` rows and `W` columns. The elements of `lhs` in these rows and of `rhs` in these columns must be in their slices, for
+    /// every `k` in `inner`, and the processor must have the instructions.
+    unsafe fn of<const H: usize, const W: usize>(tile: Tile, lhs: Matrix, rhs: Matrix) -> [[f32; W]; H];
+}
+
+/// In vectors of the compiler's choice.
+struct AnyVectors;
+
+impl Sums for AnyVectors {
     #[inline(always)]
-    unsafe fn run_rows<const W: usize>(
+    unsafe fn of<const H: usize, const W: usize>(tile: Tile, lhs: Matrix, rhs: Matrix) -> [[f32; W]; H] {
+        let mut sums = [[0.0f32; W]; H];
+        for k in tile.inner {
+            let right = k * rhs.row_step + tile.column;
+            // SAFETY: as the caller promises.
+            let right: &[f32; W] = unsafe { &*rhs.values.as_ptr().add(right).cast() };
+            for (h, sums) in sums.iter_mut().enumerate() {
+                let left = (tile.row + h) * lhs.row_step + k * lhs.column_step;
+                // SAFETY: as the caller promises.
+                let left = unsafe { *lhs.values.get_unchecked(left) };
+                for (sum, &right) in sums.iter_mut().zip(right) {
+                    *sum = left.mul_add(right, *sum);
+                }
+            }
+        }
+        sums
+    }
+}
+
+/// For AVX2 with FMA; `W` is 8 or 16.
+#[cfg(target_arch = "x86_64")]
+struct VectorsOf8;
+
+#[cfg(target_arch = "x86_64")]
+impl Sums for VectorsOf8 {
+    #[inline(always)]
+    unsafe fn of<const H: usize, const W: usize>(tile: Tile, lhs: Matrix, rhs: Matrix) -> [[f32; W]; H] {
+        use std::arch::x86_64::{
+            _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_storeu_ps,
+        };
+        const { assert!(W == 8 || W == 16) };
+        let mut out = [[0.0f32; W]; H];
+        // SAFETY: as the caller promises; a vector of `out` is 8 of its `W` elements.
+        unsafe {
+            let mut sums = [[_mm256_setzero_ps(); 2]; H];
+            for k in tile.inner {
+                let from = rhs.values.as_ptr().add(k * rhs.row_step + tile.column);
+                let mut right = [_mm256_setzero_ps(); 2];
+                for (v, right) in right.iter_mut().enumerate().take(W / 8) {
+                    *right = _mm256_loadu_ps(from.add(8 * v));
+                }
+                for (h, sums) in sums.iter_mut().enumerate() {
+                    let left = (tile.row + h) * lhs.row_step + k * lhs.column_step;
+                    let left = _mm256_set1_ps(*lhs.values.get_unchecked(left));
+                    for (sum, right) in sums.iter_mut().zip(right).take(W / 8) {
+                        *sum = _mm256_fmadd_ps(left, right, *sum);
+                    }
+                }
+            }
+            for (out, sums) in out.iter_mut().zip(sums) {
+                for (v, sum) in sums.into_iter().enumerate().take(W / 8) {
+                    _mm256_storeu_ps(out.as_mut_ptr().add(8 * v), sum);
+                }
+            }
+        }
+        out
+    }
+}
+
+impl Tile {
+    /// See [`Sums::of`]; `height` is at most [`HEIGHT`], and the rows and columns are in `dst`.
+    #[inline(always)]
+    unsafe fn run_rows<S: Sums, const W: usize>(
         self,
         height: usize,
         direct: Direct,
@@ -91,42 +203,30 @@ impl Tile {
         // SAFETY: as the caller promises.
         unsafe {
             match height {
-                1 => self.run::<1, W>(direct, dst, lhs, rhs),
-                2 => self.run::<2, W>(direct, dst, lhs, rhs),
-                3 => self.run::<3, W>(direct, dst, lhs, rhs),
-                4 => self.run::<4, W>(direct, dst, lhs, rhs),
-                5 => self.run::<5, W>(direct, dst, lhs, rhs),
-                _ => self.run::<HEIGHT, W>(direct, dst, lhs, rhs),
+                1 => self.run::<S, 1, W>(direct, dst, lhs, rhs),
+                2 => self.run::<S, 2, W>(direct, dst, lhs, rhs),
+                3 => self.run::<S, 3, W>(direct, dst, lhs, rhs),
+                4 => self.run::<S, 4, W>(direct, dst, lhs, rhs),
+                5 => self.run::<S, 5, W>(direct, dst, lhs, rhs),
+                _ => self.run::<S, HEIGHT, W>(direct, dst, lhs, rhs),
             }
         }
     }
 
-    /// `H` rows from `row` on and `W` columns from `column` on must be in `dst`; the elements of `lhs` in these rows and
-    /// of `rhs` in these columns must be in their slices, for every `k` in `inner`.
+    /// As [`Self::run_rows`], of `H` rows.
     #[inline(always)]
-    unsafe fn run<const H: usize, const W: usize>(
+    unsafe fn run<S: Sums, const H: usize, const W: usize>(
         self,
         direct: Direct,
         dst: &mut Panel,
         lhs: Matrix,
         rhs: Matrix,
     ) {
-        let mut sums = [[0.0f32; W]; H];
-        for k in self.inner {
-            let right = k * rhs.row_step + self.column;
-            // SAFETY: as the caller promises.
-            let right: &[f32; W] = unsafe { &*rhs.values.as_ptr().add(right).cast() };
-            for (h, sums) in sums.iter_mut().enumerate() {
-                let left = (self.row + h) * lhs.row_step + k * lhs.column_step;
-                // SAFETY: as the caller promises.
-                let left = unsafe { *lhs.values.get_unchecked(left) };
-                for (sum, &right) in sums.iter_mut().zip(right) {
-                    *sum = left.mul_add(right, *sum);
-                }
-            }
-        }
+        let (row, column) = (self.row, self.column);
+        // SAFETY: as the caller promises.
+        let sums = unsafe { S::of::<H, W>(self, lhs, rhs) };
         for (h, sums) in sums.iter().enumerate() {
-            let row = &mut dst.row(self.row + h)[self.column..][..W];
+            let row = &mut dst.row(row + h)[column..][..W];
             for (dst, &sum) in row.iter_mut().zip(sums) {
                 let old = if direct.accumulate { *dst } else { 0.0 };
                 *dst = direct.scale.mul_add(sum, old);

@@ -6,8 +6,8 @@
 //!
 //! - Images, in NCHW order: [`conv`] (2-d convolution and its three gradients), [`norm`] (batch normalisation), [`pool`]
 //!   (max pooling) and [`elementwise`] (ReLU, and addition with ReLU).
-//! - Rows: [`linear`] (with ReLU or GELU), [`layer_norm`], [`rms_norm`], [`rotary`] positions, [`attention`] and
-//!   [`cross_entropy`].
+//! - Rows: [`linear`] (with ReLU or GELU), [`layer_norm`], [`rms_norm`], [`rotary`] positions, [`attention`],
+//!   [`cross_entropy`], and [`head`], which is a linear layer with it.
 //! - Any shape: [`dropout`], [`swiglu`].
 //! - Parameters: [`formulas`] of the optimizers, [`fused`] loops over parameter and state, [`global_norm`].
 //! - Collectives: [`reduction`], of seven element types.
@@ -15,7 +15,7 @@
 //! Every function gives the same bits for the same inputs at any `parallelism`: the shape alone determines the order of
 //! every sum. All but [`conv`] and [`linear`] also give the same bits on every x86-64 processor, because their wide
 //! variants keep the order of the plain one, and a product and a sum are rounded once only where the code says `mul_add`.
-//! These two use the `gemm` crate, which selects instructions by processor; and the loss of [`cross_entropy`] contains a
+//! These two, and [`head`], use the `gemm` crate, which selects instructions by processor; and the loss of [`cross_entropy`] contains a
 //! logarithm of the platform.
 
 #![warn(missing_docs)]
@@ -39,6 +39,7 @@ pub mod formula;
 pub mod formulas;
 pub mod fused;
 pub mod global_norm;
+pub mod head;
 mod lanes;
 pub mod layer_norm;
 mod layout;

@@ -42,7 +42,7 @@ impl Activation {
 }
 
 /// With as few rows, the product is computed transposed. As many are summed in f32 for a column's sum.
-const ROWS: usize = 128;
+pub(super) const ROWS: usize = 128;
 /// Rows and columns of a task, at most, so that bias and activation are applied in the cache.
 const MOST_ROWS: usize = 512;
 const MOST_COLUMNS: usize = 1024;
@@ -247,9 +247,21 @@ pub fn backward_input(shape: LinearShape, w: &[f32], dz: &[f32], dx: &mut [f32],
 
 /// Gradient of the weight: `dw = dz^T x`, overwritten.
 pub fn backward_weight(shape: LinearShape, x: &[f32], dz: &[f32], dw: &mut [f32], parallelism: usize) {
+    weight_gradient(shape, x, dz, dw, false, parallelism);
+}
+
+/// The same, added to `dw` if `accumulate`.
+pub(super) fn weight_gradient(
+    shape: LinearShape,
+    x: &[f32],
+    dz: &[f32],
+    dw: &mut [f32],
+    accumulate: bool,
+    parallelism: usize,
+) {
     let LinearShape { rows, inputs, outputs } = shape;
     shape.check(x.len(), dw.len(), dz.len());
-    if rows == 0 {
+    if rows == 0 && !accumulate {
         dw.fill(0.0);
     }
     if dw.is_empty() || rows == 0 {
@@ -259,7 +271,7 @@ pub fn backward_weight(shape: LinearShape, x: &[f32], dz: &[f32], dw: &mut [f32]
         parallelism,
         parts(dw, inputs, rows, parallelism).into_iter(),
         |PanelPart { row, column, panel }| {
-            MatMul { inner: rows, scale: 1.0, accumulate: false }.run(
+            MatMul { inner: rows, scale: 1.0, accumulate }.run(
                 panel,
                 Matrix::rows(&dz[row..], outputs).transposed(),
                 Matrix::rows(&x[column..], inputs),

@@ -9,7 +9,7 @@ use super::table::TableKeys;
 use super::text::{TokenSplits, Windowing};
 use crate::images::ImageSetBuilder;
 use crate::split::{SplitOptions, Subset};
-use crate::tokens::{TokenFiles, tokens};
+use crate::tokens::{Pack, TokenFiles, tokens};
 use crate::transforms::TransformOptions;
 use crate::{
     DataFacts, DatasetSource, Encoding, FieldFacts, FieldKind, Splits, TableEncoding, Tokenizer,
@@ -82,6 +82,8 @@ struct TextKeys {
     #[default = 64]
     #[schemars(range(min = 1, max = 1_048_576))]
     block_size: usize,
+    /// How tokens become samples of `block_size`; with a tokenizer. As in `text`. Default: `stream`. Only for text.
+    pack: Option<Pack>,
 }
 
 /// A data set of columns.
@@ -164,6 +166,11 @@ impl<S: RowStore + Clone + 'static> DatasetSource for ColumnsSource<S> {
         Some(Arc::new(Self { roles, ..self.clone() }))
     }
 
+    fn needs_documents(&self) -> Option<&'static str> {
+        let packs = |keys: &TextKeys| keys.pack.is_some_and(|pack| pack != Pack::Stream);
+        matches!(&self.roles, Roles::Text { keys, .. } if packs(keys)).then_some("pack")
+    }
+
     fn check_files(&self) -> Result<()> {
         if let Roles::Text { tokenizer, .. } = &self.roles {
             tokenizer.get()?;
@@ -191,7 +198,7 @@ impl<S: RowStore + Clone + 'static> DatasetSource for ColumnsSource<S> {
             Roles::Text { keys, tokenizer } => {
                 let column = text_role(&*stored.train, keys.text.as_deref())?;
                 match tokenizer.get()? {
-                    Some(tokenizer) => self.tokens(&stored, &column, tokenizer, say).map(drop),
+                    Some(tokenizer) => self.of_tokens(&stored, &column, keys, tokenizer, say).map(drop),
                     None => Ok(()),
                 }
             }
@@ -232,37 +239,40 @@ impl<S: RowStore> ColumnsSource<S> {
             }
             Roles::Table { keys, target } => open_table(&mut stored, keys, target, &self.split, known),
             Roles::Text { keys, tokenizer } => {
-                let SplitOptions { val_split, max_train, max_val, .. } = self.split;
-                let windows = Windowing { block_size: keys.block_size, val_split, max_train, max_val };
                 let column = text_role(&*stored.train, keys.text.as_deref())?;
                 match tokenizer.get()? {
-                    Some(tokenizer) => {
-                        let splits = self.tokens(&stored, &column, tokenizer, &mut |_| ())?;
-                        windows.of_tokens(&stored.place, tokenizer, splits)
-                    }
-                    None => open_text(&stored, &column, windows),
+                    Some(tokenizer) => self.of_tokens(&stored, &column, keys, tokenizer, &mut |_| ()),
+                    None => open_text(&stored, &column, self.windows(keys)),
                 }
             }
         }
     }
 
-    /// The tokens of the column's rows in each split.
-    fn tokens(
+    fn windows(&self, keys: &TextKeys) -> Windowing {
+        let (block_size, pack) = (keys.block_size, keys.pack.unwrap_or_default());
+        let SplitOptions { val_split, max_train, max_val, .. } = self.split;
+        Windowing { block_size, pack, val_split, max_train, max_val }
+    }
+
+    /// The samples of the column's rows, each a document.
+    fn of_tokens(
         &self,
         stored: &Stored,
         column: &str,
+        keys: &TextKeys,
         tokenizer: &Tokenizer,
         say: &mut dyn FnMut(&str),
-    ) -> Result<TokenSplits> {
+    ) -> Result<Splits> {
         let mut of = |set: &Arc<dyn RowSet>| {
             let texts = RowTexts { set: set.clone(), name: column.to_owned(), files: self.store.files() };
             tokens(self.store.cache(), &texts, tokenizer, say).map(TokenFiles::from)
         };
-        Ok(TokenSplits {
+        let splits = TokenSplits {
             train: of(&stored.train)?,
             val: stored.val.as_ref().map(&mut of).transpose()?,
             test: stored.test.as_ref().map(&mut of).transpose()?,
-        })
+        };
+        self.windows(keys).of_tokens(&stored.place, self.store.cache(), tokenizer, splits, say)
     }
 
     fn images(

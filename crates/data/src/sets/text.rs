@@ -4,11 +4,13 @@
 
 use crate::fingerprint::digest_of_parts;
 use crate::images::wrong_buffers;
-use crate::store::{NamedFile, Published, fitting};
-use crate::tokens::{TextFiles, Texts, TokenFile, TokenFiles, is_json_lines, not_utf8, tokens};
+use crate::store::{Cache, NamedFile, Published, fitting};
+use crate::tokens::{
+    Pack, PackedRows, Packing, TextFiles, Texts, TokenFile, TokenFiles, is_json_lines, not_utf8, tokens,
+};
 use crate::{
-    Content, DataFacts, Dataset, DatasetSource, Encoding, FieldFacts, FieldKind, FieldMut, SampleKey,
-    SampleMut, Splits, TextEncoding, Tokenizer, TokenizerPlan, in_line,
+    Content, DataFacts, Dataset, DatasetSource, Encoding, FieldFacts, FieldKind, FieldMut, POSITIONS,
+    SampleKey, SampleMut, Splits, TextEncoding, Tokenizer, TokenizerPlan, UNTRAINED, in_line,
 };
 use base::display::count;
 use base::error::{Error, IoContext, Result};
@@ -16,7 +18,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
 use spec::Fields;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,6 +59,9 @@ struct TextSource {
     #[default = 64]
     #[schemars(range(min = 1, max = 1_048_576))]
     block_size: usize,
+    /// How tokens become samples of `block_size`; with a tokenizer. Longer documents are cut, others never; what is left of a sample is
+    /// padding, which is not trained. Default: `stream`.
+    pack: Option<Pack>,
     /// Part of the text, from its end, that is the validation split. Not with `val`.
     #[default = 0.1]
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
@@ -118,6 +123,10 @@ impl DatasetSource for TextSource {
         Some(Arc::new(Self { tokenizer: tokenizer.clone(), ..self.clone() }))
     }
 
+    fn needs_documents(&self) -> Option<&'static str> {
+        self.pack.is_some_and(|pack| pack != Pack::Stream).then_some("pack")
+    }
+
     fn check_files(&self) -> Result<()> {
         self.tokenizer.get()?;
         self.val_texts()?;
@@ -132,7 +141,7 @@ impl DatasetSource for TextSource {
             Some(_) => Ok(()),
         };
         self.file.prepare(&is_text, say)?;
-        tokenizer.map_or(Ok(()), |tokenizer| self.tokens(tokenizer, say).map(drop))
+        tokenizer.map_or(Ok(()), |tokenizer| self.of_tokens(tokenizer, say).map(drop))
     }
 
     fn files(&self) -> Vec<PathBuf> {
@@ -143,14 +152,21 @@ impl DatasetSource for TextSource {
     fn open(&self) -> Result<Splits> {
         let texts = self.texts()?;
         let Some(tokenizer) = self.tokenizer.get()? else { return self.read(&texts) };
-        self.windows().of_tokens(&texts.named, tokenizer, self.tokens(tokenizer, &mut |_| ())?)
+        self.of_tokens(tokenizer, &mut |_| ())
     }
 }
 
 impl TextSource {
     fn windows(&self) -> Windowing {
         let Self { block_size, val_split, max_train, max_val, .. } = *self;
-        Windowing { block_size, val_split, max_train, max_val }
+        let pack = self.pack.unwrap_or_default();
+        Windowing { block_size, pack, val_split, max_train, max_val }
+    }
+
+    /// The samples of tokens, made of the texts unless they are there.
+    fn of_tokens(&self, tokenizer: &Tokenizer, say: &mut dyn FnMut(&str)) -> Result<Splits> {
+        let (place, tokens) = (self.texts()?.named, self.tokens(tokenizer, say)?);
+        self.windows().of_tokens(&place, self.file.cache(), tokenizer, tokens, say)
     }
 
     /// The training texts.
@@ -256,6 +272,8 @@ pub(super) struct SplitTexts {
 pub(super) struct Windowing {
     /// Tokens per sample.
     pub block_size: usize,
+    /// With a tokenizer.
+    pub pack: Pack,
     /// Part of the training text that is the validation split; with 0 its text, or else that of the test split, if there is one.
     pub val_split: f64,
     pub max_train: Option<usize>,
@@ -284,14 +302,61 @@ impl Windowing {
         self.of_windows(place, train, texts.val.as_ref().map(whole), texts.test.as_ref().map(whole), 1)
     }
 
-    /// The samples of tokens in files, which follow each other without overlapping.
-    pub fn of_tokens(&self, place: &str, tokenizer: &Tokenizer, splits: TokenSplits) -> Result<Splits> {
+    /// The samples of tokens in files: windows which follow each other without overlapping, or documents, for which the rows are
+    /// written to the cache if they are not there yet.
+    pub fn of_tokens(
+        &self,
+        place: &str,
+        cache: &Cache,
+        tokenizer: &Tokenizer,
+        splits: TokenSplits,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Splits> {
+        if self.pack != Pack::Stream {
+            return self.of_documents(place, cache, tokenizer, splits, say);
+        }
         let whole = |tokens: TokenFiles| {
             let content = tokens.content();
             Windows::new(Tokens::Files(Arc::new(tokens)), self.block_size, tokenizer, content)
         };
         let TokenSplits { train, val, test } = splits;
         self.of_windows(place, whole(train), val.map(whole), test.map(whole), self.block_size)
+    }
+
+    fn of_documents(
+        &self,
+        place: &str,
+        cache: &Cache,
+        tokenizer: &Tokenizer,
+        TokenSplits { train, val, test }: TokenSplits,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Splits> {
+        let &Self { block_size, pack, val_split, max_train, max_val } = self;
+        let mut rows = |tokens: &Arc<TokenFiles>, range: Range<usize>, max: Option<usize>| {
+            let part = if range.len() < tokens.len() { " in this split" } else { "" };
+            let packing = Packing { pack, block_size, range };
+            let rows = PackedRows::of(cache, place, tokens, tokenizer, &packing, say)?;
+            if rows.len() == 0 {
+                return Err(Error::data(format!("{place} has no document of two tokens{part}"))
+                    .hint("change `val_split`, or use a longer text"));
+            }
+            let len = max.map_or(rows.len(), |max| rows.len().min(max));
+            let tokenizer = tokenizer.clone();
+            let documents = Documents { tokens: tokens.clone(), rows, len, block_size, pack, tokenizer };
+            Ok::<_, Error>(Arc::new(documents) as Arc<dyn Dataset>)
+        };
+        let [train, val, test] = [Some(train), val, test].map(|tokens| tokens.map(Arc::new));
+        let train = train.ok_or_else(|| Error::internal("no tokens for training"))?;
+        let cut = train.len() - (train.len() as f64 * val_split) as usize;
+        let val = match val_split > 0.0 {
+            true => Some((train.clone(), cut..train.len())),
+            false => val.or_else(|| test.clone()).map(|val| (val.clone(), 0..val.len())),
+        };
+        Ok(Splits {
+            train: rows(&train, 0..cut, max_train)?,
+            val: val.map(|(tokens, range)| rows(&tokens, range, max_val)).transpose()?,
+            test: test.map(|test| rows(&test, 0..test.len(), None)).transpose()?,
+        })
     }
 
     /// `stride`: tokens between the starts of two training samples.
@@ -445,6 +510,96 @@ impl Dataset for Windows {
     }
 }
 
+/// Rows of whole documents.
+struct Documents {
+    tokens: Arc<TokenFiles>,
+    rows: PackedRows,
+    /// Rows in use, the first ones.
+    len: usize,
+    block_size: usize,
+    pack: Pack,
+    tokenizer: Tokenizer,
+}
+
+impl Documents {
+    fn facts(&self, bound: usize) -> FieldFacts {
+        FieldFacts { shape: vec![self.block_size], kind: FieldKind::Index(bound) }
+    }
+}
+
+impl Dataset for Documents {
+    fn len(&self) -> usize {
+        self.len
+    }
+    fn input(&self) -> FieldFacts {
+        self.facts(self.tokenizer.vocabulary_size())
+    }
+    fn target(&self) -> FieldFacts {
+        self.input()
+    }
+    fn fields(&self) -> BTreeMap<String, FieldFacts> {
+        // Padding comes last, where no token sees it.
+        let several = self.pack == Pack::Documents;
+        several.then(|| (POSITIONS.to_owned(), self.facts(self.block_size))).into_iter().collect()
+    }
+    fn has_untrained(&self) -> bool {
+        true
+    }
+    fn content(&self) -> Option<Content> {
+        Some(self.rows.content())
+    }
+    fn bytes_per_target(&self) -> Result<Option<f64>> {
+        let Some(bytes) = self.tokenizer.bytes_of_tokens() else { return Ok(None) };
+        let mut targets = vec![0; self.block_size];
+        let (mut all, mut count) = (0_u64, 0_u64);
+        for row in 0..self.len {
+            for piece in self.rows.pieces(row)? {
+                let targets = &mut targets[..piece.len as usize];
+                self.tokens.read(piece.start as usize + 1, targets)?;
+                // A file of another program may have any number; the loader refuses it.
+                let of = |token: &i64| bytes.get(*token as usize).map_or(0, |bytes| u64::from(*bytes));
+                all += targets.iter().map(of).sum::<u64>();
+                count += u64::from(piece.len);
+            }
+        }
+        Ok(Some(all as f64 / count as f64))
+    }
+    fn encoding(&self) -> Option<Encoding> {
+        let (tokenizer, block_size) = (self.tokenizer.clone(), self.block_size);
+        Some(Encoding::Text(TextEncoding { tokenizer, block_size }))
+    }
+    fn write(&self, key: SampleKey, mut to: SampleMut<'_>) -> Result<()> {
+        let (FieldMut::Index(input), FieldMut::Index(target)) = (to.input, to.target) else {
+            return Err(wrong_buffers("tokens"));
+        };
+        // The padding has positions, too, as the last document of a row.
+        let padding = self.tokenizer.end().map_or(0, i64::from);
+        input.fill(padding);
+        target.fill(UNTRAINED);
+        let mut positions = vec![0; self.block_size];
+        let mut at = 0;
+        for piece in self.rows.pieces(key.sample as usize)? {
+            let (start, here) = (piece.start as usize, at..at + piece.len as usize);
+            let (input, target) = (&mut input[here.clone()], &mut target[here.clone()]);
+            self.tokens.read(start, input)?;
+            // All but the last token have been read.
+            let last = input.len() - 1;
+            target[..last].copy_from_slice(&input[1..]);
+            self.tokens.read(start + input.len(), &mut target[last..])?;
+            positions[here.clone()].iter_mut().zip(0..).for_each(|(position, i)| *position = i);
+            at = here.end;
+        }
+        positions[at..].iter_mut().zip(0..).for_each(|(position, i)| *position = i);
+        if self.pack == Pack::Documents {
+            let FieldMut::Index(to) = to.fields.take(POSITIONS)? else {
+                return Err(wrong_buffers("positions"));
+            };
+            to.copy_from_slice(&positions);
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -540,6 +695,68 @@ mod tests {
         std::fs::remove_file(file("a.txt")).unwrap();
         let missing = source.check_files().unwrap_err().message;
         assert!(missing.starts_with("no file fits ") && missing.ends_with("/*.txt"), "{missing}");
+    }
+
+    #[test]
+    fn documents_are_samples_of_their_own_or_share_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        std::fs::write(
+            file("a.jsonl"),
+            ["abcde", "fg", "", "hijkl"].map(|text| format!("{{\"text\": \"{text}\"}}\n")).concat(),
+        )
+        .unwrap();
+        let (path, cache) = (file("a.jsonl"), file("cache"));
+        let of = |more: &str| {
+            let table = format!("path = {path:?}\ncache = {cache:?}\nblock_size = 8\n{more}");
+            let source = configure(&text, &table).unwrap();
+            assert_eq!(source.needs_documents(), Some("pack"));
+            source.tokenized(&TokenizerPlan::Known(Tokenizer::of_bytes())).unwrap()
+        };
+        let read = |set: &dyn Dataset, index: u64| {
+            let mut batch = crate::assemble::empty_batch(set);
+            crate::assemble::resize_batch(&mut batch, 1);
+            let key = SampleKey { seed: 0, epoch: 0, sample: index };
+            set.write(key, crate::assemble::buffers_of(&mut batch, 0).unwrap()).unwrap();
+            let values = |field: &crate::HostField| match &field.data {
+                crate::FieldData::Index(values) => values.clone(),
+                _ => unreachable!(),
+            };
+            let positions = batch.fields.get(POSITIONS).map(values);
+            (values(&batch.input), values(&batch.target), positions)
+        };
+        let letters = |text: &str, rest: i64| -> Vec<i64> {
+            let letter = |letter| if letter == b'.' { 256 } else { i64::from(letter) };
+            let letters = text.bytes().map(letter).collect::<Vec<_>>();
+            [letters, vec![rest; 8 - text.len()]].concat()
+        };
+
+        let mut said = Vec::new();
+        let packed = of("pack = 'documents'\nval_split = 0.4");
+        packed.prepare(&mut |message| said.push(message.to_owned())).unwrap();
+        assert!(
+            said.iter().any(|line| line.ends_with(
+                "3 documents in 1 row of 8 tokens, 87.5 % filled, 1 left out, without a token to train"
+            )),
+            "{said:?}"
+        );
+        let splits = packed.open().unwrap();
+        assert_eq!((splits.train.len(), splits.train.has_untrained()), (1, true));
+        let (input, target, positions) = read(&*splits.train, 0);
+        assert_eq!(input, letters("abcdefg", 256));
+        assert_eq!(target, letters("bcde.g.", UNTRAINED));
+        assert_eq!(positions, Some(vec![0, 1, 2, 3, 4, 0, 1, 0]));
+        // Whose text has no end tokens: 5 of 7 targets have a byte.
+        assert_eq!(splits.train.bytes_per_target().unwrap(), Some(5.0 / 7.0));
+        let val = splits.val.unwrap();
+        assert_eq!(read(&*val, 0).1, letters("ijkl.", UNTRAINED));
+        assert_ne!(val.content(), splits.train.content());
+
+        let padded = of("pack = 'none'\nval_split = 0").open().unwrap();
+        assert_eq!(padded.train.len(), 3);
+        assert_eq!(read(&*padded.train, 1), (letters("fg", 256), letters("g.", UNTRAINED), None));
+        let why = of("pack = 'none'\nval_split = 0.1").open().err().unwrap();
+        assert!(why.message.ends_with("has no document of two tokens in this split"), "{why}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! inode, are found without being read.
 
 mod file;
+mod pack;
 mod pieces;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ mod texts;
 mod write;
 
 pub use file::{TokenFile, TokenFiles};
+pub use pack::{Pack, PackedRows, Packing};
 pub use texts::{Chunk, TextFiles, Texts, identity_of, is_json_lines, not_utf8};
 
 use crate::Tokenizer;

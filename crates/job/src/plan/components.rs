@@ -78,6 +78,13 @@ pub(super) fn dataset(root: &mut Fields<'_>, registry: &Registry) -> (Option<Dat
                 ),
             }
         }
+        if let (TokenizerPlan::Characters, Some(key)) = (&tokenizer, source.needs_documents()) {
+            fields.problem_with_hint(
+                key,
+                "needs documents, and a text of characters has no token that ends one",
+                "set `[tokenizer]`: `kind = \"bytes\"` needs no file",
+            );
+        }
         DatasetPlan { name: name.to_owned(), facts: source.facts(), source, classes: None }
     });
     (plan, loader)

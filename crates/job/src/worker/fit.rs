@@ -5,7 +5,7 @@ use base::error::{Error, Result};
 use base::panics::catch_model_panic;
 use burn::tensor::Tensor;
 use collectives::SoloGroup;
-use data::{Dataset, FieldData, FieldFacts, FieldKind, HostField, Splits};
+use data::{Dataset, FieldData, FieldFacts, FieldKind, HostField, POSITIONS, Splits};
 use ddp::device::drawn;
 use std::collections::BTreeMap;
 use train::models::{Input, Model};
@@ -76,12 +76,19 @@ fn accepts(parts: &RankParts<'_>, dataset: &dyn Dataset, model: &dyn Model) -> R
     let evaluator = model.evaluator();
     let device = evaluator.device();
     let on_device = |field| Input::from_host(&zeros(field, samples), samples, &device);
-    let inputs = || Input::from_host(&with_largest(&input, samples), samples, &device);
+    let further = dataset.fields();
+    let documents = further.get(POSITIONS).map(|positions| zeros(positions, samples));
+    let inputs = || {
+        let inputs = Input::from_host(&with_largest(&input, samples), samples, &device);
+        documents.iter().try_fold(inputs, Input::with_positions)
+    };
+    let given = inputs()?;
     if parts.task.own().is_none() {
-        let outputs = catch_model_panic(|| evaluator.forward(inputs())).map_err(|why| {
+        let outputs = catch_model_panic(|| evaluator.forward(given.clone())).map_err(|why| {
             let what = format!("model `{name}` does not accept {}", described(samples, &input));
             Error::spec(format!("{what} from data set `{}`: {why}", parts.data.name))
         })?;
+        given.given_documents().map_or(Ok(()), |documents| documents.require_use())?;
         evaluated(name, &outputs)?;
         compares(outputs.dims(), samples, &input, &target).map_err(|why| {
             let e = Error::spec(format!("model `{name}` {why}"));
@@ -94,13 +101,13 @@ fn accepts(parts: &RankParts<'_>, dataset: &dyn Dataset, model: &dyn Model) -> R
     if parts.task.standard().is_some() && parts.task.metrics().is_empty() {
         return Ok(());
     }
-    let further = dataset.fields();
     let fields = further.iter().map(|(name, facts)| (name.clone(), on_device(facts))).collect();
-    let batch = Batch { input: inputs(), target: on_device(&target), fields };
+    let batch = Batch { input: given.clone(), target: on_device(&target), fields };
     let alone = SoloGroup::default();
     let step = || {
         let output = parts.task.build().step(evaluator.net(), batch, &StepContext::new(false, &alone))?;
         output.check()?;
+        given.given_documents().map_or(Ok(()), |documents| documents.require_use())?;
         evaluated(name, &output.loss)
     };
     catch_model_panic(step).unwrap_or_else(|why| {

@@ -1,8 +1,9 @@
 //! What models that continue a sequence of tokens have in common.
 
-use super::ops::KeysAndValues;
-use super::{AnyNet, Gpt, Gpt2, Llama};
+use super::ops::{Activation, KeysAndValues, linear};
+use super::{AnyNet, Gpt, Gpt2, Input, Llama};
 use burn::tensor::{Int, Tensor};
+use ddp::module::in_f32;
 use std::ops::Range;
 
 /// What later tokens of a sequence need of the earlier ones: each layer's keys and values.
@@ -36,6 +37,17 @@ pub trait Decoder {
     /// # Panics
     /// There are more tokens than the model has positions.
     fn extend(&self, tokens: Tensor<2, Int>, cache: &mut KvCache) -> Tensor<2>;
+
+    /// The inputs of the last layer, `[batch * time, width]`, of which [`Net::forward`](super::Net::forward) returns the logits.
+    fn hidden(&self, input: Input) -> Tensor<2>;
+
+    /// The weight of the last layer, `[vocab, width]`; it has no bias.
+    fn head(&self) -> Tensor<2>;
+}
+
+/// The logits `[rows, vocab]` of rows of [`Decoder::hidden`], in f32.
+pub fn logits(hidden: Tensor<2>, head: Tensor<2>) -> Tensor<2> {
+    in_f32(linear(hidden, head, None, None, Activation::None))
 }
 
 /// The built-in decoder that `net` is, if it is one.

@@ -1,7 +1,7 @@
 //! A small GPT as in nanoGPT: pre-LN blocks, GELU (erf), learned positions, untied head without bias. Its modules are those
 //! of the PyTorch model in tests/features/golden.rs: `wte`, `wpe`, `h.N.{ln_1,attn.{c_attn,c_proj},ln_2,fc,proj}`, `ln_f`, `lm_head`.
 
-use super::decoder::{Decoder, KvCache};
+use super::decoder::{Decoder, KvCache, logits};
 use super::layers::{Affine, Embedding, LayerNorm};
 use super::ops::{Activation, Heads, KeysAndValues, Mask, Sees, attention, attention_after, dropout};
 use super::{Input, Net};
@@ -169,23 +169,32 @@ impl Decoder for Gpt {
             x = block.extend(x, before);
         }
         let last = x.slice([new - 1..new, 0..width]);
-        self.lm_head.forward(self.ln_f.forward(last))
+        logits(self.ln_f.forward(last), self.head())
+    }
+
+    fn hidden(&self, input: Input) -> Tensor<2> {
+        let documents = input.documents();
+        let index: Tensor<2, Int> = input.index::<2>();
+        let [batch, time] = index.dims();
+        let positions = self.wpe.of_positions(time, documents.as_ref());
+        let tokens = self.wte.forward(index);
+        let [_, _, width] = tokens.dims();
+        let mut x = dropout((tokens + positions).reshape([batch * time, width]), &self.dropout);
+        let mask = Mask::new(Sees::Past).within(documents.as_ref());
+        for block in &self.h {
+            x = block.forward(x, batch, &mask);
+        }
+        self.ln_f.forward(x)
+    }
+
+    fn head(&self) -> Tensor<2> {
+        self.lm_head.weight.val()
     }
 }
 
 impl Net for Gpt {
     fn forward(&self, input: Input) -> Tensor<2> {
-        let index: Tensor<2, Int> = input.index::<2>();
-        let [batch, time] = index.dims();
-        let tokens = self.wte.forward(index);
-        let [_, _, width] = tokens.dims();
-        let positions = self.wpe.weight.val().slice([0..time, 0..width]).unsqueeze::<3>();
-        let mut x = dropout((tokens + positions).reshape([batch * time, width]), &self.dropout);
-        let mask = Mask::new(Sees::Past);
-        for block in &self.h {
-            x = block.forward(x, batch, &mask);
-        }
-        self.lm_head.forward(self.ln_f.forward(x))
+        logits(self.hidden(input), self.head())
     }
 
     fn stays_f32(name: &str) -> bool {

@@ -1,9 +1,9 @@
 //! GPT-2 as published (Radford et al., 2019), with the modules, names, layouts and values of Hugging Face's transformers: learned
 //! positions, pre-norm blocks, GELU by tanh, and a head that is the embedding.
 
-use super::decoder::{Decoder, KvCache};
+use super::decoder::{Decoder, KvCache, logits};
 use super::layers::{Conv1D, Embedding, LayerNorm};
-use super::ops::{Activation, Heads, Mask, Sees, attention, attention_after, dropout, linear};
+use super::ops::{Activation, Heads, Mask, Sees, attention, attention_after, dropout};
 use super::{Input, Net};
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
@@ -133,16 +133,11 @@ impl Gpt2 {
             dropout: DropoutConfig::new(c.embd_pdrop).init(),
         }
     }
-
-    fn logits(&self, x: Tensor<2>) -> Tensor<2> {
-        let Transformer { wte, ln_f, .. } = &self.transformer;
-        linear(ln_f.forward(x), wte.weight.val(), None, None, Activation::None)
-    }
 }
 
 impl Decoder for Gpt2 {
     fn extend(&self, tokens: Tensor<2, Int>, cache: &mut KvCache) -> Tensor<2> {
-        let Transformer { wte, wpe, h, .. } = &self.transformer;
+        let Transformer { wte, wpe, h, ln_f } = &self.transformer;
         let ([_, new], [_, width]) = (tokens.dims(), wte.weight.dims());
         let (positions, layers) = cache.grow(new, h.len());
         let mut x = wte.forward(tokens).reshape([new, width]) + wpe.weight.val().slice([positions, 0..width]);
@@ -150,24 +145,33 @@ impl Decoder for Gpt2 {
             let y = attention_after(block.qkv(x.clone()), Heads::equal(block.attn.heads), before, Sees::Past);
             x = block.rest(x, y);
         }
-        self.logits(x.slice([new - 1..new, 0..width]))
+        logits(ln_f.forward(x.slice([new - 1..new, 0..width])), self.head())
     }
-}
 
-impl Net for Gpt2 {
-    fn forward(&self, input: Input) -> Tensor<2> {
-        let Transformer { wte, wpe, h, .. } = &self.transformer;
+    fn hidden(&self, input: Input) -> Tensor<2> {
+        let Transformer { wte, wpe, h, ln_f } = &self.transformer;
+        let documents = input.documents();
         let index: Tensor<2, Int> = input.index::<2>();
         let ([batch, time], [_, width]) = (index.dims(), wte.weight.dims());
-        let positions = wpe.weight.val().slice([0..time, 0..width]).unsqueeze::<3>();
+        let positions = wpe.of_positions(time, documents.as_ref());
         let x = (wte.forward(index) + positions).reshape([batch * time, width]);
-        let (mut x, mask) = (dropout(x, &self.dropout), Mask::new(Sees::Past));
+        let (mut x, mask) = (dropout(x, &self.dropout), Mask::new(Sees::Past).within(documents.as_ref()));
         for block in h {
             let heads = Heads::equal(block.attn.heads);
             let y = attention(block.qkv(x.clone()), batch, heads, &block.attn.dropout, &mask);
             x = block.rest(x, y);
         }
-        self.logits(x)
+        ln_f.forward(x)
+    }
+
+    fn head(&self) -> Tensor<2> {
+        self.transformer.wte.weight.val()
+    }
+}
+
+impl Net for Gpt2 {
+    fn forward(&self, input: Input) -> Tensor<2> {
+        logits(self.hidden(input), self.head())
     }
 
     fn stays_f32(name: &str) -> bool {

@@ -1,19 +1,59 @@
 //! A batch on the device. The network requests it with the tensor rank that it expects; a panic here is at the place of the request.
 
+use super::Documents;
 use crate::device_transform::DeviceBytes;
+use base::error::{Error, Result};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
-use data::{FieldData, HostField};
+use data::{FieldData, HostField, UNTRAINED};
 use ddp::module::in_dtype;
+use std::sync::Arc;
 
 /// The inputs of one batch.
 #[derive(Clone, Debug)]
 pub struct Input {
     shape: Vec<usize>,
     data: Field,
+    documents: Option<Documents>,
+    trained: Option<Arc<TrainedRows>>,
 }
 
 /// The targets of one batch.
 pub type Target = Input;
+
+/// The targets of a batch that are trained, where others are [`UNTRAINED`].
+#[derive(Debug)]
+pub struct TrainedRows {
+    /// Their places in the flattened targets.
+    rows: Vec<i64>,
+    /// The targets there.
+    pub labels: FieldData,
+}
+
+impl TrainedRows {
+    /// Number of trained targets.
+    pub fn count(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Of `[rows, outputs]` those rows whose targets are trained. Without any it is the first row, so that a backward pass reaches all
+    /// parameters; its loss has no weight.
+    pub(crate) fn select(&self, outputs: Tensor<2>) -> Tensor<2> {
+        if self.rows.len() == outputs.dims()[0] {
+            return outputs;
+        }
+        let rows = if self.rows.is_empty() { &[0][..] } else { &self.rows };
+        let device = outputs.device();
+        outputs.select(0, Tensor::from_data(TensorData::new(rows.to_vec(), [rows.len()]), &device))
+    }
+
+    /// The targets of [`Self::select`]'s rows, `[rows]`.
+    pub(crate) fn target(&self, device: &Device) -> Target {
+        let none = FieldData::Index(vec![0]);
+        let data = if self.rows.is_empty() { &none } else { &self.labels };
+        let field = HostField { shape: Vec::new(), data: data.clone() };
+        Target::from_host(&field, self.rows.len().max(1), device)
+    }
+}
 
 #[derive(Clone, Debug)]
 enum Field {
@@ -36,7 +76,56 @@ impl Input {
             }
             FieldData::Bytes(v) => Field::Float(DeviceBytes::send(&v[..count], device).into_floats()),
         };
-        Self { shape, data }
+        Self { shape, data, documents: None, trained: None }
+    }
+
+    /// The same input, whose tokens have these positions in their documents ([`data::POSITIONS`]).
+    ///
+    /// # Errors
+    /// They do not fit.
+    #[doc(hidden)]
+    pub fn with_positions(self, positions: &HostField) -> Result<Self> {
+        let (FieldData::Index(values), [_, time]) = (&positions.data, &self.shape[..]) else {
+            return Err(Error::spec(
+                "the field `positions` requires indices, and samples of one sequence each",
+            ));
+        };
+        if positions.shape[..] != [*time] {
+            let (found, expected) = (&positions.shape, &self.shape[1..]);
+            return Err(Error::spec(format!(
+                "the field `positions` has shape {found:?}, the input {expected:?}"
+            )));
+        }
+        let count = self.shape.iter().product::<usize>();
+        Ok(Self { documents: Some(Documents::new(&values[..count], *time)?), ..self })
+    }
+
+    /// The documents that the sequences consist of, if they are several. A model that has them keeps them apart: its tokens have
+    /// positions within their document, and see no other.
+    pub fn documents(&self) -> Option<Documents> {
+        self.documents.iter().for_each(Documents::mark_used);
+        self.documents.clone()
+    }
+
+    /// The same without marking them as used.
+    #[doc(hidden)]
+    pub fn given_documents(&self) -> Option<Documents> {
+        self.documents.clone()
+    }
+
+    /// The same targets, of which those of `field`, their source, that are [`UNTRAINED`] are left out.
+    pub(crate) fn with_untrained(self, field: &HostField) -> Self {
+        let FieldData::Index(labels) = &field.data else { return self };
+        let labels = &labels[..self.shape.iter().product()];
+        let trained = || (0..).zip(labels).filter(|(_, label)| **label != UNTRAINED);
+        let rows = trained().map(|(row, _)| row).collect();
+        let labels = FieldData::Index(trained().map(|(_, label)| *label).collect());
+        Self { trained: Some(Arc::new(TrainedRows { rows, labels })), ..self }
+    }
+
+    /// Which targets are trained, if some may be [`UNTRAINED`]: those are among [`Self::flat_index`]'s values then.
+    pub fn trained(&self) -> Option<&TrainedRows> {
+        self.trained.as_deref()
     }
 
     /// The type of the values.
@@ -57,7 +146,8 @@ impl Input {
 
     /// A batch that is already on its device; the first dimension is the batch.
     pub fn from_tensor<const D: usize>(tensor: Tensor<D>) -> Self {
-        Self { shape: tensor.dims().to_vec(), data: Field::Float(tensor.flatten(0, D - 1)) }
+        let (shape, data) = (tensor.dims().to_vec(), Field::Float(tensor.flatten(0, D - 1)));
+        Self { shape, data, documents: None, trained: None }
     }
 
     /// `[batch, …]`.
@@ -113,6 +203,14 @@ impl Input {
         match self.data {
             Field::Index(t) => t,
             Field::Float(_) => panic!("the loss requires class indices, but the data set has float targets"),
+        }
+    }
+
+    /// Where the values are.
+    pub(crate) fn device(&self) -> Device {
+        match &self.data {
+            Field::Float(t) => t.device(),
+            Field::Index(t) => t.device(),
         }
     }
 

@@ -4,6 +4,7 @@
 //! built from those work too, because the state dict is translated (see `state.rs`). Initial values follow PyTorch's
 //! defaults. Parameters are lazy: building a layer allocates nothing until it is first used.
 
+use super::Documents;
 use super::ops::{self, Activation, batch_norm_eval, batch_norm_train, conv2d, layer_norm, linear, rms_norm};
 use base::error::Error;
 use base::panics::end_with;
@@ -261,6 +262,18 @@ impl Embedding {
     /// `[batch, time] -> [batch, time, width]`.
     pub fn forward(&self, index: Tensor<2, Int>) -> Tensor<3> {
         burn_ops::embedding(self.weight.val(), index)
+    }
+
+    /// As learnt positions: those of sequences of `time` tokens, `[batch, time, width]` if they consist of documents, else `[1, time, width]`.
+    pub fn of_positions(&self, time: usize, documents: Option<&Documents>) -> Tensor<3> {
+        let weight = self.weight.val();
+        match documents {
+            Some(documents) => {
+                let index = documents.position_tensor(&weight.device());
+                burn_ops::embedding(weight, index)
+            }
+            None => weight.narrow(0, 0, time).unsqueeze::<3>(),
+        }
     }
 }
 

@@ -1,13 +1,11 @@
 //! Llama and the models of its kind (Touvron et al., 2023, arXiv:2302.13971; Mistral, Qwen2, Qwen3), with the modules, names and
 //! values of Hugging Face's transformers: pre-norm blocks, rotary positions, grouped-query attention, SwiGLU.
 
-use super::decoder::{Decoder, KvCache};
+use super::decoder::{Decoder, KvCache, logits};
 use super::layers::{Affine, Embedding, RmsNorm};
-use super::ops::{
-    Activation, Heads, KeysAndValues, Mask, Sees, attention, attention_after, linear, rotary, swiglu,
-};
+use super::ops::{Heads, KeysAndValues, Mask, Sees, attention, attention_after, rotary, swiglu};
 use super::rope::{Rope, RopeParameters};
-use super::{Input, Net};
+use super::{Documents, Input, Net};
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Int, Tensor};
@@ -191,9 +189,10 @@ struct Masks {
 }
 
 impl Masks {
-    fn new(c: Option<usize>) -> Self {
-        let window = c.map(Sees::Window);
-        Self { past: Mask::new(Sees::Past), window: window.map(|sees| (sees, Mask::new(sees))) }
+    fn new(window: Option<usize>, documents: Option<&Documents>) -> Self {
+        let mask = |sees| Mask::new(sees).within(documents);
+        let window = window.map(Sees::Window);
+        Self { past: mask(Sees::Past), window: window.map(|sees| (sees, mask(sees))) }
     }
 
     fn of(&self, sees: Sees) -> &Mask {
@@ -242,14 +241,6 @@ impl Llama {
             window: c.sliding_window,
         }
     }
-
-    fn logits(&self, x: Tensor<2>) -> Tensor<2> {
-        let x = self.model.norm.forward(x);
-        match &self.lm_head {
-            Some(head) => head.forward(x),
-            None => linear(x, self.model.embed_tokens.weight.val(), None, None, Activation::None),
-        }
-    }
 }
 
 impl Decoder for Llama {
@@ -264,22 +255,38 @@ impl Decoder for Llama {
         for (block, before) in self.model.layers.iter().zip(layers) {
             x = block.extend(x, &table, before);
         }
-        self.logits(x.slice([new - 1..new, 0..width]))
+        logits(self.model.norm.forward(x.slice([new - 1..new, 0..width])), self.head())
     }
-}
 
-impl Net for Llama {
-    fn forward(&self, input: Input) -> Tensor<2> {
+    fn hidden(&self, input: Input) -> Tensor<2> {
+        let documents = input.documents();
         let index: Tensor<2, Int> = input.index::<2>();
         let ([batch, time], device) = (index.dims(), index.device());
         let x = self.model.embed_tokens.forward(index);
         let [_, _, width] = x.dims();
         let mut x = x.reshape([batch * time, width]);
-        let (table, masks) = (self.rope.table(0..time, &device), Masks::new(self.window));
+        let table = match &documents {
+            Some(documents) => self.rope.table_of(documents, &device),
+            None => self.rope.table(0..time, &device),
+        };
+        let masks = Masks::new(self.window, documents.as_ref());
         for block in &self.model.layers {
             x = block.forward(x, batch, &table, &masks);
         }
-        self.logits(x)
+        self.model.norm.forward(x)
+    }
+
+    fn head(&self) -> Tensor<2> {
+        match &self.lm_head {
+            Some(head) => head.weight.val(),
+            None => self.model.embed_tokens.weight.val(),
+        }
+    }
+}
+
+impl Net for Llama {
+    fn forward(&self, input: Input) -> Tensor<2> {
+        logits(self.hidden(input), self.head())
     }
 
     fn stays_f32(name: &str) -> bool {

@@ -5,6 +5,7 @@
 //! `kind.rs` and `standard.rs` read the `[model]` table of a spec.
 
 mod decoder;
+mod documents;
 #[cfg(test)]
 mod frozen_tests;
 mod gpt;
@@ -30,14 +31,15 @@ mod tests;
 mod vit;
 
 pub use ddp::module::{Layout, Role, StateEntry};
-pub use decoder::{Decoder, KvCache, decoder};
+pub use decoder::{Decoder, KvCache, decoder, logits};
+pub use documents::Documents;
 pub use gpt::{Gpt, GptConfig, Preset};
 pub use gpt2::{Gpt2, Gpt2Config};
-pub use input::{Input, Target};
+pub use input::{Input, Target, TrainedRows};
 pub use kind::{ModelKind, ModelSource, TensorFacts};
 pub use llama::{Llama, LlamaConfig};
 pub use model::{ALL, AnyNet, Evaluator, Forward, Model, NetModel, passed};
-pub use ops::cross_entropy;
+pub use ops::{cross_entropy, has_many_logits, head_cross_entropy};
 pub use resnet::{Depth, ResNet, Stem};
 pub use rope::{Rope, RopeParameters, RopeType};
 pub use simple::{Cnn, CnnConfig, LinearNet, Mlp};

@@ -1,5 +1,6 @@
 //! The angles of rotary positions, as `modeling_rope_utils` of Hugging Face's transformers 5 computes them.
 
+use super::Documents;
 use burn::tensor::{Device, Tensor};
 use ddp::device::send;
 use schemars::JsonSchema;
@@ -123,14 +124,30 @@ impl Rope {
     /// The table of these positions of a sequence that ends with the last of them, for the operation `rotary`:
     /// `[positions, head_dim]`, of each position the cosines, then the sines of its angles.
     pub fn table(&self, positions: Range<usize>, device: &Device) -> Tensor<2> {
+        let rows = positions.len();
+        self.sent(self.values(positions), rows, device)
+    }
+
+    /// The same of each token of documents, `[batch * time, head_dim]`. With `dynamic` angles the longest document's length counts for
+    /// all, as in transformers.
+    pub fn table_of(&self, documents: &Documents, device: &Device) -> Tensor<2> {
+        let of_longest = self.values(0..documents.longest());
+        let row = |position: usize| &of_longest[position * self.head_dim..][..self.head_dim];
+        let values: Vec<f32> = documents.positions().flat_map(row).copied().collect();
+        self.sent(values, documents.starts().len(), device)
+    }
+
+    fn values(&self, positions: Range<usize>) -> Vec<f32> {
         let (frequencies, scale) = self.frequencies(positions.end);
-        let dims = [positions.len(), self.head_dim];
         let row = |position: usize| {
             let angles = frequencies.iter().map(move |frequency| position as f32 * frequency);
             angles.clone().map(f32::cos).chain(angles.map(f32::sin))
         };
-        let values = positions.flat_map(row).map(|x| x * scale).collect();
-        send(values, dims, &device.clone().without_autodiff())
+        positions.flat_map(row).map(|x| x * scale).collect()
+    }
+
+    fn sent(&self, values: Vec<f32>, rows: usize, device: &Device) -> Tensor<2> {
+        send(values, [rows, self.head_dim], &device.clone().without_autodiff())
     }
 
     /// Radians per position of each pair of elements, for a sequence of `length` tokens, and the factor of cosines and sines.

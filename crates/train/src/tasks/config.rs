@@ -146,9 +146,11 @@ impl Own {
             Some((name, loss)) => (Objective::Loss(name), loss?),
             None => (Objective::Standard(standard?), Arc::new(standard?)),
         };
-        let smoothed = matches!(objective,
-            Objective::Standard(StandardLoss::CrossEntropy { label_smoothing }) if label_smoothing > 0.0);
-        let task = Arc::new(Rows { loss: loss.clone(), smoothed, metrics: self.metrics });
+        let smoothing = match objective {
+            Objective::Standard(StandardLoss::CrossEntropy { label_smoothing }) => Some(label_smoothing),
+            _ => None,
+        };
+        let task = Arc::new(Rows { loss: loss.clone(), smoothing, metrics: self.metrics });
         Some(TaskPlan { objective, named, loss: Some(loss), task })
     }
 }

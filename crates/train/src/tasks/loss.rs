@@ -9,7 +9,7 @@ use std::fmt;
 /// A loss of outputs and targets, `[loss] name = "…"`. It is its own config: its fields are the keys of the table.
 pub trait Loss: Send + Sync + 'static {
     /// The mean loss `[1]` over the rows of `outputs`, `[rows, outputs]`, in f32; there is a row per sample, or per token. `target`
-    /// has one index per row, or as many numbers as the data set says.
+    /// has one index per row, or as many numbers as the data set says. Rows of targets that are not trained are left out before.
     fn of(&self, outputs: Tensor<2>, target: Target) -> Tensor<1>;
 
     /// Checks that the loss takes the targets of the opened data set.

@@ -1,7 +1,9 @@
 //! What a step returns.
 
+use crate::models::Target;
 use base::error::{Error, Result};
 use burn::tensor::Tensor;
+use kernels::head::HeadSums;
 
 /// The loss of a batch, and the terms of its metrics.
 #[derive(Debug)]
@@ -10,6 +12,8 @@ pub struct StepOutput {
     pub loss: Tensor<1>,
     pub(crate) measured: Measured,
     pub(crate) gradients: Gradients,
+    /// See [`Self::weigh_by_count`].
+    pub(crate) by_count: bool,
     /// By the names of metrics: numerator and denominator.
     pub(crate) ratios: Vec<(String, [Term; 2])>,
     /// `[1]`: the mean cross-entropy of the rows, where the loss smooths their labels.
@@ -29,8 +33,11 @@ pub enum Gradients {
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "one per batch")]
 pub enum Measured {
-    /// Rows of outputs `[rows, outputs]`, to be compared with the targets for the standard metrics.
+    /// Rows of outputs `[rows, outputs]`, to be compared with the targets for the standard metrics: those of all targets, or as
+    /// [`TrainedRows::select`](crate::models::TrainedRows::select) returns them.
     Rows(Tensor<2>),
+    /// Rows whose outputs are not kept.
+    Scored(HeadSums, usize),
     /// This many.
     Count(usize),
 }
@@ -69,13 +76,25 @@ impl StepOutput {
         Self::from_parts(loss, Measured::Count(count))
     }
 
+    /// `loss` is the mean over rows whose outputs are not kept.
+    pub(crate) fn scored(loss: Tensor<1>, sums: HeadSums, rows: usize) -> Self {
+        Self::from_parts(loss, Measured::Scored(sums, rows))
+    }
+
     /// `loss` is the mean over the rows of `outputs`.
     pub(crate) fn of_rows(loss: Tensor<1>, outputs: Tensor<2>) -> Self {
         Self::from_parts(loss, Measured::Rows(outputs))
     }
 
     fn from_parts(loss: Tensor<1>, measured: Measured) -> Self {
-        Self { loss, measured, gradients: Gradients::Averaged, ratios: Vec::new(), unsmoothed: None }
+        let gradients = Gradients::Averaged;
+        Self { loss, measured, gradients, by_count: false, ratios: Vec::new(), unsmoothed: None }
+    }
+
+    /// The gradients of a step are those of the sum over all that its ranks and micro-batches count, divided by their number. Without it
+    /// each sample has the same weight, however much of it is counted. All steps of a task do this, or none.
+    pub fn weigh_by_count(self) -> Self {
+        Self { by_count: true, ..self }
     }
 
     /// Adds the gradients of the ranks instead of averaging them. For a loss of the rows of all ranks, which every rank
@@ -91,6 +110,17 @@ impl StepOutput {
     pub fn metric(mut self, name: &str, numerator: impl Into<Term>, denominator: impl Into<Term>) -> Self {
         self.ratios.push((name.to_owned(), [numerator.into(), denominator.into()]));
         self
+    }
+
+    /// What the loss is the mean over, if the step weighs by it; `target` is that of its batch.
+    pub(crate) fn counted(&self, target: &Target) -> Option<usize> {
+        let count = match (&self.measured, target.trained()) {
+            (Measured::Count(count), _) => *count,
+            (Measured::Rows(_) | Measured::Scored(..), Some(trained)) => trained.count(),
+            (Measured::Rows(outputs), None) => outputs.dims()[0],
+            (Measured::Scored(_, rows), _) => *rows,
+        };
+        self.by_count.then_some(count)
     }
 
     /// Checks that the loss and every term are one number.
@@ -117,6 +147,7 @@ impl StepOutput {
     pub(crate) fn inner(self) -> Self {
         let measured = match self.measured {
             Measured::Rows(outputs) => Measured::Rows(outputs.inner()),
+            scored @ Measured::Scored(..) => scored,
             Measured::Count(count) => Measured::Count(count),
         };
         let term = |term| match term {

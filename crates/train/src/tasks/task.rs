@@ -55,7 +55,8 @@ impl TaskModel for AnyNet {
 pub struct Batch {
     /// The samples' inputs; floats are in the precision that the model computes in.
     pub input: Input,
-    /// The samples' targets; floats are f32.
+    /// The samples' targets; floats are f32. Indices may be [`UNTRAINED`](data::UNTRAINED) where the data set says so: [`Target::trained`] has the
+    /// others.
     pub target: Target,
     /// The further fields that the data set declares ([`Dataset::fields`](data::Dataset::fields)), by name; floats are f32.
     pub fields: BTreeMap<String, Input>,

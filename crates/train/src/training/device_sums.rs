@@ -52,9 +52,17 @@ impl BatchSums {
         values.extend(unsmoothed.map(|mean| (SumKind::Unsmoothed, mean)));
         match measured {
             Measured::Count(count) => known.rows = count as f64,
+            // The row that stands for none.
+            Measured::Rows(_) | Measured::Scored(..)
+                if target.trained().is_some_and(|trained| trained.count() == 0) => {}
+            Measured::Scored(sums, rows) => {
+                known.rows = rows as f64;
+                (known.correct, known.top5) = (sums.correct as f64, sums.top5 as f64);
+            }
             Measured::Rows(outputs) if host => {
                 let [_, width] = outputs.dims();
-                known = Sums::of_batch(batch.len, &read(outputs)?, width, &batch.target.data);
+                let labels = target.trained().map_or(&batch.target.data, |trained| &trained.labels);
+                known = Sums::of_batch(batch.len, &read(outputs)?, width, labels);
             }
             Measured::Rows(outputs) => values.extend(rows(&mut known, outputs, target, batch)),
         }
@@ -80,6 +88,11 @@ impl BatchSums {
             rest: Some(PendingSums { values: DeviceValues::OnDevice(Box::new(values)), kinds }),
             target_scale,
         })
+    }
+
+    /// What the loss is the mean over: always known.
+    pub fn rows(&self) -> f64 {
+        self.known.rows
     }
 
     /// Requests the copy from the device now, without waiting for it, so that `read` does not wait for work enqueued
@@ -113,9 +126,12 @@ fn rows(
 ) -> [(SumKind, Tensor<1>); 2] {
     known.rows = outputs.dims()[0] as f64;
     let outputs = outputs.cast(FloatDType::F32);
-    let target = target.clone();
+    let target = match target.trained() {
+        Some(trained) => trained.target(&outputs.device()),
+        None => target.clone().without_autodiff(),
+    };
     if target.is_index() {
-        let above = ranks(outputs, target.flat_index().inner());
+        let above = ranks(outputs, target.flat_index());
         let [correct, top5] = [above.clone().equal_scalar(0), above.lower_scalar(5)].map(count);
         return [(SumKind::Correct, correct), (SumKind::Top5, top5)];
     }
@@ -124,7 +140,7 @@ fn rows(
         FieldData::Bytes(targets) => known.add_targets(targets),
         FieldData::Index(_) => {}
     }
-    let errors = outputs - target.rows().inner().cast(FloatDType::F32);
+    let errors = outputs - target.rows().cast(FloatDType::F32);
     let [absolute, squared] = [errors.clone().abs(), errors.clone() * errors].map(Tensor::sum);
     [(SumKind::Absolute, absolute), (SumKind::Squared, squared)]
 }
@@ -177,14 +193,23 @@ mod tests {
     use crate::tasks::{Batch, Own, StandardLoss, StepContext};
     use burn::tensor::{Device, TensorData};
     use collectives::SoloGroup;
-    use data::HostField;
+    use data::{HostField, UNTRAINED};
     use ddp::device::Compute;
     use std::collections::BTreeMap;
 
     fn batch(shape: Vec<usize>, data: FieldData, len: usize) -> HostBatch {
         let input = HostField { shape: vec![], data: FieldData::Float(vec![]) };
         let (target, fields) = (HostField { shape, data }, BTreeMap::new());
-        HostBatch { len, input, target, fields, target_scale: 1.0, indices: vec![], draws: vec![] }
+        HostBatch {
+            len,
+            input,
+            target,
+            fields,
+            target_scale: 1.0,
+            has_untrained: false,
+            indices: vec![],
+            draws: vec![],
+        }
     }
 
     /// The sums computed on the device and on the host. Targets have autodiff, outputs no longer do.
@@ -254,6 +279,39 @@ mod tests {
         let (scaled, own) = (sums_of(1.0), sums_of(8.0));
         assert_eq!((own.mae(), own.squared), (8.0 * scaled.mae(), 64.0 * scaled.squared));
         assert_eq!((own.r2(), own.loss), (scaled.r2(), scaled.loss));
+    }
+
+    /// Untrained targets count nowhere, also where no target is trained.
+    #[test]
+    fn only_trained_targets_are_counted() {
+        let model = NetModel::new(&Compute::host(), 1, |device| Ok(LinearNet::new(2, 3, device))).unwrap();
+        let evaluator = model.evaluator();
+        let task =
+            Own::default().plan(Some(StandardLoss::CrossEntropy { label_smoothing: 0.1 })).unwrap().build();
+        let sums = |inputs: &[f32], labels: &[i64], untrained: bool, here: bool| {
+            let mut host = batch(vec![1], FieldData::Index(labels.to_vec()), labels.len());
+            host.has_untrained = untrained;
+            let field = HostField { shape: vec![2], data: FieldData::Float(inputs.to_vec()) };
+            let device = evaluator.device();
+            let [input, mut target] =
+                [&field, &host.target].map(|field| Target::from_host(field, host.len, &device));
+            if untrained {
+                target = target.with_untrained(&host.target);
+            }
+            let batch = Batch { input, target: target.clone(), fields: BTreeMap::new() };
+            let context = SoloGroup::default();
+            let output = task.step(evaluator.net(), batch, &StepContext::new(false, &context)).unwrap();
+            assert_eq!(output.counted(&target).is_some(), untrained);
+            Sums { samples: 0.0, ..BatchSums::new(output, &target, &host, here).unwrap().read().unwrap() }
+        };
+        for here in [true, false] {
+            let left = sums(&[1.0, -2.0, 9.0, 9.0, 0.5, 3.0], &[1, UNTRAINED, 2], true, here);
+            let expected = sums(&[1.0, -2.0, 0.5, 3.0], &[1, 2], false, here);
+            assert_eq!(left, expected);
+            assert_eq!(left.rows, 2.0);
+            let nothing = sums(&[1.0, -2.0], &[UNTRAINED], true, here);
+            assert_eq!(nothing, Sums::default(), "{nothing:?}");
+        }
     }
 
     #[test]

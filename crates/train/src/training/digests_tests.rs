@@ -15,6 +15,7 @@ fn batch(samples: &[u64]) -> HostBatch {
         },
         fields: std::collections::BTreeMap::default(),
         target_scale: 1.0,
+        has_untrained: false,
         indices: samples.to_vec(),
         draws: Vec::new(),
     }

@@ -5,7 +5,7 @@ use super::feed::{DeviceBatch, Feed};
 use super::judged::BatchJudged;
 use super::passes::stream_key;
 use super::{Details, Sums, Tally};
-use crate::models::Model;
+use crate::models::{Documents, Model};
 use crate::tasks::{AnyTask, StepContext};
 use base::error::Result;
 use collectives::ProcessGroup;
@@ -130,7 +130,9 @@ impl EvaluationPass<'_> {
             drawn(&device, stream_key(options.seed, rank, batch_number), || ());
             number += 1;
             let target = sent.target.clone();
+            let documents = sent.input.given_documents();
             let output = task.step(evaluator.net(), sent, &context)?;
+            documents.as_ref().map_or(Ok(()), Documents::require_use)?;
             let judged = match judges {
                 true => BatchJudged::new(&output.measured, &target, &batch, host)?,
                 false => None,

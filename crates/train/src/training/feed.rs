@@ -7,7 +7,7 @@ use crate::models::Input;
 use crate::tasks::Batch;
 use base::error::Result;
 use burn::tensor::{Device, StreamId};
-use data::{Dataset, FieldData, HostBatch, Loader, LoaderOptions};
+use data::{Dataset, FieldData, HostBatch, Loader, LoaderOptions, POSITIONS};
 use sampler::Order;
 use std::sync::{Arc, LazyLock};
 
@@ -74,14 +74,21 @@ impl Feed {
         }))
     }
 
-    fn receive(&self, Sent { images, host }: Sent) -> DeviceBatch {
-        let input = match (images, &self.transform) {
+    fn receive(&self, Sent { images, host }: Sent) -> Result<DeviceBatch> {
+        let mut input = match (images, &self.transform) {
             (Some(images), Some(transform)) => Input::from_tensor(transform.apply(images, &host.draws)),
             _ => Input::from_host(&host.input, host.len, &self.device),
         };
         let sent = |field| Input::from_host(field, host.len, &self.device);
+        if let Some(positions) = host.fields.get(POSITIONS) {
+            input = input.with_positions(positions)?;
+        }
+        let mut target = sent(&host.target);
+        if host.has_untrained {
+            target = target.with_untrained(&host.target);
+        }
         let fields = host.fields.iter().map(|(name, field)| (name.clone(), sent(field))).collect();
-        DeviceBatch { batch: Batch { input, target: sent(&host.target), fields }, host }
+        Ok(DeviceBatch { batch: Batch { input, target, fields }, host })
     }
 }
 
@@ -94,7 +101,7 @@ impl Iterator for Feed {
         if !self.host && current.is_ok() && self.loader.ready() {
             self.ahead = self.send();
         }
-        Some(current.map(|sent| self.receive(sent)))
+        Some(current.and_then(|sent| self.receive(sent)))
     }
 }
 

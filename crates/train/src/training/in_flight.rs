@@ -4,13 +4,13 @@
 
 use super::device_sums::BatchSums;
 use super::digests::StepDigests;
-use super::passes::{Passes, add};
+use super::passes::{Passes, StepWeight, add};
 use super::state::TrainState;
 use super::step_requests::{StepRequests, exchange};
 use super::{Position, StepReport, Sums, Trainer, digests, not_finite};
 use base::error::{Error, Result};
 use burn::tensor::Tensor;
-use collectives::{Phase, ProcessGroup};
+use collectives::{Phase, ProcessGroup, ReduceOp};
 use ddp::device::Readback;
 use std::time::{Duration, Instant};
 
@@ -67,6 +67,15 @@ impl Trainer<'_> {
     /// that has landed, if one has.
     pub(super) fn launch(&mut self, passes: Passes) -> Result<StepRequests> {
         let Passes { sums, count, weight, begun, waited, inputs } = passes;
+        let weight = match weight {
+            StepWeight::Samples(weight) => weight,
+            // The host knows it before the device has computed anything.
+            StepWeight::Counted { .. } => {
+                let mut rows = [sums.iter().map(BatchSums::rows).sum::<f64>()];
+                self.group.all_reduce(rows.as_mut_slice().into(), ReduceOp::Sum)?;
+                weight.of_all(rows[0], self.group.world_size())?
+            }
+        };
         self.report_phase(Phase::Update);
         let before = self.ahead();
         let (step, lr) = (before.step + 1, self.lr(&before));

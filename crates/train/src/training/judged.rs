@@ -54,7 +54,7 @@ impl BatchJudged {
             return Ok(None);
         };
         let [rows, width] = outputs.dims();
-        if rows != batch.indices.len() || rows != labels.len() || width == 0 {
+        if target.trained().is_some() || rows != batch.indices.len() || rows != labels.len() || width == 0 {
             return Ok(None);
         }
         let values = if host {

@@ -29,6 +29,7 @@ fn batch(len: usize, device: &Device) -> DeviceBatch {
             target,
             fields: BTreeMap::new(),
             target_scale: 1.0,
+            has_untrained: false,
             indices: vec![],
             draws: vec![],
         },

@@ -7,7 +7,7 @@ use super::mixing::mixed;
 use super::state::TrainState;
 use super::step_requests::{StepRequests, exchange};
 use super::{StepReport, Sums, Trainer, digests, not_finite};
-use crate::models::passed;
+use crate::models::{Documents, passed};
 use crate::tasks::{Gradients, StepContext};
 use base::error::{Error, Result};
 use burn::tensor::Tensor;
@@ -23,13 +23,39 @@ pub(super) struct Passes {
     pub sums: Vec<BatchSums>,
     /// Number of micro-batches.
     pub count: usize,
-    /// Number of full micro-batches that they are equal to, by samples.
-    pub weight: f64,
+    /// What the averaged gradients are sums over.
+    pub weight: StepWeight,
     pub begun: Instant,
     /// Time waited for data.
     pub waited: Duration,
     /// In steps that have digests.
     pub inputs: Option<InputDigests>,
+}
+
+/// What the averaged gradients of a step are sums over, in full micro-batches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum StepWeight {
+    /// So many, by samples; equal on all ranks.
+    Samples(f64),
+    /// Each by what its loss is a mean over, of which a full one has `full`.
+    Counted { full: f64 },
+}
+
+impl StepWeight {
+    /// The number of micro-batches of each rank, where all ranks together counted `rows`.
+    ///
+    /// # Errors
+    /// They counted none.
+    pub fn of_all(self, rows: f64, world: usize) -> Result<f64> {
+        match self {
+            Self::Samples(weight) => Ok(weight),
+            Self::Counted { .. } if rows == 0.0 => {
+                Err(Error::data("no target of a step's samples is trained on any rank")
+                    .hint("leave samples without trained targets out, or take larger batches"))
+            }
+            Self::Counted { full } => Ok(rows / (full * world as f64)),
+        }
+    }
 }
 
 /// Adds the sums of a step's micro-batches, in order.
@@ -52,6 +78,18 @@ pub(super) fn no_backward() -> Error {
         .hint("it calls `backward` on its loss, as in `TrainOutput::new(self, item.loss.backward(), item)`")
 }
 
+/// A micro-batch of a step.
+#[derive(Clone, Copy)]
+struct MicroBatch {
+    /// In the run.
+    number: u64,
+    /// In the step.
+    index: usize,
+    is_last: bool,
+    /// Samples of a full one.
+    full: usize,
+}
+
 impl Trainer<'_> {
     /// Takes one optimizer step. Returns its requests, or on a device those of the step before.
     pub(super) fn step(&mut self, feed: &mut Feed, micro_batches: u64) -> Result<StepRequests> {
@@ -61,7 +99,7 @@ impl Trainer<'_> {
         let left = (micro_batches - ahead.micro) as usize;
         let count = self.state.position.batching.accumulate.min(left);
         let mut sums = Vec::with_capacity(count);
-        let (mut full, mut weight) = (None, 0.0);
+        let (mut full, mut weight) = (None, None);
         let mut waited = Duration::ZERO;
         let mut inputs = self.settings.digests.is_due(ahead.step + 1).then(InputDigests::default);
         for micro in 0..count {
@@ -74,28 +112,39 @@ impl Trainer<'_> {
             inputs.iter_mut().for_each(|inputs| inputs.add(&batch.host, rank, world));
             tracing::trace!(epoch = self.state.position.epoch, indices = ?batch.host.indices, "batch");
             let number = ahead.micro_total + micro as u64;
-            // Each sample of a step has the same weight. The last micro-batch of an epoch may be short, on all ranks alike.
-            let share = batch.host.len as f64 / *full.get_or_insert(batch.host.len) as f64;
-            weight += share;
-            sums.push(self.micro_batch(feed, batch, number, share, micro, micro + 1 == count)?);
+            // The last micro-batch of an epoch may be short, on all ranks alike.
+            let full = *full.get_or_insert(batch.host.len);
+            let of_step = MicroBatch { number, index: micro, is_last: micro + 1 == count, full };
+            let (these, own) = self.micro_batch(feed, batch, of_step)?;
+            weight = Some(match (weight, own) {
+                (None, own) => own,
+                (Some(StepWeight::Samples(before)), StepWeight::Samples(own)) => {
+                    StepWeight::Samples(before + own)
+                }
+                (Some(before @ StepWeight::Counted { .. }), StepWeight::Counted { .. }) => before,
+                _ => {
+                    return Err(Error::spec(
+                        "the task weighs some micro-batches by what it counts, and others not",
+                    )
+                    .hint("`StepOutput::weigh_by_count` is for all of them"));
+                }
+            });
+            sums.push(these);
         }
+        let weight = weight.unwrap_or(StepWeight::Samples(0.0));
         self.report_phase(Phase::Sync);
         self.gradients.reducer.finish()?;
         let passes = Passes { sums, count, weight, begun, waited, inputs };
         if self.state.is_in_host_memory() { self.update(passes) } else { self.launch(passes) }
     }
 
-    /// Forward and backward pass of one micro-batch: number `number` of the run and `micro` of its step, whose gradient
-    /// is weighted by `share`. Returns its sums on this rank.
+    /// Forward and backward pass of one micro-batch. Returns its sums on this rank, and its weight in the step.
     fn micro_batch(
         &mut self,
         feed: &mut Feed,
         batch: DeviceBatch,
-        number: u64,
-        share: f64,
-        micro: usize,
-        last: bool,
-    ) -> Result<BatchSums> {
+        MicroBatch { number, index, is_last, full }: MicroBatch,
+    ) -> Result<(BatchSums, StepWeight)> {
         self.report_phase(Phase::Forward);
         let (batch, lighter) = mixed(self.settings.train.mixing(), batch, self.settings.seed, number);
         let DeviceBatch { batch: given, host: batch } = batch;
@@ -106,19 +155,34 @@ impl Trainer<'_> {
             stream_key(self.settings.seed, self.group.rank() as u64, number),
             || (),
         );
-        self.gradients.reducer.begin(micro, last);
+        self.gradients.reducer.begin(index, is_last);
         let context = StepContext::new(true, &*self.group).mixed(lighter);
         let task = &*self.settings.task;
-        let factor = share * self.state.position.loss_factor();
-        let own = task
-            .runs_backward()
-            .then(|| Arc::new(OwnBackward::new(self.gradients.reducer.sink(), factor as f32)));
+        // Each sample of a step has the same weight, unless its output says otherwise.
+        let by_samples = batch.len as f64 / full as f64;
+        let loss_factor = self.state.position.loss_factor();
+        let own = task.runs_backward().then(|| {
+            Arc::new(OwnBackward::new(self.gradients.reducer.sink(), (by_samples * loss_factor) as f32))
+        });
         let taps = match &own {
             Some(own) => self.gradients.ladder.taps(own.clone()),
             None => self.gradients.ladder.taps(self.gradients.reducer.sink()),
         };
+        let documents = given.input.given_documents();
         let output = passed(&*self.state.model, Arc::new(taps), |net| task.step(net, given, &context))?;
+        documents.as_ref().map_or(Ok(()), Documents::require_use)?;
         let loss = output.loss.clone();
+        let (share, weight) = match output.counted(&target) {
+            None => (by_samples, StepWeight::Samples(by_samples)),
+            Some(_) if own.is_some() => {
+                return Err(Error::spec("a model that runs the backward pass itself can't weigh by count"));
+            }
+            Some(rows) => {
+                // As many as a batch of which all are counted; another number would only round differently.
+                let full = (full * batch.target.shape.iter().product::<usize>()) as f64;
+                (rows as f64 / full, StepWeight::Counted { full })
+            }
+        };
         let ranks = match output.gradients {
             Gradients::Averaged => 1.0,
             Gradients::Added => self.group.world_size() as f64,
@@ -129,12 +193,12 @@ impl Trainer<'_> {
         match own {
             Some(own) if own.ran() => {}
             Some(_) => return Err(no_backward()),
-            None => drop(scaled(loss, ranks * factor).backward()),
+            None => drop(scaled(loss, ranks * (share * loss_factor)).backward()),
         }
-        if !last {
+        if !is_last {
             self.gradients.reducer.end_micro();
         }
-        Ok(sums)
+        Ok((sums, weight))
     }
 
     /// Ends a step in host memory and returns the ranks' requests.
@@ -143,6 +207,7 @@ impl Trainer<'_> {
         let local = add(sums)?;
         let (sums, flags) = exchange(local.clone(), self.requests(), &*self.group)?;
         let step = self.state.position.step + 1;
+        let weight = weight.of_all(sums.rows, self.group.world_size())?;
         if !sums.mean_loss().is_finite() {
             return Err(not_finite::loss(step, sums.mean_loss()));
         }

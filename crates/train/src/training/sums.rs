@@ -4,6 +4,7 @@
 use crate::tasks::MetricFacts;
 use collectives::{CommError, ProcessGroup, ReduceOp};
 use data::FieldData;
+use kernels::head::rank_of;
 use record::nan_if_null;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -181,17 +182,6 @@ impl Sums {
             Ratio { numerator, denominator } => (numerator / denominator).exp(),
         }
     }
-}
-
-/// The number of classes ranked before `label`, by score. Of equal scores the lower index comes first, as in `argmax`;
-/// NaN comes before all other scores, as in PyTorch.
-fn rank_of(row: &[f32], label: usize) -> usize {
-    let Some(&own) = row.get(label) else { return row.len() };
-    let before = |(i, s): (usize, &f32)| {
-        let (s_nan, own_nan) = (s.is_nan(), own.is_nan());
-        i != label && ((s_nan && !own_nan) || *s > own || ((*s == own || s_nan && own_nan) && i < label))
-    };
-    row.iter().enumerate().filter(|x| before(*x)).count()
 }
 
 #[cfg(test)]

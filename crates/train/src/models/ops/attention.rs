@@ -1,5 +1,6 @@
 //! Self-attention.
 
+use super::super::Documents;
 use super::{Flat, buffer, dims, record, recycle, register, tensor, threads, values};
 use burn::backend::Flex;
 use burn::nn::Dropout;
@@ -37,14 +38,41 @@ impl Heads {
 /// Which keys each query does not see.
 pub struct Mask {
     sees: Sees,
-    /// Made at its first use: in host memory without dropout it is not needed.
+    documents: Option<Documents>,
+    /// `[queries, keys]`, made at its first use: in host memory without dropout it is not needed.
     hidden: OnceCell<Option<Tensor<2, Bool>>>,
+    /// `[batch, 1, queries, keys]`: those of other documents.
+    of_others: OnceCell<Tensor<4, Bool>>,
 }
 
 impl Mask {
     /// The mask of tokens which see these ones.
     pub fn new(sees: Sees) -> Self {
-        Self { sees, hidden: OnceCell::new() }
+        Self { sees, documents: None, hidden: OnceCell::new(), of_others: OnceCell::new() }
+    }
+
+    /// The same for sequences that consist of several documents; for tokens that do not see later ones.
+    pub fn within(self, documents: Option<&Documents>) -> Self {
+        Self { documents: documents.cloned(), ..self }
+    }
+
+    /// As the kernels take them.
+    fn starts(&self) -> &[u32] {
+        self.documents.as_ref().map_or(&[], Documents::starts)
+    }
+
+    /// As [`Self::apply`], of all queries, `[batch, heads, time, time]`, without those of other documents.
+    fn apply_in_batch(&self, scores: Tensor<4>) -> Tensor<4> {
+        let scores = self.apply(scores);
+        let Some(documents) = &self.documents else { return scores };
+        let of_others = self.of_others.get_or_init(|| {
+            let starts = documents.start_tensor(&scores.device());
+            let [batch, time] = starts.dims();
+            let queries = starts.clone().reshape([batch, 1, time, 1]).expand([batch, 1, time, time]);
+            queries.not_equal(starts.reshape([batch, 1, 1, time]).expand([batch, 1, time, time]))
+        });
+        let [batch, heads, time, _] = scores.dims();
+        scores.mask_fill(of_others.clone().expand([batch, heads, time, time]), f32::NEG_INFINITY)
     }
 
     /// `scores` `[…, queries, keys]` of the last queries of a sequence, without those of keys that they do not see.
@@ -91,13 +119,14 @@ pub fn attention(qkv: Tensor<2>, batch: usize, heads: Heads, dropout: &Dropout, 
     };
     if !device.is_autodiff() {
         let qkv = super::plain(qkv);
-        let (out, _) = forward(shape, &qkv);
+        let (out, _) = forward(shape, &qkv, mask.starts());
         recycle(qkv);
         return Tensor::from_primitive::<Flex>(out);
     }
     let (qkv, node) = super::tracked(qkv);
-    let (out, statistics) = forward(shape, &qkv);
-    let state = AttentionState { shape, qkv, out: out.clone(), statistics };
+    let (out, statistics) = forward(shape, &qkv, mask.starts());
+    let documents = mask.documents.clone();
+    let state = AttentionState { shape, documents, qkv, out: out.clone(), statistics };
     record(AttentionStep, [node], state, out)
 }
 
@@ -126,7 +155,7 @@ fn composed(qkv: Tensor<2>, batch: usize, heads: Heads, dropout: &Dropout, mask:
     };
     let scores = apart(shared(q, head).matmul(k.transpose()), time) * (1.0 / (head as f64).sqrt());
     let dtype = scores.dtype();
-    let scores = mask.apply(in_f32(scores));
+    let scores = mask.apply_in_batch(in_f32(scores));
     let weights = super::dropout(in_dtype(softmax(scores, 3), dtype), dropout);
     apart(shared(weights, time).matmul(v), head).swap_dims(1, 2).reshape([rows, heads.queries * head])
 }
@@ -165,17 +194,18 @@ pub fn attention_after(qkv: Tensor<2>, heads: Heads, before: &mut KeysAndValues,
     out
 }
 
-fn forward(shape: AttentionShape, qkv: &Flat) -> (Flat, Vec<[f32; 2]>) {
+fn forward(shape: AttentionShape, qkv: &Flat, documents: &[u32]) -> (Flat, Vec<[f32; 2]>) {
     let rows = shape.batch * shape.time;
     let mut out = buffer(rows * shape.heads * shape.head);
     let mut statistics = vec![[0.0; 2]; rows * shape.heads];
-    attention::forward(shape, values(qkv), &mut out, &mut statistics, threads());
+    attention::forward(shape, values(qkv), documents, &mut out, &mut statistics, threads());
     (tensor(out, [rows, shape.heads * shape.head]), statistics)
 }
 
 #[derive(Clone, Debug)]
 struct AttentionState {
     shape: AttentionShape,
+    documents: Option<Documents>,
     qkv: Flat,
     out: Flat,
     statistics: Vec<[f32; 2]>,
@@ -189,8 +219,9 @@ impl Backward<Flex, 1> for AttentionStep {
 
     fn backward(self, ops: Ops<AttentionState, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
         let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let AttentionState { shape, qkv, out, statistics } = &ops.state;
-        let saved = attention::AttentionInputs { qkv: values(qkv), out: values(out), statistics };
+        let AttentionState { shape, documents, qkv, out, statistics } = &ops.state;
+        let documents = documents.as_ref().map_or(&[][..], Documents::starts);
+        let saved = attention::AttentionInputs { qkv: values(qkv), documents, out: values(out), statistics };
         let mut dqkv = buffer(saved.qkv.len());
         attention::backward(*shape, saved, values(&dy), &mut dqkv, threads());
         let gradient = tensor(dqkv, dims(qkv));

@@ -55,6 +55,32 @@ fn values_and_gradients_equal_burns() {
     }
 }
 
+/// Sequences of documents, some of one token.
+fn documents(batch: usize, time: usize) -> Documents {
+    let lengths = [3, 1, 64, 2, 75, 5].iter().cycle();
+    let sequence = |b: usize| lengths.clone().skip(b).flat_map(|length| 0..*length).take(time);
+    Documents::new(&(0..batch).flat_map(sequence).collect::<Vec<i64>>(), time).unwrap()
+}
+
+#[test]
+fn documents_are_apart_as_with_a_mask() {
+    for [batch, time, queries, keys, head] in SIZES {
+        let heads = Heads { queries, keys };
+        let (rows, width) = (batch * time, (queries + 2 * keys) * head);
+        let of = |given: &[Tensor<1>]| given[0].clone().reshape([rows, width]);
+        for sees in [Sees::Past, Sees::Window(5)] {
+            let mask = || Mask::new(sees).within(Some(&documents(batch, time)));
+            equal(
+                &format!("{batch} x {time}, {heads:?} of {head}, {sees:?}"),
+                &leaves([rows * width]),
+                TOLERANCE,
+                |g| attention(of(g), batch, heads, &dropout(0.0), &mask()),
+                |g| composed(of(g), batch, heads, &dropout(0.0), &mask()),
+            );
+        }
+    }
+}
+
 /// Each token sees what the definition says, whether queries are the last ones of a sequence or all.
 #[test]
 fn masks_hide_later_tokens_and_those_before_the_window() {

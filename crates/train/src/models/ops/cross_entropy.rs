@@ -19,11 +19,7 @@ pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, smoothing: f64)
         return composed(logits, targets, smoothing);
     }
     let [_, classes] = logits.dims();
-    let class = |target: i64| match u32::try_from(target) {
-        Ok(class) if (class as usize) < classes => class,
-        _ => panic!("target {target} is not one of the {classes} classes"),
-    };
-    let targets: Vec<u32> = targets.into_data().iter::<i64>().map(class).collect();
+    let targets = classes_of(targets, classes);
     if !logits.device().is_autodiff() {
         let logits = super::plain(logits);
         let loss = cross_entropy::forward(classes, values(&logits), &targets, smoothing, &mut [], threads());
@@ -37,6 +33,17 @@ pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, smoothing: f64)
     recycle(logits);
     let gradient = tensor(gradient, [targets.len(), classes]);
     record(CrossEntropyStep, [node], gradient, tensor(vec![loss], [1]))
+}
+
+/// Targets as the kernels take them.
+///
+/// Panics if one is not a class.
+pub(super) fn classes_of(targets: Tensor<1, Int>, classes: usize) -> Vec<u32> {
+    let class = |target: i64| match u32::try_from(target) {
+        Ok(class) if (class as usize) < classes => class,
+        _ => panic!("target {target} is not one of the {classes} classes"),
+    };
+    targets.into_data().iter::<i64>().map(class).collect()
 }
 
 /// `(1 - s) * nll + s * mean over classes of -log p`, averaged over rows, from Burn's operations.
