@@ -32,7 +32,8 @@ fn row(documents: &[Vec<i64>]) -> Row {
         targets.extend(&document[1..]);
         positions.extend(0..document.len() as i64 - 1);
     }
-    positions.extend(0..(BLOCK - inputs.len()) as i64);
+    // In the padding each token is a document.
+    positions.resize(BLOCK, 0);
     inputs.resize(BLOCK, 3);
     targets.resize(BLOCK, UNTRAINED);
     [inputs, targets, positions]
@@ -153,6 +154,18 @@ fn check(model: &str, documents: &[Vec<i64>], layout: [usize; 2], on: &Compute, 
                 );
             }
         }
+    }
+}
+
+/// Rows of which all logits together are many enough to be computed in parts; those of one row are not.
+#[test]
+fn a_large_vocabulary_is_trained_alike() {
+    let documents = [vec![1, 5, 2, 7, 4, 9, 3, 8, 2], vec![8, 3, 6, 2, 10], vec![0, 9, 2, 3, 4, 5, 6]];
+    let model = "name = 'llama'\nhidden_size = 8\nintermediate_size = 8\nnum_hidden_layers = 1\n\
+                 num_attention_heads = 2\nnum_key_value_heads = 2\nvocab_size = 690_000\n\
+                 initializer_range = 0.4\ntie_word_embeddings = true";
+    for layout in [[1, 3], [3, 1]] {
+        check(model, &documents, layout, &Compute::host(), 1e-5);
     }
 }
 

@@ -107,3 +107,50 @@ fn a_run_does_not_go_on_with_another_tokenizer() {
     assert!(stderr(&chars).contains("the tokens of `[tokenizer]` are not those of the checkpoint"));
     assert_eq!(events(&out).iter().filter(|e| e["event"] == "epoch").count(), 1, "{}", stderr(&chars));
 }
+
+#[test]
+fn documents_are_packed_or_padded_and_a_checkpoint_stands_alone() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    write_texts(&path("a.jsonl"));
+    let dataset = format!(
+        "name = 'text'\npath = {:?}\ntext = 'body'\ncache = {:?}\npack = 'documents'",
+        path("a.jsonl"),
+        path("cache")
+    );
+    let spec = spec(dir.path(), "kind = 'bytes'", &dataset);
+    let trained = train(&spec, &path("out"), &["--set", "dataset.block_size=40", "--set", "epochs=1"]);
+    assert_code(&trained, 0);
+    let said = stderr(&trained);
+    assert!(said.contains(" rows of 40 tokens, "), "{said}");
+    // The same targets in other rows have the same loss.
+    let val = &last_epoch(&path("out"))["val"];
+    let eval = ddp_run()
+        .arg("eval")
+        .arg(path("out"))
+        .args(["--set", "dataset.pack=none", "--json"])
+        .output()
+        .unwrap();
+    assert_code(&eval, 0);
+    let found: Value = serde_json::from_str(&stdout(&eval)).unwrap();
+    for name in ["loss", "accuracy", "bits_per_byte"] {
+        let [found, expected] = [&found[name], &val[name]].map(|value| value.as_f64().unwrap());
+        assert!((found / expected - 1.0).abs() < 1e-5, "{name}: {found}, {expected}");
+    }
+    // Whose tokens have no documents without the tokenizer.
+    std::fs::remove_file(path("a.jsonl")).unwrap();
+    let checkpoint = path("alone");
+    std::fs::rename(newest_checkpoint(&path("out")), &checkpoint).unwrap();
+    std::fs::remove_dir_all(path("out")).unwrap();
+    let predicted = ddp_run()
+        .arg("predict")
+        .arg(&checkpoint)
+        .args(["--prompt", "the cat", "--max-tokens", "3"])
+        .output()
+        .unwrap();
+    assert_code(&predicted, 0);
+    let chars = train(&spec, &path("chars"), &["--set", "tokenizer.kind=chars"]);
+    assert_code(&chars, 78);
+    assert!(stderr(&chars).contains("needs documents"), "{}", stderr(&chars));
+}

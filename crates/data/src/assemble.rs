@@ -114,8 +114,12 @@ impl BatchAssembler {
                 "sample {sample}{} has target {target}, but the data set declares {classes} classes, counted from 0",
                 place()
             );
-            return Err(Error::data(what)
-                .hint("correct the sample, or the number of classes that the data set declares"));
+            return Err(Error::data(what).hint(match target {
+                UNTRAINED => {
+                    "a data set with targets that are not trained says so by `Dataset::has_untrained`"
+                }
+                _ => "correct the sample, or the number of classes that the data set declares",
+            }));
         }
         if let Some((index, bound)) = outside(&self.input, &batch.input, false) {
             let what = format!(

@@ -60,7 +60,10 @@ impl AttentionShape {
 
     fn check(&self, qkv: usize, documents: &[u32], out: usize, statistics: usize) {
         let rows = self.batch * self.time;
-        let fits = |(row, start): (usize, &u32)| *start as usize <= row % self.time;
+        let fits = |(row, start): (usize, &u32)| {
+            let at = row % self.time;
+            *start as usize <= at && (at == 0 || documents[row - 1] <= *start)
+        };
         assert!(
             documents.is_empty()
                 || self.sees != Sees::All
@@ -180,7 +183,7 @@ impl Transposed {
 /// first token of each token's document, by its place in the sequence, before which it sees none. `statistics` `[batch, heads, time]`
 /// becomes each row's maximum and sum of exponentials, from which the backward pass computes the weights again.
 ///
-/// Panics if a slice's length does not match `shape`, or a document begins after its tokens; so does [`backward`]. Documents are for
+/// Panics if a slice's length does not match `shape`, or a document begins after its tokens or before the one before; so does [`backward`]. Documents are for
 /// tokens that do not see later ones.
 pub fn forward(
     shape: AttentionShape,

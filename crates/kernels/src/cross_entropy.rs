@@ -35,7 +35,7 @@ pub(super) fn sums(
     assert_eq!(logits.len(), targets.len() * classes, "lengths of a cross-entropy");
     assert!(gradient.is_empty() || gradient.len() == logits.len(), "lengths of a cross-entropy");
     assert!(targets.iter().all(|&t| (t as usize) < classes), "a target is not one of the {classes} classes");
-    let of_task = (BLOCK / classes).max(1);
+    let of_task = (BLOCK / classes.max(1)).max(1);
     let mut losses = vec![[0.0f64; 2]; targets.len().div_ceil(of_task)];
     let tasks: Vec<_> = losses
         .iter_mut()

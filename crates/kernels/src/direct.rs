@@ -237,7 +237,7 @@ impl Tile {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::noise;
+    use super::super::testing::{bits, noise};
     use super::*;
 
     fn all(columns: usize, inner: usize) -> impl Fn(Range<usize>) -> Needed {
@@ -272,6 +272,20 @@ mod tests {
                 let before = dst.clone();
                 let panel = Panel::new(&mut dst, rows, columns, columns + 1);
                 product(Direct { scale: 0.3, accumulate }, panel, lhs, rhs, all(columns, inner));
+                // What other processors use.
+                let mut again = before.clone();
+                let panel = Panel::new(&mut again, rows, columns, columns + 1);
+                with_any_vectors(Direct { scale: 0.3, accumulate }, panel, lhs, rhs, all(columns, inner));
+                assert_eq!(bits(&again), bits(&dst));
+                #[cfg(target_arch = "x86_64")]
+                if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                    let mut again = before.clone();
+                    let panel = Panel::new(&mut again, rows, columns, columns + 1);
+                    let direct = Direct { scale: 0.3, accumulate };
+                    // SAFETY: the processor has AVX2 and FMA.
+                    unsafe { with_vectors_of_8(direct, panel, lhs, rhs, all(columns, inner)) };
+                    assert_eq!(bits(&again), bits(&dst));
+                }
                 for (at, (&dst, &before)) in dst.iter().zip(&before).enumerate() {
                     let (i, j) = (at / (columns + 1), at % (columns + 1));
                     let old = if accumulate { before } else { 0.0 };

@@ -2,8 +2,11 @@
 //! exist at a time. Gradients are computed in the same pass (Hsu et al., 2024, arXiv:2410.10989).
 
 use super::cross_entropy;
-use super::linear::{self, Activation, LinearShape, ROWS, Terms, backward_input, weight_gradient};
+use super::linear::{self, Activation, LinearShape, Terms, backward_input, weight_gradient};
 use super::tasks::{for_each, scratch};
+
+/// Rows whose logits exist at a time: as many as [`linear`] multiplies without transposing the weight.
+pub const ROWS: usize = linear::ROWS;
 
 /// What is summed over the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

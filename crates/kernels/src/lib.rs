@@ -13,9 +13,9 @@
 //! - Collectives: [`reduction`], of seven element types.
 //!
 //! Every function gives the same bits for the same inputs at any `parallelism`: the shape alone determines the order of
-//! every sum. All but [`conv`] and [`linear`] also give the same bits on every x86-64 processor, because their wide
+//! every sum. All but [`conv`], [`linear`] and [`head`] also give the same bits on every x86-64 processor, because their wide
 //! variants keep the order of the plain one, and a product and a sum are rounded once only where the code says `mul_add`.
-//! These two, and [`head`], use the `gemm` crate, which selects instructions by processor; and the loss of [`cross_entropy`] contains a
+//! These three use the `gemm` crate, which selects instructions by processor; and the loss of [`cross_entropy`] contains a
 //! logarithm of the platform.
 
 #![warn(missing_docs)]

@@ -267,6 +267,13 @@ pub(super) struct SplitTexts {
     pub file: Option<Arc<str>>,
 }
 
+/// The tokens of each split, and which of them it has.
+struct Parts<T> {
+    train: (T, Range<usize>),
+    val: Option<(T, Range<usize>)>,
+    test: Option<(T, Range<usize>)>,
+}
+
 /// How texts become samples.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Windowing {
@@ -331,32 +338,48 @@ impl Windowing {
         TokenSplits { train, val, test }: TokenSplits,
         say: &mut dyn FnMut(&str),
     ) -> Result<Splits> {
-        let &Self { block_size, pack, val_split, max_train, max_val } = self;
+        let &Self { block_size, pack, max_train, max_val, .. } = self;
         let mut rows = |tokens: &Arc<TokenFiles>, range: Range<usize>, max: Option<usize>| {
             let part = if range.len() < tokens.len() { " in this split" } else { "" };
             let packing = Packing { pack, block_size, range };
             let rows = PackedRows::of(cache, place, tokens, tokenizer, &packing, say)?;
             if rows.len() == 0 {
-                return Err(Error::data(format!("{place} has no document of two tokens{part}"))
-                    .hint("change `val_split`, or use a longer text"));
+                return Err(Error::data(format!("{place} has no document of two tokens{part}")).hint(
+                    "each file is a document, or each line of JSON Lines: set `val_split = 0`, or name the \
+                     validation split by `val`",
+                ));
             }
             let len = max.map_or(rows.len(), |max| rows.len().min(max));
             let tokenizer = tokenizer.clone();
             let documents = Documents { tokens: tokens.clone(), rows, len, block_size, pack, tokenizer };
             Ok::<_, Error>(Arc::new(documents) as Arc<dyn Dataset>)
         };
-        let [train, val, test] = [Some(train), val, test].map(|tokens| tokens.map(Arc::new));
-        let train = train.ok_or_else(|| Error::internal("no tokens for training"))?;
-        let cut = train.len() - (train.len() as f64 * val_split) as usize;
-        let val = match val_split > 0.0 {
-            true => Some((train.clone(), cut..train.len())),
-            false => val.or_else(|| test.clone()).map(|val| (val.clone(), 0..val.len())),
-        };
+        let [val, test] = [val, test].map(|tokens| tokens.map(Arc::new));
+        let parts = self.parts(Arc::new(train), val, test, |tokens| tokens.len());
+        let (train, cut) = parts.train;
         Ok(Splits {
-            train: rows(&train, 0..cut, max_train)?,
-            val: val.map(|(tokens, range)| rows(&tokens, range, max_val)).transpose()?,
-            test: test.map(|test| rows(&test, 0..test.len(), None)).transpose()?,
+            train: rows(&train, cut, max_train)?,
+            val: parts.val.map(|(tokens, range)| rows(&tokens, range, max_val)).transpose()?,
+            test: parts.test.map(|(tokens, range)| rows(&tokens, range, None)).transpose()?,
         })
+    }
+
+    /// Which tokens each split has.
+    fn parts<T: Clone>(
+        &self,
+        train: T,
+        val: Option<T>,
+        test: Option<T>,
+        len: impl Fn(&T) -> usize,
+    ) -> Parts<T> {
+        let all = len(&train);
+        let cut = all - (all as f64 * self.val_split) as usize;
+        let whole = |tokens: T| (tokens.clone(), 0..len(&tokens));
+        let val = match self.val_split > 0.0 {
+            true => Some((train.clone(), cut..all)),
+            false => val.or_else(|| test.clone()).map(whole),
+        };
+        Parts { train: (train, 0..cut), val, test: test.map(whole) }
     }
 
     /// `stride`: tokens between the starts of two training samples.
@@ -368,20 +391,15 @@ impl Windowing {
         test: Option<Windows>,
         stride: usize,
     ) -> Result<Splits> {
-        let all = train.tokens.len();
-        let cut = all - (all as f64 * self.val_split) as usize;
-        let part = |whole: Windows, range: Range<usize>, max: Option<usize>| {
+        let part = |(whole, range): (Windows, Range<usize>), max: Option<usize>| {
             let part = whole.part(place, range, self.block_size, max)?;
             Ok::<_, Error>(Arc::new(part) as Arc<dyn Dataset>)
         };
-        let whole = |own: Windows| (own.clone(), 0..own.tokens.len());
-        let val = match self.val_split > 0.0 {
-            true => Some((train.clone(), cut..all)),
-            false => val.or_else(|| test.clone()).map(whole),
-        };
-        let val = val.map(|(of, range)| part(of, range, self.max_val)).transpose()?;
-        let test = test.map(whole).map(|(of, range)| part(of, range, None)).transpose()?;
-        let train = train.part(place, 0..cut, stride, self.max_train)?;
+        let parts = self.parts(train, val, test, |windows| windows.tokens.len());
+        let val = parts.val.map(|of| part(of, self.max_val)).transpose()?;
+        let test = parts.test.map(|of| part(of, None)).transpose()?;
+        let (train, range) = parts.train;
+        let train = train.part(place, range, stride, self.max_train)?;
         Ok(Splits { train: Arc::new(train), val, test })
     }
 }
@@ -572,7 +590,7 @@ impl Dataset for Documents {
         let (FieldMut::Index(input), FieldMut::Index(target)) = (to.input, to.target) else {
             return Err(wrong_buffers("tokens"));
         };
-        // The padding has positions, too, as the last document of a row.
+        // In which each token is a document.
         let padding = self.tokenizer.end().map_or(0, i64::from);
         input.fill(padding);
         target.fill(UNTRAINED);
@@ -589,7 +607,6 @@ impl Dataset for Documents {
             positions[here.clone()].iter_mut().zip(0..).for_each(|(position, i)| *position = i);
             at = here.end;
         }
-        positions[at..].iter_mut().zip(0..).for_each(|(position, i)| *position = i);
         if self.pack == Pack::Documents {
             let FieldMut::Index(to) = to.fields.take(POSITIONS)? else {
                 return Err(wrong_buffers("positions"));
@@ -746,7 +763,7 @@ mod tests {
         assert_eq!(input, letters("abcdefg", 256));
         assert_eq!(target, letters("bcde.g.", UNTRAINED));
         assert_eq!(positions, Some(vec![0, 1, 2, 3, 4, 0, 1, 0]));
-        // Whose text has no end tokens: 5 of 7 targets have a byte.
+        // An end token stands for no text, so 5 of the 7 targets have a byte.
         assert_eq!(splits.train.bytes_per_target().unwrap(), Some(5.0 / 7.0));
         let val = splits.val.unwrap();
         assert_eq!(read(&*val, 0).1, letters("ijkl.", UNTRAINED));

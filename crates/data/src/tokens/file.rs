@@ -1,7 +1,7 @@
 //! Files of tokens: those of the cache, and those of other programs.
 
 use crate::fingerprint::{digest_of_parts, sampled_digest};
-use crate::store::DataFile;
+use crate::store::{DataFile, identity};
 use crate::{Content, Tokenizer};
 use base::error::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -130,6 +130,14 @@ impl TokenFiles {
             [(_, only)] => only.content,
             files => digest_of_parts(files.iter().map(|(_, file)| file.content)),
         }
+    }
+
+    /// A hash of the files' paths, sizes and times.
+    ///
+    /// # Errors
+    /// One is not there any more.
+    pub(super) fn identity(&self) -> Result<String> {
+        self.files.iter().map(|(_, file)| identity(file.file.path())).collect()
     }
 
     /// Writes the tokens from `start` on.

@@ -39,12 +39,26 @@ pub fn tokens(
     say: &mut dyn FnMut(&str),
 ) -> Result<TokenFile> {
     let folder = cache.join("tokens")?;
-    in_cache(&folder, texts, tokenizer, say).map_err(|e| match (e.kind, &e.hint) {
+    in_cache(&folder, texts, tokenizer, say).map_err(with_cache_hint)
+}
+
+/// The error about a file of the cache.
+fn with_cache_hint(e: Error) -> Error {
+    match (e.kind, &e.hint) {
         (ErrorKind::Io, None) => {
             e.hint("tokens are kept in the data set's cache: `[dataset] cache` names another folder")
         }
         _ => e,
-    })
+    }
+}
+
+/// Waits until no other process holds the lock `name` of the cache. The kernel releases the lock of one that is killed.
+fn locked(folder: &Path, name: &str) -> Result<File> {
+    let lock = folder.join(format!("{name}.lock"));
+    let lock = File::create(&lock).doing("create", &lock)?;
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
+        .map_err(|e| Error::io(format!("cannot lock {}: {e}", folder.display())))?;
+    Ok(lock)
 }
 
 fn in_cache(
@@ -69,11 +83,8 @@ fn in_cache(
     let file = match open(folder, &name) {
         Some(file) => file,
         None => {
-            // Another process may be writing it. The kernel releases the lock of one that is killed.
-            let lock = folder.join(format!("{name}.lock"));
-            let lock = File::create(&lock).doing("create", &lock)?;
-            rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
-                .map_err(|e| Error::io(format!("cannot lock {}: {e}", folder.display())))?;
+            // Another process may be writing it.
+            let _lock = locked(folder, &name)?;
             if open(folder, &name).is_none() {
                 let target = write::Target { folder, name: &name, identity: &identity };
                 write::write(target, texts, tokenizer, &unchanged, say)?;

@@ -5,11 +5,13 @@
 //! arXiv:2404.10830) does: no document is cut that fits a row.
 
 use super::file::TokenFiles;
+use super::{locked, with_cache_hint};
 use crate::fingerprint::digest_of_parts;
 use crate::store::{Cache, DataFile, create_atomically};
 use crate::{Content, Tokenizer};
 use base::display::count;
 use base::error::{Error, IoContext, Result};
+use base::files::remove_begun;
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use spec::choice;
@@ -114,24 +116,35 @@ impl PackedRows {
         let Packing { pack, block_size, range } = packing;
         let how = format!("{VERSION} {end} {pack} {block_size} {range:?} of {}", tokens.len());
         let content = digest_of_parts([&tokens.content()[..], how.as_bytes()]);
-        let folder = cache.join("tokens")?.join(format!("{}.rows", HEXLOWER.encode(&content[..16])));
+        // The content of another program's file is that of some parts of it.
+        let key = digest_of_parts([&content[..], tokens.identity()?.as_bytes()]);
+        let (cache, name) = (cache.join("tokens")?, format!("{}.rows", HEXLOWER.encode(&key[..16])));
+        let folder = cache.join(&name);
         if let Some(rows) = Self::open(&folder, content) {
             return Ok(rows);
         }
-        // One that is not whole, as after a loss of power.
-        if folder.exists() {
-            fs::remove_dir_all(&folder).doing("remove", &folder)?;
+        let made = || {
+            fs::create_dir_all(&cache).doing("create", &cache)?;
+            let _lock = locked(&cache, &name)?;
+            if Self::open(&folder, content).is_some() {
+                return Ok(None);
+            }
+            remove_begun(&cache, |begun| begun == name);
+            // It is not whole, as after a loss of power.
+            if folder.exists() {
+                fs::remove_dir_all(&folder).doing("remove", &folder)?;
+            }
+            let mut summary = Summary::default();
+            create_atomically(&folder, |folder| {
+                fs::create_dir_all(folder).doing("create", folder)?;
+                summary = write(folder, tokens, end, packing)?;
+                Ok(())
+            })?;
+            Ok(Some(summary))
+        };
+        if let Some(summary) = made().map_err(with_cache_hint)? {
+            say(&summary.in_words(place, packing));
         }
-        let mut summary = Summary::default();
-        create_atomically(&folder, |folder| {
-            fs::create_dir_all(folder).doing("create", folder)?;
-            summary = write(folder, tokens, end, packing)?;
-            Ok(())
-        })
-        .map_err(|e| {
-            e.hint("rows are kept in the data set's cache: `[dataset] cache` names another folder")
-        })?;
-        say(&summary.in_words(place, packing));
         Self::open(&folder, content).ok_or_else(|| Error::io(format!("{} has disappeared", folder.display())))
     }
 
@@ -160,11 +173,9 @@ impl PackedRows {
     /// # Errors
     /// The files can't be read.
     pub fn pieces(&self, row: usize) -> Result<Vec<TokenPiece>> {
-        let mut bytes = [0; 16];
-        self.rows.read_at(8 * row, &mut bytes)?;
-        let (start, end) = bytes.split_at(8);
-        let [start, end] =
-            [start, end].map(|bytes| bytes.iter().rev().fold(0, |all, byte| all << 8 | usize::from(*byte)));
+        let mut ends = [[0; 8]; 2];
+        self.rows.read_at(8 * row, ends.as_flattened_mut())?;
+        let [start, end] = ends.map(|bytes| u64::from_le_bytes(bytes) as usize);
         let mut bytes = vec![0; end.saturating_sub(start) * TokenPiece::BYTES];
         self.pieces.read_at(start * TokenPiece::BYTES, &mut bytes)?;
         Ok(bytes.chunks_exact(TokenPiece::BYTES).filter_map(TokenPiece::from_bytes).collect())
@@ -322,8 +333,10 @@ mod tests {
             tokens.pop();
         }
         let bytes: Vec<u8> = tokens.into_iter().flat_map(u16::to_le_bytes).collect();
-        let path = folder.join("tokens.bin");
-        fs::write(&path, bytes).unwrap();
+        // Another inode than that of a file before it.
+        let (path, written) = (folder.join("tokens.bin"), folder.join("written.bin"));
+        fs::write(&written, bytes).unwrap();
+        fs::rename(&written, &path).unwrap();
         TokenFile::of_another_program(&path, &Tokenizer::of_bytes()).unwrap().into()
     }
 
@@ -413,9 +426,26 @@ mod tests {
             [vec![piece(0, 5), piece(7, 3)], vec![piece(11, 8)], vec![piece(19, 1), piece(21, 2)]]
         );
         // One of which a part is missing is made again.
-        let made = fs::read_dir(folder.path().join("tokens")).unwrap().next().unwrap().unwrap().path();
+        let made = fs::read_dir(folder.path().join("tokens")).unwrap().map(|entry| entry.unwrap().path());
+        let made = made.into_iter().find(|path| path.is_dir()).unwrap();
         fs::write(made.join("pieces"), b"short").unwrap();
         let again = of(&mut |_| ());
         assert_eq!(again.pieces(2).unwrap(), found[2]);
+    }
+
+    /// The contents of large files of other programs are compared in parts; their rows are not taken for those of another file.
+    #[test]
+    fn a_file_that_was_written_again_is_packed_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path());
+        let first_row = |lengths: [usize; 2]| {
+            let tokens = files(folder.path(), &lengths.map(|len| vec![7; len]), true);
+            let packing = Packing { pack: Pack::None, block_size: 8, range: 0..tokens.len() };
+            let rows = PackedRows::of(&cache, "it", &tokens, &Tokenizer::of_bytes(), &packing, &mut |_| ());
+            (rows.unwrap().pieces(0).unwrap()[0].len, tokens.identity().unwrap())
+        };
+        let ((first, before), (second, after)) = (first_row([3, 5]), first_row([5, 3]));
+        assert_eq!([first, second], [3, 5]);
+        assert_ne!(before, after);
     }
 }

@@ -68,9 +68,10 @@ impl Plan {
     }
 }
 
-/// Keys of what watches a run, of how it is started, and of other runs; and of the tokenizer, which is in the encoding of the data.
+/// Keys of what watches a run, of how it is started, and of other runs; and of the tokenizer, which is in the encoding of the data, with what
+/// is only for its documents.
 fn is_of_the_start(key: &str) -> bool {
-    key == "metrics.sinks"
+    ["metrics.sinks", "dataset.pack"].contains(&key)
         || ["observer", "launch", "sweep", "tokenizer"].contains(&key.split('.').next().unwrap_or_default())
 }
 

@@ -10,6 +10,7 @@ use data::{FieldFacts, FieldKind};
 use ddp::device::DeviceSpec;
 use launch::memory::UsableMemory;
 use serde::Serialize;
+use train::models::{MANY_LOGITS, ROWS_OF_LOGITS};
 
 /// This machine, and how many ranks of the job it runs.
 #[derive(Clone, Copy, Debug)]
@@ -59,10 +60,13 @@ impl Plan {
             (None, FieldKind::Float) => 4,
             (None, FieldKind::Index(classes)) => 4_u64.saturating_mul(classes as u64),
         };
-        let outputs = outputs.saturating_mul(values(target));
-        let each = [bytes(input), bytes(target), outputs, self.kept_bytes()];
+        let rows = values(target).saturating_mul(samples as u64);
+        // Many logits of a language model are computed in parts.
+        let in_parts = !self.may_be_on_device() && outputs.saturating_mul(rows) / 4 >= MANY_LOGITS as u64;
+        let outputs = outputs.saturating_mul(if in_parts { rows.min(ROWS_OF_LOGITS as u64) } else { rows });
+        let each = [bytes(input), bytes(target), self.kept_bytes()];
         let each = each.into_iter().fold(0, u64::saturating_add);
-        each.saturating_mul(samples as u64)
+        each.saturating_mul(samples as u64).saturating_add(outputs)
     }
 
     /// What layers keep of a sample for the backward pass. A frozen one keeps nothing.

@@ -5,7 +5,7 @@ use base::error::{Error, Result};
 use base::panics::catch_model_panic;
 use burn::tensor::Tensor;
 use collectives::SoloGroup;
-use data::{Dataset, FieldData, FieldFacts, FieldKind, HostField, POSITIONS, Splits};
+use data::{Dataset, FieldData, FieldFacts, FieldKind, HostField, POSITIONS, Splits, UNTRAINED};
 use ddp::device::drawn;
 use std::collections::BTreeMap;
 use train::models::{Input, Model};
@@ -77,7 +77,11 @@ fn accepts(parts: &RankParts<'_>, dataset: &dyn Dataset, model: &dyn Model) -> R
     let device = evaluator.device();
     let on_device = |field| Input::from_host(&zeros(field, samples), samples, &device);
     let further = dataset.fields();
-    let documents = further.get(POSITIONS).map(|positions| zeros(positions, samples));
+    // Of one document each: the largest positions.
+    let documents = further.get(POSITIONS).map(|positions| HostField {
+        shape: positions.shape.clone(),
+        data: FieldData::Index((0..samples).flat_map(|_| 0..values(positions) as i64).collect()),
+    });
     let inputs = || {
         let inputs = Input::from_host(&with_largest(&input, samples), samples, &device);
         documents.iter().try_fold(inputs, Input::with_positions)
@@ -101,12 +105,30 @@ fn accepts(parts: &RankParts<'_>, dataset: &dyn Dataset, model: &dyn Model) -> R
     if parts.task.standard().is_some() && parts.task.metrics().is_empty() {
         return Ok(());
     }
+    // The first of several is not trained, where that is possible.
+    let mut host = zeros(&target, samples);
+    if let (true, FieldData::Index(labels)) = (dataset.has_untrained(), &mut host.data)
+        && labels.len() > 1
+    {
+        labels[0] = UNTRAINED;
+    }
+    let mut targets = Input::from_host(&host, samples, &device);
+    if dataset.has_untrained() {
+        targets = targets.with_untrained(&host);
+    }
     let fields = further.iter().map(|(name, facts)| (name.clone(), on_device(facts))).collect();
-    let batch = Batch { input: given.clone(), target: on_device(&target), fields };
+    let batch = Batch { input: given.clone(), target: targets.clone(), fields };
+    if dataset.has_untrained() && parts.task.build().runs_backward() {
+        return Err(Error::spec(
+            "a model of Burn's `Learner` can't leave targets out, as this data set does",
+        )
+        .hint("a task of your own (docs/extending.md) can, by `StepOutput::weigh_by_count`"));
+    }
     let alone = SoloGroup::default();
     let step = || {
         let output = parts.task.build().step(evaluator.net(), batch, &StepContext::new(false, &alone))?;
         output.check()?;
+        targets.require_trained()?;
         given.given_documents().map_or(Ok(()), |documents| documents.require_use())?;
         evaluated(name, &output.loss)
     };

@@ -174,6 +174,11 @@ fn texts(
             return Ok(Vec::new());
         };
         prompt.truncate(PROMPT.min(encoding.block_size / 2).max(1));
+        // Another document, or padding, is no context.
+        let end = tokenizer.end().map(i64::from).filter(|_| dataset.has_untrained());
+        if let Some(at) = prompt.iter().position(|token| Some(*token) == end) {
+            prompt.truncate(at.max(1));
+        }
         let before = tokenizer.decode(&prompt);
         let mut after = tokenizer.stream_after(&prompt);
         let next = Continuation { evaluator: &evaluator, encoding, vocabulary, sampling, number };

@@ -7,6 +7,7 @@ use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use data::{FieldData, HostField, UNTRAINED};
 use ddp::module::in_dtype;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The inputs of one batch.
 #[derive(Clone, Debug)]
@@ -23,6 +24,7 @@ pub type Target = Input;
 /// The targets of a batch that are trained, where others are [`UNTRAINED`].
 #[derive(Debug)]
 pub struct TrainedRows {
+    used: AtomicBool,
     /// Their places in the flattened targets.
     rows: Vec<i64>,
     /// The targets there.
@@ -88,7 +90,8 @@ impl Input {
         let (FieldData::Index(values), [_, time]) = (&positions.data, &self.shape[..]) else {
             return Err(Error::spec(
                 "the field `positions` requires indices, and samples of one sequence each",
-            ));
+            )
+            .hint("it is for the places of tokens in their documents; another field has another name"));
         };
         if positions.shape[..] != [*time] {
             let (found, expected) = (&positions.shape, &self.shape[1..]);
@@ -114,18 +117,37 @@ impl Input {
     }
 
     /// The same targets, of which those of `field`, their source, that are [`UNTRAINED`] are left out.
-    pub(crate) fn with_untrained(self, field: &HostField) -> Self {
+    #[doc(hidden)]
+    pub fn with_untrained(self, field: &HostField) -> Self {
         let FieldData::Index(labels) = &field.data else { return self };
         let labels = &labels[..self.shape.iter().product()];
         let trained = || (0..).zip(labels).filter(|(_, label)| **label != UNTRAINED);
         let rows = trained().map(|(row, _)| row).collect();
         let labels = FieldData::Index(trained().map(|(_, label)| *label).collect());
-        Self { trained: Some(Arc::new(TrainedRows { rows, labels })), ..self }
+        let used = AtomicBool::new(false);
+        Self { trained: Some(Arc::new(TrainedRows { used, rows, labels })), ..self }
     }
 
     /// Which targets are trained, if some may be [`UNTRAINED`]: those are among [`Self::flat_index`]'s values then.
     pub fn trained(&self) -> Option<&TrainedRows> {
-        self.trained.as_deref()
+        let trained = self.trained.as_deref()?;
+        trained.used.store(true, Relaxed);
+        Some(trained)
+    }
+
+    /// Checks that a task has asked which targets are trained, if not all are.
+    ///
+    /// # Errors
+    /// It has not (exit 78).
+    #[doc(hidden)]
+    pub fn require_trained(&self) -> Result<()> {
+        match &self.trained {
+            Some(trained) if !trained.used.load(Relaxed) => Err(Error::spec(
+                "some targets are not trained, and the task does not ask which (`Target::trained`)",
+            )
+            .hint("it would take -100 for a class; the tasks of ddp-run leave such targets out")),
+            _ => Ok(()),
+        }
     }
 
     /// The type of the values.

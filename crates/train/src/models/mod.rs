@@ -39,7 +39,7 @@ pub use input::{Input, Target, TrainedRows};
 pub use kind::{ModelKind, ModelSource, TensorFacts};
 pub use llama::{Llama, LlamaConfig};
 pub use model::{ALL, AnyNet, Evaluator, Forward, Model, NetModel, passed};
-pub use ops::{cross_entropy, has_many_logits, head_cross_entropy};
+pub use ops::{MANY_LOGITS, ROWS_OF_LOGITS, cross_entropy, has_many_logits, head_cross_entropy};
 pub use resnet::{Depth, ResNet, Stem};
 pub use rope::{Rope, RopeParameters, RopeType};
 pub use simple::{Cnn, CnnConfig, LinearNet, Mlp};

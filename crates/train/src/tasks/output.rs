@@ -33,8 +33,8 @@ pub enum Gradients {
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "one per batch")]
 pub enum Measured {
-    /// Rows of outputs `[rows, outputs]`, to be compared with the targets for the standard metrics: those of all targets, or as
-    /// [`TrainedRows::select`](crate::models::TrainedRows::select) returns them.
+    /// Rows of outputs `[rows, outputs]`, to be compared with the targets for the standard metrics: those of all targets, or of the trained
+    /// ones ([`Target::trained`]).
     Rows(Tensor<2>),
     /// Rows whose outputs are not kept.
     Scored(HeadSums, usize),
@@ -91,8 +91,8 @@ impl StepOutput {
         Self { loss, measured, gradients, by_count: false, ratios: Vec::new(), unsmoothed: None }
     }
 
-    /// The gradients of a step are those of the sum over all that its ranks and micro-batches count, divided by their number. Without it
-    /// each sample has the same weight, however much of it is counted. All steps of a task do this, or none.
+    /// The gradients of a step are those of the sum over all that its ranks and micro-batches count, divided by their number. The loss of one that counts
+    /// nothing is finite, and without weight. Without this each sample has the same weight, however much of it is counted. All steps of a task do this, or none.
     pub fn weigh_by_count(self) -> Self {
         Self { by_count: true, ..self }
     }

@@ -52,7 +52,7 @@ impl BatchSums {
         values.extend(unsmoothed.map(|mean| (SumKind::Unsmoothed, mean)));
         match measured {
             Measured::Count(count) => known.rows = count as f64,
-            // The row that stands for none.
+            // No target is trained: the only row is a placeholder.
             Measured::Rows(_) | Measured::Scored(..)
                 if target.trained().is_some_and(|trained| trained.count() == 0) => {}
             Measured::Scored(sums, rows) => {

@@ -124,7 +124,7 @@ impl Trainer<'_> {
                 (Some(before @ StepWeight::Counted { .. }), StepWeight::Counted { .. }) => before,
                 _ => {
                     return Err(Error::spec(
-                        "the task weighs some micro-batches by what it counts, and others not",
+                        "the task weighs some micro-batches by what it counts, but not others",
                     )
                     .hint("`StepOutput::weigh_by_count` is for all of them"));
                 }
@@ -175,7 +175,8 @@ impl Trainer<'_> {
         let (share, weight) = match output.counted(&target) {
             None => (by_samples, StepWeight::Samples(by_samples)),
             Some(_) if own.is_some() => {
-                return Err(Error::spec("a model that runs the backward pass itself can't weigh by count"));
+                return Err(Error::spec("a model that runs the backward pass itself can't weigh by count")
+                    .hint("a task of your own (docs/extending.md) can"));
             }
             Some(rows) => {
                 // As many as a batch of which all are counted; another number would only round differently.
@@ -183,6 +184,10 @@ impl Trainer<'_> {
                 (rows as f64 / full, StepWeight::Counted { full })
             }
         };
+        if output.gradients == Gradients::Added && matches!(weight, StepWeight::Counted { .. }) {
+            return Err(Error::spec("a loss of the rows of all ranks can't weigh by what each rank counts")
+                .hint("take one of `add_gradients` and `weigh_by_count`"));
+        }
         let ranks = match output.gradients {
             Gradients::Averaged => 1.0,
             Gradients::Added => self.group.world_size() as f64,

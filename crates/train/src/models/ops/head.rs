@@ -12,11 +12,11 @@ use kernels::head::{self, HeadSums};
 use kernels::linear::LinearShape;
 
 /// From so many logits on, not all of them are computed at once: 32 MiB.
-const MANY: usize = 1 << 23;
+pub const MANY_LOGITS: usize = 1 << 23;
 
 /// Whether [`head_cross_entropy`] is for these rows of the last layer's input and its weight.
 pub fn has_many_logits(x: &Tensor<2>, w: &Tensor<2>) -> bool {
-    is_host(&x.device()) && x.dims()[0] * w.dims()[0] >= MANY
+    is_host(&x.device()) && x.dims()[0] * w.dims()[0] >= MANY_LOGITS
 }
 
 /// `cross_entropy(linear(x, w), targets, smoothing)`, and what is counted of the logits, which are not kept: `x` is `[rows, inputs]`, `w`
