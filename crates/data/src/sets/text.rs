@@ -141,7 +141,7 @@ impl DatasetSource for TextSource {
             Some(_) => Ok(()),
         };
         self.file.prepare(&is_text, say)?;
-        tokenizer.map_or(Ok(()), |tokenizer| self.of_tokens(tokenizer, say).map(drop))
+        tokenizer.map_or(Ok(()), |tokenizer| self.of_tokens(self.texts()?, tokenizer, say).map(drop))
     }
 
     fn files(&self) -> Vec<PathBuf> {
@@ -152,7 +152,7 @@ impl DatasetSource for TextSource {
     fn open(&self) -> Result<Splits> {
         let texts = self.texts()?;
         let Some(tokenizer) = self.tokenizer.get()? else { return self.read(&texts) };
-        self.of_tokens(tokenizer, &mut |_| ())
+        self.of_tokens(texts, tokenizer, &mut |_| ())
     }
 }
 
@@ -163,9 +163,14 @@ impl TextSource {
         Windowing { block_size, pack, val_split, max_train, max_val }
     }
 
-    /// The samples of tokens, made of the texts unless they are there.
-    fn of_tokens(&self, tokenizer: &Tokenizer, say: &mut dyn FnMut(&str)) -> Result<Splits> {
-        let (place, tokens) = (self.texts()?.named, self.tokens(tokenizer, say)?);
+    /// The samples of tokens, made of the texts unless they are there. `texts` are for training.
+    fn of_tokens(
+        &self,
+        texts: TextFiles,
+        tokenizer: &Tokenizer,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Splits> {
+        let (place, tokens) = (texts.named.clone(), self.tokens(texts, tokenizer, say)?);
         self.windows().of_tokens(&place, self.file.cache(), tokenizer, tokens, say)
     }
 
@@ -193,7 +198,12 @@ impl TextSource {
     }
 
     /// The tokens of the splits, made of the texts unless they are there.
-    fn tokens(&self, tokenizer: &Tokenizer, say: &mut dyn FnMut(&str)) -> Result<TokenSplits> {
+    fn tokens(
+        &self,
+        texts: TextFiles,
+        tokenizer: &Tokenizer,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<TokenSplits> {
         let mut of = |texts: TextFiles| -> Result<TokenFiles> {
             let made = texts.paths.iter().filter(|path| is_tokens(path)).count();
             match made {
@@ -205,7 +215,7 @@ impl TextSource {
                     .hint("name either by `[dataset] path`")),
             }
         };
-        Ok(TokenSplits { train: of(self.texts()?)?, val: self.val_texts()?.map(of).transpose()?, test: None })
+        Ok(TokenSplits { train: of(texts)?, val: self.val_texts()?.map(of).transpose()?, test: None })
     }
 
     /// As characters; several documents are joined with line ends. `texts` are for training.
@@ -351,7 +361,8 @@ impl Windowing {
             }
             let len = max.map_or(rows.len(), |max| rows.len().min(max));
             let tokenizer = tokenizer.clone();
-            let documents = Documents { tokens: tokens.clone(), rows, len, block_size, pack, tokenizer };
+            let documents =
+                Documents { tokens: Tokens::Files(tokens.clone()), rows, len, block_size, pack, tokenizer };
             Ok::<_, Error>(Arc::new(documents) as Arc<dyn Dataset>)
         };
         let [val, test] = [val, test].map(|tokens| tokens.map(Arc::new));
@@ -432,6 +443,22 @@ impl Tokens {
             Self::Files(files) => files.read(start, to),
         }
     }
+
+    /// Writes the tokens from `start` on, and those that follow each of them.
+    fn read_pairs(&self, start: usize, input: &mut [i64], target: &mut [i64]) -> Result<()> {
+        self.read(start, input)?;
+        // All but the last token have been read.
+        let last = input.len() - 1;
+        target[..last].copy_from_slice(&input[1..]);
+        self.read(start + input.len(), &mut target[last..])
+    }
+}
+
+/// Bytes of text that tokens stand for, by those of each token.
+fn bytes_of(tokens: &[i64], bytes: &[u32]) -> u64 {
+    // A file of another program may have any number; the loader refuses it.
+    let of = |token: &i64| bytes.get(*token as usize).map_or(0, |bytes| u64::from(*bytes));
+    tokens.iter().map(of).sum()
 }
 
 #[derive(Clone)]
@@ -506,9 +533,7 @@ impl Dataset for Windows {
         let mut all = 0_u64;
         for sample in 0..self.len as u64 {
             self.tokens.read(self.first(sample) + 1, &mut window)?;
-            // A file of another program may have any number; the loader refuses it.
-            let of = |token: &i64| bytes.get(*token as usize).map_or(0, |bytes| u64::from(*bytes));
-            all += window.iter().map(of).sum::<u64>();
+            all += bytes_of(&window, &bytes);
         }
         Ok(Some(all as f64 / (self.len * self.block) as f64))
     }
@@ -519,18 +544,13 @@ impl Dataset for Windows {
         let (FieldMut::Index(input), FieldMut::Index(target)) = (to.input, to.target) else {
             return Err(wrong_buffers("tokens"));
         };
-        let first = self.first(key.sample);
-        self.tokens.read(first, input)?;
-        // All but the last token have been read.
-        let last = self.block - 1;
-        target[..last].copy_from_slice(&input[1..]);
-        self.tokens.read(first + self.block, &mut target[last..])
+        self.tokens.read_pairs(self.first(key.sample), input, target)
     }
 }
 
 /// Rows of whole documents.
 struct Documents {
-    tokens: Arc<TokenFiles>,
+    tokens: Tokens,
     rows: PackedRows,
     /// Rows in use, the first ones.
     len: usize,
@@ -574,9 +594,7 @@ impl Dataset for Documents {
             for piece in self.rows.pieces(row)? {
                 let targets = &mut targets[..piece.len as usize];
                 self.tokens.read(piece.start as usize + 1, targets)?;
-                // A file of another program may have any number; the loader refuses it.
-                let of = |token: &i64| bytes.get(*token as usize).map_or(0, |bytes| u64::from(*bytes));
-                all += targets.iter().map(of).sum::<u64>();
+                all += bytes_of(targets, &bytes);
                 count += u64::from(piece.len);
             }
         }
@@ -590,28 +608,27 @@ impl Dataset for Documents {
         let (FieldMut::Index(input), FieldMut::Index(target)) = (to.input, to.target) else {
             return Err(wrong_buffers("tokens"));
         };
-        // In which each token is a document.
-        let padding = self.tokenizer.end().map_or(0, i64::from);
-        input.fill(padding);
+        let mut positions = match self.pack {
+            Pack::Documents => Some(to.fields.take(POSITIONS)?),
+            _ => None,
+        };
+        let positions = match &mut positions {
+            Some(FieldMut::Index(positions)) => &mut positions[..],
+            Some(FieldMut::Float(_)) => return Err(wrong_buffers("positions")),
+            None => &mut [],
+        };
+        input.fill(self.tokenizer.end().map_or(0, i64::from));
         target.fill(UNTRAINED);
-        let mut positions = vec![0; self.block_size];
+        // Each token of the padding is a document of its own.
+        positions.fill(0);
         let mut at = 0;
         for piece in self.rows.pieces(key.sample as usize)? {
-            let (start, here) = (piece.start as usize, at..at + piece.len as usize);
+            let here = at..at + piece.len as usize;
             let (input, target) = (&mut input[here.clone()], &mut target[here.clone()]);
-            self.tokens.read(start, input)?;
-            // All but the last token have been read.
-            let last = input.len() - 1;
-            target[..last].copy_from_slice(&input[1..]);
-            self.tokens.read(start + input.len(), &mut target[last..])?;
-            positions[here.clone()].iter_mut().zip(0..).for_each(|(position, i)| *position = i);
+            self.tokens.read_pairs(piece.start as usize, input, target)?;
+            let of_document = positions.iter_mut().take(here.end).skip(at);
+            of_document.zip(0..).for_each(|(position, i)| *position = i);
             at = here.end;
-        }
-        if self.pack == Pack::Documents {
-            let FieldMut::Index(to) = to.fields.take(POSITIONS)? else {
-                return Err(wrong_buffers("positions"));
-            };
-            to.copy_from_slice(&positions);
         }
         Ok(())
     }

@@ -82,11 +82,10 @@ fn accepts(parts: &RankParts<'_>, dataset: &dyn Dataset, model: &dyn Model) -> R
         shape: positions.shape.clone(),
         data: FieldData::Index((0..samples).flat_map(|_| 0..values(positions) as i64).collect()),
     });
-    let inputs = || {
-        let inputs = Input::from_host(&with_largest(&input, samples), samples, &device);
-        documents.iter().try_fold(inputs, Input::with_positions)
-    };
-    let given = inputs()?;
+    let mut given = Input::from_host(&with_largest(&input, samples), samples, &device);
+    if let Some(documents) = &documents {
+        given = given.with_positions(documents)?;
+    }
     if parts.task.own().is_none() {
         let outputs = catch_model_panic(|| evaluator.forward(given.clone())).map_err(|why| {
             let what = format!("model `{name}` does not accept {}", described(samples, &input));

@@ -59,7 +59,7 @@ impl AnyTask for Rows {
         };
         if counted.is_some() && context.lighter.is_some() {
             return Err(Error::spec("images are mixed, and the data set leaves targets out")
-                .hint("set `mixup_alpha` and `cutmix_alpha` to 0"));
+                .hint("remove `mixup` and `cutmix` from `[train]`"));
         }
         let loss = mixed_loss(&*self.loss, outputs.clone(), target.clone(), context.lighter.clone());
         let target = target.without_autodiff();
