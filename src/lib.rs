@@ -54,6 +54,7 @@
 #[macro_use]
 extern crate base;
 
+mod allocator;
 mod cli;
 pub mod dataset;
 pub mod optimizer;
@@ -72,12 +73,12 @@ pub use serde_json;
 /// What most crates with their own components import: models, data sets and tasks. The other components are in the
 /// module of their name.
 pub mod prelude {
+    /// The allocator of `ddp-run`, to be named with `#[global_allocator]`.
+    pub use crate::allocator::Allocator;
     pub use crate::cli::Program;
     pub use base::error::{Error, Result};
     pub use data::{BurnBatch, BurnData, DataFacts, Dataset, DatasetSource, Transform};
     pub use job::registry::Registry;
-    /// The allocator of `ddp-run`, to be named with `#[global_allocator]`.
-    pub use mimalloc::MiMalloc as Allocator;
     pub use train::models::{AnyNet, Input, Net, Target};
     pub use train::tasks::{Batch, Loss, Metric, StepContext, StepOutput, Task};
 }

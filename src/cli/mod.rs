@@ -12,6 +12,7 @@ mod eval;
 mod eval_classes;
 mod explain;
 mod export;
+mod export_gguf;
 mod export_hf;
 mod init;
 mod inspect;
@@ -37,6 +38,7 @@ mod train;
 mod used;
 mod words;
 
+use crate::allocator::keep_freed_memory;
 use base::error::Error;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use job::registry::Registry;
@@ -70,7 +72,7 @@ enum Command {
     Predict(predict::Args),
     /// Show the contents of a checkpoint, a run or a weight file
     Inspect(inspect::InspectArgs),
-    /// Write a checkpoint's model as one safetensors file, or as a folder for the Hugging Face hub
+    /// Write a checkpoint's model as one safetensors file, as a folder for the Hugging Face hub, or as a GGUF file for llama.cpp
     Export(export::ExportArgs),
     /// Write a run's report.html again, from its metrics
     Report(report::Args),
@@ -194,6 +196,9 @@ pub fn run(
     use Command::{Eval, Launch, Sweep, Train, Worker};
     if !matches!(cli.command, Train(_) | Launch(_) | Eval(_) | Sweep(_) | Worker) {
         stop.release();
+    }
+    if matches!(cli.command, Train(_) | Eval(_) | Worker) {
+        keep_freed_memory();
     }
     match cli.command {
         Command::Train(args) => train::run(&args, registry, stop),

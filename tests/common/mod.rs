@@ -215,7 +215,17 @@ pub fn results(out: &Path) -> Vec<Value> {
     events.retain(|e| e["event"] == "step" || e["event"] == "epoch");
     for event in &mut events {
         let object = event.as_object_mut().expect("events are objects");
-        for timing in ["time", "seconds", "samples_per_s", "tokens_per_s", "data_wait", "times", "overlap"] {
+        for timing in [
+            "time",
+            "seconds",
+            "samples_per_s",
+            "tokens_per_s",
+            "flops_per_s",
+            "mfu",
+            "data_wait",
+            "times",
+            "overlap",
+        ] {
             object.remove(timing);
         }
     }

@@ -64,7 +64,8 @@ fn rows(out: &Path, name: &str) -> Vec<Vec<String>> {
     let text = fs::read_to_string(out.join("metrics").join(name)).expect("the table");
     let mut rows = text.lines().map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
     let columns = rows.next().expect("a header");
-    let timing = ["time", "seconds", "samples_per_s", "tokens_per_s", "data_wait", "overlap"];
+    let timing =
+        ["time", "seconds", "samples_per_s", "tokens_per_s", "flops_per_s", "mfu", "data_wait", "overlap"];
     let kept: Vec<usize> = (0..columns.len()).filter(|i| !timing.contains(&columns[*i].as_str())).collect();
     rows.map(|row| kept.iter().map(|i| row[*i].clone()).collect()).collect()
 }

@@ -20,9 +20,14 @@ const MODELS_OF_IMAGES: [(&str, &str); 7] = [
 /// Trains, exports, and returns the folders of the run and of the export.
 #[track_caller]
 fn exported(dir: &Path, model: &str, dataset: &str) -> (PathBuf, PathBuf) {
+    exported_with(dir, model, dataset, "1e-3")
+}
+
+#[track_caller]
+fn exported_with(dir: &Path, model: &str, dataset: &str, lr: &str) -> (PathBuf, PathBuf) {
     let spec = format!(
         "name = \"card\"\nseed = 1\nepochs = 1\nbatch_size = 8\ndevice = \"cpu\"\n[model]\n{model}\n[dataset]\n{dataset}\n\
-         [optimizer]\nname = \"adamw\"\nlr = 1e-3\n[launch]\nnproc_per_node = 1\nthreads = 1\n"
+         [optimizer]\nname = \"adamw\"\nlr = {lr}\n[launch]\nnproc_per_node = 1\nthreads = 1\n"
     );
     let (run, hub) = (trained(dir, &spec), dir.join("hub"));
     assert_code(&output_of(ddp_run().arg("export").arg(&run).arg("--hf").arg(&hub)), 0);
@@ -154,6 +159,74 @@ fn programs_of_model_cards_predict_as_ddp_run_does() {
     assert_eq!(pytorch.as_str().unwrap(), format!("the c{}", ours.as_str().unwrap()));
 }
 
+/// The models of images that transformers writes: their logits, and their weights written again.
+#[test]
+fn folders_of_transformers_give_its_logits() {
+    let Ok(python) = std::env::var("DDP_RUN_TORCH_PYTHON") else {
+        return println!(
+            "skipped: DDP_RUN_TORCH_PYTHON does not name a Python that has torch and transformers"
+        );
+    };
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let files = images(&path("images"));
+    let cases = [
+        (
+            "vit",
+            "ViTForImageClassification",
+            "hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40, image_size=32, patch_size=8",
+        ),
+        (
+            "resnet18",
+            "ResNetForImageClassification",
+            "depths=[2, 2, 2, 2], hidden_sizes=[64, 128, 256, 512], layer_type='basic'",
+        ),
+        ("resnet50", "ResNetForImageClassification", ""),
+    ];
+    for (name, class, sizes) in cases {
+        let theirs = path(&format!("{name}-theirs"));
+        let script = format!(
+            "import torch, transformers as t\ntorch.manual_seed(3)\n\
+             m = t.{class}(t.{config}({sizes}{comma}num_labels=2))\n\
+             [torch.nn.init.normal_(p, std=0.2) for n, p in m.named_parameters() if p.ndim == 1 and 'bias' in n]\n\
+             m.save_pretrained({theirs:?})",
+            config = class.replace("ForImageClassification", "Config"),
+            comma = if sizes.is_empty() { "" } else { ", " },
+        );
+        let made = output_of(std::process::Command::new(&python).args(["-c", &script]));
+        assert!(made.status.success(), "{}", stderr(&made));
+        let place = path(name);
+        std::fs::create_dir(&place).unwrap();
+        let model = format!("name = \"{name}\"\npretrained = {theirs:?}");
+        let dataset = format!(
+            "name = \"image-folder\"\nroot = {:?}\nimage_size = 32\nval_split = 0.2\ninterpolation = \"pil\"",
+            path("images")
+        );
+        let (run, hub) = exported_with(&place, &model, &dataset, "0.0");
+        let words: Vec<&str> = files.iter().map(String::as_str).chain(["--logits"]).collect();
+        let ours: Vec<Value> =
+            predicted(&run, &words).into_iter().map(|line| line["logits"].clone()).collect();
+        // Training has moved what batch norm has seen, so that this is of the folder that was written again.
+        let again = by_pytorch(&python, &hub, &format!("[predict(path).tolist() for path in {files:?}]"));
+        let found = difference(&ours, &again);
+        assert!(found < 1e-4, "{name}: {found}");
+        let equal = format!(
+            "(lambda a, b: [n for n in a if 'running_' not in n and 'num_batches' not in n and not a[n].equal(b[n])])\
+             (*[transformers.AutoModelForImageClassification.from_pretrained(f).state_dict() for f in ({theirs:?}, '.')])"
+        );
+        assert_eq!(by_pytorch(&python, &hub, &equal), serde_json::json!([]), "{name}");
+        if name == "vit" {
+            let of_theirs = format!(
+                "(lambda m: [m(sample(path)).logits[0].tolist() for path in {files:?}])\
+                 (transformers.AutoModelForImageClassification.from_pretrained({theirs:?}).eval())"
+            );
+            let found = difference(&ours, &by_pytorch(&python, &hub, &of_theirs));
+            assert!(found < 1e-5, "{name}: {found}");
+        }
+    }
+}
+
 /// transformers loads what has a class there, and the programs have the tokens of the run.
 #[test]
 fn exported_language_models_continue_texts_as_ddp_run_does() {
@@ -172,7 +245,7 @@ fn exported_language_models_continue_texts_as_ddp_run_does() {
     let by_file = format!("path = {:?}", path("t.json"));
     let cases = [
         ("name = \"gpt\"\nn_layer = 1\nn_head = 2\nn_embd = 32", "kind = 'bytes'", false),
-        ("name = \"gpt\"\nn_layer = 1\nn_head = 2\nn_embd = 32", by_file.as_str(), false),
+        ("name = \"gpt\"\nn_layer = 1\nn_head = 2\nn_embd = 32", by_file.as_str(), true),
         ("name = \"gpt2\"", &by_file, true),
         ("name = \"llama\"", &by_file, true),
         ("name = \"llama\"\nmodel_type = 'mistral'\nsliding_window = 4", &by_file, true),

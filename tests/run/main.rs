@@ -6,6 +6,7 @@ mod cards;
 mod common;
 mod data;
 mod evaluations;
+mod gguf;
 mod history;
 mod not_finite;
 mod predict;

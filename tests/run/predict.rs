@@ -320,6 +320,58 @@ fn eval_accuracy_in(card: &str) -> f64 {
     behind.lines().next().unwrap().parse().unwrap()
 }
 
+/// transformers' names and layouts, in one file or several, are those that `pretrained` takes; config.json gives the sizes.
+#[test]
+fn runs_start_from_exported_folders() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("t.txt");
+    std::fs::write(&file, "the cat sat on the mat. ".repeat(20)).unwrap();
+    let text = format!("name = \"text\"\npath = {file:?}\nblock_size = 16\nmax_train = 64");
+    let shapes = "name = \"shapes\"\ntrain = 48\nval = 16\nsize = 16\nchannels = 3";
+    let vit = "preset = \"cifar\"\nnum_layers = 2\nhidden_dim = 48\nmlp_dim = 40\nlayer_norm_eps = 1e-5";
+    let cases = [
+        ("vit", vit, shapes, "5GB", "vit.encoder.layer.1.attention.attention.key.bias"),
+        ("resnet18", "", shapes, "5MB", "resnet.encoder.stages.1.layers.0.shortcut.convolution.weight"),
+        ("gpt", "n_layer = 2\nn_head = 2\nn_embd = 32", &text, "40KB", "transformer.h.1.mlp.c_fc.weight"),
+    ];
+    for (name, sizes, dataset, shard, tensor) in cases {
+        let place = |name: &str| dir.path().join(name);
+        let (first, second) = (place(&format!("{name}-1")), place(&format!("{name}-2")));
+        [&first, &second].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+        let short = |model: &str| spec(model, dataset, "").replace("epochs = 12", "epochs = 1");
+        let run = trained(&first, &short(&format!("name = \"{name}\"\n{sizes}")));
+        let hub = place(&format!("{name}-hub"));
+        let mut export = ddp_run();
+        export.arg("export").arg(&run).arg("--hf").arg(&hub).args(["--max-shard-size", shard]);
+        assert_code(&output_of(&mut export), 0);
+        let exported = ddp_run::testing::read_weights(&hub).unwrap();
+        assert!(exported.get(tensor).is_some(), "{name} has no {tensor}");
+        assert_eq!(hub.join("model.safetensors.index.json").exists(), shard != "5GB", "{name}");
+
+        let model = format!("name = \"{name}\"\npretrained = {hub:?}");
+        let run_again = trained(&second, &short(&model).replace("lr = 3e-3", "lr = 0.0"));
+        let weights = |run: &Path| {
+            let all = ddp_run::testing::read_weights(&newest_checkpoint(run)).unwrap().into_tensors();
+            // A step of training moves what batch norm has seen.
+            let fixed =
+                all.into_iter().filter(|t| !["running_", "num_batches"].iter().any(|s| t.name.contains(s)));
+            fixed.collect::<Vec<_>>()
+        };
+        assert_eq!(weights(&run_again), weights(&run), "{name}");
+
+        // One file in the place of several.
+        let mut export = ddp_run();
+        export.arg("export").arg(&run).arg("--hf").arg(&hub).arg("--force");
+        assert_code(&output_of(&mut export), 0);
+        let files =
+            std::fs::read_dir(&hub).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+        let files: Vec<String> = files.filter(|file| file.starts_with("model")).collect();
+        assert_eq!(files, ["model.safetensors"], "{name}");
+        assert_eq!(ddp_run::testing::read_weights(&hub).unwrap().len(), exported.len());
+    }
+}
+
 #[test]
 fn texts_are_continued_and_the_same_seed_gives_the_same_text() {
     let _alone = alone();

@@ -12,6 +12,9 @@ fn write_texts(to: &Path) {
     std::fs::write(to, (0..400).map(line).collect::<String>()).unwrap();
 }
 
+/// Of 16 tokens: 6 by each of them and weight of the block's matrices and the head, of 280 tokens, and 12 by each pair and element of the heads.
+const FLOPS: f64 = 16.0 * (6.0 * (12.0 * 32.0 * 32.0 + 280.0 * 32.0) + 12.0 * 32.0 * 16.0);
+
 fn spec(dir: &Path, tokenizer: &str, dataset: &str) -> std::path::PathBuf {
     let text = format!(
         "name = \"tokens\"\nseed = 1\nepochs = 4\nbatch_size = 4\nsave_every = \"1 epoch\"\ndevice = \"cpu\"\n\
@@ -61,6 +64,10 @@ fn a_tokenizer_is_made_used_and_kept_with_the_model() {
     assert_eq!((&a["train"], &a["val"]), (&b["train"], &b["val"]));
     let [samples, tokens] = ["samples_per_s", "tokens_per_s"].map(|name| a[name].as_f64().unwrap());
     assert!((tokens / samples - 16.0).abs() < 1e-9, "{tokens} tokens/s, {samples} samples/s");
+    let [flops, mfu] = ["flops_per_s", "mfu"].map(|name| a[name].as_f64().unwrap());
+    assert!((flops / samples / FLOPS - 1.0).abs() < 1e-9, "{} FLOP a sample", flops / samples);
+    // By what the machine could do at the start, while other programs may have had a share of it.
+    assert!(mfu > 0.0 && mfu.is_finite(), "{mfu}");
     // Fewer bits than a byte has, and more bytes than tokens.
     let of = |name: &str| a["val"][name].as_f64().unwrap();
     let (bits, loss) = (of("bits_per_byte"), of("loss"));

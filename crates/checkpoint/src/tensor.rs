@@ -164,12 +164,12 @@ impl TensorData {
         self.for_each_f64(|v| match to {
             Dtype::F64 => bytes.extend(v.to_le_bytes()),
             Dtype::F16 => {
-                let h = half::f16::from_f64(v);
+                let h = half::f16::from_f32(to_odd(v));
                 count(v, h.is_finite());
                 bytes.extend(h.to_le_bytes());
             }
             Dtype::Bf16 => {
-                let h = half::bf16::from_f64(v);
+                let h = half::bf16::from_f32(to_odd(v));
                 count(v, h.is_finite());
                 bytes.extend(h.to_le_bytes());
             }
@@ -185,6 +185,18 @@ impl TensorData {
         }
         TensorData::new(self.name.clone(), to, self.shape.clone(), bytes)
     }
+}
+
+/// An f32 that rounds to the same shorter float as `v`: what `v` has beyond it is kept in its last bit (Boldo and Melquiond 2008). `half`
+/// rounds an f64 without its last 32 bits, which decide where it is just above the middle of two floats.
+fn to_odd(v: f64) -> f32 {
+    let nearest = v as f32;
+    if f64::from(nearest) == v {
+        return nearest;
+    }
+    let towards_zero =
+        if f64::from(nearest).abs() > v.abs() { nearest.to_bits() - 1 } else { nearest.to_bits() };
+    f32::from_bits(towards_zero | 1)
 }
 
 /// Tensors in a fixed order, with unique names.
@@ -271,6 +283,35 @@ impl<'a> IntoIterator for &'a TensorMap {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn casts_round_to_the_nearest_and_ties_to_even() {
+        // Just above, at and below the middle of two bf16, and of two f16: of f32, and further away than f32 can say.
+        for (to, half) in [(Dtype::Bf16, 2f64.powi(-8)), (Dtype::F16, 2f64.powi(-11))] {
+            let above = 2.0 * half;
+            for even in [1.0_f64, -1.0, 0.125, 1.25] {
+                let next = even + even.signum() * above * 2f64.powi(even.abs().log2().floor() as i32);
+                let between = (even + next) / 2.0;
+                for (tiny, expected) in
+                    [(2f64.powi(-23), next), (2f64.powi(-40), next), (0.0, even), (-2f64.powi(-40), even)]
+                {
+                    let v = between * (1.0 + tiny);
+                    let cast = |dtype: Dtype, bytes: Vec<u8>| {
+                        let tensor = TensorData::new("w", dtype, vec![1], bytes).unwrap();
+                        f64::from(tensor.cast_float(to).unwrap().to_f32_vec()[0])
+                    };
+                    assert_eq!(cast(Dtype::F64, v.to_le_bytes().to_vec()), expected, "{v:e} in {to}");
+                    if f64::from(v as f32) == v {
+                        assert_eq!(
+                            cast(Dtype::F32, (v as f32).to_le_bytes().to_vec()),
+                            expected,
+                            "{v:e} in {to}"
+                        );
+                    }
+                }
+            }
+        }
+    }
 
     #[test]
     fn bytes_must_fit_shape_and_type() {

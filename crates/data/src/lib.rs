@@ -59,7 +59,7 @@ pub use sets::{
 };
 pub use standard::standard_kinds;
 pub use store::Cache;
-pub use tokenizer::{TextStream, Tokenizer};
+pub use tokenizer::{Chat, TextStream, Tokenizer};
 pub use tokenizer_config::{TokenizerKind, TokenizerPlan};
 pub use tokenizer_train::train_tokenizer;
 

@@ -4,7 +4,7 @@ use crate::Content;
 use crate::fingerprint::digest_of_parts;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use tokenizers::{Tokenizer as HuggingFace, step_decode_stream};
@@ -24,6 +24,15 @@ enum Kind {
     File(Arc<FromFile>),
 }
 
+/// How a text is made of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Chat {
+    /// Of Jinja.
+    pub template: String,
+    /// The texts of tokens that the template may name, such as `bos_token`.
+    pub tokens: BTreeMap<String, String>,
+}
+
 struct FromFile {
     /// The text of `tokenizer.json`.
     json: String,
@@ -31,6 +40,7 @@ struct FromFile {
     size: usize,
     /// What documents end with.
     end: u32,
+    chat: Option<Chat>,
     built: OnceLock<Result<HuggingFace, String>>,
 }
 
@@ -112,7 +122,20 @@ impl Tokenizer {
     }
 
     fn from_parts(json: String, size: usize, end: u32) -> Self {
-        Self(Kind::File(Arc::new(FromFile { json, size, end, built: OnceLock::new() })))
+        Self(Kind::File(Arc::new(FromFile { json, size, end, chat: None, built: OnceLock::new() })))
+    }
+
+    /// With what makes a text of a conversation; only a tokenizer of Hugging Face has it.
+    #[must_use]
+    pub fn with_chat(self, chat: Option<Chat>) -> Self {
+        match self.0 {
+            Kind::File(file) => {
+                let FromFile { json, size, end, .. } = &*file;
+                let (json, built) = (json.clone(), OnceLock::new());
+                Self(Kind::File(Arc::new(FromFile { json, size: *size, end: *end, chat, built })))
+            }
+            other => Self(other),
+        }
     }
 
     /// Tokens are below this number.
@@ -147,6 +170,19 @@ impl Tokenizer {
             Kind::File(file) => Some(&file.json),
             Kind::Characters(_) | Kind::Bytes => None,
         }
+    }
+
+    /// What makes a text of a conversation, if the tokenizer has it.
+    pub fn chat(&self) -> Option<&Chat> {
+        match &self.0 {
+            Kind::File(file) => file.chat.as_ref(),
+            Kind::Characters(_) | Kind::Bytes => None,
+        }
+    }
+
+    /// The Jinja template of [`chat`](Self::chat).
+    pub fn chat_template(&self) -> Option<&str> {
+        self.chat().map(|chat| chat.template.as_str())
     }
 
     /// The characters by index, if these are the tokens.
@@ -345,6 +381,7 @@ impl fmt::Debug for Tokenizer {
     }
 }
 
+/// Whether texts have the same tokens.
 impl PartialEq for Tokenizer {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
@@ -368,6 +405,8 @@ enum Stored {
         size: usize,
         end: u32,
         json: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        chat: Option<Chat>,
     },
 }
 
@@ -388,8 +427,9 @@ impl From<crate::TextEncoding> for StoredEncoding {
             Kind::Characters(characters) => (Some(characters.iter().collect()), None),
             Kind::Bytes => (None, Some(Stored::Bytes)),
             Kind::File(file) => {
-                let FromFile { json, size, end, .. } = &**file;
-                (None, Some(Stored::HuggingFace { size: *size, end: *end, json: json.clone() }))
+                let FromFile { json, size, end, chat, .. } = &**file;
+                let (json, chat) = (json.clone(), chat.clone());
+                (None, Some(Stored::HuggingFace { size: *size, end: *end, json, chat }))
             }
         };
         Self { vocabulary, tokenizer, block_size }
@@ -403,7 +443,9 @@ impl TryFrom<StoredEncoding> for crate::TextEncoding {
         let tokenizer = match (stored.vocabulary, stored.tokenizer) {
             (Some(characters), None) => Tokenizer::of_characters(characters.chars()),
             (None, Some(Stored::Bytes)) => Tokenizer::of_bytes(),
-            (None, Some(Stored::HuggingFace { size, end, json })) => Tokenizer::from_parts(json, size, end),
+            (None, Some(Stored::HuggingFace { size, end, json, chat })) => {
+                Tokenizer::from_parts(json, size, end).with_chat(chat)
+            }
             _ => return Err("expected either `vocabulary` or `tokenizer`"),
         };
         Ok(Self { tokenizer, block_size: stored.block_size })
@@ -480,10 +522,16 @@ mod tests {
     #[test]
     fn encodings_are_stored_with_their_tokenizer() {
         let (file, _) = Tokenizer::from_json(WORDS.to_owned(), None).unwrap();
-        for tokenizer in [Tokenizer::of_characters("ba".chars()), Tokenizer::of_bytes(), file] {
+        let tokens = [("bos_token".to_owned(), "a".to_owned())].into();
+        let with_template =
+            file.clone().with_chat(Some(Chat { template: "{{ messages }}".to_owned(), tokens }));
+        for tokenizer in [Tokenizer::of_characters("ba".chars()), Tokenizer::of_bytes(), file, with_template]
+        {
             let encoding = crate::TextEncoding { tokenizer, block_size: 3 };
             let json = serde_json::to_string(&encoding).unwrap();
-            assert_eq!(serde_json::from_str::<crate::TextEncoding>(&json).unwrap(), encoding);
+            let read: crate::TextEncoding = serde_json::from_str(&json).unwrap();
+            assert_eq!(read.tokenizer.chat(), encoding.tokenizer.chat());
+            assert_eq!(read, encoding);
         }
         // As checkpoints of versions without tokenizers have it.
         let old: crate::TextEncoding =

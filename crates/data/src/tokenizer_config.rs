@@ -1,7 +1,7 @@
 //! The table `[tokenizer]`.
 
-use crate::Tokenizer;
 use crate::store::absolute;
+use crate::{Chat, Tokenizer};
 use base::error::{Error, Result};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -116,18 +116,64 @@ impl TokenizerPlan {
 /// In words.
 fn read(file: &Path, end: Option<&str>) -> Result<(Tokenizer, String), String> {
     let text = base::files::read_text(file).map_err(|e| e.to_string())?;
-    let said = end.map(str::to_owned).map_or_else(|| end_of_config(file), |end| Ok(Some(end)))?;
-    Tokenizer::from_json(text, said.as_deref())
+    let beside = |name: &str| {
+        let path = file.with_file_name(name);
+        let read = path.exists().then(|| base::files::read_text(&path));
+        read.transpose().map_err(|e| format!("{}: {e}", path.display()))
+    };
+    let config = match beside(CONFIG)? {
+        Some(text) => serde_json::from_str(&text).map_err(|e| format!("{CONFIG} beside it: {e}"))?,
+        None => Json::Null,
+    };
+    let text_of = |token: &Json| token.as_str().or_else(|| token["content"].as_str()).map(str::to_owned);
+    let said = end.map(str::to_owned).or_else(|| text_of(&config["eos_token"]));
+    let (tokenizer, end) = Tokenizer::from_json(text, said.as_deref())?;
+    let template = beside("chat_template.jinja")?.or_else(|| chat_template(&config["chat_template"]));
+    let named = config.as_object().into_iter().flatten().filter(|(key, _)| key.ends_with("_token"));
+    let tokens = named.filter_map(|(key, token)| Some((key.clone(), text_of(token)?))).collect();
+    Ok((tokenizer.with_chat(template.map(|template| Chat { template, tokens })), end))
 }
 
-/// `eos_token` of tokenizer_config.json, which is the token or an object with its content.
-fn end_of_config(file: &Path) -> Result<Option<String>, String> {
-    let path = file.with_file_name("tokenizer_config.json");
-    if !path.exists() {
-        return Ok(None);
+const CONFIG: &str = "tokenizer_config.json";
+
+/// The template of tokenizer_config.json, or the one of several that is called `default`.
+fn chat_template(said: &Json) -> Option<String> {
+    let default = || said.as_array()?.iter().find(|one| one["name"] == "default")?["template"].as_str();
+    said.as_str().or_else(default).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORDS: &str =
+        r#"{"model": {"type": "WordLevel", "vocab": {"a": 0, "<x>": 1, "</s>": 2}, "unk_token": "a"}}"#;
+
+    #[test]
+    fn files_beside_a_tokenizer_say_what_ends_a_text_and_how_a_conversation_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        let found = |end: Option<&str>| {
+            let (tokenizer, end) = read(&folder.path().join("tokenizer.json"), end)?;
+            Ok::<_, String>((end, tokenizer.chat_template().map(str::to_owned)))
+        };
+        write("tokenizer.json", WORDS);
+        assert_eq!(found(None), Ok(("</s>".to_owned(), None)));
+        let template = |text: &str| Some(text.to_owned());
+        let config = r#"{"bos_token": "a", "eos_token": {"content": "<x>"}, "add_bos_token": true, "chat_template": "{{ one }}"}"#;
+        write("tokenizer_config.json", config);
+        let (tokenizer, _) = read(&folder.path().join("tokenizer.json"), None).unwrap();
+        let tokens = [("bos_token", "a"), ("eos_token", "<x>")];
+        let tokens = tokens.map(|(key, text)| (key.to_owned(), text.to_owned())).into();
+        assert_eq!(tokenizer.chat().unwrap().tokens, tokens);
+        assert_eq!(found(None), Ok(("<x>".to_owned(), template("{{ one }}"))));
+        assert_eq!(found(Some("a")), Ok(("a".to_owned(), template("{{ one }}"))));
+        let several = r#"[{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]"#;
+        write("tokenizer_config.json", &format!(r#"{{"eos_token": "<x>", "chat_template": {several}}}"#));
+        assert_eq!(found(None), Ok(("<x>".to_owned(), template("d"))));
+        write("chat_template.jinja", "{{ file }}");
+        assert_eq!(found(None), Ok(("<x>".to_owned(), template("{{ file }}"))));
+        write("tokenizer_config.json", "{");
+        assert!(found(None).unwrap_err().starts_with("tokenizer_config.json beside it: "));
     }
-    let text = base::files::read_text(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let config: Json = serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
-    let end = &config["eos_token"];
-    Ok(end.as_str().or_else(|| end["content"].as_str()).map(str::to_owned))
 }

@@ -48,6 +48,7 @@ mod math;
 pub mod norm;
 mod norm_loops;
 mod panel;
+pub mod peak;
 pub mod pool;
 mod product;
 pub mod reduction;

@@ -1,6 +1,6 @@
 //! The line of an epoch: whole, or as much of it as a terminal has columns for.
 
-use super::epochs::{rate_of, rate_words};
+use super::epochs::rate_of;
 use super::events::EpochEvent;
 use base::display::{self, cut_to};
 use base::numbers::{epoch_of, seconds};
@@ -46,7 +46,7 @@ fn parts(event: &EpochEvent, best: &str) -> Vec<SummaryPart> {
     parts.push(SummaryPart { split: "", text: seconds(event.seconds), rank: SECOND });
     if let Some(per_second) = rate_of(event.trained()) {
         let wait = format!("data wait {}", percent(event.data_wait));
-        let rate = rate_words(per_second, event.tokens_per_sample());
+        let rate = event.per_sample().rate_words(per_second);
         parts.push(SummaryPart { split: "", text: rate, rank: usize::MAX - 1 });
         parts.push(SummaryPart { split: "", text: wait, rank: usize::MAX });
     }

@@ -1,7 +1,7 @@
 //! How good and how fast epochs were, by their events.
 
 use super::EpochEvent;
-use base::numbers::rate;
+use base::numbers::{percent, rate};
 use checkpoint::Score;
 
 impl EpochEvent {
@@ -33,17 +33,37 @@ impl EpochEvent {
         }
     }
 
-    /// `None` if its samples are not of tokens.
-    pub fn tokens_per_sample(&self) -> Option<f64> {
-        self.tokens_per_s.map(|tokens| tokens / self.samples_per_s).filter(|tokens| tokens.is_finite())
+    /// What its samples consist of.
+    pub fn per_sample(&self) -> PerSample {
+        let of = |rate: Option<f64>| rate.map(|rate| rate / self.samples_per_s).filter(|of| of.is_finite());
+        PerSample { tokens: of(self.tokens_per_s), flops: of(self.flops_per_s), mfu: of(self.mfu) }
     }
 }
 
-/// A rate, in tokens if samples consist of them.
-pub fn rate_words(samples_per_s: f64, tokens_per_sample: Option<f64>) -> String {
-    match tokens_per_sample {
-        Some(tokens) => format!("{} tokens/s", rate(samples_per_s * tokens)),
-        None => format!("{} samples/s", rate(samples_per_s)),
+/// What a sample consists of, by which a rate in samples is others, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PerSample {
+    /// Of a language model.
+    pub tokens: Option<f64>,
+    /// The floating-point operations of its training.
+    pub flops: Option<f64>,
+    /// These as a fraction of what all ranks' devices can do in a second.
+    pub mfu: Option<f64>,
+}
+
+impl PerSample {
+    /// At a rate in samples; `None` where there is none, or no time has passed by the clock.
+    pub fn at(self, samples_per_s: f64) -> Self {
+        let at = |of: Option<f64>| of.map(|of| of * samples_per_s).filter(|rate| rate.is_finite());
+        Self { tokens: at(self.tokens), flops: at(self.flops), mfu: at(self.mfu) }
+    }
+
+    /// A rate, in tokens if samples consist of them.
+    pub fn rate_words(self, samples_per_s: f64) -> String {
+        let Some(tokens) = self.tokens else { return format!("{} samples/s", rate(samples_per_s)) };
+        let mfu = self.at(samples_per_s).mfu;
+        let mfu = mfu.map_or_else(String::new, |mfu| format!(", MFU {}", percent(mfu)));
+        format!("{} tokens/s{mfu}", rate(samples_per_s * tokens))
     }
 }
 

@@ -81,6 +81,12 @@ pub struct StepEvent {
     /// The same in tokens, of a language model.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "none_if_other")]
     pub tokens_per_s: Option<f64>,
+    /// Floating-point operations per second of the model, of a language model of ddp-run.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "none_if_other")]
+    pub flops_per_s: Option<f64>,
+    /// The same as a fraction of what all ranks' devices can do, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "none_if_other")]
+    pub mfu: Option<f64>,
     /// Global gradient norm before clipping, if it is computed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grad_norm: Option<f64>,
@@ -117,6 +123,12 @@ pub struct EpochEvent {
     /// The same in tokens, of a language model.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "none_if_other")]
     pub tokens_per_s: Option<f64>,
+    /// Floating-point operations per second of the model, of a language model of ddp-run.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "none_if_other")]
+    pub flops_per_s: Option<f64>,
+    /// The same as a fraction of what all ranks' devices can do, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "none_if_other")]
+    pub mfu: Option<f64>,
     /// Fraction of the time that training steps waited for data, 0 to 1; NaN as `samples_per_s`.
     #[serde(default = "nan", skip_serializing_if = "is_not_finite", deserialize_with = "nan_if_null")]
     pub data_wait: f64,

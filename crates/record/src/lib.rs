@@ -63,7 +63,7 @@ pub use config::{MetricsConfig, Top5};
 pub use digests::read_digests;
 pub use digests::{DifferentTensor, Digest, DigestGroup, DigestLine, DigestWriter, Digests, cut_digests};
 pub use epoch_summary::epoch_summary;
-pub use epochs::rate_of;
+pub use epochs::{PerSample, rate_of};
 pub use events::{
     CheckpointEvent, DivergenceEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent,
     RunEnd, Stamped, StepEvent, nan_if_null,

@@ -2,7 +2,7 @@
 
 use super::bar::{StatusLine, Words};
 use super::epoch_summary::{epoch_summary, epoch_summary_within};
-use super::epochs::rate_words;
+use super::epochs::PerSample;
 use super::events::EpochEvent;
 use base::numbers::{clock, epoch_of, exponent, is_endless, of_all, significant};
 use base::screen;
@@ -59,8 +59,8 @@ pub struct StepLine {
     pub lr: f64,
     /// Of all ranks.
     pub samples_per_s: f64,
-    /// Of a language model.
-    pub tokens_per_sample: Option<f64>,
+    /// What a sample consists of.
+    pub per_sample: PerSample,
 }
 
 /// Values of the line in the format of the PyTorch tutorials.
@@ -211,7 +211,7 @@ fn words(line: &StepLine, epochs: u64) -> Words {
         epoch: epoch_of(line.epoch, epochs),
         loss: format!("loss {loss}"),
         lr: format!("lr {}", exponent(line.lr)),
-        speed: rate_words(line.samples_per_s, line.tokens_per_sample),
+        speed: line.per_sample.rate_words(line.samples_per_s),
     }
 }
 
@@ -240,7 +240,7 @@ mod tests {
             loss: 2.3031,
             lr: 5e-4,
             samples_per_s: 1234.4,
-            tokens_per_sample: None,
+            per_sample: PerSample::default(),
         }
     }
 
@@ -252,8 +252,10 @@ mod tests {
         Progress::plain(totals, Box::new(out.clone()), Duration::ZERO).step(line(1));
         let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
         assert_eq!(text, "epoch 1  step 1  loss 2.303  lr 5e-4  1234 samples/s\n");
-        let tokens = StepLine { tokens_per_sample: Some(64.0), ..line(1) };
-        assert_eq!(words(&tokens, 2).speed, "79002 tokens/s");
+        let of = |mfu| PerSample { tokens: Some(64.0), flops: None, mfu };
+        let speed = |mfu| words(&StepLine { per_sample: of(mfu), ..line(1) }, 2).speed;
+        assert_eq!(speed(None), "79002 tokens/s");
+        assert_eq!(speed(Some(0.0003)), "79002 tokens/s, MFU 37.0 %");
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub fn epoch(epoch: u64, accuracy: f64) -> EpochEvent {
         lr: 0.1,
         samples_per_s: 1000.0,
         tokens_per_s: None,
+        flops_per_s: None,
+        mfu: None,
         data_wait: 0.0,
         cut: false,
     }

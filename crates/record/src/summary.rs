@@ -1,7 +1,7 @@
 //! The last lines of a complete run on the terminal: its length, its last and best metrics, and what to do next.
 
 use super::epoch_summary::metrics_summary;
-use super::epochs::{best, rate_over, rate_words};
+use super::epochs::{PerSample, best, rate_over};
 use super::events::{CheckpointEvent, EndEvent, EpochEvent, Event};
 use super::report;
 use base::display::{count, path, shell_word};
@@ -59,8 +59,8 @@ pub fn summary(events: &[Event], end: &EndEvent, run: &SummaryFacts<'_>) -> Stri
 /// `done: 756 steps in 10.2 s, 4,905 samples/s, 1 restart`
 fn headline(events: &[Event], epochs: &[&EpochEvent], end: &EndEvent) -> String {
     let speed = rate_over(epochs.iter().copied());
-    let tokens = epochs.last().and_then(|epoch| epoch.tokens_per_sample());
-    let speed = speed.map_or_else(String::new, |speed| format!(", {}", rate_words(speed, tokens)));
+    let per_sample = epochs.last().map_or_else(PerSample::default, |epoch| epoch.per_sample());
+    let speed = speed.map_or_else(String::new, |speed| format!(", {}", per_sample.rate_words(speed)));
     let restarts = match events.iter().filter(|e| matches!(e, Event::Restart(r) if r.attempt > 1)).count() {
         0 => String::new(),
         n => format!(", {}", count(n, "restart")),

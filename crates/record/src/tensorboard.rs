@@ -70,6 +70,8 @@ impl TensorBoardWriter {
                 scalars.push(("step/loss".to_owned(), e.loss));
                 scalars.push(("step/lr".to_owned(), e.lr));
                 scalars.push(("step/samples_per_s".to_owned(), e.samples_per_s));
+                scalars.extend(e.tokens_per_s.map(|x| ("step/tokens_per_s".to_owned(), x)));
+                scalars.extend(e.mfu.map(|x| ("step/mfu".to_owned(), x)));
                 scalars.extend(e.grad_norm.map(|x| ("step/grad_norm".to_owned(), x)));
                 scalars.push(("step/data_wait".to_owned(), e.data_wait));
             }

@@ -76,6 +76,8 @@ fn written_records_decode() {
         lr: 0.25,
         samples_per_s: 8.0,
         tokens_per_s: None,
+        flops_per_s: None,
+        mfu: None,
         grad_norm: Some(4.0),
         data_wait: 0.125,
         ..StepEvent::default()

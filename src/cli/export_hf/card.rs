@@ -5,7 +5,7 @@ use super::loading::Loading;
 use base::display;
 use base::numbers::metric_words;
 use checkpoint::TensorMap;
-use data::{DataFacts, Encoding, TableEncoding, TargetEncoding, Tokenizer};
+use data::{DataFacts, Encoding, TableEncoding, TargetEncoding};
 use record::provenance::{self, Provenance, Versions};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -159,16 +159,19 @@ fn usage(exported: &Exported, weights: &TensorMap) -> String {
     // What a user-defined transform does to inputs is not known here.
     let encoding = exported.used.usage.encoding.as_ref().filter(|_| plan.transforms.is_empty());
     let facts = &exported.used.usage.facts;
-    let program = Loading { name, table: &table, facts, encoding, shapes: &shapes }.program();
+    let class = exported.published.as_ref().and_then(|config| config["architectures"][0].as_str());
+    let program = Loading { name, class, table: &table, facts, encoding, shapes: &shapes }.program();
     let mut out = String::new();
     match &program {
         Some(program) => {
-            let others = ["torchvision", "tokenizers"].into_iter().filter(|name| program.contains(name));
+            let others = ["torchvision", "tokenizers", "transformers"]
+                .into_iter()
+                .filter(|name| program.contains(name));
             let others: String = others.map(|name| format!(", `{name}`")).collect();
             let _ = write!(
                 out,
-                "This program loads the weights, a PyTorch state dict{}. It needs `torch`{others} and `safetensors`.{}\n\n\
-                 ```python\n{program}```\n\n",
+                "This program loads the {}{}. It needs `torch`{others} and `safetensors`.{}\n\n```python\n{program}```\n\n",
+                if class.is_some() { "model" } else { "weights, a PyTorch state dict" },
                 if encoding.is_some() { ", and predicts as `ddp-run predict` does" } else { "" },
                 arguments(encoding)
             );
@@ -186,22 +189,38 @@ fn usage(exported: &Exported, weights: &TensorMap) -> String {
         out += "Inputs pass through the `[[transform]]`s of the job, functions of the program that trained it, which are not part of this \
                 folder.\n\n";
     }
-    out += match (exported.config_json().is_some(), exported.tokenizer().and_then(Tokenizer::json)) {
-        (true, Some(_)) => {
+    out += match (&exported.published, &exported.used.usage.encoding) {
+        (Some(_), Some(Encoding::Text(text))) if text.tokenizer.json().is_some() => {
             "`AutoModelForCausalLM.from_pretrained` and `AutoTokenizer.from_pretrained` of the `transformers` library load this folder."
         }
-        (true, None) => {
+        (Some(_), Some(Encoding::Text(_))) => {
             "`AutoModelForCausalLM.from_pretrained` of the `transformers` library loads this folder; the tokens are those of the program above."
         }
-        (false, _) => {
+        (Some(_), Some(Encoding::Images(_))) => {
+            "`AutoModelForImageClassification.from_pretrained` of the `transformers` library loads this folder."
+        }
+        (Some(_), _) => "`from_pretrained` of the `transformers` library loads this folder.",
+        (None, _) => {
             "The `transformers` library does not know the `model_type` in `config.json`, `ddp-run`: `AutoModel.from_pretrained` refuses this folder."
         }
     };
-    if matches!(exported.used.usage.encoding, Some(Encoding::Images(_))) {
-        out += " `AutoImageProcessor.from_pretrained` reads `preprocessor_config.json`.";
+    if let Some(Encoding::Images(images)) = &exported.used.usage.encoding {
+        if let (Some(_), Some(number)) = (&exported.published, images.number) {
+            let _ = write!(
+                out,
+                " What it computes are not the numbers themselves: these are {} times that, plus {}.",
+                number.std, number.mean
+            );
+        }
+        out += match images.channels {
+            1 => {
+                " `AutoImageProcessor.from_pretrained` reads `preprocessor_config.json`, but makes colours of every image, and the model takes grey ones."
+            }
+            _ => " `AutoImageProcessor.from_pretrained` reads `preprocessor_config.json`.",
+        };
     }
     out += " `config.json` has the model's table, the names of its classes and how inputs become samples. A job of ddp-run starts from the weights by \
-            `[model] pretrained = \"model.safetensors\"`.\n";
+            `[model] pretrained = \"DIR\"`, this folder.\n";
     out
 }
 

@@ -8,7 +8,6 @@ use serde_json::{Map, Value, json};
 /// The model's table, the names of its classes, and how inputs become samples; of a model that transformers has, its own entries, too.
 pub(super) fn config(exported: &Exported) -> Value {
     let used = &exported.used;
-    let published = exported.config_json();
     let mut model = used.plan.table("model");
     // Where the training started from is not part of the architecture.
     model.retain(|key, _| !key.starts_with("pretrained"));
@@ -32,11 +31,14 @@ pub(super) fn config(exported: &Exported) -> Value {
     // It is a file of its own.
     if let Some(tokenizer) = preprocessing.get_mut("tokenizer").and_then(Value::as_object_mut) {
         tokenizer.remove("json");
+        tokenizer.remove("chat");
     }
     config.insert("preprocessing".to_owned(), preprocessing);
     config.insert("ddp_run_version".to_owned(), json!(job::versions::here().ddp_run));
-    if let Some(published) = published {
-        config.extend(published);
+    if let Some(published) = &exported.published {
+        // The number of classes follows from their names, if they have any.
+        let named = config.contains_key("id2label");
+        config.extend(published.clone().into_iter().filter(|(key, _)| key != "num_labels" || !named));
         let dtype = match exported.dtype {
             Some(Dtype::Bf16) => "bfloat16",
             Some(Dtype::F16) => "float16",
@@ -44,20 +46,32 @@ pub(super) fn config(exported: &Exported) -> Value {
             _ => "float32",
         };
         config.insert("dtype".to_owned(), json!(dtype));
-        config.insert("bos_token_id".to_owned(), Value::Null);
-        config.insert("eos_token_id".to_owned(), json!(exported.tokenizer().and_then(Tokenizer::end)));
+        if let Some(tokenizer) = exported.tokenizer() {
+            config.insert("bos_token_id".to_owned(), Value::Null);
+            config.insert("eos_token_id".to_owned(), json!(tokenizer.end()));
+        }
+        if let Some(Encoding::Images(images)) = &used.usage.encoding {
+            let problem = if images.number.is_some() { "regression" } else { "single_label_classification" };
+            config.insert("problem_type".to_owned(), json!(problem));
+        }
     }
     Value::Object(config)
 }
 
 /// What `AutoTokenizer` needs beside tokenizer.json.
 pub(super) fn tokenizer(text: &TextEncoding) -> Value {
-    json!({
+    let mut config = json!({
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": text.tokenizer.end_text(),
         "model_max_length": text.block_size,
         "clean_up_tokenization_spaces": false,
-    })
+    });
+    if let Some(config) = config.as_object_mut() {
+        // Those that a chat template may name.
+        let named = text.tokenizer.chat().into_iter().flat_map(|chat| &chat.tokens);
+        config.extend(named.map(|(key, token)| (key.clone(), json!(token))));
+        config.insert("eos_token".to_owned(), json!(text.tokenizer.end_text()));
+    }
+    config
 }
 
 /// How `generate` ends a text.

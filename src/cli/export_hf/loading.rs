@@ -1,5 +1,5 @@
-//! A Python program that loads an exported folder and predicts as `ddp-run predict` does: the model as a module of PyTorch whose
-//! state dict has the names and shapes of the weights, and how inputs become samples. There is one template for each family of models
+//! A Python program that loads an exported folder and predicts as `ddp-run predict` does: the model, by transformers or as a module of
+//! PyTorch whose state dict has the names and shapes of the weights, and how inputs become samples. There is one template for each family of models
 //! and each kind of input; what depends on the model and its data are constants before it.
 
 use data::{DataFacts, Encoding, ImageEncoding, Interpolation, Resize, TargetEncoding, TextEncoding};
@@ -11,6 +11,8 @@ use train::models::Rope;
 pub(super) struct Loading<'a> {
     /// The name of the model.
     pub name: &'a str,
+    /// The class that transformers has for it.
+    pub class: Option<&'a str>,
     /// The resolved `[model]` table.
     pub table: &'a Map<String, Value>,
     pub facts: &'a DataFacts,
@@ -24,10 +26,11 @@ pub(super) struct Loading<'a> {
 const STANDARD: [(&str, &str); 3] =
     [("import csv", " csv."), ("import json", "json."), ("import sys", "sys.")];
 /// The others. NumPy and Pillow come with torchvision.
-const OTHERS: [(&str, &str); 10] = [
+const OTHERS: [(&str, &str); 11] = [
     ("import numpy as np", "np."),
     ("import torch", "torch."),
     ("import torchvision", "torchvision."),
+    ("import transformers", "transformers."),
     ("from PIL import Image", "Image."),
     ("from safetensors.torch import load_file", "load_file("),
     ("from tokenizers import Tokenizer", "Tokenizer."),
@@ -40,12 +43,16 @@ const OTHERS: [(&str, &str); 10] = [
 impl Loading<'_> {
     /// The program; `None` for a model that does not ship with ddp-run.
     pub fn program(&self) -> Option<String> {
-        let mut body = String::from("folder = \".\"  # where model.safetensors and config.json are\n");
+        let mut body = String::from("folder = \".\"  # where the weights and config.json are\n");
         if self.encoding.is_some() {
             body += "config = json.load(open(f\"{folder}/config.json\", encoding=\"utf-8\"))\n";
         }
-        body += &self.model()?;
-        body += "model.load_state_dict(load_file(f\"{folder}/model.safetensors\"))\nmodel.eval()\n";
+        if let Some(class) = self.class {
+            body += &of_transformers(class);
+        } else {
+            body += &self.model()?;
+            body += "model.load_state_dict(load_file(f\"{folder}/model.safetensors\"))\nmodel.eval()\n";
+        }
         match self.encoding {
             Some(Encoding::Images(images)) => body += &of_images(images),
             Some(Encoding::Table(table)) => {
@@ -87,9 +94,6 @@ impl Loading<'_> {
             "mlp" => self.mlp(),
             "cnn" => self.cnn(),
             "resnet18" | "resnet34" | "resnet50" => self.resnet(),
-            "vit" => self.vit(),
-            "gpt" => self.gpt(),
-            "gpt2" => self.gpt2(),
             "llama" => self.llama(),
             _ => None,
         }
@@ -160,62 +164,7 @@ impl Loading<'_> {
         Some(out)
     }
 
-    fn vit(&self) -> Option<String> {
-        let ([channels, height, width], hidden) = (self.image()?, self.size("conv_proj.weight", 0)?);
-        let patch = self.size("conv_proj.weight", 2)?;
-        let square = height == width;
-        let (prefix, class) = match square {
-            true => ("\n", "torchvision.models.VisionTransformer"),
-            false => (concat!("\n\n", include_str!("python/rectangles.py")), "Rectangles"),
-        };
-        let mut arguments =
-            vec![("image_size".to_owned(), json!(height)), ("patch_size".to_owned(), json!(patch))];
-        for key in ["num_layers", "num_heads", "hidden_dim", "mlp_dim", "dropout", "attention_dropout"] {
-            arguments.push((key.to_owned(), self.key(key)?.clone()));
-        }
-        arguments.push(("num_classes".to_owned(), json!(self.size("heads.head.weight", 0)?)));
-        let arguments: String =
-            arguments.iter().map(|(key, value)| format!("    {key}={value},\n")).collect();
-        let mut out = format!("{prefix}model = {class}(\n{arguments})\n");
-        if channels != 3 {
-            out += &format!("model.conv_proj = nn.Conv2d({channels}, {hidden}, {patch}, stride={patch})\n");
-        }
-        if !square {
-            let tokens = self.size("encoder.pos_embedding", 1)?;
-            out +=
-                &format!("model.encoder.pos_embedding = nn.Parameter(torch.empty(1, {tokens}, {hidden}))\n");
-        }
-        Some(out)
-    }
-
-    fn gpt(&self) -> Option<String> {
-        let constants = [
-            ("VOCABULARY", json!(self.size("wte.weight", 0)?)),
-            ("POSITIONS", json!(self.size("wpe.weight", 0)?)),
-            ("LAYERS", self.key("n_layer")?.clone()),
-            ("HEADS", self.key("n_head")?.clone()),
-            ("WIDTH", json!(self.size("wte.weight", 1)?)),
-            ("DROPOUT", self.key("dropout")?.clone()),
-        ];
-        Some(constants_of(&constants) + include_str!("python/gpt.py"))
-    }
-
-    fn gpt2(&self) -> Option<String> {
-        let constants = [
-            ("VOCABULARY", json!(self.size("transformer.wte.weight", 0)?)),
-            ("POSITIONS", json!(self.size("transformer.wpe.weight", 0)?)),
-            ("LAYERS", self.key("n_layer")?.clone()),
-            ("HEADS", self.key("n_head")?.clone()),
-            ("WIDTH", json!(self.size("transformer.wte.weight", 1)?)),
-            ("INNER", json!(self.size("transformer.h.0.mlp.c_fc.bias", 0)?)),
-            ("EPS", self.key("layer_norm_epsilon")?.clone()),
-            ("DROPOUT", self.key("resid_pdrop")?.clone()),
-            ("EMBEDDING_DROPOUT", self.key("embd_pdrop")?.clone()),
-            ("ATTENTION_DROPOUT", self.key("attn_pdrop")?.clone()),
-        ];
-        Some(constants_of(&constants) + include_str!("python/gpt2.py"))
-    }
-
+    /// One that transformers has no class for.
     fn llama(&self) -> Option<String> {
         let layer = |name: &str| format!("model.layers.0.{name}");
         // 1 or 0: those of JSON are not Python's.
@@ -252,6 +201,15 @@ impl Loading<'_> {
         ];
         Some(constants_of(&constants) + include_str!("python/llama.py"))
     }
+}
+
+/// A model that transformers builds.
+fn of_transformers(class: &str) -> String {
+    let auto = if class.ends_with("ImageClassification") { "ImageClassification" } else { "CausalLM" };
+    format!(
+        "loaded = transformers.AutoModelFor{auto}.from_pretrained(folder).float().eval()\n\n\n\
+         def model(x):\n    return loaded(x).logits\n\n"
+    )
 }
 
 /// Assignments, one a line. Numbers and arrays of JSON are Python's.

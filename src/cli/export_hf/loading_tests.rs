@@ -9,13 +9,13 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use train::models::standard_kinds;
 
-/// What PyTorch makes of the programs. The test writes it, with `UPDATE_DOCS`, by the Python that `DDP_RUN_TORCH_PYTHON` names.
+/// What PyTorch makes of the programs, and transformers of the configurations. The test writes it, with `UPDATE_DOCS`, by the Python that `DDP_RUN_TORCH_PYTHON` names.
 const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference/cards.json");
 
 /// Of one program, SHA-256 each.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Case {
-    /// Of the definition of the model.
+    /// Of the definition of the model, or of its config.json.
     program: String,
     /// Of the names and shapes of its state dict, as PyTorch has them.
     state: String,
@@ -44,7 +44,7 @@ const CASES: &[(&str, &str)] = &[
     ("name = 'resnet50'\nstem = 'cifar'", SHAPES),
     ("name = 'vit'\npreset = 'cifar'\ndropout = 0.1", SHAPES),
     ("name = 'vit'\npreset = 'ti_16'\nnum_layers = 2\nmlp_dim = 100", GREY),
-    ("name = 'vit'\npreset = 'cifar'\nnum_layers = 1", WIDE),
+    ("name = 'vit'\npreset = 'cifar'\nnum_layers = 1\nlayer_norm_eps = 1e-5", WIDE),
     ("name = 'gpt'", TEXT),
     ("name = 'gpt'\nn_layer = 1\nn_head = 3\nn_embd = 12\nblock_size = 20\nvocab_size = 70", TEXT),
     ("name = 'gpt2'\npreset = 'gpt2'\nn_layer = 1\nn_inner = 20\nattn_pdrop = 0.1", TEXT),
@@ -61,7 +61,8 @@ const CASES: &[(&str, &str)] = &[
     ),
 ];
 
-/// The definition of the model, and the names and shapes of its state in ddp-run, a tensor a line.
+/// The definition of the model, or the config.json by which transformers builds it, and the names and shapes of its state in the
+/// exported file, a tensor a line.
 fn spec((model, dataset): &(&str, &str)) -> (String, String) {
     let spec = format!(
         "name = 'x'\nseed = 1\nepochs = 1\nbatch_size = 2\n[model]\n{model}\n[dataset]\n{dataset}\n[optimizer]\nname = 'sgd'\nlr = 0.1\n"
@@ -71,11 +72,19 @@ fn spec((model, dataset): &(&str, &str)) -> (String, String) {
     if *dataset == WIDE {
         facts.input.as_mut().unwrap().shape[2] = 48;
     }
-    let tensors = plan.model.source.tensors_for(&facts).unwrap();
+    let model = &plan.model.source;
+    let tensors = model.tensors_for(&facts).unwrap();
+    if let Some(config) = model.config_json(&facts) {
+        let named = tensors.iter().flat_map(|tensor| model.hub_tensor(&tensor.name).named(&tensor.shape));
+        let named: Vec<(String, Vec<usize>)> = named.collect();
+        let lines = state(named.iter().map(|(name, shape)| (name.as_str(), shape.as_slice())));
+        return (serde_json::to_string(&config).unwrap(), lines);
+    }
     let shapes = tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice())).collect();
     let (name, table) = (plan.model.name.as_str(), plan.table("model"));
-    let program = Loading { name, table: &table, facts: &facts, encoding: None, shapes: &shapes }.program();
-    let program = program.unwrap_or_else(|| panic!("`{name}` has no program"));
+    let loading =
+        Loading { name, class: None, table: &table, facts: &facts, encoding: None, shapes: &shapes };
+    let program = loading.program().unwrap_or_else(|| panic!("`{name}` has no program"));
     let (definition, rest) = program.split_once("model.load_state_dict(").unwrap();
     assert_eq!(rest, "load_file(f\"{folder}/model.safetensors\"))\nmodel.eval()\n");
     (definition.to_owned(), state(shapes.iter().map(|(name, shape)| (*name, *shape))))
@@ -83,7 +92,9 @@ fn spec((model, dataset): &(&str, &str)) -> (String, String) {
 
 /// A line for each tensor, by name.
 fn state<'a>(tensors: impl Iterator<Item = (&'a str, &'a [usize])>) -> String {
-    tensors.map(|(name, shape)| format!("{name} {shape:?}\n")).collect()
+    let mut lines: Vec<String> = tensors.map(|(name, shape)| format!("{name} {shape:?}\n")).collect();
+    lines.sort();
+    lines.concat()
 }
 
 fn digest(text: &str) -> String {
@@ -94,14 +105,11 @@ fn digest(text: &str) -> String {
 fn by_pytorch(definitions: &[&String]) -> Option<Vec<BTreeMap<String, Vec<usize>>>> {
     let Ok(python) = std::env::var("DDP_RUN_TORCH_PYTHON") else {
         println!(
-            "skipped: DDP_RUN_TORCH_PYTHON does not name a Python that has torch, torchvision and safetensors"
+            "skipped: DDP_RUN_TORCH_PYTHON does not name a Python that has torch, torchvision, transformers and safetensors"
         );
         return None;
     };
-    let script = "import json, sys\n\
-        def state(program):\n    space = {}\n    exec(program, space)\n    \
-        return {k: v.shape for k, v in space['model'].state_dict().items() if 'num_batches_tracked' not in k}\n\
-        print(json.dumps([state(program) for program in json.load(sys.stdin)]))\n";
+    let script = include_str!("python/state_dicts.py");
     let mut child = Command::new(python)
         .args(["-c", script])
         .stdin(Stdio::piped())
@@ -160,7 +168,8 @@ fn a_model_of_a_users_program_has_none() {
     let facts = DataFacts::default();
     let (table, shapes) = (Map::new(), BTreeMap::new());
     for name in ["own", "linear"] {
-        let loading = Loading { name, table: &table, facts: &facts, encoding: None, shapes: &shapes };
+        let loading =
+            Loading { name, class: None, table: &table, facts: &facts, encoding: None, shapes: &shapes };
         assert_eq!(loading.program(), None, "{name}");
     }
 }

@@ -14,6 +14,7 @@ mod find;
 mod kernel_cache;
 #[cfg(all(test, feature = "nccl"))]
 mod nccl_tests;
+mod peak;
 mod precision;
 mod readback;
 #[cfg(any(feature = "cuda", all(test, feature = "wgpu")))]
@@ -37,6 +38,7 @@ pub use find::{
 };
 #[cfg(feature = "cubecl-devices")]
 pub use kernel_cache::keep_kernels;
+pub use peak::peak_flops_per_s;
 pub use precision::Precision;
 pub use readback::{Readback, read, send};
 pub(crate) use tracked::Differentiable;

@@ -43,7 +43,7 @@ pub struct ModelPlan {
 #[serde(default)]
 struct Pretrained {
     /// PyTorch weights to start from: a `.safetensors`, `.pt`, `.pth`, `.ckpt` or `.bin` file; a folder of Hugging Face, whose config.json also
-    /// gives the sizes of a `gpt2` or `llama`; or a run's folder or a checkpoint.
+    /// gives the sizes of a language model or `vit`; or a run's folder or a checkpoint.
     #[schemars(extend("format" = "path"))]
     pretrained: Option<PathBuf>,
     /// Only with `pretrained`. `true`, the default: every tensor of the model must be in the file with its shape; `false`

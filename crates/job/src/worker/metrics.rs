@@ -5,7 +5,7 @@ use super::messages::warn;
 use super::parts::RankParts;
 use base::error::{Error, Result};
 use data::{DataFacts, Dataset, FieldKind};
-use record::{Assertion, ExistingMetrics, Metrics, MetricsWriter, Top5};
+use record::{Assertion, ExistingMetrics, Metrics, MetricsWriter, PerSample, Top5};
 use spec::did_you_mean;
 use std::path::Path;
 use train::tasks::{StandardLoss, TaskPlan};
@@ -24,8 +24,8 @@ pub struct Reported {
     pub tokens: bool,
     /// The mean number of bytes of text that a token of the evaluated split stands for, if that is known: `bits_per_byte`.
     pub bytes_per_token: Option<f64>,
-    /// Of a language model.
-    pub tokens_per_sample: Option<f64>,
+    /// What a sample consists of.
+    pub per_sample: PerSample,
 }
 
 impl Reported {
@@ -42,13 +42,18 @@ impl Reported {
             top5: classes > 0 && top5.applies(classes),
             tokens: tokens.is_some(),
             bytes_per_token: None,
-            tokens_per_sample: tokens.map(|target| target.shape.iter().product::<usize>() as f64),
+            per_sample: PerSample {
+                tokens: tokens.map(|target| target.shape.iter().product::<usize>() as f64),
+                ..PerSample::default()
+            },
         }
     }
 
-    /// The rate in tokens; `None` if there are none, or no time has passed by the clock.
-    pub fn tokens_per_s(&self, samples_per_s: f64) -> Option<f64> {
-        self.tokens_per_sample.map(|tokens| samples_per_s * tokens).filter(|rate| rate.is_finite())
+    /// With the floating-point operations of a sample, of a model of tokens, and `peak`: how many all ranks can do in a second.
+    pub fn with_flops(mut self, flops: Option<f64>, peak: Option<f64>) -> Self {
+        self.per_sample.flops = flops.filter(|_| self.tokens);
+        self.per_sample.mfu = self.per_sample.flops.zip(peak).map(|(flops, peak)| flops / peak);
+        self
     }
 
     /// For the metrics of this split.

@@ -1,6 +1,7 @@
 //! One rank of a run, from its handoff to its end (`rank`): process group, data, model, optimizer, checkpoint, trainer,
 //! in this order.
 
+mod capacity;
 mod checkpoints;
 mod complete;
 mod compute;

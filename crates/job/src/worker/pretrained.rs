@@ -6,7 +6,7 @@ use super::state::put;
 use crate::plan::ModelPlan;
 use base::display;
 use base::error::{Error, Result};
-use checkpoint::{ModelTensor, TensorMap, match_weights, read_weights};
+use checkpoint::{HubTensor, ModelTensor, TensorMap, from_hub, match_weights, read_weights};
 use record::history::checkpoints;
 use std::path::Path;
 use train::models::{Model, Role, StateEntry};
@@ -23,7 +23,8 @@ pub fn start_from_weights(config: &ModelPlan, model: &mut dyn Model, out_dir: &P
         return Err(Error::spec(what)
             .hint("copy the weights elsewhere, or write the run to another folder with `--out DIR`"));
     }
-    let left_out = load_pretrained(model, path, config.pretrained_strict)?;
+    let hub_tensor = |name: &str| config.source.hub_tensor(name);
+    let left_out = load(model, path, config.pretrained_strict, &hub_tensor)?;
     let mut line = format!("starts from the weights in {}", path.display());
     if !left_out.is_empty() {
         line.push_str(&format!("; left out:\n{left_out}"));
@@ -43,10 +44,19 @@ pub fn weights_are_there(config: &ModelPlan) -> Result<()> {
     }
 }
 
-/// Loads PyTorch weights; returns a description of what was left out, for the log.
+/// Loads PyTorch weights with the model's names; returns a description of what was left out, for the log.
 pub fn load_pretrained(model: &mut dyn Model, path: &Path, strict: bool) -> Result<String> {
+    load(model, path, strict, &HubTensor::same)
+}
+
+/// `hub_tensor`: how files of transformers have a tensor.
+fn load(
+    model: &mut dyn Model,
+    path: &Path,
+    strict: bool,
+    hub_tensor: &dyn Fn(&str) -> HubTensor,
+) -> Result<String> {
     let entries = model.entries().to_vec();
-    let file = with_present_names(read_weights(path)?, &entries)?;
     let mut wanted = Vec::new();
     for (number, entry) in entries.iter().enumerate() {
         for entry in entry.names() {
@@ -56,6 +66,9 @@ pub fn load_pretrained(model: &mut dyn Model, path: &Path, strict: bool) -> Resu
             }
         }
     }
+    let file = with_present_names(read_weights(path)?, &entries)?;
+    let names: Vec<&str> = wanted.iter().map(|tensor| tensor.name.as_str()).collect();
+    let file = from_hub(file, &names, hub_tensor)?;
     let matched = match_weights(&wanted, &file, strict).map_err(|e| Error {
         message: format!("model.pretrained = {}: {}", path.display(), e.message),
         ..e

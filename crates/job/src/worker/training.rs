@@ -1,5 +1,6 @@
 //! A training from its data to its last barrier.
 
+use super::capacity::Capacity;
 use super::checkpoints::{Checkpoints, SAVE_DEADLINE};
 use super::complete;
 use super::exchange::gathered;
@@ -16,13 +17,13 @@ use base::display;
 use base::error::{Error, Result};
 use base::screen::forbid_bars;
 use collectives::{CommErrorKind, Phase, ProcessGroup, StepPhase, Wait};
-use data::{DataFacts, Fingerprint};
+use data::DataFacts;
 use ddp::device::ComputeDevice;
 use record::history::{Accepted, Parent, Start};
 use record::{ObservedRun, Profile, ProgressMode, StartOfRun, host_name};
 use std::path::Path;
 use std::sync::Arc;
-use train::models::{Model, TensorFacts};
+use train::models::{Model, Role, TensorFacts};
 use train::training::{Position, RunTensors, TrainSettings, Trainer, TrainerParts, TrainingEnd};
 
 /// Everything that one rank needs to run a plan.
@@ -79,8 +80,13 @@ fn train_rank(job: RankJob<'_>) -> Result<TrainingEnd> {
         forbid_bars();
     }
     let data = RunData::open(&job, &parts)?;
-    let of_ranks = gathered(&(parts.metrics.log_every, host_name()), &*group)?;
-    let (log_every, hosts): (Vec<u64>, Vec<String>) = of_ranks.into_iter().unzip();
+    let flops = parts.model.source.training_flops(&data.facts);
+    let capacity =
+        flops.and_then(|_| Capacity::measured(job.device, parts.precision, parts.group.share_devices));
+    let of_ranks = gathered(&(parts.metrics.log_every, host_name(), capacity), &*group)?;
+    let peak = Capacity::total(of_ranks.iter().map(|(_, host, capacity)| (host.as_str(), capacity.as_ref())));
+    let (log_every, hosts): (Vec<u64>, Vec<String>) =
+        of_ranks.into_iter().map(|(log_every, host, _)| (log_every, host)).unzip();
     // Rank 0's: under a launcher each rank has its own command line, and a logged step has one more
     // collective.
     let settings = TrainSettings { log_every: log_every[0], ..parts.settings() };
@@ -89,7 +95,10 @@ fn train_rank(job: RankJob<'_>) -> Result<TrainingEnd> {
     group.note(StepPhase { step: start.position.step, phase: Phase::Setup });
     // All ranks are ready: from here on the run's folder changes.
     group.barrier(Wait::WhilePeersLive)?;
-    let mut recorder = open_recorder(&job, &parts, &settings, &data, &mut start, hosts)?;
+    let is_frozen = start.model.entries().iter().any(|entry| entry.role == Role::Frozen);
+    let reported = Reported::new(parts.task, parts.metrics.top5, &data.facts);
+    let reported = reported.with_flops(flops.filter(|_| !is_frozen), peak);
+    let mut recorder = open_recorder(&job, &parts, &settings, &data, &mut start, hosts, reported)?;
     // Rank 0 may still be copying files to the archive.
     group.barrier(Wait::WhilePeersLive)?;
     let InitialState { model, updater, average, position, best, hooks, .. } = start;
@@ -132,6 +141,7 @@ fn open_recorder(
     data: &RunData,
     start: &mut InitialState,
     hosts: Vec<String>,
+    reported: Reported,
 ) -> Result<Recorder> {
     let (rank, parent) = (job.group.rank(), start.parent.take());
     let epochs = settings.all_epochs(&start.position, data.splits.train.len());
@@ -146,7 +156,7 @@ fn open_recorder(
         }
         let trained = Trained::new(start.model.entries(), &start.updater);
         let usage = Usage::new(job.plan, &data.facts, data.splits.train.encoding());
-        let files = files(job, &data.facts, data.fingerprint.clone(), trained, parent, hosts, &usage)?;
+        let files = files(job, reported, data, trained, parent, hosts, &usage)?;
         recorder.open(&*job.group, &start.position, files, job.recorder.clone())?;
     } else if parent.is_some_and(|from| from.is_within(job.out_dir)) {
         job.start.iter().for_each(|start| complete::tidy(start, parts.checkpoint));
@@ -242,8 +252,8 @@ fn described(job: &RankJob<'_>, world: usize) -> StartOfRun {
 /// The files that rank 0 records to.
 fn files(
     job: &RankJob<'_>,
-    facts: &DataFacts,
-    data: Fingerprint,
+    reported: Reported,
+    data: &RunData,
     trained: Trained,
     parent: Option<Parent>,
     hosts: Vec<String>,
@@ -251,12 +261,12 @@ fn files(
 ) -> Result<RecordedFiles> {
     let (parts, out_dir) = (RankParts::new(job.plan), job.out_dir);
     let described = described(job, hosts.len());
-    let made = RunFacts::new(&parts, job.device, trained, data, usage.json()?.into());
+    let made = RunFacts::new(&parts, job.device, trained, data.fingerprint.clone(), usage.json()?.into());
     Ok(RecordedFiles {
         out_dir: out_dir.to_owned(),
         device: job.device,
-        reported: Reported::new(parts.task, parts.metrics.top5, facts),
-        samples: facts.train.unwrap_or(0),
+        reported,
+        samples: data.facts.train.unwrap_or(0),
         checkpoints: Checkpoints::open(parts.checkpoint, parts.save_every, made, out_dir)?,
         best: parts.checkpoint.best,
         parent,

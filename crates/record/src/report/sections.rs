@@ -97,8 +97,11 @@ pub(super) fn tiles(out: &mut String, run: &RunRecords) {
         tiles.push(("time in epochs", seconds(epochs.iter().map(|e| e.seconds).sum())));
         let speed = rate_over(epochs.iter().copied());
         tiles.extend(speed.map(|speed| ("samples/s", rate(speed))));
-        let tokens = epochs.last().and_then(|epoch| epoch.tokens_per_sample());
-        tiles.extend(speed.zip(tokens).map(|(speed, tokens)| ("tokens/s", rate(speed * tokens))));
+        let per_sample = epochs.last().map(|epoch| epoch.per_sample());
+        let rates = per_sample.zip(speed).map(|(per_sample, speed)| per_sample.at(speed)).unwrap_or_default();
+        tiles.extend(rates.tokens.map(|tokens| ("tokens/s", rate(tokens))));
+        tiles.extend(rates.flops.map(|flops| ("model GFLOP/s", rate(flops / 1e9))));
+        tiles.extend(rates.mfu.map(|mfu| ("MFU", percent(mfu))));
     }
     out.push_str("<dl class=\"tiles\">");
     for (label, value) in tiles {

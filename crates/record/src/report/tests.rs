@@ -276,3 +276,21 @@ fn shows_the_reason_of_a_failed_run() {
     // Not every step has an event.
     assert!(page.contains("<dt>steps</dt><dd>317</dd>"), "{page}");
 }
+
+#[test]
+fn a_language_model_has_rates_in_tokens_and_operations() {
+    let [tokens_per_s, flops_per_s, mfu] = [64_000.0, 2.5e11, 0.412].map(Some);
+    let event = EpochEvent { tokens_per_s, flops_per_s, mfu, ..samples::epoch(0, 0.5) };
+    let mut out = String::new();
+    sections::tiles(&mut out, &run(vec![Event::Epoch(event)]));
+    for tile in [
+        "<dt>tokens/s</dt><dd>64000</dd>",
+        "<dt>model GFLOP/s</dt><dd>250</dd>",
+        "<dt>MFU</dt><dd>41.2 %</dd>",
+    ] {
+        assert!(out.contains(tile), "{out}");
+    }
+    out.clear();
+    sections::tiles(&mut out, &run(vec![Event::Epoch(samples::epoch(0, 0.5))]));
+    assert!(!out.contains("MFU") && !out.contains("tokens"), "{out}");
+}

@@ -108,6 +108,8 @@ struct Gauges {
     training_loss: Option<f64>,
     lr: Option<f64>,
     samples_per_s: Option<f64>,
+    tokens_per_s: Option<f64>,
+    mfu: Option<f64>,
     grad_norm: Option<f64>,
     data_wait: Option<f64>,
     /// The metrics of the last epoch: split, name and value.
@@ -142,6 +144,8 @@ impl Gauges {
                 self.training_loss = number(event, "loss");
                 self.lr = number(event, "lr");
                 self.samples_per_s = number(event, "samples_per_s");
+                self.tokens_per_s = number(event, "tokens_per_s");
+                self.mfu = number(event, "mfu");
                 self.grad_norm = number(event, "grad_norm");
                 self.data_wait = number(event, "data_wait");
             }
@@ -204,6 +208,8 @@ impl Gauges {
         }
         page.one("learning_rate", "gauge", "Learning rate of the last step.", self.lr);
         page.one("samples_per_second", "gauge", "Training samples per second.", self.samples_per_s);
+        page.one("tokens_per_second", "gauge", "Training tokens per second.", self.tokens_per_s);
+        page.one("mfu_ratio", "gauge", "Model FLOPs as a part of what the devices can do.", self.mfu);
         page.one("gradient_norm", "gauge", "Norm of the gradients before clipping.", self.grad_norm);
         page.one("data_wait_ratio", "gauge", "Part of the time that steps waited for data.", self.data_wait);
         let [step, time] = self.checkpoint.map_or([None; 2], |both| both.map(Some));

@@ -32,6 +32,8 @@ pub fn step(step: u64) -> Value {
         lr: 0.5,
         samples_per_s: 100.0,
         tokens_per_s: None,
+        flops_per_s: None,
+        mfu: None,
         grad_norm: Some(2.5),
         data_wait: 0.25,
         ..StepEvent::default()
@@ -48,6 +50,8 @@ pub fn epoch(epoch: u64, val: bool) -> Value {
         lr: 0.5,
         samples_per_s: 99.0,
         tokens_per_s: None,
+        flops_per_s: None,
+        mfu: None,
         data_wait: 0.25,
         ..samples::epoch(epoch, 0.75)
     }))

@@ -85,6 +85,8 @@ fn step(n: u64, seconds: f64) -> Event {
         lr: 0.1,
         samples_per_s: 1.0,
         tokens_per_s: None,
+        flops_per_s: None,
+        mfu: None,
         grad_norm: None,
         data_wait: 0.0,
         times: Some(times),

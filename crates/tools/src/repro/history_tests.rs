@@ -23,6 +23,8 @@ fn epoch(epoch: u64, step: u64) -> Event {
         lr,
         samples_per_s,
         tokens_per_s: None,
+        flops_per_s: None,
+        mfu: None,
         data_wait,
         cut: false,
     })

@@ -13,8 +13,17 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 /// What of an event depends on when and where it happened.
-const TIMING: [&str; 7] =
-    ["time", "seconds", "samples_per_s", "tokens_per_s", "data_wait", "times", "overlap"];
+const TIMING: [&str; 9] = [
+    "time",
+    "seconds",
+    "samples_per_s",
+    "tokens_per_s",
+    "flops_per_s",
+    "mfu",
+    "data_wait",
+    "times",
+    "overlap",
+];
 /// The same of `state.json`, and what names the run; the digests of the files are compared by the files.
 const STATE_TIMING: [&str; 6] =
     ["format_version", "spec_hash", "name", "wall_seconds", "files", "extra.device"];

@@ -99,6 +99,7 @@ fn blocks_beside_frozen_ones_have_the_same_gradients() {
         num_classes: 5,
         dropout: 0.0,
         attention_dropout: 0.0,
+        eps: 1e-6,
     };
     unchanged(
         |device| Vit::new(config, device),

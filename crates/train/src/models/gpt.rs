@@ -2,6 +2,7 @@
 //! of the PyTorch model in tests/features/golden.rs: `wte`, `wpe`, `h.N.{ln_1,attn.{c_attn,c_proj},ln_2,fc,proj}`, `ln_f`, `lm_head`.
 
 use super::decoder::{Decoder, KvCache, logits};
+use super::flops::training_flops;
 use super::layers::{Affine, Embedding, LayerNorm};
 use super::ops::{Activation, Heads, KeysAndValues, Mask, Sees, attention, attention_after, dropout};
 use super::{Input, Net};
@@ -64,6 +65,12 @@ impl GptConfig {
     pub fn kept_values(&self) -> usize {
         let block = 16 * self.n_embd;
         (self.n_layer * block + 2 * self.n_embd).saturating_mul(self.block_size)
+    }
+
+    /// [`ModelSource::training_flops`](super::ModelSource::training_flops) of a sequence of `tokens`.
+    pub fn training_flops(&self, tokens: usize) -> f64 {
+        let weights = self.n_layer * 12 * self.n_embd.pow(2) + self.vocab_size * self.n_embd;
+        training_flops(weights, tokens, self.n_embd, std::iter::repeat_n(tokens, self.n_layer))
     }
 }
 

@@ -2,6 +2,7 @@
 //! positions, pre-norm blocks, GELU by tanh, and a head that is the embedding.
 
 use super::decoder::{Decoder, KvCache, logits};
+use super::flops::training_flops;
 use super::layers::{Conv1D, Embedding, LayerNorm};
 use super::ops::{Activation, Heads, Mask, Sees, attention, attention_after, dropout};
 use super::{Input, Net};
@@ -42,6 +43,13 @@ impl Gpt2Config {
     pub fn kept_values(&self, tokens: usize) -> usize {
         let block = 8 * self.n_embd + 2 * self.n_inner;
         (self.n_layer * block + 2 * self.n_embd).saturating_mul(tokens)
+    }
+
+    /// [`ModelSource::training_flops`](super::ModelSource::training_flops) of a sequence of `tokens`.
+    pub fn training_flops(&self, tokens: usize) -> f64 {
+        let block = 4 * self.n_embd.pow(2) + 2 * self.n_embd * self.n_inner;
+        let weights = self.n_layer * block + self.vocab_size * self.n_embd;
+        training_flops(weights, tokens, self.n_embd, std::iter::repeat_n(tokens, self.n_layer))
     }
 }
 

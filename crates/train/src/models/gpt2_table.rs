@@ -198,9 +198,11 @@ fn gpt2(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
         initializer_range: t.initializer_range,
     };
     let kept = Unbuilt::kept(move |facts| Some(config(0, 0).kept_values(tokens(facts).ok()?.0)));
-    let unbuilt = kept.config_json(move |facts| {
-        Some(config_json(&config(vocab.resolve(facts).ok()?, positions.resolve(facts).ok()?)))
-    });
+    let sizes =
+        move |facts: &DataFacts| Some(config(vocab.resolve(facts).ok()?, positions.resolve(facts).ok()?));
+    let unbuilt = kept.config_json(move |facts| Some(config_json(&sizes(facts)?)));
+    let unbuilt =
+        unbuilt.training_flops(move |facts| Some(sizes(facts)?.training_flops(tokens(facts).ok()?.0)));
     source_with(facts, unbuilt, move |facts: &DataFacts, device: &Device| {
         Ok(Gpt2::new(config(vocab.resolve(facts)?, positions.resolve(facts)?), device))
     })

@@ -1,6 +1,7 @@
 //! What the registry holds for a model, and what the plan can find out about it without a device.
 
 use super::{Role, StateEntry};
+use checkpoint::HubTensor;
 use data::DataFacts;
 use ddp::device::Compute;
 use serde_json::{Map, Value as Json};
@@ -71,10 +72,19 @@ pub trait ModelSource: Send + Sync {
     fn kept_values(&self, _facts: &DataFacts) -> Option<usize> {
         None
     }
-    /// The config.json by which Hugging Face's transformers builds the model for these data, with the names of its state dict;
-    /// `None` if it has no such model.
+    /// Floating-point operations of the forward and backward pass of one sample of tokens, if all parameters are trained; `None` if
+    /// that is not known.
+    fn training_flops(&self, _facts: &DataFacts) -> Option<f64> {
+        None
+    }
+    /// The config.json by which Hugging Face's transformers builds the model for these data, whose tensors it has as
+    /// [`hub_tensor`](Self::hub_tensor) says; `None` if it has no such model.
     fn config_json(&self, _facts: &DataFacts) -> Option<Map<String, Json>> {
         None
+    }
+    /// How files of transformers have the tensor with this state-dict name.
+    fn hub_tensor(&self, name: &str) -> HubTensor {
+        HubTensor::same(name)
     }
     /// [`tensors`](Self::tensors) for the facts of opened data, as [`build`](Self::build) makes them. No values are drawn, so that nothing large is allocated.
     ///

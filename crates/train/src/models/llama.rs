@@ -2,6 +2,7 @@
 //! values of Hugging Face's transformers: pre-norm blocks, rotary positions, grouped-query attention, SwiGLU.
 
 use super::decoder::{Decoder, KvCache, logits};
+use super::flops::training_flops;
 use super::layers::{Affine, Embedding, RmsNorm};
 use super::ops::{Heads, KeysAndValues, Mask, Sees, attention, attention_after, rotary, swiglu};
 use super::rope::{Rope, RopeParameters};
@@ -63,6 +64,18 @@ impl LlamaConfig {
         let attention = qkv + normalised + self.num_attention_heads * self.head_dim;
         let block = 4 * self.hidden_size + attention + 3 * self.intermediate_size;
         (self.num_hidden_layers * block + 2 * self.hidden_size).saturating_mul(tokens)
+    }
+
+    /// [`ModelSource::training_flops`](super::ModelSource::training_flops) of a sequence of `tokens`.
+    pub fn training_flops(&self, tokens: usize) -> f64 {
+        let [q, kv] = [self.num_attention_heads, self.num_key_value_heads].map(|heads| heads * self.head_dim);
+        let block = self.hidden_size * (2 * q + 2 * kv + 3 * self.intermediate_size);
+        let weights = self.num_hidden_layers * block + self.vocab_size * self.hidden_size;
+        let seen = (0..self.num_hidden_layers).map(|layer| match self.sees(layer) {
+            Sees::Window(width) => width,
+            _ => tokens,
+        });
+        training_flops(weights, tokens, q, seen)
     }
 
     fn heads(&self) -> Heads {

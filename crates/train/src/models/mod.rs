@@ -6,11 +6,15 @@
 
 mod decoder;
 mod documents;
+mod flops;
 #[cfg(test)]
 mod frozen_tests;
 mod gpt;
 mod gpt2;
 mod gpt2_table;
+mod gpt_table;
+#[cfg(test)]
+mod hub_tests;
 mod input;
 mod kind;
 mod layers;
@@ -20,6 +24,7 @@ mod llama_table;
 mod model;
 mod ops;
 mod resnet;
+mod resnet_table;
 mod rope;
 mod simple;
 mod sizes;
@@ -29,6 +34,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod vit;
+mod vit_table;
 
 pub use ddp::module::{Layout, Role, StateEntry};
 pub use decoder::{Decoder, KvCache, decoder, logits};

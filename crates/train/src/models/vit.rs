@@ -68,6 +68,8 @@ pub struct VitConfig {
     pub dropout: f64,
     /// Dropout probability of attention weights.
     pub attention_dropout: f64,
+    /// Added to the variance in the norms.
+    pub eps: f64,
 }
 
 impl VitConfig {
@@ -81,7 +83,7 @@ impl VitConfig {
 }
 
 /// torchvision's layer norms.
-const EPS: f64 = 1e-6;
+pub(super) const EPS: f64 = 1e-6;
 
 /// The convolution whose stride is its kernel: a linear layer on each patch.
 #[derive(Module, Debug)]
@@ -136,14 +138,14 @@ impl Block {
         out_proj.bias = Some(Initializer::Zeros.init([width], device));
         let nearly_zero = Initializer::Normal { mean: 0.0, std: 1e-6 };
         Self {
-            ln_1: LayerNorm::with_eps(width, EPS, device),
+            ln_1: LayerNorm::with_eps(width, c.eps, device),
             self_attention: SelfAttention {
                 in_proj: Affine::xavier(width, 3 * width, Initializer::Zeros, device),
                 out_proj,
                 dropout: DropoutConfig::new(c.attention_dropout).init(),
                 heads: c.num_heads,
             },
-            ln_2: LayerNorm::with_eps(width, EPS, device),
+            ln_2: LayerNorm::with_eps(width, c.eps, device),
             mlp: Mlp {
                 first: Affine::xavier(width, inner, nearly_zero.clone(), device),
                 second: Affine::xavier(inner, width, nearly_zero, device),
@@ -205,7 +207,7 @@ impl Vit {
             encoder: Encoder {
                 pos_embedding: normal(0.02).init([1, tokens, hidden], device),
                 layers: (0..c.num_layers).map(|_| Block::new(&c, device)).collect(),
-                ln: LayerNorm::with_eps(hidden, EPS, device),
+                ln: LayerNorm::with_eps(hidden, c.eps, device),
             },
             heads: Heads {
                 head: Affine {

@@ -55,6 +55,7 @@ fn config() -> VitConfig {
         num_classes: 3,
         dropout: 0.0,
         attention_dropout: 0.0,
+        eps: EPS,
     }
 }
 

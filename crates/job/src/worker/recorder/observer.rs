@@ -44,18 +44,21 @@ impl Observer for Recorder {
             loss: report.sums.mean_loss(),
             lr: report.lr,
             samples_per_s: report.sums.samples / report.seconds,
-            tokens_per_sample: run.reported.tokens_per_sample,
+            per_sample: run.reported.per_sample,
         });
         if self.settings.logs(position.step) {
             let window = run.counts.take_window();
             let samples_per_s = window.samples_per_s();
+            let rates = run.reported.per_sample.at(samples_per_s);
             run.events.write(&Event::Step(StepEvent {
                 step: position.step,
                 epoch: position.epoch,
                 loss: position.window.mean_loss(),
                 lr: report.lr,
                 samples_per_s,
-                tokens_per_s: run.reported.tokens_per_s(samples_per_s),
+                tokens_per_s: rates.tokens,
+                flops_per_s: rates.flops,
+                mfu: rates.mfu,
                 grad_norm: Some(report.grad_norm),
                 data_wait: window.data_wait(),
                 times: report.anatomy.as_ref().map(|anatomy| anatomy.times.clone()),
@@ -92,6 +95,7 @@ impl Observer for Recorder {
         let Some(run) = &mut self.run else { return };
         let seconds = training.as_secs_f64();
         let samples_per_s = run.counts.own_samples(train) / seconds;
+        let rates = run.reported.per_sample.at(samples_per_s);
         let event = EpochEvent {
             epoch: position.epoch,
             train: metrics(train, run.reported),
@@ -100,7 +104,9 @@ impl Observer for Recorder {
             step: position.step,
             lr,
             samples_per_s,
-            tokens_per_s: run.reported.tokens_per_s(samples_per_s),
+            tokens_per_s: rates.tokens,
+            flops_per_s: rates.flops,
+            mfu: rates.mfu,
             data_wait: data_wait.as_secs_f64() / seconds,
             cut: run.counts.is_cut(position),
         };
