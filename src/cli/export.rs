@@ -29,7 +29,7 @@ pub struct ExportArgs {
     /// The run's checkpoint: a path, `best` (by `checkpoint.best`) or `last` [default: last]
     #[arg(long = "checkpoint", value_name = "PATH|best|last")]
     pub of_run: Option<PathBuf>,
-    /// Write to DIR though it is not empty: its weights are replaced; files of other names stay
+    /// Write to DIR though it is not empty: an earlier export in it is replaced, other files stay
     #[arg(long, requires = "hf", conflicts_with = "out")]
     pub force: bool,
     /// Write larger weights as several files of at most this size, with an index

@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::Loaded;
 use super::tensor::{Dtype, TensorMap};
-use super::tensor_file::write_tensors;
+use super::tensor_file::put_tensors;
 use base::error::{Error, IoContext, Result};
-use base::files::AtomicFile;
 
 /// How names and types change in the export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,7 +50,8 @@ pub fn export(loaded: Loaded, out: &Path, options: &ExportOptions) -> Result<Exp
     }
     let averaged = !options.no_ema && !loaded.ema.is_empty();
     let model = converted(if averaged { loaded.ema } else { loaded.model }, options)?;
-    let bytes = write(out, &model).doing("write", out)?;
+    put_tensors(&model, out).doing("write", out)?;
+    let bytes = std::fs::metadata(out).doing("read", out)?.len();
     Ok(ExportReport {
         source: loaded.path,
         path: out.to_owned(),
@@ -88,13 +88,6 @@ pub fn converted(model: TensorMap, options: &ExportOptions) -> Result<TensorMap>
         converted.push(tensor).map_err(|e| Error::usage(format!("{} after renaming", e.message)))?;
     }
     Ok(converted)
-}
-
-fn write(out: &Path, tensors: &TensorMap) -> std::io::Result<u64> {
-    let mut draft = AtomicFile::new(out)?;
-    write_tensors(tensors, &mut draft)?;
-    draft.put_synced()?;
-    Ok(std::fs::metadata(out)?.len())
 }
 
 #[cfg(test)]

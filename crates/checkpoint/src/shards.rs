@@ -1,11 +1,10 @@
 //! Weights in several files with an index, as Hugging Face's libraries write and read large models.
 
 use super::tensor::TensorMap;
-use super::tensor_file::write_tensors;
+use super::tensor_file::put_tensors;
 use base::error::{IoContext, Result};
-use base::files::AtomicFile;
+use base::files::replace_json;
 use serde_json::{Map, json};
-use std::io::Write;
 use std::path::Path;
 
 const SINGLE: &str = "model.safetensors";
@@ -19,18 +18,20 @@ const INDEX: &str = "model.safetensors.index.json";
 pub fn write_shards(folder: &Path, tensors: TensorMap, most: u64) -> Result<Vec<String>> {
     let total: usize = tensors.iter().map(|tensor| tensor.bytes.len()).sum();
     if total as u64 <= most {
-        write(folder, SINGLE, |draft| write_tensors(&tensors, draft))?;
+        let path = folder.join(SINGLE);
+        put_tensors(&tensors, &path).doing("write", &path)?;
         return Ok(vec![SINGLE.to_owned()]);
     }
     let shards = split(tensors, most)?;
     let name = |at: usize| format!("model-{:05}-of-{:05}.safetensors", at + 1, shards.len());
     let mut map = Map::new();
     for (at, shard) in shards.iter().enumerate() {
-        write(folder, &name(at), |draft| write_tensors(shard, draft))?;
+        let path = folder.join(name(at));
+        put_tensors(shard, &path).doing("write", &path)?;
         map.extend(shard.iter().map(|tensor| (tensor.name.clone(), json!(name(at)))));
     }
     let index = json!({ "metadata": { "total_size": total }, "weight_map": map });
-    write(folder, INDEX, |draft| writeln!(draft, "{index:#}"))?;
+    replace_json(&folder.join(INDEX), &index)?;
     Ok((0..shards.len()).map(name).chain([INDEX.to_owned()]).collect())
 }
 
@@ -55,19 +56,6 @@ fn split(tensors: TensorMap, most: u64) -> Result<Vec<TensorMap>> {
     }
     shards.push(shard);
     Ok(shards)
-}
-
-fn write(
-    folder: &Path,
-    name: &str,
-    content: impl FnOnce(&mut AtomicFile) -> std::io::Result<()>,
-) -> Result<()> {
-    let path = folder.join(name);
-    let done = AtomicFile::new(&path).and_then(|mut draft| {
-        content(&mut draft)?;
-        draft.put_synced()
-    });
-    done.doing("write", &path)
 }
 
 #[cfg(test)]

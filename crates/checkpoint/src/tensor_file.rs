@@ -36,6 +36,16 @@ impl Dtype {
     }
 }
 
+/// Puts a file of [`write_tensors`] in its place, durably.
+///
+/// # Errors
+/// Those of the file system, and those of [`write_tensors`].
+pub(crate) fn put_tensors(tensors: &TensorMap, place: &Path) -> io::Result<()> {
+    let mut draft = files::AtomicFile::new(place)?;
+    write_tensors(tensors, &mut draft)?;
+    draft.put_synced()
+}
+
 /// Writes `tensors` as a safetensors file with `{"format": "pt"}`.
 ///
 /// # Errors

@@ -7,13 +7,12 @@ mod loading;
 use super::export::ExportArgs;
 use super::used::Used;
 use base::error::{Error, IoContext, Result};
-use base::files::{AtomicFile, TempPath, sync_folder};
+use base::files::{TempPath, replace, sync_folder};
 use checkpoint::{Dtype, ExportOptions, TensorMap, converted, is_shard, to_hub, write_shards};
 use data::{Encoding, Tokenizer};
 use job::registry::Registry;
 use serde_json::{Map, Value};
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 
 /// What is exported, and of which weights.
@@ -112,12 +111,7 @@ fn write(folder: &Path, exported: &Exported, weights: TensorMap, shard: u64) -> 
     let most = if exported.published.is_some() { shard } else { u64::MAX };
     let mut names = write_shards(folder, weights, most)?;
     for (name, bytes) in files {
-        let path = folder.join(name);
-        let done = AtomicFile::new(&path).and_then(|mut draft| {
-            draft.write_all(&bytes)?;
-            draft.put_synced()
-        });
-        done.doing("write", &path)?;
+        replace(&folder.join(name), &bytes)?;
         names.push(name.to_owned());
     }
     Ok(names)

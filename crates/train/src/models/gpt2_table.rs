@@ -1,5 +1,6 @@
 //! The `[model]` table of a GPT-2, and its config.json.
 
+use super::kind::{check_preset, expect};
 use super::sizes::{Size, check_input, tokens};
 use super::standard::{Unbuilt, source_with};
 use super::{Gpt2, Gpt2Config, ModelKind, ModelSource};
@@ -100,10 +101,7 @@ impl ModelKind for Gpt2Kind {
 /// files have those of the pretraining.
 fn keys(config: &Map<String, Json>) -> Result<Map<String, Json>, String> {
     let set = |key: &str| config.get(key).filter(|value| !value.is_null());
-    let expect = |key: &str, expected: Json| match set(key) {
-        Some(found) if *found != expected => Err(format!("expected `{key}` {expected}, found {found}")),
-        _ => Ok(()),
-    };
+    let expect = |key: &str, expected: Json| expect(key, &expected, set(key));
     let model_type = set("model_type").and_then(Json::as_str).unwrap_or_default();
     if model_type != "gpt2" {
         return Err(format!("expected `model_type` gpt2, found \"{model_type}\""));
@@ -169,13 +167,8 @@ fn gpt2(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     let n_head = fields.or_default("n_head", t.n_head, heads);
     let n_embd = fields.or_default("n_embd", t.n_embd, width);
     let n_inner = fields.or_default("n_inner", t.n_inner, 4 * n_embd);
-    if let Some(from) = fields.inherits_from()
-        && t.preset != Gpt2Preset::Tiny
-        && [n_layer, n_head, n_embd] != t.preset.sizes()
-    {
-        let problem = format!("contradicts the sizes in {from}");
-        fields.problem("preset", problem);
-    }
+    let has_its_sizes = [n_layer, n_head, n_embd] == [layers, heads, width];
+    check_preset(fields, t.preset == Gpt2Preset::Tiny || has_its_sizes);
     if !n_embd.is_multiple_of(n_head) {
         fields.problem("n_embd", format!("must be a multiple of n_head = {n_head}, found {n_embd}"));
     }

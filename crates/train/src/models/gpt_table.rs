@@ -1,5 +1,6 @@
 //! The `[model]` table of a GPT, and its config.json: that of a GPT-2 with another GELU and a head of its own.
 
+use super::kind::{check_preset, expect};
 use super::sizes::{Size, check_input, tokens};
 use super::standard::{Unbuilt, source_with};
 use super::{Gpt, GptConfig, ModelKind, ModelSource, Preset};
@@ -61,9 +62,7 @@ impl ModelKind for GptKind {
             ("scale_attn_by_inverse_layer_idx", json!(false)),
             ("add_cross_attention", json!(false)),
         ] {
-            if let Some(found) = config.get(key).filter(|found| **found != expected) {
-                return Err(format!("expected `{key}` {expected}, found {found}"));
-            }
+            expect(key, &expected, config.get(key))?;
         }
         let keys = [
             ("n_layer", "n_layer"),
@@ -115,13 +114,8 @@ fn gpt(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     let n_layer = fields.or_default("n_layer", table.n_layer, layers);
     let n_head = fields.or_default("n_head", table.n_head, heads);
     let n_embd = fields.or_default("n_embd", table.n_embd, width);
-    if let Some(from) = fields.inherits_from()
-        && table.preset != Preset::Micro
-        && (n_layer, n_head, n_embd) != table.preset.sizes()
-    {
-        let problem = format!("contradicts the sizes in {from}");
-        fields.problem("preset", problem);
-    }
+    let has_its_sizes = (n_layer, n_head, n_embd) == (layers, heads, width);
+    check_preset(fields, table.preset == Preset::Micro || has_its_sizes);
     let (block, vocab) = (("block_size", table.block_size), ("vocab_size", table.vocab_size));
     let block = Size::at_least(fields, facts, block, |facts| Ok(tokens(facts)?.0));
     let vocab = Size::at_least(fields, facts, vocab, |facts| Ok(tokens(facts)?.1));

@@ -32,6 +32,27 @@ where
     }
 }
 
+/// What [`ModelKind::keys_of_config`] says of a value that config.json may only have as `expected`.
+///
+/// # Errors
+/// It has another one.
+pub(super) fn expect(key: &str, expected: &Json, found: Option<&Json>) -> Result<(), String> {
+    match found {
+        Some(found) if found != expected => Err(format!("expected `{key}` {expected}, found {found}")),
+        _ => Ok(()),
+    }
+}
+
+/// Reports `preset`, which is set, where the sizes are those of a config.json and not its own.
+pub(super) fn check_preset(fields: &mut Fields<'_>, has_its_sizes: bool) {
+    if let Some(from) = fields.inherits_from()
+        && !has_its_sizes
+    {
+        let problem = format!("contradicts the sizes in {from}");
+        fields.problem("preset", problem);
+    }
+}
+
 /// A tensor in a model's state, with its PyTorch name.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct TensorFacts {

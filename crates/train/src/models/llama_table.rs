@@ -1,5 +1,6 @@
 //! The `[model]` table of a Llama.
 
+use super::kind::check_preset;
 use super::rope::{RopeParameters, RopeType};
 use super::sizes::{Size, check_input, tokens};
 use super::standard::{Unbuilt, source_with};
@@ -255,13 +256,8 @@ fn llama(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     }
 
     let read = (model_type, hidden_size, intermediate_size, num_hidden_layers);
-    if let Some(from) = fields.inherits_from()
-        && t.preset != LlamaPreset::Tiny
-        && read != (preset.model_type, preset.widths[0], preset.widths[1], preset.layers)
-    {
-        let problem = format!("contradicts the sizes in {from}");
-        fields.problem("preset", problem);
-    }
+    let has_its_sizes = read == (preset.model_type, preset.widths[0], preset.widths[1], preset.layers);
+    check_preset(fields, t.preset == LlamaPreset::Tiny || has_its_sizes);
     if !num_attention_heads.is_multiple_of(num_key_value_heads) {
         let what =
             format!("must divide num_attention_heads = {num_attention_heads}, found {num_key_value_heads}");

@@ -1,5 +1,6 @@
 //! The `[model]` tables of the residual networks, and their config.json.
 
+use super::kind::expect;
 use super::sizes::{Size, check_input, image, outputs};
 use super::standard::{Unbuilt, source_with};
 use super::{Depth, ModelKind, ModelSource, ResNet, Stem};
@@ -41,19 +42,14 @@ impl ModelKind for ResNetKind {
         let own = config_json(self.0, 3, 1);
         // Other libraries, such as timm, have a config.json of their own and torchvision's names.
         let Some(model_type) = config.get("model_type") else { return Ok(Map::new()) };
-        if model_type != "resnet" {
-            return Err(format!("expected `model_type` \"resnet\", found {model_type}"));
-        }
+        expect("model_type", &own["model_type"], Some(model_type))?;
         // Without these, transformers builds a ResNet-50.
         let defaults = config_json(Depth::RESNET50, 3, 1);
         let of_model =
             own.iter().filter(|(key, _)| !CLASSES.contains(&key.as_str()) && *key != "num_channels");
         for (key, expected) in of_model {
-            let found = config.get(key).filter(|found| !found.is_null()).or(defaults.get(key));
-            if found != Some(expected) {
-                let found = found.unwrap_or(&Json::Null);
-                return Err(format!("expected `{key}` {expected}, found {found}"));
-            }
+            let found = config.get(key).filter(|found| !found.is_null());
+            expect(key, expected, found.or(defaults.get(key)))?;
         }
         Ok(Map::from_iter([("stem".to_owned(), json!(Stem::ImageNet))]))
     }

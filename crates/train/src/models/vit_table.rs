@@ -1,5 +1,6 @@
 //! The `[model]` table of a vision transformer, and its config.json.
 
+use super::kind::{check_preset, expect};
 use super::sizes::{Size, check_input, image, outputs};
 use super::standard::{Unbuilt, source_with};
 use super::vit::EPS;
@@ -75,9 +76,7 @@ fn keys(config: &Map<String, Json>) -> Result<Map<String, Json>, String> {
     for (key, expected) in
         [("model_type", json!("vit")), ("hidden_act", json!("gelu")), ("qkv_bias", json!(true))]
     {
-        if let Some(found) = set(key).filter(|found| **found != expected) {
-            return Err(format!("expected `{key}` {expected}, found {found}"));
-        }
+        expect(key, &expected, set(key))?;
     }
     let keys = [
         ("patch_size", "patch_size", json!(16)),
@@ -161,13 +160,8 @@ fn vit(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     let eps = table.layer_norm_eps.unwrap_or(EPS);
     let classes = ("num_classes", table.num_classes);
     let classes = Size::exactly(fields, facts, classes, outputs);
-    if let Some(from) = fields.inherits_from()
-        && table.preset != VitPreset::B16
-        && [patch_size, num_layers, num_heads, hidden_dim] != table.preset.sizes()
-    {
-        let problem = format!("contradicts the sizes in {from}");
-        fields.problem("preset", problem);
-    }
+    let has_its_sizes = [patch_size, num_layers, num_heads, hidden_dim] == [side, layers, heads, width];
+    check_preset(fields, table.preset == VitPreset::B16 || has_its_sizes);
     if !hidden_dim.is_multiple_of(num_heads) {
         let found = format!("must be a multiple of num_heads = {num_heads}, found {hidden_dim}");
         fields.problem("hidden_dim", found);
