@@ -136,6 +136,25 @@ weight_decay = 0.1
 """)
 
 
+def lm_speed(bench, preset, block, batch, steps, every):
+    """The work of `torch_side.py`'s `llama`."""
+    return _job("lm-speed", batch, steps, every, f"""
+[model]
+name = "llama"
+preset = "{preset}"
+[dataset]
+name = "text"
+path = "{bench.data}/tinyshakespeare.txt"
+cache = "{bench.scratch}/tokens"
+block_size = {block}
+[tokenizer]
+kind = "bytes"
+[optimizer]
+name = "adamw"
+lr = 1e-4
+""")
+
+
 def noise(bench):
     """CIFAR-10's files with random pixels: speed does not depend on them."""
     import os

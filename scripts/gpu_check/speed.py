@@ -34,6 +34,19 @@ def gpt(bench):
     side_by_side(bench, [Case(what, job, theirs, batch * block, "tokens/s")])
 
 
+def language_models(bench):
+    """In bf16, with the tokens and logits of the published models."""
+    if bench.needs(bench.data / "tinyshakespeare.txt"):
+        return
+    presets, block, batch = (["tiny"], 16, 4) if bench.quick else (["smollm2-135m", "qwen2.5-0.5b"], 1024, 8)
+    cases = []
+    for preset in presets:
+        job = lambda steps, every, preset=preset: jobs.lm_speed(bench, preset, block, batch, steps, every)
+        theirs = dict(model="llama", batch=batch, preset=preset, block=block)
+        cases.append(Case(f"{preset}, block {block}, batch {batch}", job, theirs, batch * block, "tokens/s"))
+    side_by_side(bench, cases, ["bf16"])
+
+
 def name_of(size):
     return "GPT {}/{}/{}".format(*size)
 
@@ -47,9 +60,9 @@ def both(bench, steps, every):
     return cases
 
 
-def side_by_side(bench, cases):
+def side_by_side(bench, cases, precisions=PRECISIONS):
     """Each precision on both sides in turn; what PyTorch compiles comes last, as far as there is time."""
-    precisions = PRECISIONS if bench.is_cuda else ["f32"]
+    precisions = precisions if bench.is_cuda else ["f32"]
     rates, pytorch = {}, PyTorch(bench)
     try:
         for case, precision in bench.rows(itertools.product(cases, precisions)):
@@ -76,8 +89,11 @@ def ours(bench, case, precision):
     waits = statistics.median(e.get("data_wait", 0.0) for e in run.of("step")[-windows:])
     memory = peak.told()
     told = f"{rate:,.0f} {case.unit}, {100 * waits:.0f} % of it waiting for data"
+    mfu = [e["mfu"] for e in run.of("step")[-windows:] if e.get("mfu")]
+    mfu = statistics.median(mfu) if mfu else None
+    told += "" if mfu is None else f", MFU {100 * mfu:.0f} %"
     told += f", {mib(memory)}"
-    bench.report.note(f"{case.what}, {precision}", told, rate=rate, data_wait=waits, peak_mib=memory)
+    bench.report.note(f"{case.what}, {precision}", told, rate=rate, data_wait=waits, peak_mib=memory, mfu=mfu)
     return rate
 
 

@@ -1,5 +1,5 @@
-"""The same work in PyTorch. Reads lines of JSON, each with `model` (resnet or gpt), `batch`, `size` (of gpt), `precision`, `way` (eager
-or compiled) and `seconds`; answers each with one: units per second, the memory layout that was faster, and when that was measured, for
+"""The same work in PyTorch. Reads lines of JSON, each with `model` (resnet, gpt or llama), `batch`, `size` (of gpt), `preset` and `block` (of
+llama), `precision`, `way` (eager or compiled) and `seconds`; answers each with one: units per second, the memory layout that was faster, and when that was measured, for
 whoever looks at the device's memory meanwhile.
 
 The batches lie on the device already, so nothing waits for data: an upper bound of what a PyTorch job does.
@@ -65,6 +65,71 @@ def gpt(job):
     return Gpt(layers, heads, width, block), batches, opt, job["batch"] * block, [torch.contiguous_format]
 
 
+class LlamaBlock(nn.Module):
+    """As transformers' LlamaDecoderLayer; `bias` of queries, keys and values as in Qwen2."""
+
+    def __init__(self, width, inner, heads, shared, bias):
+        super().__init__()
+        self.heads, self.shared, self.size = heads, shared, width // heads
+        self.ln_1, self.ln_2 = nn.RMSNorm(width, eps=1e-5), nn.RMSNorm(width, eps=1e-5)
+        self.q = nn.Linear(width, width, bias=bias)
+        self.k, self.v = (nn.Linear(width, shared * self.size, bias=bias) for _ in range(2))
+        self.o = nn.Linear(width, width, bias=False)
+        self.gate, self.up = (nn.Linear(width, inner, bias=False) for _ in range(2))
+        self.down = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x, cos, sin):
+        b, t, c = x.shape
+        normed = self.ln_1(x)
+        split = lambda linear, heads: linear(normed).view(b, t, heads, self.size).transpose(1, 2)
+        q, k, v = split(self.q, self.heads), split(self.k, self.shared), split(self.v, self.shared)
+        q, k = rotated(q, cos, sin), rotated(k, cos, sin)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        x = x + self.o(y.transpose(1, 2).reshape(b, t, c))
+        normed = self.ln_2(x)
+        return x + self.down(F.silu(self.gate(normed)) * self.up(normed))
+
+
+def rotated(x, cos, sin):
+    a, b = x.chunk(2, -1)
+    return (x * cos + torch.cat([-b, a], -1) * sin).to(x.dtype)
+
+
+class Llama(nn.Module):
+    """With a tied head."""
+
+    def __init__(self, layers, width, inner, heads, shared, vocab, bias, block):
+        super().__init__()
+        self.embed, self.norm = nn.Embedding(vocab, width), nn.RMSNorm(width, eps=1e-5)
+        nn.init.normal_(self.embed.weight, std=0.02)
+        self.layers = nn.ModuleList([LlamaBlock(width, inner, heads, shared, bias) for _ in range(layers)])
+        size = width // heads
+        angles = torch.outer(torch.arange(block).float(), 1e5 ** -(torch.arange(0, size, 2).float() / size)).repeat(1, 2)
+        self.register_buffer("cos", angles.cos())
+        self.register_buffer("sin", angles.sin())
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = layer(x, self.cos, self.sin)
+        return F.linear(self.norm(x), self.embed.weight).flatten(0, 1)
+
+
+# Layers, width, inner width, heads, heads of keys, tokens, and whether there are biases, as in the config.json of each.
+LLAMAS = {
+    "tiny": (2, 64, 172, 4, 2, 257, False),
+    "smollm2-135m": (30, 576, 1536, 9, 3, 49152, False),
+    "qwen2.5-0.5b": (24, 896, 4864, 14, 2, 151936, True),
+}
+
+
+def llama(job):
+    size, batch, block = LLAMAS[job["preset"]], job["batch"], job["block"]
+    batches = [torch.randint(0, 257, (batch, block + 1)) for _ in range(4)]
+    batches = [(b[:, :-1].contiguous(), b[:, 1:].flatten()) for b in batches]
+    return Llama(*size, block), batches, dict(lr=1e-4), batch * block, [torch.contiguous_format]
+
+
 def measure(args, job, seconds, layout):
     device, began = torch.device(args.device), time.monotonic()
     precision, way = job["precision"], job["way"]
@@ -115,7 +180,7 @@ def release():
         torch.cuda.empty_cache()
 
 
-MODELS = {"resnet": resnet, "gpt": gpt}
+MODELS = {"resnet": resnet, "gpt": gpt, "llama": llama}
 
 
 def main():

@@ -19,6 +19,7 @@ pub enum Values {
     Double(Vec<Option<f64>>),
     Bool(Vec<Option<bool>>),
     Bytes(Vec<Option<Vec<u8>>>),
+    Lists(Vec<Option<Vec<Option<i64>>>>),
 }
 
 /// A file.
@@ -40,6 +41,11 @@ impl Values {
         Self::Bytes(texts.iter().map(|text| Some(text.as_bytes().to_vec())).collect())
     }
 
+    #[allow(dead_code, reason = "each of the two users needs some of them")]
+    pub fn lists(lists: &[&[i64]]) -> Self {
+        Self::Lists(lists.iter().map(|list| Some(list.iter().copied().map(Some).collect())).collect())
+    }
+
     fn len(&self) -> usize {
         match self {
             Self::Int32(v) => v.len(),
@@ -48,6 +54,7 @@ impl Values {
             Self::Double(v) => v.len(),
             Self::Bool(v) => v.len(),
             Self::Bytes(v) => v.len(),
+            Self::Lists(v) => v.len(),
         }
     }
 }
@@ -123,6 +130,37 @@ fn write_part(to: &mut ColumnWriter<'_>, column: &Values, range: std::ops::Range
         (ColumnWriter::ByteArrayColumnWriter(w), Values::Bytes(v)) => {
             write!(w, v, |x: &Vec<u8>| ByteArray::from(x.clone()))
         }
+        (ColumnWriter::Int64ColumnWriter(w), Values::Lists(v)) => {
+            let (levels, repeats, values) = levels_of(&v[range], level);
+            w.write_batch(&values, Some(&levels), Some(&repeats)).unwrap();
+        }
+        (ColumnWriter::Int32ColumnWriter(w), Values::Lists(v)) => {
+            let (levels, repeats, values) = levels_of(&v[range], level);
+            let values: Vec<i32> = values.into_iter().map(|value| value as i32).collect();
+            w.write_batch(&values, Some(&levels), Some(&repeats)).unwrap();
+        }
         _ => panic!("the values are of another type than the column"),
     }
+}
+
+/// The definition and repetition levels of lists, and their values. `level` is that of a value. Where no element lacks its value, it may
+/// be that of an element.
+fn levels_of(lists: &[Option<Vec<Option<i64>>>], level: i16) -> (Vec<i16>, Vec<i16>, Vec<i64>) {
+    let (mut levels, mut repeats, mut values) = (Vec::new(), Vec::new(), Vec::new());
+    // As `optional group (LIST) { repeated group { optional }}` if it is 3.
+    let element = level.min(2);
+    for list in lists {
+        match list.as_deref() {
+            None => levels.push(element - 2),
+            Some([]) => levels.push(element - 1),
+            Some(list) => {
+                levels.extend(list.iter().map(|value| if value.is_some() { level } else { level - 1 }));
+                repeats.extend((0..list.len()).map(|at| i16::from(at > 0)));
+                values.extend(list.iter().flatten());
+                continue;
+            }
+        }
+        repeats.push(0);
+    }
+    (levels, repeats, values)
 }

@@ -1,5 +1,6 @@
 //! The names and layouts that a model's tensors have in files of Hugging Face's transformers, where they are not its own.
 
+use super::stored::{StoredMap, StoredTensor};
 use super::tensor::{TensorData, TensorMap};
 use base::error::Result;
 
@@ -58,18 +59,15 @@ impl HubTensor {
     }
 
     /// The model's tensor from those of the file; `None` if these are no parts of one.
-    fn to_own(&self, own: &str, mut parts: Vec<TensorData>) -> Option<TensorData> {
-        let (first, rest) = parts.split_first_mut()?;
-        if rest.iter().any(|part| (part.dtype, &part.shape) != (first.dtype, &first.shape)) {
-            return None;
+    fn to_own(&self, own: &str, mut parts: Vec<StoredTensor>) -> Option<StoredTensor> {
+        match self {
+            Self::Thirds(_) => StoredTensor::of_rows(own, parts),
+            Self::Same(_) | Self::Transposed(_) => {
+                let mut whole = parts.pop()?;
+                whole.name = own.to_owned();
+                Some(if matches!(self, Self::Transposed(_)) { whole.transposed() } else { whole })
+            }
         }
-        rest.iter().for_each(|part| first.bytes.extend_from_slice(&part.bytes));
-        if !rest.is_empty() {
-            *first.shape.first_mut()? *= 1 + rest.len();
-        }
-        first.name = own.to_owned();
-        let whole = parts.swap_remove(0);
-        Some(if matches!(self, Self::Transposed(_)) { whole.transposed() } else { whole })
     }
 }
 
@@ -90,7 +88,7 @@ pub fn to_hub(own: TensorMap, of: &dyn Fn(&str) -> HubTensor) -> Result<TensorMa
 ///
 /// # Errors
 /// Two tensors of the file have one name.
-pub fn from_hub(file: TensorMap, own: &[&str], of: &dyn Fn(&str) -> HubTensor) -> Result<TensorMap> {
+pub fn from_hub(file: StoredMap, own: &[&str], of: &dyn Fn(&str) -> HubTensor) -> Result<StoredMap> {
     let in_file = |name: &String| {
         let without = BASES.iter().find_map(|base| name.strip_prefix(base));
         let mut names = [Some(name.as_str()), without].into_iter().flatten();
@@ -115,7 +113,7 @@ pub fn from_hub(file: TensorMap, own: &[&str], of: &dyn Fn(&str) -> HubTensor) -
         found.push(tensor);
     }
     let rest = file.into_tensors().into_iter().filter(|tensor| !used.contains(&tensor.name));
-    TensorMap::from_tensors(rest.chain(found))
+    StoredMap::from_tensors(rest.chain(found))
 }
 
 #[cfg(test)]
@@ -130,6 +128,11 @@ mod tests {
             "steps" => HubTensor::Same("vit.steps".to_owned()),
             name => HubTensor::same(name),
         }
+    }
+
+    /// With all values.
+    fn from_hub(file: TensorMap, own: &[&str]) -> TensorMap {
+        super::from_hub(file.into(), own, &of).unwrap().read().unwrap()
     }
 
     const OWN: [&str; 5] = ["in.weight", "in.bias", "out", "head", "steps"];
@@ -161,7 +164,7 @@ mod tests {
                 assert_eq!(hub.get(&name).unwrap().shape, shape);
             }
         }
-        let back = from_hub(hub.clone(), &OWN, &of).unwrap();
+        let back = from_hub(hub.clone(), &OWN);
         for tensor in own().iter() {
             assert_eq!(back.get(&tensor.name), Some(tensor));
         }
@@ -170,7 +173,7 @@ mod tests {
             tensor.name = tensor.name.trim_start_matches("vit.").to_owned();
             tensor
         });
-        let back = from_hub(TensorMap::from_tensors(base).unwrap(), &OWN, &of).unwrap();
+        let back = from_hub(TensorMap::from_tensors(base).unwrap(), &OWN);
         assert_eq!(back.get("in.weight"), own().get("in.weight"));
         assert_eq!(back.len(), 5);
         // Wrapped, as DDP and Lightning save it.
@@ -178,7 +181,7 @@ mod tests {
             tensor.name = format!("state_dict.module.{}", tensor.name);
             tensor
         });
-        let back = from_hub(TensorMap::from_tensors(wrapped).unwrap(), &OWN, &of).unwrap();
+        let back = from_hub(TensorMap::from_tensors(wrapped).unwrap(), &OWN);
         assert_eq!(back.get("in.weight"), own().get("in.weight"));
     }
 
@@ -190,7 +193,7 @@ mod tests {
                 changed(&mut tensor);
                 tensor
             });
-            from_hub(TensorMap::from_tensors(all).unwrap(), &OWN, &of).unwrap()
+            from_hub(TensorMap::from_tensors(all).unwrap(), &OWN)
         };
         let missing = without_one("vit.k.weight", &|_| {});
         assert!(missing.get("in.weight").is_none() && missing.get("vit.q.weight").is_some());
@@ -201,6 +204,6 @@ mod tests {
         });
         assert!(reshaped.get("in.weight").is_none() && reshaped.get("vit.k.weight").is_some());
         // A file of the model itself is as it was.
-        assert_eq!(from_hub(own(), &OWN, &of).unwrap(), own());
+        assert_eq!(from_hub(own(), &OWN), own());
     }
 }

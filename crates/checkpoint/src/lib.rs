@@ -2,7 +2,7 @@
 //!
 //! [`mod@format`] defines the checkpoint directory. [`CheckpointStore`] writes one atomically, finds the newest one
 //! that verifies, and applies the retention policy; [`AsyncSaver`] writes on a thread beside the training loop.
-//! [`read_weights`] and [`match_weights`] import PyTorch's weights; [`export()`] and [`inspect()`] implement the
+//! [`open_weights`] and [`match_weights`] import PyTorch's weights; [`export()`] and [`inspect()`] implement the
 //! commands of these names. Tensors are bytes in host memory here, without devices or Burn types.
 
 #![warn(missing_docs)]
@@ -33,6 +33,7 @@ mod shards;
 mod snapshot;
 mod stats;
 mod store;
+mod stored;
 mod tensor;
 pub mod tensor_file;
 mod tensor_metadata;
@@ -54,11 +55,12 @@ pub use hub::{HubTensor, from_hub, to_hub};
 pub use inspect::{Inspection, inspect};
 pub use load::{Loaded, find_store, load, load_any, read_state, verify};
 pub use matching::{ModelTensor, match_weights};
-pub use pretrained::read_weights;
+pub use pretrained::{open_weights, read_weights};
 pub use rank_by::{RankBy, StandardMetric};
 pub use score::Score;
 pub use shards::{is_shard, write_shards};
 pub use snapshot::Snapshot;
 pub use store::{CheckpointStore, Entry, SavedCheckpoint};
-pub use tensor::{Dtype, TensorData, TensorMap};
+pub use stored::{StoredMap, StoredTensor};
+pub use tensor::{Dtype, Named, NamedMap, TensorData, TensorMap};
 pub use writer::AsyncSaver;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::tensor::{TensorData, TensorMap};
+use super::stored::{StoredMap, StoredTensor};
 use base::display;
 use base::error::{Error, Result};
 
@@ -14,7 +14,7 @@ const WRAPPERS: [&str; 6] = ["state_dict", "model_state_dict", "model", "module"
 #[derive(Debug, Default)]
 pub struct Matched<'a> {
     /// The model's name and its tensor, in the model's order, with the file's element types.
-    pub loaded: Vec<(String, &'a TensorData)>,
+    pub loaded: Vec<(String, &'a StoredTensor)>,
     /// Names of the model that are not in the file; these tensors keep their initial values.
     pub missing: Vec<String>,
     /// Names in the file (as written there) that the model does not have.
@@ -49,7 +49,7 @@ pub struct ModelTensor {
 /// `ErrorKind::Spec` if nothing matches. With `strict`, also if a tensor is missing, unexpected or
 /// of another shape (`num_batches_tracked` may be missing, as in PyTorch: files from before version
 /// 0.4.1 have none).
-pub fn match_weights<'a>(model: &[ModelTensor], file: &'a TensorMap, strict: bool) -> Result<Matched<'a>> {
+pub fn match_weights<'a>(model: &[ModelTensor], file: &'a StoredMap, strict: bool) -> Result<Matched<'a>> {
     let prefix = wrapper_prefix(model, file);
     let mut found = Matched::default();
     let in_file = |name: &str| file.get(&format!("{prefix}{name}"));
@@ -96,7 +96,7 @@ impl Matched<'_> {
     /// Where matrices of the file have rows and columns exchanged, nobody can see it of the square ones.
     fn check_layouts(&self) -> Result<()> {
         let reversed = |m: &&Mismatch| m.file.len() == 2 && m.file.iter().rev().eq(&m.model);
-        let square = |(_, t): &&(String, &TensorData)| {
+        let square = |(_, t): &&(String, &StoredTensor)| {
             t.shape.len() == 2 && t.shape[0] == t.shape[1] && t.shape[0] > 1
         };
         let (Some(reversed), Some((square, _))) =
@@ -137,7 +137,7 @@ impl Matched<'_> {
     }
 }
 
-fn nothing_matches(model: &[ModelTensor], file: &TensorMap, found: &Matched<'_>) -> Error {
+fn nothing_matches(model: &[ModelTensor], file: &StoredMap, found: &Matched<'_>) -> Error {
     let names = |names: &mut dyn Iterator<Item = &str>| {
         names.take(4).map(display::name).collect::<Vec<_>>().join(", ")
     };
@@ -159,7 +159,7 @@ fn same_shape(a: &[usize], b: &[usize]) -> bool {
 }
 
 /// The wrapper prefix with which most of the model's names are found; of equally good ones the shortest.
-fn wrapper_prefix(model: &[ModelTensor], file: &TensorMap) -> String {
+fn wrapper_prefix(model: &[ModelTensor], file: &StoredMap) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let known: HashSet<&str> = model.iter().map(|w| w.name.as_str()).collect();
     for t in file {
@@ -181,12 +181,13 @@ fn wrapper_prefix(model: &[ModelTensor], file: &TensorMap) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{TensorData, TensorMap};
 
-    fn file(tensors: &[(&str, &[usize])]) -> TensorMap {
+    fn file(tensors: &[(&str, &[usize])]) -> StoredMap {
         let make = |&(name, shape): &(&str, &[usize])| {
             TensorData::from_f32(name, shape.to_vec(), &vec![0.0; shape.iter().product()]).unwrap()
         };
-        TensorMap::from_tensors(tensors.iter().map(make)).unwrap()
+        TensorMap::from_tensors(tensors.iter().map(make)).unwrap().into()
     }
 
     fn wanted(tensors: &[(&str, &[usize], usize)]) -> Vec<ModelTensor> {

@@ -9,25 +9,34 @@ use std::path::{Path, PathBuf};
 
 use pytorch_reader::{DType, PytorchReader};
 
-use super::tensor::{Dtype, TensorData, TensorMap};
-use super::tensor_file::read_tensor_file;
+use super::stored::{StoredMap, StoredTensor};
+use super::tensor::{Dtype, TensorMap};
+use super::tensor_file::stored_tensors;
 use super::tensor_metadata::tensor_with_metadata;
 use base::display;
 use base::error::{Error, Result};
 use base::files;
 
-/// Reads the tensors of a `.safetensors` or PyTorch file, of a folder of Hugging Face, or of one of our checkpoints or run folders. Nested
+/// The tensors of [`open_weights`], with all values.
+///
+/// # Errors
+/// As [`open_weights`].
+pub fn read_weights(path: &Path) -> Result<TensorMap> {
+    open_weights(path)?.read()
+}
+
+/// The tensors of a `.safetensors` or PyTorch file, of a folder of Hugging Face, or of one of our checkpoints or run folders. Nested
 /// dictionaries (`{"state_dict": …}`) become dotted names, which `match_weights` resolves. Tensors of PyTorch files are
-/// sorted by name.
+/// sorted by name. Values are read later, but for checkpoints, whose digests are compared.
 ///
 /// # Errors
 /// `ErrorKind::Spec`, with the file and what is wrong with it; `ErrorKind::Io` for a folder.
-pub fn read_weights(path: &Path) -> Result<TensorMap> {
+pub fn open_weights(path: &Path) -> Result<StoredMap> {
     if path.is_dir() {
         return match files_of_folder(path)? {
-            Some(files) => merged(files.iter().map(|file| read_weights(file)))
+            Some(files) => merged(files.iter().map(|file| open_weights(file)))
                 .map_err(|e| Error { message: format!("{}: {}", path.display(), e.message), ..e }),
-            None => Ok(super::load_any(path)?.model),
+            None => Ok(super::load_any(path)?.model.into()),
         };
     }
     let mut start = [0; 9];
@@ -38,7 +47,7 @@ pub fn read_weights(path: &Path) -> Result<TensorMap> {
     })?;
     // Eight bytes of length, then JSON. No PyTorch container has a brace at this position.
     match found == 9 && start[8] == b'{' {
-        true => read_tensor_file(path).map(|(tensors, _)| tensors).map_err(|e| failed(format!("it {e}"))),
+        true => stored_tensors(path).map_err(|e| failed(format!("it {e}"))),
         false => read_pytorch(path).map_err(|why| {
             failed(display::piece(&why))
                 .hint("supported are .safetensors files and files from `torch.save(model.state_dict(), …)`")
@@ -79,15 +88,15 @@ fn files_of_index(index: &Path) -> Result<Vec<PathBuf>, String> {
     }
 }
 
-fn merged(parts: impl Iterator<Item = Result<TensorMap>>) -> Result<TensorMap> {
-    let mut all = TensorMap::new();
+fn merged(parts: impl Iterator<Item = Result<StoredMap>>) -> Result<StoredMap> {
+    let mut all = StoredMap::new();
     for part in parts {
         part?.into_tensors().into_iter().try_for_each(|tensor| all.push(tensor))?;
     }
     Ok(all)
 }
 
-fn read_pytorch(path: &Path) -> Result<TensorMap, String> {
+fn read_pytorch(path: &Path) -> Result<StoredMap, String> {
     let reader = PytorchReader::new(path).map_err(|e| e.to_string())?;
     if let Some(name) = tensor_with_metadata(path, &reader.metadata().format_type)? {
         return Err(format!(
@@ -110,7 +119,7 @@ fn read_pytorch(path: &Path) -> Result<TensorMap, String> {
         return Err("it contains no tensors".into());
     }
     tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
-    let mut map = TensorMap::new();
+    let mut map = StoredMap::new();
     for (name, tensor) in tensors {
         let Some(dtype) = from_pytorch(tensor.dtype()) else {
             return Err(format!(
@@ -118,9 +127,7 @@ fn read_pytorch(path: &Path) -> Result<TensorMap, String> {
                 tensor.dtype()
             ));
         };
-        let bytes = tensor.read().map_err(|e| e.to_string())?;
-        let tensor = TensorData::new(name, dtype, tensor.shape().to_vec(), bytes).map_err(|e| e.message)?;
-        map.push(tensor).map_err(|e| e.message)?;
+        map.push(StoredTensor::of_pytorch(name, dtype, tensor)).map_err(|e| e.message)?;
     }
     Ok(map)
 }
@@ -143,7 +150,7 @@ fn from_pytorch(dtype: DType) -> Option<Dtype> {
 mod tests {
     use super::*;
     use crate::testing::snapshot;
-    use crate::{CheckpointStore, ModelTensor, match_weights};
+    use crate::{CheckpointStore, ModelTensor, TensorData, match_weights};
     use base::testing::shared;
     use proptest::prelude::*;
 
@@ -168,12 +175,12 @@ mod tests {
 
     #[test]
     fn matches_a_wrapped_ddp_checkpoint_with_the_model() {
-        let weights = read_bytes(CHECKPOINT).unwrap();
+        let weights = read_bytes(CHECKPOINT).unwrap().into();
         let wanted = |name: &str, shape, tensor| ModelTensor { name: name.to_owned(), shape, tensor };
         let model = [wanted("fc.weight", vec![2, 3], 0), wanted("fc.bias", vec![2], 1)];
         let matched = match_weights(&model, &weights, true).unwrap();
-        assert_eq!(matched.loaded[0].1.to_f32_vec(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
-        assert_eq!(matched.loaded[1].1.to_f32_vec(), [0.5, -0.5]);
+        assert_eq!(matched.loaded[0].1.read().unwrap().to_f32_vec(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+        assert_eq!(matched.loaded[1].1.read().unwrap().to_f32_vec(), [0.5, -0.5]);
     }
 
     #[test]

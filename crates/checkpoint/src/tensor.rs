@@ -199,48 +199,35 @@ fn to_odd(v: f64) -> f32 {
     f32::from_bits(towards_zero | 1)
 }
 
+/// What has a name.
+pub trait Named {
+    /// Its name.
+    fn name(&self) -> &str;
+}
+
+impl Named for TensorData {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Tensors in host memory.
+pub type TensorMap = NamedMap<TensorData>;
+
 /// Tensors in a fixed order, with unique names.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TensorMap {
-    tensors: Vec<TensorData>,
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedMap<T> {
+    tensors: Vec<T>,
     index: HashMap<String, usize>,
 }
 
+impl<T> Default for NamedMap<T> {
+    fn default() -> Self {
+        Self { tensors: Vec::new(), index: HashMap::new() }
+    }
+}
+
 impl TensorMap {
-    /// No tensors.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// # Errors
-    /// If the name already exists, or is the one that safetensors reserves.
-    pub fn push(&mut self, tensor: TensorData) -> Result<()> {
-        if tensor.name == "__metadata__" {
-            return Err(Error::checkpoint("a tensor cannot be named `__metadata__`"));
-        }
-        if self.index.contains_key(&tensor.name) {
-            return Err(Error::checkpoint(format!("two tensors are named `{}`", tensor.name)));
-        }
-        self.index.insert(tensor.name.clone(), self.tensors.len());
-        self.tensors.push(tensor);
-        Ok(())
-    }
-
-    /// Tensors in the order given.
-    ///
-    /// # Errors
-    /// As [`Self::push`].
-    pub fn from_tensors(tensors: impl IntoIterator<Item = TensorData>) -> Result<Self> {
-        let mut map = Self::new();
-        tensors.into_iter().try_for_each(|t| map.push(t))?;
-        Ok(map)
-    }
-
-    /// The tensor with this name.
-    pub fn get(&self, name: &str) -> Option<&TensorData> {
-        self.index.get(name).map(|&i| &self.tensors[i])
-    }
-
     /// The tensor's bytes, to overwrite.
     pub fn bytes_mut(&mut self, name: &str) -> Option<&mut [u8]> {
         self.index.get(name).map(|&i| self.tensors[i].bytes.as_mut_slice())
@@ -249,6 +236,43 @@ impl TensorMap {
     /// The bytes of each tensor, to overwrite.
     pub(crate) fn all_bytes_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
         self.tensors.iter_mut().map(|t| t.bytes.as_mut_slice())
+    }
+}
+
+impl<T: Named> NamedMap<T> {
+    /// No tensors.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// # Errors
+    /// If the name already exists, or is the one that safetensors reserves.
+    pub fn push(&mut self, tensor: T) -> Result<()> {
+        let name = tensor.name();
+        if name == "__metadata__" {
+            return Err(Error::checkpoint("a tensor cannot be named `__metadata__`"));
+        }
+        if self.index.contains_key(name) {
+            return Err(Error::checkpoint(format!("two tensors are named `{name}`")));
+        }
+        self.index.insert(name.to_owned(), self.tensors.len());
+        self.tensors.push(tensor);
+        Ok(())
+    }
+
+    /// Tensors in the order given.
+    ///
+    /// # Errors
+    /// As [`Self::push`].
+    pub fn from_tensors(tensors: impl IntoIterator<Item = T>) -> Result<Self> {
+        let mut map = Self::new();
+        tensors.into_iter().try_for_each(|t| map.push(t))?;
+        Ok(map)
+    }
+
+    /// The tensor with this name.
+    pub fn get(&self, name: &str) -> Option<&T> {
+        self.index.get(name).map(|&i| &self.tensors[i])
     }
 
     /// Number of tensors.
@@ -262,21 +286,26 @@ impl TensorMap {
     }
 
     /// The tensors, in order.
-    pub fn iter(&self) -> std::slice::Iter<'_, TensorData> {
+    pub fn iter(&self) -> std::slice::Iter<'_, T> {
         self.tensors.iter()
     }
 
     /// The tensors, in order, by value.
-    pub fn into_tensors(self) -> Vec<TensorData> {
+    pub fn into_tensors(self) -> Vec<T> {
         self.tensors
+    }
+
+    /// Each tensor made another of the same name.
+    pub(super) fn map<U: Named>(self, of: impl FnMut(T) -> U) -> NamedMap<U> {
+        NamedMap { tensors: self.tensors.into_iter().map(of).collect(), index: self.index }
     }
 }
 
-impl<'a> IntoIterator for &'a TensorMap {
-    type Item = &'a TensorData;
-    type IntoIter = std::slice::Iter<'a, TensorData>;
+impl<'a, T> IntoIterator for &'a NamedMap<T> {
+    type Item = &'a T;
+    type IntoIter = std::slice::Iter<'a, T>;
     fn into_iter(self) -> Self::IntoIter {
-        self.iter()
+        self.tensors.iter()
     }
 }
 

@@ -8,12 +8,14 @@
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde_json::{Map, Value, json};
 
 use super::digest::HashingReader;
 use super::format::Rejected;
+use super::stored::{StoredMap, StoredTensor};
 use super::tensor::{Dtype, TensorData, TensorMap};
 use base::display;
 use base::files;
@@ -120,10 +122,15 @@ fn read_header(input: &mut impl Read, len: u64) -> Result<(Vec<String>, Metadata
     Ok((listed.into_iter().map(|(name, _)| name).filter(|name| name != "__metadata__").collect(), metadata))
 }
 
+fn known_dtype(name: &str, info: &TensorInfo) -> Result<Dtype, Rejected> {
+    Dtype::from_safetensors(info.dtype).map_or_else(
+        || malformed(format!("tensor `{name}` has type {}, which ddp-run does not support", info.dtype)),
+        Ok,
+    )
+}
+
 fn read_tensor(input: &mut impl Read, name: &str, info: &TensorInfo) -> Result<TensorData, Rejected> {
-    let Some(dtype) = Dtype::from_safetensors(info.dtype) else {
-        return malformed(format!("tensor `{name}` has type {}, which ddp-run does not support", info.dtype));
-    };
+    let dtype = known_dtype(name, info)?;
     // In bounds: `read_header` has checked the total size of the tensors against the file.
     let size = info.data_offsets.1 - info.data_offsets.0;
     let mut bytes = Vec::with_capacity(size);
@@ -131,6 +138,23 @@ fn read_tensor(input: &mut impl Read, name: &str, info: &TensorInfo) -> Result<T
         return malformed(format!("ends within tensor `{name}`"));
     }
     TensorData::new(name, dtype, info.shape.clone(), bytes).or_else(|e| malformed(e.message))
+}
+
+/// The tensors of a `.safetensors` file, of which only the header is read now.
+pub(crate) fn stored_tensors(path: &Path) -> Result<StoredMap, Rejected> {
+    let mut file = files::open(path)?;
+    let len = file.metadata()?.len();
+    let (order, metadata) = read_header(&mut file, len)?;
+    let (file, path) = (Arc::new(file), Arc::from(path));
+    let data = len - metadata.data_len() as u64;
+    let mut all = StoredMap::new();
+    for (name, info) in order.iter().filter_map(|name| Some((name, metadata.info(name)?))) {
+        let at = data + info.data_offsets.0 as u64;
+        let dtype = known_dtype(name, info)?;
+        let tensor = StoredTensor::in_file(name, dtype, info.shape.clone(), (&file, &path, at));
+        all.push(tensor).or_else(|e| malformed(e.message))?;
+    }
+    Ok(all)
 }
 
 /// Reads a `.safetensors` file and computes its SHA-256 in the same pass.

@@ -40,8 +40,8 @@ pub fn train_tokenizer(files: &[PathBuf], field: &str, vocabulary_size: usize) -
             let mut is_empty = true;
             let mut begun = String::new();
             texts.read(0, 0, &mut |chunk| {
-                is_empty &= chunk.text.is_empty();
-                let mut rest = chunk.text;
+                is_empty &= chunk.text().is_empty();
+                let mut rest = chunk.text();
                 while let Some(end) = rest.find('\n') {
                     let (line, behind) = rest.split_at(end + 1);
                     // The trainer has ended with an error of its own.

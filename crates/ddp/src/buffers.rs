@@ -8,8 +8,8 @@ use std::collections::HashMap;
 
 type Flat = <Flex as BackendTypes>::FloatTensorPrimitive;
 
-/// Elements that a thread keeps at most: 256 MiB. Buffers beyond are freed.
-const KEPT: usize = 1 << 26;
+/// Elements that a thread keeps at most: 128 MiB. Buffers beyond are freed.
+const KEPT: usize = 1 << 25;
 /// Smaller buffers are left to the allocator.
 const SMALLEST: usize = 1 << 10;
 
@@ -72,7 +72,7 @@ pub fn exchange(tensor: Flat, values: &mut Vec<f32>) -> Result<(), Flat> {
 }
 
 /// A tensor's memory, if nothing else holds it and no other elements are in it. Else the tensor is returned.
-fn owned(tensor: Flat) -> Result<Vec<f32>, Flat> {
+pub fn owned(tensor: Flat) -> Result<Vec<f32>, Flat> {
     let len = tensor.layout().num_elements();
     if !tensor.is_unique() || !tensor.is_contiguous() || tensor.bytes().len() != len * size_of::<f32>() {
         return Err(tensor);

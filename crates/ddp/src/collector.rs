@@ -7,7 +7,7 @@ use super::hook::HookSource;
 use super::in_place::{InPlace, InPlaceBuckets};
 use super::on_device::DeviceGradients;
 use super::tap::GradientSink;
-use crate::buffers::{exchange, recycle};
+use crate::buffers::{exchange, owned, recycle};
 use crate::device::Gradient;
 use burn::backend::{BackendTypes, Flex};
 use burn::tensor::Device;
@@ -46,7 +46,12 @@ pub(super) struct CollectorState {
 
 #[derive(Debug)]
 pub(super) struct Bucket {
+    /// Its gradients in host memory; empty from [`Reducer::release`](super::Reducer::release) until the first of them arrives.
     pub data: Vec<f32>,
+    /// Elements of its gradients.
+    len: usize,
+    /// It is being averaged.
+    away: bool,
     parameters: usize,
     pending: usize,
 }
@@ -77,7 +82,9 @@ impl Collector {
     pub fn new(layout: BucketLayout, memory: GradientMemory, jobs: Option<BucketJobs>, plain: bool) -> Self {
         let GradientMemory { device, in_place } = memory;
         let buckets = layout.buckets.iter().enumerate().map(|(b, len)| Bucket {
-            data: if device.is_none() { vec![0.0; *len] } else { Vec::new() },
+            data: Vec::new(),
+            len: *len,
+            away: false,
             parameters: layout.slots.iter().flatten().filter(|s| s.bucket == b).count(),
             pending: 0,
         });
@@ -145,6 +152,32 @@ impl GradientSink for Collector {
     }
 }
 
+impl Bucket {
+    /// The place of a gradient.
+    ///
+    /// # Panics
+    /// The bucket is being averaged.
+    fn room(&mut self, slot: Slot) -> &mut [f32] {
+        assert!(!self.away, "a gradient arrived after its bucket was sent");
+        if self.data.is_empty() {
+            self.data = vec![0.0; self.len];
+        }
+        &mut self.data[slot.offset..slot.offset + slot.len]
+    }
+
+    /// Takes the memory of its only gradient. Else the tensor is returned.
+    fn take_over(
+        &mut self,
+        gradient: <Flex as BackendTypes>::FloatTensorPrimitive,
+    ) -> Result<(), <Flex as BackendTypes>::FloatTensorPrimitive> {
+        if !self.data.is_empty() {
+            return exchange(gradient, &mut self.data);
+        }
+        self.data = owned(gradient)?;
+        Ok(())
+    }
+}
+
 impl CollectorState {
     /// Starts a micro-batch; number 0 starts a new step.
     pub fn begin(&mut self, micro: usize, last: bool) {
@@ -170,11 +203,16 @@ impl CollectorState {
             unseen.push(parameter);
             let bucket = &mut self.buckets[slot.bucket];
             if self.micro == 0 && self.on_device.is_none() {
-                bucket.data[slot.offset..slot.offset + slot.len].fill(0.0);
+                bucket.room(slot).fill(0.0);
             }
             bucket.pending = 0;
         }
         unseen
+    }
+
+    /// Frees the gradients in host memory.
+    pub fn release(&mut self) {
+        self.buckets.iter_mut().for_each(|bucket| bucket.data = Vec::new());
     }
 
     /// Parameters in the order in which their gradients arrived in this micro-batch.
@@ -185,17 +223,17 @@ impl CollectorState {
     /// Adds a gradient in host memory, which must be contiguous; `first`: the parameter's first one in this micro-batch.
     fn add(&mut self, slot: Slot, gradient: <Flex as BackendTypes>::FloatTensorPrimitive, first: bool) {
         let replace = self.micro == 0 && first;
-        let data = &mut self.buckets[slot.bucket].data;
+        let bucket = &mut self.buckets[slot.bucket];
         let mut gradient = gradient;
         // A bucket of one gradient takes it as it is, if that saves the copy.
-        if replace && slot.len == data.len() {
-            match exchange(gradient, data) {
+        if replace && slot.len == bucket.len {
+            match bucket.take_over(gradient) {
                 Ok(()) => return,
                 Err(returned) => gradient = returned,
             }
         }
         let values = &gradient.storage::<f32>()[..slot.len];
-        let room = &mut data[slot.offset..slot.offset + slot.len];
+        let room = bucket.room(slot);
         if replace {
             room.copy_from_slice(values);
         } else {
@@ -208,7 +246,11 @@ impl CollectorState {
     pub fn take(&mut self, bucket: usize) -> BucketValues {
         match &mut self.on_device {
             Some(gradients) => BucketValues::Copying(gradients.download(bucket)),
-            None => BucketValues::Host(std::mem::take(&mut self.buckets[bucket].data)),
+            None => {
+                let bucket = &mut self.buckets[bucket];
+                bucket.away = true;
+                BucketValues::Host(std::mem::take(&mut bucket.data))
+            }
         }
     }
 
@@ -216,7 +258,10 @@ impl CollectorState {
     pub fn put(&mut self, bucket: usize, data: Vec<f32>) {
         match &mut self.on_device {
             Some(gradients) => gradients.upload(bucket, data),
-            None => self.buckets[bucket].data = data,
+            None => {
+                let bucket = &mut self.buckets[bucket];
+                (bucket.data, bucket.away) = (data, false);
+            }
         }
     }
 

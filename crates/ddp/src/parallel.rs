@@ -215,6 +215,7 @@ impl<M: Module> DistributedDataParallel<M> {
             );
         }
         let gradients = self.gradients();
+        self.reducer.release();
         if let Some(order) = self.reducer.learn_order()? {
             self.bucket_order = order;
         }

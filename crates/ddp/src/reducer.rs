@@ -213,6 +213,12 @@ impl Reducer {
         f(&mut slices)
     }
 
+    /// Frees the gradients in host memory, which the next step's replace: call when an optimizer step has used them. Until the next
+    /// [`Reducer::finish`] there are none.
+    pub fn release(&self) {
+        self.collector.lock().release();
+    }
+
     /// Position of parameter `index` in the buckets.
     pub fn slot(&self, index: usize) -> Option<Slot> {
         self.collector.layout.slots[index]

@@ -319,4 +319,18 @@ fn a_single_process_takes_the_memory_of_its_gradients() {
         assert_eq!(second, [10.25, 20.25]);
     });
     assert_eq!(shared.into_data().try_into_vec::<f32>().unwrap(), [10.0, 20.0]);
+
+    // Between two steps there are none. A parameter without a gradient then has zeros, another one what arrives.
+    reducer.release();
+    reducer.with_buckets(|buckets| assert!(buckets.iter().all(|bucket| bucket.is_empty())));
+    reducer.begin(0, true);
+    let mine = vec![3.0; LEN];
+    let address = mine.as_ptr();
+    send(0, host(mine));
+    reducer.finish().unwrap();
+    reducer.with_buckets(|buckets| {
+        let [first, second] = slots.map(|slot| &buckets[slot.bucket][slot.offset..][..slot.len]);
+        assert_eq!((first.as_ptr(), first), (address, &[3.0; LEN][..]));
+        assert_eq!(second, [0.0, 0.0]);
+    });
 }

@@ -65,6 +65,8 @@ pub(super) fn optional_chunks(output: &mut [f32], len: usize) -> impl Iterator<I
 
 /// Buffers kept per thread; further ones are dropped.
 const KEPT: usize = 12;
+/// Elements of a buffer that is kept, at most: 64 MiB.
+const LARGEST: usize = 1 << 24;
 
 thread_local! {
     static FREE: RefCell<Vec<Vec<f32>>> = const { RefCell::new(Vec::new()) };
@@ -115,7 +117,7 @@ impl Drop for TaskBuffers {
         // At the end of a thread its list may already be gone; the buffer is freed then.
         let _ = FREE.try_with(|free| {
             let mut free = free.borrow_mut();
-            if free.len() < KEPT {
+            if free.len() < KEPT && buffer.len() <= LARGEST {
                 free.push(buffer);
             }
         });

@@ -215,7 +215,7 @@ fn it_has_every_key_that_the_code_knows() {
         if matches!(name.as_deref(), Some("parquet" | "sqlite")) {
             let (before, behind) = usual.split_once("augment").expect("images are usual");
             let (_, behind) = behind.split_once('\n').expect("not the last line");
-            for content in ["content = 'table'\ntarget = 'y'", "content = 'text'"] {
+            for content in ["content = 'table'\ntarget = 'y'", "content = 'text'", "content = 'tokens'"] {
                 expected.extend(known(table, &format!("{before}{content}\n{behind}")));
             }
         }

@@ -15,6 +15,9 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// The key that names a column of lists.
+pub(super) const TOKENS: &str = "tokens";
+
 /// Maximum number of columns, tables or classes that a message lists.
 pub(super) const MAX_LISTED: usize = 20;
 
@@ -119,6 +122,8 @@ pub(super) enum CellKind {
     Texts,
     /// Bytes, such as images.
     Bytes,
+    /// Lists of whole numbers.
+    Lists,
     /// Unusable, for this reason: `holds …`.
     Other(String),
 }
@@ -141,6 +146,8 @@ pub(super) enum Cell<'a> {
     Digits(String),
     Text(Cow<'a, str>),
     Bytes(Cow<'a, [u8]>),
+    /// Whole numbers; those above `i64::MAX` are that.
+    List(Vec<i64>),
     /// Something else, with a description.
     Other(String),
 }
@@ -166,7 +173,7 @@ impl Cell<'_> {
             Self::Double(x) => Cow::Owned(x.to_string()),
             Self::Digits(digits) => Cow::Borrowed(digits),
             Self::Text(text) => Cow::Borrowed(text),
-            Self::Bytes(_) | Self::Other(_) => return Err(self.in_words()),
+            Self::Bytes(_) | Self::List(_) | Self::Other(_) => return Err(self.in_words()),
         })
     }
 
@@ -197,12 +204,13 @@ impl Cell<'_> {
             Self::Digits(digits) => format!("the number {digits}"),
             Self::Text(text) => format!("the text `{}`", display::name(text)),
             Self::Bytes(bytes) => display::count(bytes.len(), "byte"),
+            Self::List(list) => format!("a list of {}", display::count(list.len(), "number")),
             Self::Other(what) => what.clone(),
         }
     }
 }
 
-/// The index of the column `name`, which `key` of the spec names.
+/// The index of the column `name`, which `key` of the spec names. Only that of tokens has lists.
 pub(super) fn column(set: &dyn RowSet, name: &str, key: &str) -> Result<usize> {
     let found = set.columns().iter().position(|column| column.name == name);
     let (place, shown) = (set.place(), display::name(name));
@@ -212,13 +220,14 @@ pub(super) fn column(set: &dyn RowSet, name: &str, key: &str) -> Result<usize> {
         let what = format!("{place} has no column `{shown}`, which `[dataset] {key}` names{near}");
         return Err(Error::data(what).hint(format!("its columns are {}", listed(names()))));
     };
-    match &set.columns()[at].kind {
-        CellKind::Other(what) => {
-            Err(Error::data(format!("{place}: the column `{shown}`, which `[dataset] {key}` names, {what}"))
-                .hint("only columns of numbers, texts, booleans and images can be read"))
-        }
-        CellKind::Values | CellKind::Texts | CellKind::Bytes => Ok(at),
-    }
+    let what = match &set.columns()[at].kind {
+        CellKind::Other(what) => what,
+        CellKind::Lists if key != TOKENS => "holds lists",
+        CellKind::Lists | CellKind::Values | CellKind::Texts | CellKind::Bytes => return Ok(at),
+    };
+    Err(Error::data(format!("{place}: the column `{shown}`, which `[dataset] {key}` names, {what}")).hint(
+        "only columns of numbers, texts, booleans and images can be read, and with `content = \"tokens\"` lists of whole numbers",
+    ))
 }
 
 /// Names in a message: `a`, `b` and 3 more.

@@ -81,6 +81,11 @@ pub fn propose_columns(path: &Path, format: ColumnsFormat<'_>) -> Result<Columns
                 Err(_) => Holds::Table(table(&stored)?),
             }
         }
+        _ if !columns.iter().any(of_use) && columns.iter().any(|c| c.kind == CellKind::Lists) => {
+            return Err(Error::data(format!("{} has lists of whole numbers only", stored.place)).hint(
+                "if they are tokens, write a spec with `content = \"tokens\"` and the `[tokenizer]` that has made them",
+            ));
+        }
         _ => Holds::Table(table(&stored)?),
     };
     Ok(ColumnsProposal { holds, val, test })
@@ -105,6 +110,7 @@ fn table(stored: &Stored) -> Result<CsvProposal> {
     let why = |column: &Column| match &column.kind {
         CellKind::Other(what) => format!("it {what}"),
         CellKind::Bytes => "it holds bytes".to_owned(),
+        CellKind::Lists => "it holds lists".to_owned(),
         CellKind::Values | CellKind::Texts => "it numbers the rows".to_owned(),
     };
     found.left_out.extend(columns.iter().filter(|c| !of_use(c)).map(|c| (c.name.clone(), why(c))));

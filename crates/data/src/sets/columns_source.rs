@@ -1,15 +1,16 @@
 //! Rows of named columns as a data set: what their columns hold, and which of them is what.
 
-use super::columns::{CellKind, Column, RowSet, RowStore, Stored, column, listed};
+use super::columns::{CellKind, Column, RowSet, RowStore, Stored, TOKENS, column, listed};
 use super::columns_images::{ImageSplits, in_words, open_images};
-use super::columns_table::{RowTexts, open_table, open_text};
+use super::columns_table::open_table;
+use super::columns_text::{RowTexts, RowTokens, open_text};
 use super::image_pixels::Pixels;
 use super::image_source::DEFAULT_STATS;
 use super::table::TableKeys;
 use super::text::{TokenSplits, Windowing};
 use crate::images::ImageSetBuilder;
 use crate::split::{SplitOptions, Subset};
-use crate::tokens::{Pack, TokenFiles, tokens};
+use crate::tokens::{Pack, Texts, TokenFiles, tokens};
 use crate::transforms::TransformOptions;
 use crate::{
     DataFacts, DatasetSource, Encoding, FieldFacts, FieldKind, Splits, TableEncoding, Tokenizer,
@@ -28,6 +29,9 @@ use std::sync::Arc;
 const LABELS: [&str; 6] = ["label", "labels", "class", "target", "fine_label", "category"];
 const IMAGES: [&str; 6] = ["image", "img", "image_bytes", "img_bytes", "picture", "jpg"];
 const TEXTS: [&str; 3] = ["text", "content", "sentence"];
+const TOKEN_LISTS: [&str; 4] = ["input_ids", "tokens", "token_ids", "ids"];
+/// The column beside the tokens that has -100 for those that are no targets.
+const TARGETS: &str = "labels";
 
 choice! {
     /// What the columns hold.
@@ -38,6 +42,9 @@ choice! {
     Table = "table",
     /// A column of texts, read as in `text`: without `[tokenizer]` joined with line ends between them, else each row a document.
     Text = "text",
+    /// A column of lists of tokens that `[tokenizer]` has made, each row a document. Tokens for which a column `attention_mask` has 0
+    /// are padding, which is left out. Only in Parquet.
+    Tokens = "tokens",
 }
 
 /// What the columns of `parquet` and `sqlite` hold. The validation split is that of the data set; without one, `val_split` of the
@@ -78,11 +85,31 @@ struct ImageKeys {
 struct TextKeys {
     /// The column of the texts. Default: `text`, or the only column of texts. Only for text.
     text: Option<String>,
-    /// Tokens per sample. Only for text.
+}
+
+// Read only for tokens.
+#[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+#[schemars(extend("x-section" = "Columns"))]
+struct TokenKeys {
+    /// The column of the tokens. Default: `input_ids`, or the only column of lists of whole numbers. Only for tokens.
+    tokens: Option<String>,
+    /// Put the tokenizer's end token behind each row that does not end with it. Not for rows that are cut out of longer documents. Only
+    /// for tokens.
+    #[default = true]
+    add_end_token: bool,
+}
+
+// Read only for text and tokens.
+#[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+#[schemars(extend("x-section" = "Columns"))]
+struct SampleKeys {
+    /// Tokens per sample. Only for text and tokens.
     #[default = 64]
     #[schemars(range(min = 1, max = 1_048_576))]
     block_size: usize,
-    /// How tokens become samples of `block_size`; with a tokenizer. As in `text`. Default: `stream`. Only for text.
+    /// How tokens become samples of `block_size`; with a tokenizer. As in `text`. Default: `stream`. Only for text and tokens.
     pack: Option<Pack>,
 }
 
@@ -98,7 +125,14 @@ pub(super) struct ColumnsSource<S> {
 enum Roles {
     Images { keys: ImageKeys, target: Option<String>, transform: TransformOptions },
     Table { keys: TableKeys, target: String },
-    Text { keys: TextKeys, tokenizer: TokenizerPlan },
+    Text { from: Documents, keys: SampleKeys, tokenizer: TokenizerPlan },
+}
+
+/// What the documents are read from.
+#[derive(Clone, Debug)]
+enum Documents {
+    Texts(TextKeys),
+    Tokens(TokenKeys),
 }
 
 impl<S: RowStore> ColumnsSource<S> {
@@ -109,7 +143,9 @@ impl<S: RowStore> ColumnsSource<S> {
         let scaling = fields.config_if(content == Contents::Images).unwrap_or_default();
         let wanted = target.clone().unwrap_or_default();
         let table = TableKeys::read(fields, content == Contents::Table, &wanted);
-        let text = fields.config_if(content == Contents::Text);
+        let texts = fields.config_if(content == Contents::Text);
+        let tokens = fields.config_if(content == Contents::Tokens);
+        let samples = fields.config_if(matches!(content, Contents::Text | Contents::Tokens));
         if table.is_some() && !fields.has("target") {
             fields.problem_with_hint(
                 "content",
@@ -117,12 +153,12 @@ impl<S: RowStore> ColumnsSource<S> {
                 "it names the column that the model predicts",
             );
         }
-        const WITH_TEXT: &str = "with `content = \"text\"`";
+        let with_content = format!("with `content = \"{content}\"`");
         let split = match content {
-            Contents::Text => SplitOptions::of_texts(fields, WITH_TEXT),
+            Contents::Text | Contents::Tokens => SplitOptions::of_texts(fields, &with_content),
             Contents::Images | Contents::Table => SplitOptions::read(fields),
         };
-        let roles = match (images, table, text) {
+        let roles = match (images, table, tokens) {
             (Some(keys), ..) => {
                 let keys: ImageKeys = keys;
                 let transform = TransformOptions {
@@ -132,9 +168,14 @@ impl<S: RowStore> ColumnsSource<S> {
                 Roles::Images { keys, target, transform }
             }
             (_, Some(keys), _) => Roles::Table { keys, target: wanted },
-            (.., text) => {
-                fields.misplaced(&["target"], WITH_TEXT);
-                Roles::Text { keys: text.unwrap_or_default(), tokenizer: TokenizerPlan::default() }
+            (.., tokens) => {
+                fields.misplaced(&["target"], &with_content);
+                let from = match tokens {
+                    Some(keys) => Documents::Tokens(keys),
+                    None => Documents::Texts(texts.unwrap_or_default()),
+                };
+                let keys = samples.unwrap_or_default();
+                Roles::Text { from, keys, tokenizer: TokenizerPlan::default() }
             }
         };
         Self { store, roles, split }
@@ -150,7 +191,7 @@ impl<S: RowStore + Clone + 'static> DatasetSource for ColumnsSource<S> {
                 DataFacts { input, ..DataFacts::default() }
             }
             Roles::Table { keys, target } => keys.facts(target),
-            Roles::Text { keys, tokenizer } => {
+            Roles::Text { keys, tokenizer, .. } => {
                 let facts = tokenizer.known().map(|tokenizer| FieldFacts {
                     shape: vec![keys.block_size],
                     kind: FieldKind::Index(tokenizer.vocabulary_size()),
@@ -161,21 +202,22 @@ impl<S: RowStore + Clone + 'static> DatasetSource for ColumnsSource<S> {
     }
 
     fn tokenized(&self, tokenizer: &TokenizerPlan) -> Option<Arc<dyn DatasetSource>> {
-        let Roles::Text { keys, .. } = &self.roles else { return None };
-        let roles = Roles::Text { keys: keys.clone(), tokenizer: tokenizer.clone() };
+        let Roles::Text { from, keys, .. } = &self.roles else { return None };
+        let roles = Roles::Text { from: from.clone(), keys: keys.clone(), tokenizer: tokenizer.clone() };
         Some(Arc::new(Self { roles, ..self.clone() }))
     }
 
     fn needs_documents(&self) -> Option<&'static str> {
-        let packs = |keys: &TextKeys| keys.pack.is_some_and(|pack| pack != Pack::Stream);
+        let packs = |keys: &SampleKeys| keys.pack.is_some_and(|pack| pack != Pack::Stream);
         matches!(&self.roles, Roles::Text { keys, .. } if packs(keys)).then_some("pack")
     }
 
     fn check_files(&self) -> Result<()> {
-        if let Roles::Text { tokenizer, .. } = &self.roles {
-            tokenizer.get()?;
+        self.store.check_files()?;
+        match &self.roles {
+            Roles::Text { from, tokenizer, .. } => from.check(tokenizer.get()?, &self.store),
+            Roles::Images { .. } | Roles::Table { .. } => Ok(()),
         }
-        self.store.check_files()
     }
 
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
@@ -195,10 +237,15 @@ impl<S: RowStore + Clone + 'static> DatasetSource for ColumnsSource<S> {
             }
             // The rest is read by `open`, and checked there.
             Roles::Table { target, .. } => column(&*stored.train, target, "target").map(drop),
-            Roles::Text { keys, tokenizer } => {
-                let column = text_role(&*stored.train, keys.text.as_deref())?;
-                match tokenizer.get()? {
-                    Some(tokenizer) => self.of_tokens(&stored, &column, keys, tokenizer, say).map(drop),
+            Roles::Text { from, keys, tokenizer } => {
+                let column = from.column(&*stored.train)?;
+                let tokenizer = tokenizer.get()?;
+                from.check(tokenizer, &self.store)?;
+                from.say_unused(&*stored.train, &column, say);
+                match tokenizer {
+                    Some(tokenizer) => {
+                        self.of_tokens(&stored, (from, &column), keys, tokenizer, say).map(drop)
+                    }
                     None => Ok(()),
                 }
             }
@@ -238,17 +285,19 @@ impl<S: RowStore> ColumnsSource<S> {
                 Ok(splits)
             }
             Roles::Table { keys, target } => open_table(&mut stored, keys, target, &self.split, known),
-            Roles::Text { keys, tokenizer } => {
-                let column = text_role(&*stored.train, keys.text.as_deref())?;
-                match tokenizer.get()? {
-                    Some(tokenizer) => self.of_tokens(&stored, &column, keys, tokenizer, &mut |_| ()),
+            Roles::Text { from, keys, tokenizer } => {
+                let column = from.column(&*stored.train)?;
+                let tokenizer = tokenizer.get()?;
+                from.check(tokenizer, &self.store)?;
+                match tokenizer {
+                    Some(tokenizer) => self.of_tokens(&stored, (from, &column), keys, tokenizer, &mut |_| ()),
                     None => open_text(&stored, &column, self.windows(keys)),
                 }
             }
         }
     }
 
-    fn windows(&self, keys: &TextKeys) -> Windowing {
+    fn windows(&self, keys: &SampleKeys) -> Windowing {
         let (block_size, pack) = (keys.block_size, keys.pack.unwrap_or_default());
         let SplitOptions { val_split, max_train, max_val, .. } = self.split;
         Windowing { block_size, pack, val_split, max_train, max_val }
@@ -258,14 +307,22 @@ impl<S: RowStore> ColumnsSource<S> {
     fn of_tokens(
         &self,
         stored: &Stored,
-        column: &str,
-        keys: &TextKeys,
+        (from, column): (&Documents, &str),
+        keys: &SampleKeys,
         tokenizer: &Tokenizer,
         say: &mut dyn FnMut(&str),
     ) -> Result<Splits> {
         let mut of = |set: &Arc<dyn RowSet>| {
-            let texts = RowTexts { set: set.clone(), name: column.to_owned(), files: self.store.files() };
-            tokens(self.store.cache(), &texts, tokenizer, say).map(TokenFiles::from)
+            let (set, name, files) = (set.clone(), column.to_owned(), self.store.files());
+            let texts: Box<dyn Texts> = match from {
+                Documents::Texts(_) => Box::new(RowTexts { set, name, files }),
+                Documents::Tokens(TokenKeys { add_end_token, .. }) => {
+                    let vocabulary = tokenizer.vocabulary_size();
+                    let end = tokenizer.end().filter(|_| *add_end_token);
+                    Box::new(RowTokens { set, name, files, vocabulary, end })
+                }
+            };
+            tokens(self.store.cache(), &*texts, tokenizer, say).map(TokenFiles::from)
         };
         let splits = TokenSplits {
             train: of(&stored.train)?,
@@ -287,6 +344,44 @@ impl<S: RowStore> ColumnsSource<S> {
         let scaling = transform.scaling;
         let pixels = Pixels { size: keys.image_size, channels: keys.channels, scaling };
         open_images(stored, image, target, pixels, say)
+    }
+}
+
+impl Documents {
+    /// The column that has them.
+    fn column(&self, set: &dyn RowSet) -> Result<String> {
+        match self {
+            Self::Texts(keys) => text_role(set, keys.text.as_deref()),
+            Self::Tokens(TokenKeys { tokens: Some(name), .. }) => {
+                Ok(set.columns()[column(set, name, TOKENS)?].name.clone())
+            }
+            Self::Tokens(_) => {
+                choose(set, TOKENS, "of tokens", &TOKEN_LISTS, &[&|column| column.kind == CellKind::Lists])
+            }
+        }
+    }
+
+    /// # Errors
+    /// They are tokens, and no tokenizer says what these are.
+    fn check(&self, tokenizer: Option<&Tokenizer>, store: &impl RowStore) -> Result<()> {
+        match (self, tokenizer) {
+            (Self::Tokens(_), None) => {
+                let files = store.files();
+                let place = files.first().map(|path| path.display().to_string()).unwrap_or_default();
+                Err(Error::data(format!("{place} has tokens, and nothing says what they are"))
+                    .hint("`[tokenizer] path` names the tokenizer that they are from"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Says which columns would change what is trained, but are not used.
+    fn say_unused(&self, set: &dyn RowSet, column: &str, say: &mut dyn FnMut(&str)) {
+        let there = |name: &str| set.columns().iter().any(|column| column.name == name);
+        if matches!(self, Self::Tokens(_)) && there(TARGETS) {
+            let (place, column) = (set.place(), display::name(column));
+            say(&format!("{place}: `{TARGETS}` is not used: each token of `{column}` is a target"));
+        }
     }
 }
 

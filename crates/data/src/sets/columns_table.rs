@@ -1,19 +1,15 @@
-//! Columns of numbers and texts as a table, and a column of texts as one text.
+//! Columns of numbers and texts as a table.
 
 use super::columns::{Cell, CellKind, RowSet, Stored, column, same_in_splits};
 use super::csv_table::RawTable;
 use super::table::{Sections, TableKeys, Task};
 use super::table_known::known_columns;
-use super::text::{SplitTexts, Windowing};
-use crate::fingerprint::digest_of_parts;
 use crate::split::SplitOptions;
-use crate::tokens::{Chunk, Texts, identity_of};
 use crate::{Splits, TableEncoding};
 use base::display;
 use base::error::{Error, Result};
 use csv::StringRecord;
 use std::ops::ControlFlow::{Break, Continue};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The rows of all splits as one table.
@@ -96,6 +92,7 @@ fn names(
         let what = match &column.kind {
             CellKind::Values | CellKind::Texts => continue,
             CellKind::Bytes => "holds bytes",
+            CellKind::Lists => "holds lists",
             CellKind::Other(what) => what,
         };
         let (place, name) = (set.place(), display::name(&column.name));
@@ -176,73 +173,4 @@ fn with_classes(keys: &TableKeys, set: &dyn RowSet, names: &[String]) -> TableKe
     }
     keys.categories.retain(|name, _| names.contains(name));
     keys
-}
-
-/// A column of texts as the texts of the splits: of characters, joined with line ends; else each row is a document.
-pub(super) fn open_text(stored: &Stored, name: &str, windows: Windowing) -> Result<Splits> {
-    let joined = |set: &Arc<dyn RowSet>| joined(&**set, name);
-    let texts = SplitTexts {
-        train: joined(&stored.train)?,
-        val: stored.val.as_ref().map(joined).transpose()?,
-        test: stored.test.as_ref().map(joined).transpose()?,
-        file: None,
-    };
-    let all = [Some(&texts.train), texts.val.as_ref(), texts.test.as_ref()];
-    let content = digest_of_parts(all.into_iter().flatten());
-    windows.splits(&stored.place, &texts, content)
-}
-
-/// A column of texts, each row a document.
-pub(super) struct RowTexts {
-    pub set: Arc<dyn RowSet>,
-    /// The column.
-    pub name: String,
-    /// The files of the rows.
-    pub files: Vec<PathBuf>,
-}
-
-impl Texts for RowTexts {
-    fn identity(&self) -> Result<String> {
-        identity_of(&[self.set.place(), &self.name], &self.files)
-    }
-
-    fn read(&self, document: u64, offset: u64, each: &mut dyn FnMut(Chunk<'_>) -> Result<()>) -> Result<()> {
-        each_text(&*self.set, &self.name, &mut |row, text| {
-            let start = if row as u64 == document { offset as usize } else { 0 };
-            match row as u64 >= document {
-                true => each(Chunk { document: row as u64, text: &text[start..], ends: true }),
-                false => Ok(()),
-            }
-        })
-    }
-
-    fn place(&self) -> String {
-        self.set.place().to_owned()
-    }
-}
-
-/// The texts of a column, with a line end between two.
-fn joined(set: &dyn RowSet, name: &str) -> Result<String> {
-    let mut all = String::new();
-    each_text(set, name, &mut |row, text| {
-        if row > 0 {
-            all.push('\n');
-        }
-        all.push_str(text);
-        Ok(())
-    })?;
-    Ok(all)
-}
-
-/// Calls `each` with the texts of a column, by row.
-fn each_text(set: &dyn RowSet, name: &str, each: &mut dyn FnMut(usize, &str) -> Result<()>) -> Result<()> {
-    let at = column(set, name, "text")?;
-    set.read(&[at], &mut |row, cells| match &cells[0] {
-        Cell::Text(text) => each(row, text).map(Continue),
-        other => {
-            let (place, name, what) = (set.place_of(row), display::name(name), other.in_words());
-            Err(Error::data(format!("{place}: `{name}` holds {what} instead of a text"))
-                .hint("`[dataset] text` names a column of texts"))
-        }
-    })
 }

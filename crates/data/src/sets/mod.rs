@@ -9,6 +9,7 @@ mod columns_source;
 mod columns_table;
 #[cfg(all(test, any(feature = "parquet", feature = "sqlite")))]
 mod columns_testing;
+mod columns_text;
 mod csv;
 mod csv_columns;
 mod csv_guessed;

@@ -22,6 +22,8 @@ const MAGIC: [u8; 4] = *b"PAR1";
 const POINTER: &[u8] = b"version https://git-lfs";
 /// Rows that are decoded at a time.
 const ROWS: usize = 4096;
+/// Where one of the columns has lists.
+const ROWS_OF_LISTS: usize = 64;
 
 /// The files of a split.
 struct Rows {
@@ -137,22 +139,24 @@ fn read(path: &Path, names: &[&str], each: EachRow<'_>) -> Result<ControlFlow<()
     let all = sources(reader.metadata().file_metadata());
     let leaf = |name: &&str| {
         let source = all.iter().find(|source| source.column.name == **name)?;
-        Some((source.leaf?, source.number))
+        Some((source.leaf?, source.number, source.element))
     };
     let leaves: Option<Vec<_>> = names.iter().map(leaf).collect();
     let leaves = leaves.ok_or_else(|| damaged(path, "it lacks the values of a column"))?;
+    let has_lists = leaves.iter().any(|(.., element)| element.is_some());
+    let most = if has_lists { ROWS_OF_LISTS } else { ROWS };
     let mut row = 0;
     for group in 0..reader.num_row_groups() {
         let group = decoded(path, || reader.get_row_group(group))?;
         let mut columns = Vec::new();
-        for (leaf, number) in &leaves {
+        for (leaf, number, element) in &leaves {
             let level = group.metadata().column(*leaf).column_descr().max_def_level();
             let column = decoded(path, || group.get_column_reader(*leaf))?;
-            columns.push(DecodedColumn::new(column, level, *number));
+            columns.push(DecodedColumn::new(column, level, *number, *element));
         }
         let mut left = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
         while left > 0 {
-            let rows = left.min(ROWS);
+            let rows = left.min(most);
             for (column, name) in columns.iter_mut().zip(names) {
                 let found = decoded(path, || column.load(rows))?;
                 if found != rows {

@@ -1,7 +1,7 @@
 //! The columns of a Parquet file: what the schema and the metadata of Hugging Face say of them.
 
 use super::columns::{CellKind, Column};
-use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
+use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::file::metadata::FileMetaData;
 use parquet::schema::types::Type;
 use serde_json::Value as Json;
@@ -18,6 +18,8 @@ pub(super) struct ColumnSource {
     /// Index of the column of values; `None` if there is no single one.
     pub leaf: Option<usize>,
     pub number: Number,
+    /// Of a column of lists: the least definition level of an element. An empty list is one below, no list less.
+    pub element: Option<i16>,
 }
 
 /// What the values of a column stand for.
@@ -41,7 +43,13 @@ pub(super) fn sources(meta: &FileMetaData) -> Vec<ColumnSource> {
     let features = features(meta);
     let column = |field: &Type| {
         let name = field.name();
-        let (kind, number, path) = classify(field);
+        let (kind, number, path, element) = match lists(field) {
+            Some((number, path, element)) => (CellKind::Lists, number, Some(path), Some(element)),
+            None => {
+                let (kind, number, path) = classify(field);
+                (kind, number, path, None)
+            }
+        };
         let mut column = Column::new(name, kind);
         // What pandas writes beside the columns.
         column.counter = name.starts_with("__index_level_");
@@ -50,7 +58,7 @@ pub(super) fn sources(meta: &FileMetaData) -> Vec<ColumnSource> {
             column.classes = classes(feature);
         }
         let leaf = path.and_then(|path| leaves.get(&path).copied());
-        ColumnSource { column, leaf, number }
+        ColumnSource { column, leaf, number, element }
     };
     schema.root_schema().get_fields().iter().map(|field| column(field)).collect()
 }
@@ -101,9 +109,46 @@ fn classify(field: &Type) -> (CellKind, Number, Option<String>) {
     }
 }
 
+/// Of a column of lists of whole numbers: what these are, their path, and [`ColumnSource::element`]. As the format's `LIST`, and as older
+/// writers left it.
+fn lists(field: &Type) -> Option<(Number, String, i16)> {
+    let info = field.get_basic_info();
+    let is_list = matches!(info.logical_type_ref(), Some(LogicalType::List))
+        || info.converted_type() == ConvertedType::LIST
+        || (repeated(field) && field.is_primitive());
+    if !is_list {
+        return None;
+    }
+    let (mut field, mut path, mut level, mut element) = (field, Vec::new(), 0, None);
+    loop {
+        path.push(field.name());
+        if repeated(field) {
+            level += 1;
+            if element.replace(level).is_some() {
+                return None;
+            }
+        } else if field.get_basic_info().repetition() == Repetition::OPTIONAL {
+            level += 1;
+        }
+        match field.is_primitive() {
+            true => break,
+            false => {
+                let [only] = field.get_fields() else { return None };
+                field = only;
+            }
+        }
+    }
+    match (field.get_physical_type(), primitive(field)) {
+        (Physical::INT32 | Physical::INT64, Ok((_, number @ (Number::Plain | Number::Unsigned)))) => {
+            Some((number, path.join("\0"), element?))
+        }
+        _ => None,
+    }
+}
+
 fn repeated(field: &Type) -> bool {
     let info = field.get_basic_info();
-    info.has_repetition() && info.repetition() == parquet::basic::Repetition::REPEATED
+    info.has_repetition() && info.repetition() == Repetition::REPEATED
 }
 
 /// # Errors

@@ -1,9 +1,10 @@
 use super::*;
 use crate::images::class_facts;
+use crate::sets::columns_proposal::{ColumnsFormat, propose_columns};
 use crate::sets::columns_testing::{image_keys, png, read_until, seen, table_keys};
 use crate::testing::parquet_file::{IMAGES, ParquetFile, Values, write_images};
 use crate::testing::{configure, sample};
-use crate::{FieldFacts, FieldKind, Splits};
+use crate::{FieldFacts, FieldKind, Splits, Tokenizer, TokenizerPlan};
 use ::parquet::basic::{Compression, ZstdLevel};
 use base::error::ErrorKind;
 use std::path::Path;
@@ -321,6 +322,101 @@ fn texts_are_joined() {
     let cut = open("val_split = 0.5").unwrap();
     assert_eq!((cut.train.len(), cut.val.unwrap().len()), (1, 1));
     assert!(folder.error(open("text = 'id'")).contains("`id` holds the number 0 instead of a text"));
+}
+
+/// A list as `pyarrow` and the format have it.
+const LIST: &str = "optional group input_ids (LIST) { repeated group list { optional int64 element; } }";
+
+/// The targets of all samples of the training split, of the tokens of [`Tokenizer::of_bytes`].
+fn targets(folder: &Folder, more: &str) -> Result<Vec<i64>> {
+    let source = folder.source(&format!("content = 'tokens'\nblock_size = 1\n{more}"));
+    let source = source.tokenized(&TokenizerPlan::Known(Tokenizer::of_bytes())).unwrap();
+    source.check_files()?;
+    source.prepare(&mut |_| ())?;
+    let train = source.open()?.train;
+    Ok((0..train.len()).map(|i| sample(&*train, i, 0).1[0] as i64).collect())
+}
+
+#[test]
+fn lists_of_tokens_are_documents() {
+    let folder = Folder::new();
+    let train = folder.at("train.parquet");
+    // The first token is no target.
+    let rows: [&[i64]; 5] = [&[9, 1, 2], &[3], &[], &[4, 256], &[5, 6]];
+    let ended = [1, 2, 256, 3, 256, 256, 4, 256, 5, 6, 256];
+    for (schema, elements) in [
+        (LIST, "list"),
+        ("required group input_ids (LIST) { repeated group list { required int32 element; } }", "required"),
+        ("required group input_ids (LIST) { repeated int32 array; }", "as older writers have it"),
+        ("repeated int64 input_ids;", "without a group"),
+        (
+            "optional group input_ids (LIST) { repeated group list { optional int32 element (INTEGER(32,false)); } }",
+            "unsigned",
+        ),
+    ] {
+        // Rows of a list are in one group or in several.
+        for rows_per_group in [2, 1000] {
+            let file = ParquetFile { schema, rows_per_group, ..Default::default() };
+            file.write(&train, &[Values::lists(&rows)]);
+            assert_eq!(targets(&folder, "").unwrap(), ended, "{elements}");
+        }
+    }
+    let as_they_are = targets(&folder, "add_end_token = false").unwrap();
+    assert_eq!(as_they_are, [1, 2, 3, 4, 256, 5, 6]);
+
+    // More rows than are decoded at once, and lists of several pages.
+    let many: Vec<Vec<i64>> =
+        (0..300).map(|row| (0..row * row % 331).map(|i| (row + i) % 256).collect()).collect();
+    let lists: Vec<&[i64]> = many.iter().map(Vec::as_slice).collect();
+    let file = ParquetFile { schema: LIST, ..Default::default() };
+    file.write(&train, &[Values::lists(&lists)]);
+    assert_eq!(targets(&folder, "add_end_token = false").unwrap(), many.concat()[1..]);
+}
+
+#[test]
+fn padding_is_no_document_and_wrong_lists_are_named() {
+    let folder = Folder::new();
+    let mask = LIST.replace("input_ids", "attention_mask");
+    let write = |ids: Values, mask_values: Values| {
+        let schema = format!("{LIST} {mask} optional binary text (STRING);");
+        let file = ParquetFile { schema: &schema, ..Default::default() };
+        file.write(&folder.at("train.parquet"), &[ids, mask_values, Values::texts(&["a", "b"])]);
+    };
+    write(Values::lists(&[&[7, 1, 0], &[0, 2, 3]]), Values::lists(&[&[1, 1, 0], &[0, 1, 1]]));
+    assert_eq!(targets(&folder, "").unwrap(), [1, 256, 2, 3, 256]);
+    let only = folder.at("only/train.parquet");
+    ParquetFile { schema: LIST, ..Default::default() }.write(&only, &[Values::lists(&[&[1]])]);
+    let proposal = propose_columns(&only, ColumnsFormat::Parquet(None)).err().unwrap();
+    assert!(proposal.message.ends_with(" has lists of whole numbers only"), "{proposal}");
+    std::fs::remove_file(only).unwrap();
+    let mut messages = String::new();
+    let mut note = |more: &str| {
+        let error = targets(&folder, more).unwrap_err().to_string();
+        messages += &format!("{}\n\n", error.replace(&folder.at("").display().to_string(), "SET/"));
+    };
+    note("tokens = 'input_idx'");
+    note("tokens = 'text'");
+    let ones = || Values::lists(&[&[1, 1, 1], &[1]]);
+    write(Values::lists(&[&[7, 1, 0], &[0, 2]]), ones());
+    note("");
+    write(Values::lists(&[&[7, 257, 0], &[0]]), ones());
+    note("");
+    write(Values::lists(&[&[7, 1, -100], &[0]]), ones());
+    note("");
+    write(Values::Lists(vec![Some(vec![Some(1), None, Some(2)]), Some(vec![Some(1)])]), ones());
+    note("");
+    write(Values::Lists(vec![Some(vec![Some(1); 3]), None]), ones());
+    note("");
+    // No column is one of a table or of texts.
+    let other = |more: &str| folder.source(more).open().err().unwrap().to_string();
+    let of_others =
+        [other("content = 'text'\ntext = 'input_ids'"), other("content = 'table'\ntarget = 'input_ids'")];
+    messages +=
+        &of_others.map(|error| error.replace(&folder.at("").display().to_string(), "SET/")).join("\n\n");
+    let source = folder.source("content = 'tokens'");
+    let error = source.check_files().unwrap_err().to_string();
+    messages += &format!("\n\n{}", error.replace(&folder.at("").display().to_string(), "SET/"));
+    insta::assert_snapshot!(messages);
 }
 
 #[path = "parquet_error_tests.rs"]

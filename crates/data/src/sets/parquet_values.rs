@@ -11,13 +11,17 @@ use std::borrow::Cow;
 /// A part of a column that has been decoded.
 pub(super) struct DecodedColumn {
     reader: ColumnReader,
-    /// The level of a row that has a value.
+    /// The level of a value that is there.
     level: i16,
     number: Number,
-    /// Empty if every row has a value.
+    /// See [`ColumnSource::element`](super::parquet_schema::ColumnSource::element).
+    element: Option<i16>,
+    /// Empty if every row has a value. A list has one for each element, or one.
     levels: Vec<i16>,
+    /// Of lists: 0 where the next row begins.
+    repeats: Vec<i16>,
     values: Decoded,
-    /// The indices of the next row, and of its value if it has one.
+    /// The indices of the next row's level, and of its value if it has one.
     row: usize,
     value: usize,
 }
@@ -34,7 +38,7 @@ enum Decoded {
 }
 
 impl DecodedColumn {
-    pub fn new(reader: ColumnReader, level: i16, number: Number) -> Self {
+    pub fn new(reader: ColumnReader, level: i16, number: Number, element: Option<i16>) -> Self {
         let values = match &reader {
             ColumnReader::BoolColumnReader(_) => Decoded::Bool(Vec::new()),
             ColumnReader::Int32ColumnReader(_) => Decoded::Int32(Vec::new()),
@@ -45,14 +49,16 @@ impl DecodedColumn {
             ColumnReader::ByteArrayColumnReader(_) => Decoded::Bytes(Vec::new()),
             ColumnReader::FixedLenByteArrayColumnReader(_) => Decoded::Fixed(Vec::new()),
         };
-        Self { reader, level, number, levels: Vec::new(), values, row: 0, value: 0 }
+        let (levels, repeats) = (Vec::new(), Vec::new());
+        Self { reader, level, number, element, levels, repeats, values, row: 0, value: 0 }
     }
 
     /// Decodes the next rows in place of those before; returns how many there are, at most `rows`.
     pub fn load(&mut self, rows: usize) -> Result<usize> {
         (self.row, self.value) = (0, 0);
         self.levels.clear();
-        let levels = &mut self.levels;
+        self.repeats.clear();
+        let levels = (&mut self.levels, self.element.map(|_| &mut self.repeats));
         match (&mut self.reader, &mut self.values) {
             (ColumnReader::BoolColumnReader(reader), Decoded::Bool(to)) => fill(reader, levels, to, rows),
             (ColumnReader::Int32ColumnReader(reader), Decoded::Int32(to)) => fill(reader, levels, to, rows),
@@ -72,6 +78,9 @@ impl DecodedColumn {
 
     /// The cell of the next row that has been loaded.
     pub fn next(&mut self) -> Cell<'_> {
+        if let Some(element) = self.element {
+            return self.next_list(element);
+        }
         let there = self.levels.get(self.row).is_none_or(|level| *level == self.level);
         self.row += 1;
         if !there {
@@ -81,16 +90,44 @@ impl DecodedColumn {
         self.value += 1;
         cell(&self.values, at, self.number)
     }
+
+    fn next_list(&mut self, element: i16) -> Cell<'static> {
+        let begin = self.row;
+        let more = self.repeats.iter().skip(begin + 1).take_while(|repeats| **repeats > 0).count();
+        self.row += 1 + more;
+        let levels = self.levels.get(begin..self.row).unwrap_or_default();
+        match levels.first() {
+            None => return Cell::Null,
+            Some(first) if first + 1 < element => return Cell::Null,
+            Some(first) if *first < element => return Cell::List(Vec::new()),
+            Some(_) => {}
+        }
+        let values = self.value..self.value + levels.iter().filter(|level| **level == self.level).count();
+        self.value = values.end;
+        if values.len() < levels.len() {
+            return Cell::Other("a list with an element of no value".to_owned());
+        }
+        let unsigned = self.number == Number::Unsigned;
+        Cell::List(match &self.values {
+            Decoded::Int32(all) if unsigned => all[values].iter().map(|i| i64::from(*i as u32)).collect(),
+            Decoded::Int32(all) => all[values].iter().map(|i| i64::from(*i)).collect(),
+            Decoded::Int64(all) if unsigned => {
+                all[values].iter().map(|i| i64::try_from(*i as u64).unwrap_or(i64::MAX)).collect()
+            }
+            Decoded::Int64(all) => all[values].to_vec(),
+            _ => return Cell::Other("a list of other values than whole numbers".to_owned()),
+        })
+    }
 }
 
 fn fill<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
-    levels: &mut Vec<i16>,
+    (levels, repeats): (&mut Vec<i16>, Option<&mut Vec<i16>>),
     values: &mut Vec<T::T>,
     rows: usize,
 ) -> Result<usize> {
     values.clear();
-    Ok(reader.read_records(rows, Some(levels), None, values)?.0)
+    Ok(reader.read_records(rows, Some(levels), repeats, values)?.0)
 }
 
 fn cell(values: &Decoded, at: usize, number: Number) -> Cell<'_> {

@@ -227,7 +227,7 @@ impl TextSource {
                     .hint("`[tokenizer]` says what they are"));
             }
             texts.read(0, 0, &mut |chunk| {
-                text.push_str(chunk.text);
+                text.push_str(chunk.text());
                 text.push_str(if chunk.ends { "\n" } else { "" });
                 Ok(())
             })?;

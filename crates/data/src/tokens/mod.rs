@@ -14,7 +14,7 @@ mod write;
 
 pub use file::{TokenFile, TokenFiles};
 pub use pack::{Pack, PackedRows, Packing};
-pub use texts::{Chunk, TextFiles, Texts, identity_of, is_json_lines, not_utf8};
+pub use texts::{Chunk, Part, TextFiles, Texts, identity_of, is_json_lines, not_utf8};
 
 use crate::Tokenizer;
 use crate::store::{Cache, write_atomically};
@@ -111,8 +111,16 @@ fn name(texts: &dyn Texts, tokenizer: &Tokenizer) -> Result<String> {
             hasher.update(format!("\0{document} {bytes}\n"));
             (document, bytes) = (chunk.document, 0);
         }
-        bytes += chunk.text.len() as u64;
-        hasher.update(chunk.text);
+        match chunk.part {
+            Part::Text(text) => {
+                bytes += text.len() as u64;
+                hasher.update(text);
+            }
+            Part::Tokens(tokens) => {
+                hasher.update(format!("\0{} tokens\n", tokens.len()));
+                tokens.iter().for_each(|token| hasher.update(token.to_le_bytes()));
+            }
+        }
         Ok(())
     })?;
     hasher.update(format!("\0{document} {bytes}\n"));

@@ -1,6 +1,6 @@
 //! Cuts long documents into pieces whose tokens are those of the whole.
 
-use super::Chunk;
+use super::{Chunk, Part};
 use crate::Tokenizer;
 use crate::store::megabytes;
 use base::error::{Error, Result};
@@ -25,9 +25,16 @@ pub(super) struct Place {
     pub offset: u64,
 }
 
-/// Text that is tokenised by itself.
+/// What is tokenised by itself.
+pub(super) enum OwnedPart {
+    Text(String),
+    /// It has been already, with the end of its document.
+    Tokens(Vec<u32>),
+}
+
+/// A part of a document.
 pub(super) struct Piece {
-    pub text: String,
+    pub part: OwnedPart,
     /// The document ends with it.
     pub ends: bool,
     /// What follows it.
@@ -62,15 +69,22 @@ impl<'a> Pieces<'a> {
         if chunk.document != self.at.document {
             self.at = Place { document: chunk.document, offset: 0 };
         }
-        self.pending.push_str(chunk.text);
+        let next = Place { document: chunk.document + 1, offset: 0 };
+        match chunk.part {
+            Part::Text(text) => self.pending.push_str(text),
+            Part::Tokens(tokens) => {
+                self.at = next;
+                return each(Piece { part: OwnedPart::Tokens(tokens.to_vec()), ends: true, after: next });
+            }
+        }
         while self.pending.len() >= self.wanted {
             match self.cut() {
                 Some(cut) => {
                     let rest = self.pending.split_off(cut);
                     self.at.offset += cut as u64;
                     self.wanted = 2 * PIECE;
-                    let text = std::mem::replace(&mut self.pending, rest);
-                    each(Piece { text, ends: false, after: self.at })?;
+                    let part = OwnedPart::Text(std::mem::replace(&mut self.pending, rest));
+                    each(Piece { part, ends: false, after: self.at })?;
                 }
                 None if self.pending.len() > UNCUT => {
                     let length = megabytes(UNCUT as u64);
@@ -83,9 +97,10 @@ impl<'a> Pieces<'a> {
             }
         }
         if chunk.ends {
-            self.at = Place { document: chunk.document + 1, offset: 0 };
+            self.at = next;
             self.wanted = 2 * PIECE;
-            each(Piece { text: std::mem::take(&mut self.pending), ends: true, after: self.at })?;
+            let part = OwnedPart::Text(std::mem::take(&mut self.pending));
+            each(Piece { part, ends: true, after: next })?;
         }
         Ok(())
     }
@@ -110,6 +125,16 @@ impl<'a> Pieces<'a> {
             [&text[from..to], &text[from..at], &text[at..to]].map(|part| self.tokenizer.encode(part));
         let (Ok(whole), Ok(before), Ok(behind)) = (whole, before, behind) else { return false };
         whole == [before, behind].concat()
+    }
+}
+
+impl OwnedPart {
+    /// Bytes of it.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Tokens(tokens) => size_of_val(&tokens[..]),
+        }
     }
 }
 

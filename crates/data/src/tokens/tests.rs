@@ -1,4 +1,4 @@
-use super::pieces::{PIECE, Pieces, Place};
+use super::pieces::{OwnedPart, PIECE, Pieces, Place};
 use super::*;
 use crate::testing::shared;
 use base::error::Error;
@@ -43,7 +43,7 @@ impl Texts for Documents {
                 return Err(Error::data("it ends here"));
             }
             let start = if number == document { offset as usize } else { 0 };
-            each(Chunk { document: number, text: &text[start..], ends: true })?;
+            each(Chunk { document: number, part: Part::Text(&text[start..]), ends: true })?;
         }
         Ok(())
     }
@@ -257,9 +257,12 @@ fn in_pieces(tokenizer: &Tokenizer, text: &str, chunk: usize) -> (Vec<u32>, usiz
     let (mut ids, mut count, mut at) = (Vec::new(), 0, 0);
     while at < text.len() {
         let end = text.floor_char_boundary((at + chunk).min(text.len()));
-        let chunk = Chunk { document: 0, text: &text[at..end], ends: end == text.len() };
+        let chunk = Chunk { document: 0, part: Part::Text(&text[at..end]), ends: end == text.len() };
         let each = &mut |piece: super::pieces::Piece| {
-            ids.extend(tokenizer.encode(&piece.text).unwrap());
+            ids.extend({
+                let OwnedPart::Text(text) = &piece.part else { panic!("a piece of tokens") };
+                tokenizer.encode(text).unwrap()
+            });
             count += 1;
             let end = if piece.ends { Place { document: 1, offset: 0 } } else { piece.after };
             assert_eq!(piece.after, end);
@@ -297,7 +300,7 @@ fn what_cannot_be_cut_stays_whole_up_to_a_limit() {
     let (ids, count) = in_pieces(&bytes, &text, PIECE);
     assert_eq!((ids.len(), count), (text.len(), 1));
     let mut pieces = Pieces::new(&bytes, Place::default());
-    let chunk = Chunk { document: 0, text: &text, ends: false };
+    let chunk = Chunk { document: 0, part: Part::Text(&text), ends: false };
     let failed = (0..1000).find_map(|_| pieces.add(chunk, "a.txt", &mut |_| Ok(())).err()).unwrap();
     assert!(failed.message.starts_with("a.txt: a document has more than 67.1 MB"), "{failed}");
 }
@@ -316,10 +319,10 @@ fn lines_of_json_are_documents_and_wrong_ones_are_named() {
         let done = texts.read(from.0, from.1, &mut |chunk| {
             match all.last_mut() {
                 Some((document, text, false)) if *document == chunk.document => {
-                    *text = format!("{text}{}", chunk.text);
+                    *text = format!("{text}{}", chunk.text());
                     all.last_mut().unwrap().2 = chunk.ends;
                 }
-                _ => all.push((chunk.document, chunk.text.to_owned(), chunk.ends)),
+                _ => all.push((chunk.document, chunk.text().to_owned(), chunk.ends)),
             }
             Ok(())
         });

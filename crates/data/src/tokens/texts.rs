@@ -12,17 +12,40 @@ use std::path::{Path, PathBuf};
 pub struct Chunk<'a> {
     /// Number of the document.
     pub document: u64,
-    pub text: &'a str,
+    pub part: Part<'a>,
     /// The document ends with it.
     pub ends: bool,
+}
+
+impl<'a> Chunk<'a> {
+    /// What it has of a text; nothing of tokens.
+    pub fn text(&self) -> &'a str {
+        match self.part {
+            Part::Text(text) => text,
+            Part::Tokens(_) => "",
+        }
+    }
+}
+
+/// What a chunk has of its document.
+#[derive(Clone, Copy, Debug)]
+pub enum Part<'a> {
+    Text(&'a str),
+    /// All of it as tokens, with its end.
+    Tokens(&'a [u32]),
 }
 
 /// Documents in an order.
 pub trait Texts: Send + Sync {
     /// Changes whenever the texts may have; found without reading them.
     fn identity(&self) -> Result<String>;
-    /// Calls `each` for the parts of the documents from `document` on, of which the first `offset` bytes are left out.
+    /// Calls `each` for the parts of the documents from `document` on, of which the first `offset` bytes are left out. One of tokens has no
+    /// offset.
     fn read(&self, document: u64, offset: u64, each: &mut dyn FnMut(Chunk<'_>) -> Result<()>) -> Result<()>;
+    /// Whether all documents are [`Part::Tokens`].
+    fn are_tokens(&self) -> bool {
+        false
+    }
     /// For messages.
     fn place(&self) -> String;
 }
@@ -102,7 +125,7 @@ fn read_text(
         let text = String::from_utf8(std::mem::replace(&mut bytes, rest)).unwrap_or_default();
         let ends = read == 0;
         at += text.len() as u64;
-        each(Chunk { document, text: &text, ends })?;
+        each(Chunk { document, part: Part::Text(&text), ends })?;
         if ends {
             return Ok(());
         }
@@ -144,7 +167,8 @@ impl TextFiles {
                 Error { message, ..e }
             })?;
             let offset = if own == document { offset as usize } else { 0 };
-            each(Chunk { document: own, text: text.get(offset..).unwrap_or_default(), ends: true })?;
+            let part = Part::Text(text.get(offset..).unwrap_or_default());
+            each(Chunk { document: own, part, ends: true })?;
         }
     }
 

@@ -1,7 +1,7 @@
 //! Writes a file of tokens. One that was begun is continued.
 
 use super::file::{Summary, width_of};
-use super::pieces::{Piece, Pieces, Place};
+use super::pieces::{OwnedPart, Piece, Pieces, Place};
 use super::{Texts, summary_path, tokens_path};
 use crate::Tokenizer;
 use crate::store::{megabytes, write_atomically};
@@ -71,9 +71,10 @@ pub(super) fn write(
     let mut writer = Writer::new(to, tokenizer)?;
     let place = texts.place();
     let Place { document, offset } = writer.progress.next;
+    let doing = if texts.are_tokens() { "reading its tokens" } else { "tokenising" };
     match writer.before {
-        0 => say(&format!("{place}: tokenising")),
-        done => say(&format!("{place}: tokenising goes on after {}", megabytes(done))),
+        0 => say(&format!("{place}: {doing}")),
+        done => say(&format!("{place}: {doing} goes on after {}", megabytes(done))),
     }
     let mut pieces = Pieces::new(tokenizer, writer.progress.next);
     texts.read(document, offset, &mut |chunk| {
@@ -92,13 +93,15 @@ pub(super) fn write(
     let summary = serde_json::to_vec(&written).map_err(|e| Error::internal(e.to_string()))?;
     write_atomically(&summary_path(folder, name), &summary)?;
     let _ = fs::remove_file(&writer.progress_path);
-    say(&format!(
-        "{place}: {} of text in {} are {}, {}",
-        megabytes(written.bytes),
-        count(written.documents as usize, "document"),
-        count(written.tokens as usize, "token"),
-        writer.speed()
-    ));
+    let documents = count(written.documents as usize, "document");
+    let tokens = count(written.tokens as usize, "token");
+    say(&match texts.are_tokens() {
+        true => format!("{place}: {documents} of {tokens}, {}", writer.speed()),
+        false => {
+            let size = megabytes(written.bytes);
+            format!("{place}: {size} of text in {documents} are {tokens}, {}", writer.speed())
+        }
+    });
     Ok(())
 }
 
@@ -140,7 +143,7 @@ impl<'a> Writer<'a> {
     }
 
     fn add(&mut self, piece: Piece, place: &str, say: &mut dyn FnMut(&str)) -> Result<()> {
-        self.filled += piece.text.len() + OF_A_PIECE;
+        self.filled += piece.part.size() + OF_A_PIECE;
         self.batch.push(piece);
         if self.filled < BATCH {
             return Ok(());
@@ -149,7 +152,7 @@ impl<'a> Writer<'a> {
         if self.said.elapsed() >= SAY_EVERY {
             self.said = Instant::now();
             let done = megabytes(self.progress.written.bytes);
-            say(&format!("{place}: {done} tokenised, {}", self.speed()));
+            say(&format!("{place}: {done} done, {}", self.speed()));
         }
         Ok(())
     }
@@ -159,18 +162,25 @@ impl<'a> Writer<'a> {
         self.filled = 0;
         let batch = std::mem::take(&mut self.batch);
         let tokenizer = self.tokenizer;
+        let encode = |piece: &Piece| match &piece.part {
+            OwnedPart::Text(text) => {
+                let end = tokenizer.end().filter(|_| piece.ends);
+                let tokens = tokenizer.encode(text)?;
+                Ok(tokens.into_iter().chain(end).collect())
+            }
+            OwnedPart::Tokens(tokens) => Ok(tokens.clone()),
+        };
         let encoded: Result<Vec<Vec<u32>>, String> =
-            self.threads.install(|| batch.par_iter().map(|piece| tokenizer.encode(&piece.text)).collect());
+            self.threads.install(|| batch.par_iter().map(encode).collect());
         let encoded = encoded.map_err(|why| Error::data(format!("{place}: {why}")))?;
         let written = &mut self.progress.written;
         let mut bytes = Vec::new();
         for (piece, tokens) in batch.iter().zip(encoded) {
-            let end = tokenizer.end().filter(|_| piece.ends);
-            for token in tokens.into_iter().chain(end) {
+            for token in &tokens {
                 bytes.extend_from_slice(&token.to_le_bytes()[..written.width]);
-                written.tokens += 1;
             }
-            written.bytes += piece.text.len() as u64;
+            written.tokens += tokens.len() as u64;
+            written.bytes += piece.part.size() as u64;
             written.documents += u64::from(piece.ends);
             self.progress.next = piece.after;
         }

@@ -2,12 +2,12 @@
 
 use super::messages::tell;
 use super::snapshot::batches_tracked;
-use super::state::put;
 use crate::plan::ModelPlan;
 use base::display;
 use base::error::{Error, Result};
-use checkpoint::{HubTensor, ModelTensor, TensorMap, from_hub, match_weights, read_weights};
+use checkpoint::{HubTensor, ModelTensor, StoredMap, StoredTensor, from_hub, match_weights, open_weights};
 use record::history::checkpoints;
+use std::collections::HashMap;
 use std::path::Path;
 use train::models::{Model, Role, StateEntry};
 
@@ -39,7 +39,7 @@ pub fn start_from_weights(config: &ModelPlan, model: &mut dyn Model, out_dir: &P
 /// There is no such file.
 pub fn weights_are_there(config: &ModelPlan) -> Result<()> {
     match &config.pretrained {
-        Some(path) if !path.exists() => read_weights(path).map(drop),
+        Some(path) if !path.exists() => open_weights(path).map(drop),
         _ => Ok(()),
     }
 }
@@ -66,25 +66,37 @@ fn load(
             }
         }
     }
-    let file = with_present_names(read_weights(path)?, &entries)?;
+    let file = with_present_names(open_weights(path)?, &entries)?;
     let names: Vec<&str> = wanted.iter().map(|tensor| tensor.name.as_str()).collect();
     let file = from_hub(file, &names, hub_tensor)?;
     let matched = match_weights(&wanted, &file, strict).map_err(|e| Error {
         message: format!("model.pretrained = {}: {}", path.display(), e.message),
         ..e
     })?;
-    let mut values = vec![None; entries.len()];
+    let mut found: HashMap<usize, (StateEntry, &StoredTensor)> = HashMap::new();
     for (name, tensor) in &matched.loaded {
         let named = |entry: &StateEntry| entry.names().find(|e| e.name == *name).cloned();
-        let found = entries.iter().enumerate().find_map(|(number, entry)| Some((number, named(entry)?)));
-        if let Some((number, entry)) = found {
-            let read = tensor.as_f32();
-            check_finite(path, &entry, &read)?;
-            values[number] = Some(entry.of_dict(&read));
-        }
+        let entry = entries.iter().enumerate().find_map(|(number, entry)| Some((number, named(entry)?)));
+        found.extend(entry.map(|(number, entry)| (number, (entry, *tensor))));
     }
-    put(model, values)?;
+    // Besides the model, only one tensor is in memory.
+    let mut done = Ok(());
+    model.edit(&|index| found.contains_key(&index), &mut |index, own| {
+        if let Some((entry, tensor)) = found.get(&index).filter(|_| done.is_ok()) {
+            done = put(path, entry, tensor, own);
+        }
+    })?;
+    done?;
     Ok(matched.left_out())
+}
+
+/// Sets one of the model's tensors, in its layout.
+fn put(path: &Path, entry: &StateEntry, tensor: &StoredTensor, own: &mut [f32]) -> Result<()> {
+    let read = tensor.read()?;
+    let values = read.as_f32();
+    check_finite(path, entry, &values)?;
+    own.copy_from_slice(&entry.of_dict(&values));
+    Ok(())
 }
 
 /// A run from such weights would end at its first step, without a word about them. Buffers may be infinite, such as a mask.
@@ -103,7 +115,7 @@ fn check_finite(path: &Path, entry: &StateEntry, values: &[f32]) -> Result<()> {
 /// The file with the names and layouts that the model has: torchvision's published vision transformers were saved when the layers of
 /// their MLPs had other names (`MLPBlock._load_from_state_dict` does the same); Hugging Face's GPT-2 has other names, and transposed
 /// matrices.
-fn with_present_names(file: TensorMap, entries: &[StateEntry]) -> Result<TensorMap> {
+fn with_present_names(file: StoredMap, entries: &[StateEntry]) -> Result<StoredMap> {
     let file = with_linear_layouts(file, entries)?;
     let belongs = |name: &str| entries.iter().any(|entry| name.ends_with(&entry.name));
     let present = |name: &str| {
@@ -122,12 +134,12 @@ fn with_present_names(file: TensorMap, entries: &[StateEntry]) -> Result<TensorM
         tensor.name = name.unwrap_or(tensor.name);
         tensor
     });
-    without_copies(TensorMap::from_tensors(named)?, entries)
+    without_copies(StoredMap::from_tensors(named)?, entries)
 }
 
 /// Without what files of Hugging Face may have beside the parameters of a language model: the head of one that is the embedding, the
 /// frequencies of rotary positions and the masks of GPT-2.
-fn without_copies(file: TensorMap, entries: &[StateEntry]) -> Result<TensorMap> {
+fn without_copies(file: StoredMap, entries: &[StateEntry]) -> Result<StoredMap> {
     const EMBEDDINGS: [&str; 2] = ["model.embed_tokens.weight", "transformer.wte.weight"];
     const HEAD: &str = "lm_head.weight";
     const CONSTANTS: [&str; 3] = [".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"];
@@ -135,7 +147,8 @@ fn without_copies(file: TensorMap, entries: &[StateEntry]) -> Result<TensorMap> 
     let Some(embedding) = EMBEDDINGS.into_iter().find(|name| has(name)) else { return Ok(file) };
     let is_copy = match (file.get(HEAD), file.get(embedding)) {
         (Some(head), Some(embedding)) if !has(HEAD) => {
-            (&head.shape, head.dtype, &head.bytes) == (&embedding.shape, embedding.dtype, &embedding.bytes)
+            let alike = (&head.shape, head.dtype) == (&embedding.shape, embedding.dtype);
+            alike && head.read()?.bytes == embedding.read()?.bytes
         }
         _ => false,
     };
@@ -144,7 +157,7 @@ fn without_copies(file: TensorMap, entries: &[StateEntry]) -> Result<TensorMap> 
         let is_constant = CONSTANTS.iter().any(|end| name.ends_with(end)) && !belongs;
         !(is_copy && name == HEAD || is_constant)
     };
-    TensorMap::from_tensors(file.into_tensors().into_iter().filter(|tensor| is_needed(&tensor.name)))
+    StoredMap::from_tensors(file.into_tensors().into_iter().filter(|tensor| is_needed(&tensor.name)))
 }
 
 /// Parts of names, as files have them and as the models here do.
@@ -157,7 +170,7 @@ const OTHER_NAMES: [(&str, &str); 4] = [
 
 /// The linear layers of GPT-2 (`Conv1D` of the `transformers` library) are `[in, out]`. The projection to queries, keys and values shows
 /// it: it has three times as many outputs as inputs. That of the attention's results is square, and would be loaded as it is.
-fn with_linear_layouts(file: TensorMap, entries: &[StateEntry]) -> Result<TensorMap> {
+fn with_linear_layouts(file: StoredMap, entries: &[StateEntry]) -> Result<StoredMap> {
     let is_wide = |shape: &[usize]| matches!(shape, [inputs, outputs] if *outputs == 3 * inputs);
     let qkv = |name: &str| name.ends_with(".c_attn.weight");
     let in_file = file.iter().any(|tensor| qkv(&tensor.name) && is_wide(&tensor.shape));
@@ -165,7 +178,7 @@ fn with_linear_layouts(file: TensorMap, entries: &[StateEntry]) -> Result<Tensor
         return Ok(file);
     }
     let linear = [".c_attn.weight", ".c_proj.weight", ".c_fc.weight"];
-    TensorMap::from_tensors(file.into_tensors().into_iter().map(|tensor| {
+    StoredMap::from_tensors(file.into_tensors().into_iter().map(|tensor| {
         match linear.iter().any(|end| tensor.name.ends_with(end)) {
             true => tensor.transposed(),
             false => tensor,
@@ -177,7 +190,7 @@ fn with_linear_layouts(file: TensorMap, entries: &[StateEntry]) -> Result<Tensor
 mod tests {
     use super::*;
     use base::error::ErrorKind;
-    use checkpoint::TensorData;
+    use checkpoint::{TensorData, TensorMap};
     use train::models::Layout;
 
     #[test]
@@ -203,6 +216,11 @@ mod tests {
         );
         // Both names: neither is lost.
         assert_eq!(present(&[&first, &now[0]]), [first.as_str(), now[0].as_str()]);
+    }
+
+    /// With all values.
+    fn with_present_names(file: TensorMap, entries: &[StateEntry]) -> Result<TensorMap> {
+        super::with_present_names(file.into(), entries)?.read()
     }
 
     fn entry(name: &str, shape: &[usize], role: Role) -> StateEntry {

@@ -10,7 +10,6 @@ use base::error::Error;
 use base::panics::end_with;
 use burn::module::{Initializer, Module, Param, RunningState};
 use burn::nn::Dropout;
-use burn::tensor::module as burn_ops;
 use burn::tensor::{Device, Int, Tensor};
 use ddp::module::{in_dtype, in_f32};
 
@@ -261,7 +260,7 @@ impl Embedding {
 
     /// `[batch, time] -> [batch, time, width]`.
     pub fn forward(&self, index: Tensor<2, Int>) -> Tensor<3> {
-        burn_ops::embedding(self.weight.val(), index)
+        ops::embedding(self.weight.val(), index)
     }
 
     /// As learnt positions: those of sequences of `time` tokens, `[batch, time, width]` if they consist of documents, else `[1, time, width]`.
@@ -270,7 +269,7 @@ impl Embedding {
         match documents {
             Some(documents) => {
                 let index = documents.position_tensor(&weight.device());
-                burn_ops::embedding(weight, index)
+                ops::embedding(weight, index)
             }
             None => weight.narrow(0, 0, time).unsqueeze::<3>(),
         }

@@ -227,6 +227,7 @@ impl Trainer<'_> {
         if !grad_norm.is_finite() {
             return Err(self.gradients.with_hook_hint(not_finite::gradient(step, grad_norm)));
         }
+        self.gradients.reducer.release();
         self.after_update(step, Some(update), &mut digests)?;
         let seconds = begun.elapsed().as_secs_f64();
         let data_wait = waited.as_secs_f64();

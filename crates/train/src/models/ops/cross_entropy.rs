@@ -39,11 +39,14 @@ pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, smoothing: f64)
 ///
 /// Panics if one is not a class.
 pub(super) fn classes_of(targets: Tensor<1, Int>, classes: usize) -> Vec<u32> {
-    let class = |target: i64| match u32::try_from(target) {
-        Ok(class) if (class as usize) < classes => class,
-        _ => panic!("target {target} is not one of the {classes} classes"),
-    };
-    targets.into_data().iter::<i64>().map(class).collect()
+    numbers_below(classes, targets)
+        .unwrap_or_else(|target| panic!("target {target} is not one of the {classes} classes"))
+}
+
+/// Numbers of rows or classes as the kernels take them, or the first that is not below `bound`.
+pub(super) fn numbers_below(bound: usize, numbers: Tensor<1, Int>) -> Result<Vec<u32>, i64> {
+    let below = |number: i64| u32::try_from(number).ok().filter(|n| (*n as usize) < bound).ok_or(number);
+    numbers.into_data().iter::<i64>().map(below).collect()
 }
 
 /// `(1 - s) * nll + s * mean over classes of -log p`, averaged over rows, from Burn's operations.
