@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use pytorch_reader::{DType, PytorchReader};
 
@@ -119,7 +120,7 @@ fn read_pytorch(path: &Path) -> Result<StoredMap, String> {
         return Err("it contains no tensors".into());
     }
     tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
-    let mut map = StoredMap::new();
+    let (mut map, path) = (StoredMap::new(), Arc::from(path));
     for (name, tensor) in tensors {
         let Some(dtype) = from_pytorch(tensor.dtype()) else {
             return Err(format!(
@@ -127,7 +128,7 @@ fn read_pytorch(path: &Path) -> Result<StoredMap, String> {
                 tensor.dtype()
             ));
         };
-        map.push(StoredTensor::of_pytorch(name, dtype, tensor)).map_err(|e| e.message)?;
+        map.push(StoredTensor::of_pytorch(name, dtype, tensor, &path)).map_err(|e| e.message)?;
     }
     Ok(map)
 }

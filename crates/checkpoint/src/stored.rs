@@ -34,7 +34,10 @@ enum Values {
         path: Arc<Path>,
         at: u64,
     },
-    Pytorch(Box<pytorch_reader::Tensor>),
+    Pytorch {
+        tensor: Box<pytorch_reader::Tensor>,
+        path: Arc<Path>,
+    },
     /// Those of a matrix, with rows and columns exchanged.
     Transposed(Box<StoredTensor>),
     /// The rows of one below those of another.
@@ -79,9 +82,16 @@ impl StoredTensor {
         Self { name: name.to_owned(), dtype, shape, values }
     }
 
-    pub(super) fn of_pytorch(name: String, dtype: Dtype, tensor: pytorch_reader::Tensor) -> Self {
+    /// A tensor of the PyTorch file at `path`.
+    pub(super) fn of_pytorch(
+        name: String,
+        dtype: Dtype,
+        tensor: pytorch_reader::Tensor,
+        path: &Arc<Path>,
+    ) -> Self {
         let shape = tensor.shape().to_vec();
-        Self { name, dtype, shape, values: Values::Pytorch(Box::new(tensor)) }
+        let values = Values::Pytorch { tensor: Box::new(tensor), path: path.clone() };
+        Self { name, dtype, shape, values }
     }
 
     /// A matrix with rows and columns exchanged; another tensor is unchanged.
@@ -109,21 +119,19 @@ impl StoredTensor {
     /// `ErrorKind::Spec`: the file can't be read (any more).
     pub fn read(&self) -> Result<TensorData> {
         let (name, size) = (&self.name, self.dtype.size());
+        let failed = |path: &Path, e: std::io::Error| {
+            let (name, path, why) = (display::name(name), path.display(), display::piece(&e.to_string()));
+            Error::data(format!("cannot read tensor `{name}` from {path}: {why}"))
+        };
         let bytes = match &self.values {
             Values::Memory(bytes) => bytes.as_ref().clone(),
             Values::File { file, path, at } => {
                 // The header was compared with the length of the file.
                 let mut bytes = vec![0; self.shape.iter().product::<usize>() * size];
-                file.read_exact_at(&mut bytes, *at).map_err(|e| {
-                    let (path, name) = (path.display(), display::name(name));
-                    Error::data(format!("cannot read tensor `{name}` from {path}: {e}"))
-                })?;
+                file.read_exact_at(&mut bytes, *at).map_err(|e| failed(path, e))?;
                 bytes
             }
-            Values::Pytorch(tensor) => tensor.read().map_err(|e| {
-                let (name, why) = (display::name(name), display::piece(&e.to_string()));
-                Error::data(format!("cannot read tensor `{name}`: {why}"))
-            })?,
+            Values::Pytorch { tensor, path } => tensor.read().map_err(|e| failed(path, e))?,
             Values::Transposed(tensor) => tensor.read()?.transposed().bytes,
             Values::Rows(parts) => {
                 let mut bytes = Vec::with_capacity(self.shape.iter().product::<usize>() * size);

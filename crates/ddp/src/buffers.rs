@@ -62,8 +62,12 @@ pub fn recycle(tensor: Flat) {
 }
 
 /// Replaces `values` by as many of a tensor, with its memory, if nothing else holds that and [`buffer`] has use for the
-/// old memory. Else the tensor is returned.
+/// old memory, or there is none. Else the tensor is returned.
 pub fn exchange(tensor: Flat, values: &mut Vec<f32>) -> Result<(), Flat> {
+    if values.is_empty() {
+        *values = owned(tensor)?;
+        return Ok(());
+    }
     if tensor.layout().num_elements() != values.len() || !in_demand(values.len()) {
         return Err(tensor);
     }
@@ -72,7 +76,7 @@ pub fn exchange(tensor: Flat, values: &mut Vec<f32>) -> Result<(), Flat> {
 }
 
 /// A tensor's memory, if nothing else holds it and no other elements are in it. Else the tensor is returned.
-pub fn owned(tensor: Flat) -> Result<Vec<f32>, Flat> {
+fn owned(tensor: Flat) -> Result<Vec<f32>, Flat> {
     let len = tensor.layout().num_elements();
     if !tensor.is_unique() || !tensor.is_contiguous() || tensor.bytes().len() != len * size_of::<f32>() {
         return Err(tensor);

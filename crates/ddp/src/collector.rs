@@ -7,7 +7,7 @@ use super::hook::HookSource;
 use super::in_place::{InPlace, InPlaceBuckets};
 use super::on_device::DeviceGradients;
 use super::tap::GradientSink;
-use crate::buffers::{exchange, owned, recycle};
+use crate::buffers::{exchange, recycle};
 use crate::device::Gradient;
 use burn::backend::{BackendTypes, Flex};
 use burn::tensor::Device;
@@ -164,18 +164,6 @@ impl Bucket {
         }
         &mut self.data[slot.offset..slot.offset + slot.len]
     }
-
-    /// Takes the memory of its only gradient. Else the tensor is returned.
-    fn take_over(
-        &mut self,
-        gradient: <Flex as BackendTypes>::FloatTensorPrimitive,
-    ) -> Result<(), <Flex as BackendTypes>::FloatTensorPrimitive> {
-        if !self.data.is_empty() {
-            return exchange(gradient, &mut self.data);
-        }
-        self.data = owned(gradient)?;
-        Ok(())
-    }
 }
 
 impl CollectorState {
@@ -227,7 +215,7 @@ impl CollectorState {
         let mut gradient = gradient;
         // A bucket of one gradient takes it as it is, if that saves the copy.
         if replace && slot.len == bucket.len {
-            match bucket.take_over(gradient) {
+            match exchange(gradient, &mut bucket.data) {
                 Ok(()) => return,
                 Err(returned) => gradient = returned,
             }

@@ -215,7 +215,7 @@ impl<S: RowStore + Clone + 'static> DatasetSource for ColumnsSource<S> {
     fn check_files(&self) -> Result<()> {
         self.store.check_files()?;
         match &self.roles {
-            Roles::Text { from, tokenizer, .. } => from.check(tokenizer.get()?, &self.store),
+            Roles::Text { from, tokenizer, .. } => self.tokenizer(from, tokenizer).map(drop),
             Roles::Images { .. } | Roles::Table { .. } => Ok(()),
         }
     }
@@ -239,10 +239,8 @@ impl<S: RowStore + Clone + 'static> DatasetSource for ColumnsSource<S> {
             Roles::Table { target, .. } => column(&*stored.train, target, "target").map(drop),
             Roles::Text { from, keys, tokenizer } => {
                 let column = from.column(&*stored.train)?;
-                let tokenizer = tokenizer.get()?;
-                from.check(tokenizer, &self.store)?;
                 from.say_unused(&*stored.train, &column, say);
-                match tokenizer {
+                match self.tokenizer(from, tokenizer)? {
                     Some(tokenizer) => {
                         self.of_tokens(&stored, (from, &column), keys, tokenizer, say).map(drop)
                     }
@@ -287,13 +285,27 @@ impl<S: RowStore> ColumnsSource<S> {
             Roles::Table { keys, target } => open_table(&mut stored, keys, target, &self.split, known),
             Roles::Text { from, keys, tokenizer } => {
                 let column = from.column(&*stored.train)?;
-                let tokenizer = tokenizer.get()?;
-                from.check(tokenizer, &self.store)?;
-                match tokenizer {
+                match self.tokenizer(from, tokenizer)? {
                     Some(tokenizer) => self.of_tokens(&stored, (from, &column), keys, tokenizer, &mut |_| ()),
                     None => open_text(&stored, &column, self.windows(keys)),
                 }
             }
+        }
+    }
+
+    /// The tokenizer, unless the tokens are characters.
+    ///
+    /// # Errors
+    /// It can't be read, or the documents are tokens and nothing says what these are.
+    fn tokenizer<'a>(&self, from: &Documents, plan: &'a TokenizerPlan) -> Result<Option<&'a Tokenizer>> {
+        match (from, plan.get()?) {
+            (Documents::Tokens(_), None) => {
+                let files = self.store.files();
+                let place = files.first().map(|path| path.display().to_string()).unwrap_or_default();
+                Err(Error::data(format!("{place} has tokens, and nothing says what they are"))
+                    .hint("`[tokenizer] path` names the tokenizer that they are from"))
+            }
+            (_, tokenizer) => Ok(tokenizer),
         }
     }
 
@@ -358,20 +370,6 @@ impl Documents {
             Self::Tokens(_) => {
                 choose(set, TOKENS, "of tokens", &TOKEN_LISTS, &[&|column| column.kind == CellKind::Lists])
             }
-        }
-    }
-
-    /// # Errors
-    /// They are tokens, and no tokenizer says what these are.
-    fn check(&self, tokenizer: Option<&Tokenizer>, store: &impl RowStore) -> Result<()> {
-        match (self, tokenizer) {
-            (Self::Tokens(_), None) => {
-                let files = store.files();
-                let place = files.first().map(|path| path.display().to_string()).unwrap_or_default();
-                Err(Error::data(format!("{place} has tokens, and nothing says what they are"))
-                    .hint("`[tokenizer] path` names the tokenizer that they are from"))
-            }
-            _ => Ok(()),
         }
     }
 

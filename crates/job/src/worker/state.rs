@@ -187,14 +187,24 @@ pub(super) type Weights = Vec<Option<Vec<f32>>>;
 
 /// The values of all tensors in a file, which has no others: a part of a larger model is another model.
 pub(super) fn weights(entries: &[StateEntry], file: &TensorMap) -> Result<Weights> {
-    let value = |e: &StateEntry| Ok(Some(e.of_dict(&find(file, &e.name, &e.shape)?.as_f32())));
-    let values = entries.iter().map(value).collect::<Result<_>>()?;
+    has_only(entries, file)?;
+    entries.iter().map(|entry| Ok(Some(value_of(entry, file)?))).collect()
+}
+
+/// The value of a tensor in a file, in the module's layout.
+fn value_of(entry: &StateEntry, file: &TensorMap) -> Result<Vec<f32>> {
+    Ok(entry.of_dict(&find(file, &entry.name, &entry.shape)?.as_f32()))
+}
+
+/// Whether a file has all tensors of a model, and no others.
+fn has_only(entries: &[StateEntry], file: &TensorMap) -> Result<()> {
+    entries.iter().try_for_each(|entry| find(file, &entry.name, &entry.shape).map(drop))?;
     let names =
         entries.iter().flat_map(StateEntry::names).flat_map(|e| [Some(e.name.clone()), batches_tracked(e)]);
     let names: HashSet<String> = names.flatten().collect();
     let mut others = file.iter().filter(|tensor| !names.contains(&tensor.name));
     match (others.next(), others.count()) {
-        (None, _) => Ok(values),
+        (None, _) => Ok(()),
         (Some(first), more) => {
             let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
             let what = format!("the spec's model lacks its tensor `{}`{more}", first.name);
@@ -203,18 +213,16 @@ pub(super) fn weights(entries: &[StateEntry], file: &TensorMap) -> Result<Weight
     }
 }
 
+/// Sets all tensors of a model to those of a file, one at a time.
 pub(super) fn put_model(model: &mut dyn Model, file: &TensorMap) -> Result<()> {
-    let values = weights(model.entries(), file)?;
-    put(model, values)
-}
-
-/// Sets the given values, in the module's layout.
-pub(super) fn put(model: &mut dyn Model, values: Weights) -> Result<()> {
-    model.edit(&|index| values[index].is_some(), &mut |index, own| {
-        if let Some(new) = &values[index] {
-            own.copy_from_slice(new);
-        }
-    })
+    let entries = model.entries().to_vec();
+    has_only(&entries, file)?;
+    let mut done = Ok(());
+    model.edit(&|_| true, &mut |index, own| match value_of(&entries[index], file) {
+        Ok(value) => own.copy_from_slice(&value),
+        Err(e) => done = Err(e),
+    })?;
+    done
 }
 
 fn put_optimizer(
